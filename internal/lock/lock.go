@@ -116,11 +116,11 @@ func plan(file *lockfile.File, found map[target]*reading, platforms []provider.P
 			entry.Missing = true
 			continue
 		}
-		if err := file.Check(p.Address, r.release); err != nil {
+		if err := r.check(file, p); err != nil {
 			return nil, err
 		}
 		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verified.Verdict, r.verified.Signer.Fingerprint, r.verified.Pinned
-		for _, pkg := range r.release.Packages {
+		for _, pkg := range r.verified.Packages {
 			if len(platforms) > 0 && !slices.Contains(platforms, pkg.Platform) {
 				continue
 			}

@@ -70,11 +70,11 @@ type target struct {
 func (v target) String() string { return v.provider.String() + " " + v.version.String() }
 
 // hashes returns the hashes of a package that may go into lock files.
-func (r *reading) hashes(p lockfile.Package) []provider.Hash {
+func (r *reading) hashes(p artifact.Package) []provider.Hash {
 	if r.H1.writes(r.policy) && !p.H1.IsZero() {
-		return []provider.Hash{p.Zip, p.H1}
+		return []provider.Hash{p.ZipHash(), p.H1}
 	}
-	return []provider.Hash{p.Zip}
+	return []provider.Hash{p.ZipHash()}
 }
 
 // reading is one version that is being read.
@@ -84,9 +84,12 @@ type reading struct {
 	store    *remote.Repository
 	policy   trust.Policy
 	verified *artifact.Verified // nil: the registry lacks the version
-	release  lockfile.Release   // the verified version
 	missing  []string           // what the registry lacks
 	warnings []string
+	// listed are the hashes of all zips in the checksum document, and platforms their platforms; nil without a
+	// document.
+	listed    []provider.Hash
+	platforms []provider.Platform
 }
 
 // read returns the versions in the registry that the files name.
@@ -167,16 +170,16 @@ func (r *reading) readStored(ctx context.Context) error {
 	if r.verified, err = r.verify(ctx, index); err != nil {
 		return err
 	}
-	r.release = r.known(r.verified)
+	r.readChecksums()
 	for _, want := range r.Platforms {
-		if !slices.ContainsFunc(r.release.Packages, func(p lockfile.Package) bool { return p.Platform == want }) {
+		if !slices.ContainsFunc(r.verified.Packages, func(p artifact.Package) bool { return p.Platform == want }) {
 			r.missing = append(r.missing, fmt.Sprintf("%s for %s", r.target, want))
 		}
 	}
 	switch {
 	case len(r.missing) > 0:
 	case r.H1 == Computed:
-		return r.compute(ctx, r.verified.Packages)
+		return r.compute(ctx)
 	case !r.H1.writes(r.policy) && r.H1 == Auto:
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: no h1: hashes are added, because a trust block pins its keys and nobody signed the registry's h1: hashes; --h1 annotated or computed adds them", r.target))
 	}
@@ -205,30 +208,24 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 	return checked, nil
 }
 
-// known returns the packages and the checksum document of a verified version in the form
-// that lock files are compared with.
-func (r *reading) known(checked *artifact.Verified) lockfile.Release {
-	var out lockfile.Release
-	for _, p := range checked.Packages {
-		out.Packages = append(out.Packages, lockfile.Package{Platform: p.Platform, Zip: p.ZipHash(), H1: p.H1})
+// readChecksums sets the hashes and platforms in the checksum document of the verified version.
+func (r *reading) readChecksums() {
+	if r.verified.Checksums == nil {
+		return
 	}
-	if checked.Checksums == nil {
-		return out
-	}
-	for _, name := range checked.Checksums.Files() {
-		sum, _ := checked.Checksums.Sum(name)
-		out.Listed = append(out.Listed, provider.ZipHash(sum))
+	for _, name := range r.verified.Checksums.Files() {
+		sum, _ := r.verified.Checksums.Sum(name)
+		r.listed = append(r.listed, provider.ZipHash(sum))
 		rest, ok := strings.CutPrefix(strings.TrimSuffix(name, ".zip"), fmt.Sprintf("terraform-provider-%s_%s_", r.provider.Type(), r.version))
 		if p, err := provider.ParsePlatform(rest); ok && err == nil && name == provider.PackageFilename(r.provider, r.version, p) {
-			out.Platforms = append(out.Platforms, p)
+			r.platforms = append(r.platforms, p)
 		}
 	}
-	return out
 }
 
 // compute downloads the packages, and replaces the annotated h1: hashes by computed ones.
-func (r *reading) compute(ctx context.Context, packages []artifact.Package) error {
-	for i, p := range packages {
+func (r *reading) compute(ctx context.Context) error {
+	for i, p := range r.verified.Packages {
 		if len(r.Platforms) > 0 && !slices.Contains(r.Platforms, p.Platform) {
 			continue
 		}
@@ -245,7 +242,7 @@ func (r *reading) compute(ctx context.Context, packages []artifact.Package) erro
 			return hint.New(fmt.Sprintf("%s for %s: the registry annotates its package with %s, but the computed hash is %q", r.target, p.Platform, annotated, h1),
 				"somebody has changed the annotations of the version in the registry: find out who can write there, and push it again with --force")
 		}
-		r.release.Packages[i].H1 = h1
+		r.verified.Packages[i].H1 = h1
 	}
 	return nil
 }

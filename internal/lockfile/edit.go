@@ -2,94 +2,100 @@ package lockfile
 
 import (
 	"bytes"
-	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
-// splice replaces a byte range of the file by text.
-type splice struct {
-	start, end int
-	text       string
+// With returns the file with hashes added to existing entries; it ignores hashes that the entries have. If
+// there is nothing to add, it returns f.
+func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
+	inserts := insertions{}
+	for a, hashes := range add {
+		p, ok := f.Provider(a)
+		if !ok {
+			return nil, fmt.Errorf("%s has no entry for %s", f.Name, a)
+		}
+		p.insert(p.missing(hashes), inserts)
+	}
+	if len(inserts) == 0 {
+		return f, nil
+	}
+	next, err := Parse(f.Name, inserts.apply(f.src))
+	if err != nil {
+		return nil, fmt.Errorf("with hashes added: %w", err)
+	}
+	for a, hashes := range add {
+		p, _ := next.Provider(a)
+		if left := p.missing(hashes); len(left) > 0 || len(next.Providers) != len(f.Providers) {
+			return nil, fmt.Errorf("%s: %v could not be added to %s", f.Name, left, a)
+		}
+	}
+	return next, nil
 }
 
-// apply applies splices, which must not overlap. Splices at one position keep their order.
-func apply(src []byte, splices []splice) []byte {
-	slices.SortStableFunc(splices, func(a, b splice) int { return cmp.Compare(a.start, b.start) })
+// missing returns the hashes that the entry lacks, sorted and without duplicates.
+func (p Provider) missing(hashes []provider.Hash) []string {
+	var out []string
+	for _, h := range hashes {
+		if s := h.String(); !h.IsZero() && !slices.Contains(p.Hashes, s) {
+			out = append(out, s)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// insertions are texts to insert into a file, by the position in bytes.
+type insertions map[int]string
+
+// apply returns the file with the texts inserted. If the file has CRLF as line ending, so have they: if git
+// checks out text files with CRLF, added lines with LF would show up in every diff.
+func (i insertions) apply(src []byte) []byte {
+	newline := "\n"
+	if bytes.Contains(src, []byte("\r\n")) {
+		newline = "\r\n"
+	}
 	var out bytes.Buffer
 	at := 0
-	for _, s := range splices {
-		out.Write(src[at:s.start])
-		out.WriteString(s.text)
-		at = s.end
+	for _, next := range slices.Sorted(maps.Keys(i)) {
+		out.Write(src[at:next])
+		out.WriteString(strings.ReplaceAll(i[next], "\n", newline))
+		at = next
 	}
 	out.Write(src[at:])
 	return out.Bytes()
 }
 
-// insert returns the splices that add sorted hashes to an entry: each before the first one in the list that
-// sorts after it, as clients sort them.
-func (e *entry) insert(src []byte, hashes []string) []splice {
-	newline := lineEnd(src)
-	if e.list == nil {
-		return []splice{e.newList(src, hashes, newline)}
+// insert inserts sorted hashes: each before the first one in the list that sorts after it, as clients sort
+// them.
+func (p Provider) insert(hashes []string, into insertions) {
+	if p.Hashes == nil && len(hashes) > 0 {
+		p.insertList(hashes, into)
+		return
 	}
-	var out []splice
-	end := e.end(src)
 	for _, h := range hashes {
-		next := slices.IndexFunc(e.hashes, func(l listed) bool { return l.text > h })
-		if next >= 0 {
-			at := e.hashes[next].start
-			out = append(out, splice{at, at, `"` + h + `",` + newline + "    "})
-			continue
-		}
-		out = append(out, splice{end.start, end.end, end.text + newline + `    "` + h + `",`})
-		end = splice{start: end.end, end: end.end} // a missing comma was added by the previous splice
-	}
-	return out
-}
-
-// end returns the splice position after the last hash and its comma; it adds the comma if necessary.
-func (e *entry) end(src []byte) splice {
-	last := e.hashes[len(e.hashes)-1].end
-	tokens, _ := hclsyntax.LexExpression(src[last:e.list.SrcRange.End.Byte], "", hcl.InitialPos)
-	for _, t := range tokens {
-		if t.Type == hclsyntax.TokenComma {
-			at := last + t.Range.End.Byte
-			return splice{start: at, end: at}
+		if next := slices.IndexFunc(p.Hashes, func(s string) bool { return s > h }); next >= 0 {
+			into[p.ranges[next].Start.Byte] += `"` + h + "\",\n    "
+		} else {
+			into[p.ranges[len(p.ranges)-1].End.Byte] += ",\n    \"" + h + `"`
 		}
 	}
-	return splice{last, last, ","}
 }
 
-// newList adds the list after the last argument of an entry without one.
-func (e *entry) newList(src []byte, hashes []string, newline string) splice {
-	var list strings.Builder
-	list.WriteString(newline + "  hashes = [" + newline)
-	for _, h := range hashes {
-		list.WriteString(`    "` + h + `",` + newline)
-	}
-	list.WriteString("  ]")
-	open, closing := e.block.OpenBraceRange, e.block.CloseBraceRange
-	if open.Start.Line == closing.Start.Line { // a block on one line may have only one argument
-		from, to := open.End.Byte, closing.Start.Byte
-		return splice{from, to, newline + "  " + strings.TrimSpace(string(src[from:to])) + list.String() + newline}
+// insertList inserts a list after the last argument of an entry without one.
+func (p Provider) insertList(hashes []string, into insertions) {
+	list := "\n  hashes = [\n    \"" + strings.Join(hashes, "\",\n    \"") + "\",\n  ]"
+	if r := p.body.SrcRange; r.Start.Line == r.End.Line { // a block on one line may have only one argument
+		into[r.Start.Byte] = "\n  "
+		list += "\n"
 	}
 	at := 0
-	for _, attr := range e.block.Body.Attributes {
+	for _, attr := range p.body.Attributes {
 		at = max(at, attr.SrcRange.End.Byte)
 	}
-	return splice{at, at, list.String()}
-}
-
-// lineEnd returns the file's line ending: if git checks out text files with CRLF, added lines with LF would
-// show up in every diff.
-func lineEnd(src []byte) string {
-	if i := bytes.IndexByte(src, '\n'); i > 0 && src[i-1] == '\r' {
-		return "\r\n"
-	}
-	return "\n"
+	into[at] = list
 }

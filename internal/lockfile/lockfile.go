@@ -17,7 +17,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+
+	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -39,8 +41,7 @@ type File struct {
 	// Warnings are the warnings that clients show.
 	Warnings []string
 
-	src     []byte
-	entries map[provider.Address]*entry
+	src []byte
 }
 
 // Provider is the entry of one provider.
@@ -52,6 +53,9 @@ type Provider struct {
 	Hashes []string
 	// Line is the first line of its block.
 	Line int
+
+	body   *hclsyntax.Body
+	ranges []hcl.Range // of Hashes, quotes included
 }
 
 // Known returns the hashes that today's clients compare packages with.
@@ -64,6 +68,9 @@ func (p Provider) Known() []provider.Hash {
 	}
 	return out
 }
+
+// HashLine returns the line of a hash in Hashes.
+func (p Provider) HashLine(i int) int { return p.ranges[i].Start.Line }
 
 // Read reads the lock file at path.
 func Read(path string) (*File, error) {
@@ -91,48 +98,3 @@ func (f *File) Bytes() []byte { return f.src }
 
 // Where names a line of the file.
 func (f *File) Where(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }
-
-// With returns the file with hashes added to existing entries; it ignores hashes that the entries have. If
-// there is nothing to add, it returns f.
-func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
-	var splices []splice
-	for a, hashes := range add {
-		e := f.entries[a]
-		if e == nil {
-			return nil, fmt.Errorf("%s has no entry for %s", f.Name, a)
-		}
-		if missing := e.missing(hashes); len(missing) > 0 {
-			splices = append(splices, e.insert(f.src, missing)...)
-		}
-	}
-	if len(splices) == 0 {
-		return f, nil
-	}
-	next, err := Parse(f.Name, apply(f.src, splices))
-	if err != nil {
-		return nil, fmt.Errorf("with hashes added: %w", err)
-	}
-	for a, hashes := range add {
-		if left := next.entries[a].missing(hashes); len(left) > 0 || len(next.Providers) != len(f.Providers) {
-			return nil, fmt.Errorf("%s: %v could not be added to %s", f.Name, left, a)
-		}
-	}
-	return next, nil
-}
-
-// missing returns the hashes that the entry lacks, sorted and without duplicates.
-func (e *entry) missing(hashes []provider.Hash) []string {
-	have := map[string]bool{}
-	for _, s := range e.hashes {
-		have[s.text] = true
-	}
-	var out []string
-	for _, h := range hashes {
-		if s := h.String(); !have[s] && !h.IsZero() {
-			have[s] = true
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, strings.Compare)
-	return out
-}

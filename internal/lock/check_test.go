@@ -1,37 +1,61 @@
-package lockfile_test
+package lock
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// hash makes a hash of one repeated letter.
+func hash(scheme string, letter byte) string {
+	if scheme == "h1" {
+		return "h1:" + strings.Repeat(string(letter), 42) + "A="
+	}
+	return "zh:" + strings.Repeat(string(letter), 64)
+}
+
 func TestCheck(t *testing.T) {
 	linux, darwin := provider.MustParsePlatform("linux_amd64"), provider.MustParsePlatform("darwin_arm64")
 	linuxZH, darwinZH, strangeZH := hash("zh", '1'), hash("zh", '2'), hash("zh", '9')
 	linuxH1, darwinH1, strangeH1 := hash("h1", '1'), hash("h1", '2'), hash("h1", '9')
-	one := func(s string) provider.Hash { return hashes(t, s)[0] }
-	pkg := func(p provider.Platform, zh, h1 string) lockfile.Package {
-		out := lockfile.Package{Platform: p, Zip: one(zh)}
-		if h1 != "" {
-			out.H1 = one(h1)
+	parse := func(texts ...string) (out []provider.Hash) {
+		for _, s := range texts {
+			h, err := provider.ParseHash(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, h)
 		}
 		return out
 	}
-	listed := func(packages ...lockfile.Package) lockfile.Release {
-		return lockfile.Release{Packages: packages, Listed: hashes(t, linuxZH, darwinZH, hash("zh", '3')), Platforms: []provider.Platform{linux, darwin}}
+	pkg := func(p provider.Platform, zh, h1 string) artifact.Package {
+		out := artifact.Package{Platform: p, Digest: digest.Digest("sha256:" + strings.TrimPrefix(zh, "zh:"))}
+		if h1 != "" {
+			out.H1 = parse(h1)[0]
+		}
+		return out
+	}
+	stored := func(packages ...artifact.Package) reading {
+		return reading{verified: &artifact.Verified{Packages: packages}}
+	}
+	listed := func(packages ...artifact.Package) reading {
+		r := stored(packages...)
+		r.listed, r.platforms = parse(linuxZH, darwinZH, hash("zh", '3')), []provider.Platform{linux, darwin}
+		return r
 	}
 	all := listed(pkg(linux, linuxZH, linuxH1), pkg(darwin, darwinZH, darwinH1))
 	some := listed(pkg(linux, linuxZH, linuxH1))
 	bare := listed(pkg(linux, linuxZH, linuxH1), pkg(darwin, darwinZH, ""))
-	noDocument := lockfile.Release{Packages: []lockfile.Package{pkg(linux, linuxZH, linuxH1)}}
+	noDocument := stored(pkg(linux, linuxZH, linuxH1))
 
 	for name, tc := range map[string]struct {
-		release lockfile.Release
+		version reading
 		hashes  []string
 		culprit string // "" for none
 	}{
@@ -50,22 +74,22 @@ func TestCheck(t *testing.T) {
 		"no document, nothing in common":           {noDocument, []string{darwinH1, darwinZH}, darwinH1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := []string{`  version = "3.2.4"`}
+			list := ""
 			if tc.hashes != nil {
-				lines = append(lines, "  hashes = [", `    "`+strings.Join(tc.hashes, "\",\n    \"")+`",`, "  ]")
+				list = "  hashes = [\n    \"" + strings.Join(tc.hashes, "\",\n    \"") + "\",\n  ]\n"
 			}
-			file, err := lockfile.Parse("f", []byte(block(lines...)))
+			file, err := lockfile.Parse("f", []byte("provider \"registry.opentofu.org/hashicorp/null\" {\n  version = \"3.2.4\"\n"+list+"}\n"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = file.Check(null, tc.release)
+			err = tc.version.check(file, file.Providers[0])
 			if tc.culprit == "" {
 				if err != nil {
 					t.Error(err)
 				}
 				return
 			}
-			if !errors.Is(err, lockfile.ErrContradiction) || !strings.Contains(err.Error(), tc.culprit) || !strings.HasPrefix(err.Error(), "f:") || hint.Of(err) == "" {
+			if err == nil || !strings.Contains(err.Error(), tc.culprit+`" contradicts`) || !strings.HasPrefix(err.Error(), "f:") || hint.Of(err) == "" {
 				t.Errorf("%v", err)
 			}
 		})

@@ -1,0 +1,63 @@
+package lock
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// check fails if the hashes of an entry show that it was made from other packages than the registry's version.
+//
+// A lock file does not say which hash belongs to which platform, and may lack the hashes of some platforms. So
+// an unknown hash proves nothing as long as it may belong to an unavailable package. It cannot belong to one if
+// it is
+//
+//   - a zh: hash that the checksum document does not list, because the document
+//     lists all packages;
+//   - an h1: hash that matches no package, while the h1: hash of every platform in
+//     the document is known;
+//   - one of several hashes, none of which is the version's.
+//
+// Clients do not check this: they accept a package if one hash in the file matches, and every added hash makes
+// the file accept more. Therefore the last rule also holds if the entry could just belong to other platforms.
+func (r *reading) check(file *lockfile.File, p lockfile.Provider) error {
+	known := map[provider.Hash]bool{}
+	hashed := map[provider.Platform]bool{} // the platforms whose h1: hash is known
+	for _, h := range r.listed {
+		known[h] = true
+	}
+	for _, pkg := range r.verified.Packages {
+		known[pkg.ZipHash()], known[pkg.H1] = true, true
+		hashed[pkg.Platform] = !pkg.H1.IsZero()
+	}
+	complete := r.platforms != nil && !slices.ContainsFunc(r.platforms, func(p provider.Platform) bool { return !hashed[p] })
+	inCommon := false
+	for i, text := range p.Hashes {
+		h, err := provider.ParseHash(text)
+		switch {
+		case err != nil: // clients do not compare it
+		case known[h]:
+			inCommon = true
+		case h.IsZip() && r.listed != nil:
+			return r.contradiction(file, p, i, "the checksum document of the release lists no such package", otherPackages)
+		case !h.IsZip() && complete:
+			return r.contradiction(file, p, i, "no package of the release has that content", otherPackages)
+		}
+	}
+	if len(p.Known()) > 0 && !inCommon {
+		return r.contradiction(file, p, 0, "neither this hash nor any other of its entry is known to be a package's of the release", nothingShared)
+	}
+	return nil
+}
+
+const (
+	otherPackages = "the entry was made from other packages than the registry has: find out which of them are the publisher's. If it is the registry's, remove the hashes from the entry and run this again"
+	nothingShared = "push the platforms, too, that the entry was made on; if it was made from other packages, find out which are the publisher's"
+)
+
+func (r *reading) contradiction(file *lockfile.File, p lockfile.Provider, hash int, why, help string) error {
+	return hint.New(fmt.Sprintf("%s: %.80q contradicts the registry's %s: %s", file.Where(p.HashLine(hash)), p.Hashes[hash], r.target, why), "%s", help)
+}
