@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -27,15 +28,28 @@ func addHelp(root *cobra.Command) {
 			listTopics(cmd.OutOrStdout())
 		}
 	})
-	root.SetHelpCommand(&cobra.Command{
-		Use:   "help [COMMAND | TOPIC]",
-		Short: "Help about a command, or a page of the documentation",
-		Long: `help prints the help of a command, or a page of the documentation for this
-version as Markdown. Without an argument it lists the commands and the topics.`,
-		Example:           helpExamples,
-		RunE:              printHelp,
-		ValidArgsFunction: completeHelp,
-	})
+	root.InitDefaultHelpCmd()
+	help := subcommand(root, "help")
+	help.Use, help.Short = "help [COMMAND | TOPIC]", "Help about a command, or a page of the documentation"
+	help.Long = `help prints the help of a command, or a page of the documentation for this
+version as Markdown. Without an argument it lists the commands and the topics.`
+	help.Example, help.Run, help.RunE = helpExamples, nil, printHelp
+	commands := help.ValidArgsFunction
+	help.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		out, directive := commands(cmd, args, toComplete)
+		for _, t := range docs.Topics() {
+			if len(args) == 0 && strings.HasPrefix(t.Name, toComplete) {
+				out = append(out, cobra.CompletionWithDesc(t.Name, t.Title))
+			}
+		}
+		return out, directive
+	}
+}
+
+// subcommand returns the subcommand with a name.
+func subcommand(root *cobra.Command, name string) *cobra.Command {
+	i := slices.IndexFunc(root.Commands(), func(cmd *cobra.Command) bool { return cmd.Name() == name })
+	return root.Commands()[i]
 }
 
 // listTopics prints the topics, as the end of the root command's help.
@@ -64,29 +78,4 @@ func printHelp(cmd *cobra.Command, args []string) error {
 		return usage(hint.Wrap(unknown, "did you mean %s? ocibridge help lists the commands and topics", strings.Join(like, " or ")))
 	}
 	return usage(hint.Wrap(unknown, "ocibridge help lists the commands and topics"))
-}
-
-// completeHelp offers the subcommands of the given command, and the topics.
-func completeHelp(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	above, rest, err := cmd.Root().Find(args)
-	if err != nil || len(rest) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var out []cobra.Completion
-	add := func(name, title string) {
-		if strings.HasPrefix(name, toComplete) {
-			out = append(out, cobra.CompletionWithDesc(name, title))
-		}
-	}
-	for _, c := range above.Commands() {
-		if c.IsAvailableCommand() {
-			add(c.Name(), c.Short)
-		}
-	}
-	if len(args) == 0 {
-		for _, t := range docs.Topics() {
-			add(t.Name, t.Title)
-		}
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
 }

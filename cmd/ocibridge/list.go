@@ -59,18 +59,13 @@ func listText(l *inventory.Listing, w io.Writer) string {
 		}
 		fmt.Fprintf(&out, "%s in %s\n", p.Provider, p.Repository)
 		if p.Problem != nil {
-			fmt.Fprintf(&out, "%scannot be listed: %s\n", tableIndent, p.Problem)
+			fmt.Fprintf(&out, "  cannot be listed: %s\n", p.Problem)
 			continue
 		}
 		if len(p.Versions) == 0 {
-			fmt.Fprintf(&out, "%sno version\n", tableIndent)
-			continue
+			out.WriteString("  no version\n")
 		}
-		t := table{header: []string{"VERSION", "PLATFORMS", "SIZE", "SIGNATURE"}, wrap: 1}
-		for _, v := range p.Versions {
-			t.rows = append(t.rows, listRow(v))
-		}
-		out.WriteString(t.text(width))
+		out.WriteString(versionsText(p.Versions, width))
 	}
 	if len(l.Providers) == 0 {
 		out.WriteString("no provider\n")
@@ -78,14 +73,20 @@ func listText(l *inventory.Listing, w io.Writer) string {
 	return out.String()
 }
 
-// listRow returns the table row of a version.
-func listRow(v *inventory.ListedVersion) []string {
-	if v.Problem != nil {
-		return []string{v.Version.String(), "cannot be read: " + v.Problem.Message}
+// versionsText formats the versions of a provider: a table, and a line for each version that
+// cannot be read.
+func versionsText(versions []*inventory.ListedVersion, width int) string {
+	rows := [][]string{{"VERSION", "PLATFORMS", "SIZE", "SIGNATURE"}}
+	unreadable := ""
+	for _, v := range versions {
+		if v.Problem != nil {
+			unreadable += fmt.Sprintf("  %s  cannot be read: %s\n", v.Version, v.Problem.Message)
+			continue
+		}
+		rows = append(rows, []string{v.Version.String(), joined(v.Platforms, " "), size(v.Size), v.Signature.Text(true)})
 	}
-	var platforms []string
-	for _, p := range v.Platforms {
-		platforms = append(platforms, p.String())
+	if len(rows) == 1 {
+		return unreadable
 	}
-	return []string{v.Version.String(), strings.Join(platforms, " "), size(v.Size), v.Signature.Text(true)}
+	return tableText(rows, 1, width) + unreadable
 }

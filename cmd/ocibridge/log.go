@@ -23,19 +23,18 @@ type logBuffer struct {
 
 	mu    sync.Mutex
 	lines bytes.Buffer
-	timer *time.Timer // nil: no line waits
 }
 
 // Write implements [io.Writer].
 func (b *logBuffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.lines.Len() == 0 {
+		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // writes fewer lines if others have flushed since
+	}
 	b.lines.Write(line)
 	if b.lines.Len() >= maxLogBuffer {
 		return len(line), b.flush()
-	}
-	if b.timer == nil {
-		b.timer = time.AfterFunc(logDelay, func() { _ = b.Flush() })
 	}
 	return len(line), nil
 }
@@ -48,10 +47,6 @@ func (b *logBuffer) Flush() error {
 }
 
 func (b *logBuffer) flush() error {
-	if b.timer != nil {
-		b.timer.Stop()
-		b.timer = nil
-	}
 	if b.lines.Len() == 0 {
 		return nil
 	}

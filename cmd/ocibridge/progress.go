@@ -25,18 +25,17 @@ type progress struct {
 
 	mu   sync.Mutex
 	bars *mpb.Progress
-	live map[barKey]*mpb.Bar
+	live map[packageKey]*mpb.Bar
 }
 
-type barKey struct {
+type packageKey struct {
 	provider provider.Address
 	version  provider.Version
 	platform provider.Platform
-	stage    pusher.Stage
 }
 
 func newProgress(stdout, stderr io.Writer, quiet bool) *progress {
-	p := &progress{out: stdout, err: stderr, quiet: quiet, live: map[barKey]*mpb.Bar{}}
+	p := &progress{out: stdout, err: stderr, quiet: quiet, live: map[packageKey]*mpb.Bar{}}
 	if isTerminal(stdout) && !quiet {
 		p.bars = mpb.New(mpb.WithOutput(stdout), mpb.WithWidth(40))
 		p.out = p.bars // which prints lines above the bars
@@ -78,48 +77,28 @@ func (p *progress) Event(e pusher.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%s %s %s", e.Provider.Type(), e.Version, e.Platform)
-	if ending, ok := endings[e.Stage]; ok {
-		p.finish(e)
-		p.line("%s: %s, %s", name, ending, size(e.Total))
-		return
-	}
-	p.advance(e, name)
-}
-
-// advance moves a package's bar. A package is sent while it is fetched: once the first bytes
-// are sent, the bar for sending replaces the bar for fetching.
-func (p *progress) advance(e pusher.Event, name string) {
-	if p.bars == nil {
-		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
-			p.line("%s: fetching", name)
-		}
-		return
-	}
-	key := barKey{e.Provider, e.Version, e.Platform, e.Stage}
+	key := packageKey{e.Provider, e.Version, e.Platform}
 	bar := p.live[key]
-	if bar == nil {
-		sending := key
-		sending.stage = pusher.StageSend
-		if p.live[sending] != nil {
-			return // the bar for sending is enough
-		}
-		p.finish(e)
-		bar = p.bars.AddBar(e.Total, mpb.BarRemoveOnComplete(),
-			mpb.PrependDecorators(decor.Name(name+" "), decor.Name(string(e.Stage), decor.WC{W: 6, C: decor.DindentRight})),
-			mpb.AppendDecorators(decor.CountersKibiByte("% .1f / % .1f")))
-		p.live[key] = bar
-	}
-	bar.IncrBy(e.Bytes)
-}
-
-// finish removes a package's bars.
-func (p *progress) finish(e pusher.Event) {
-	for _, stage := range []pusher.Stage{pusher.StageFetch, pusher.StageSend} {
-		key := barKey{e.Provider, e.Version, e.Platform, stage}
-		if bar := p.live[key]; bar != nil {
+	ending, ends := endings[e.Stage]
+	switch {
+	case ends:
+		if bar != nil {
 			bar.Abort(true)
 			delete(p.live, key)
 		}
+		p.line("%s: %s, %s", name, ending, size(e.Total))
+	case p.bars == nil:
+		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
+			p.line("%s: fetching", name)
+		}
+	default:
+		if bar == nil {
+			// Every byte counts twice: a package is sent while it is fetched.
+			bar = p.bars.AddBar(2*e.Total, mpb.BarRemoveOnComplete(),
+				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5})))
+			p.live[key] = bar
+		}
+		bar.IncrBy(e.Bytes)
 	}
 }
 
@@ -154,27 +133,33 @@ func (p *progress) Done(r *pusher.Result) {
 		contents += ", " + count(r.Referrers, "referrer")
 	}
 	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
-	var recorded, removed, repaired []string
-	for _, pkg := range r.Packages {
-		switch {
-		case pkg.H1Recorded:
-			recorded = append(recorded, pkg.Platform.String())
-		case pkg.H1Removed:
-			removed = append(removed, pkg.Platform.String())
+	for _, note := range []struct {
+		text    string
+		applies func(pusher.PackageResult) bool
+	}{
+		{"computed h1: for", func(pkg pusher.PackageResult) bool { return pkg.H1Recorded }},
+		{"removed a wrong h1: of", func(pkg pusher.PackageResult) bool { return pkg.H1Removed }},
+		{"repaired the index entry of", func(pkg pusher.PackageResult) bool { return pkg.Repaired }},
+	} {
+		var of []provider.Platform
+		for _, pkg := range r.Packages {
+			if note.applies(pkg) {
+				of = append(of, pkg.Platform)
+			}
 		}
-		if pkg.Repaired {
-			repaired = append(repaired, pkg.Platform.String())
+		if len(of) > 0 {
+			p.line("  %s %s", note.text, joined(of, ", "))
 		}
 	}
-	if len(recorded) > 0 {
-		p.line("  computed h1: for %s", strings.Join(recorded, ", "))
+}
+
+// joined joins the names of things.
+func joined[T fmt.Stringer](things []T, separator string) string {
+	var names []string
+	for _, t := range things {
+		names = append(names, t.String())
 	}
-	if len(removed) > 0 {
-		p.line("  removed a wrong h1: of %s", strings.Join(removed, ", "))
-	}
-	if len(repaired) > 0 {
-		p.line("  repaired the index entry of %s", strings.Join(repaired, ", "))
-	}
+	return strings.Join(names, separator)
 }
 
 func (p *progress) line(format string, args ...any) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func (p *progress) plan(plan *pusher.Plan) {
 	if n := len(plan.Failures); n > 0 {
 		parts = append(parts, count(n, "failure"))
 	}
-	p.line("Plan: %s", joinOr(parts, "nothing to do"))
+	p.line("Plan: %s", cmp.Or(strings.Join(parts, ", "), "nothing to do"))
 	if plan.Unasked > 0 {
 		p.line("%s no block asks for: --prune removes what is not kept for a pull-through", count(plan.Unasked, "version"))
 	}
@@ -69,19 +70,7 @@ func platforms(ps []provider.Platform) string {
 	if len(ps) > 3 {
 		return count(len(ps), "platform")
 	}
-	var names []string
-	for _, p := range ps {
-		names = append(names, p.String())
-	}
-	return joinOr(names, "no platform")
-}
-
-// joinOr joins a list by commas, or returns none if it is empty.
-func joinOr(list []string, none string) string {
-	if len(list) == 0 {
-		return none
-	}
-	return strings.Join(list, ", ")
+	return cmp.Or(joined(ps, ", "), "no platform")
 }
 
 func (p *progress) pruned(steps []pusher.Step) {

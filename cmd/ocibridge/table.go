@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
 
 	"github.com/mitchellh/go-wordwrap"
@@ -21,80 +25,47 @@ func terminalWidth(w io.Writer) int {
 	return 0
 }
 
-// table formats rows as columns under a header. If a line is too long for the terminal, the
-// cells of one column are wrapped. The last cell of a row with fewer cells than the header
-// spans the other columns.
-type table struct {
-	header []string
-	rows   [][]string
-	wrap   int // the index of the column that is wrapped
-}
+// minWrapped is the minimum width of a wrapped column. Narrower terminals wrap the lines
+// themselves.
+const minWrapped = 16
 
-const (
-	tableIndent = "  "
-	tableGap    = "  "
-	// minWrapped is the minimum width of the wrapped column. Narrower terminals wrap the lines
-	// themselves.
-	minWrapped = 16
-)
-
-// text formats the table for lines of width characters, or of any length if width is 0.
-func (t table) text(width int) string {
-	rows := append([][]string{t.header}, t.rows...)
-	widths := make([]int, len(t.header))
-	for _, row := range rows {
-		for i, cell := range row {
-			if i < len(row)-1 || len(row) == len(t.header) {
-				widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-			}
-		}
-	}
+// tableText formats rows of equal length as columns, for lines of width characters, or of any
+// length if width is 0. If a line is too long, it wraps the cells of one column.
+func tableText(rows [][]string, wrapped, width int) string {
 	if width > 0 {
-		total := len(tableIndent) - len(tableGap)
-		for _, w := range widths {
-			total += w + len(tableGap)
-		}
-		if over := total - width; over > 0 {
-			widths[t.wrap] = max(min(minWrapped, widths[t.wrap]), widths[t.wrap]-over)
-		}
+		width = max(minWrapped, width-widthWithout(rows, wrapped))
 	}
 	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		t.row(&out, row, widths, width)
+		text := row[wrapped]
+		if width > 0 {
+			text = wordwrap.WrapString(text, uint(width))
+		}
+		line := slices.Clone(row)
+		for part := range strings.SplitSeq(text, "\n") {
+			line[wrapped] = part
+			fmt.Fprintf(w, "  %s\n", strings.Join(line, "\t"))
+			clear(line)
+		}
 	}
-	return out.String()
+	w.Flush()
+	return trailingBlanks.ReplaceAllString(out.String(), "\n")
 }
 
-// row writes one row, on as many lines as its wrapped cell needs.
-func (t table) row(out *strings.Builder, row []string, widths []int, width int) {
-	across := len(row) < len(t.header)
-	wrapped, limit := t.wrap, widths[t.wrap]
-	if across {
-		wrapped, limit = len(row)-1, 0
-		if width > 0 {
-			limit = width - len(tableIndent)
-			for _, w := range widths[:wrapped] {
-				limit -= w + len(tableGap)
+// widthWithout returns the width of a table without the text of one column.
+func widthWithout(rows [][]string, column int) int {
+	total := 0
+	for i := range rows[0] {
+		widest := 0
+		for _, row := range rows {
+			if i != column {
+				widest = max(widest, utf8.RuneCountInString(row[i]))
 			}
-			limit = max(minWrapped, limit)
 		}
+		total += widest + 2
 	}
-	text := row[wrapped]
-	if limit > 0 {
-		text = wordwrap.WrapString(text, uint(limit))
-	}
-	lines := strings.Split(text, "\n")
-	for n, part := range lines {
-		line := tableIndent
-		for i, cell := range row {
-			switch {
-			case i == wrapped:
-				cell = part
-			case n > 0:
-				cell = ""
-			}
-			line += cell + strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(cell))) + tableGap
-		}
-		out.WriteString(strings.TrimRight(line, " ") + "\n")
-	}
+	return total
 }
+
+var trailingBlanks = regexp.MustCompile(` +\n`)
