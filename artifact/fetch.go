@@ -1,6 +1,7 @@
 package artifact
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,23 +36,33 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 	if err := checkDescriptor(desc, limit); err != nil {
 		return nil, err
 	}
+	var data bytes.Buffer
+	if err := download(ctx, store, desc, &data); err != nil {
+		return nil, err
+	}
+	return data.Bytes(), nil
+}
+
+// download writes content to w, and verifies it.
+func download(ctx context.Context, store Fetcher, desc ocispec.Descriptor, w io.Writer) error {
 	body, err := store.Fetch(ctx, desc)
 	if errors.Is(err, errdef.ErrNotFound) {
 		// The error does not wrap ErrNotFound, because callers take that for an absent tag.
-		return nil, fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
+		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer body.Close()
-	data, err := io.ReadAll(io.LimitReader(body, desc.Size+1))
+	hash := desc.Digest.Algorithm().Digester()
+	n, err := io.Copy(io.MultiWriter(w, hash.Hash()), io.LimitReader(body, desc.Size+1))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if got := desc.Digest.Algorithm().FromBytes(data); got != desc.Digest || int64(len(data)) != desc.Size {
-		return nil, fmt.Errorf("%w: %s with %d bytes, got %s with %d", ErrDamaged, desc.Digest, desc.Size, got, len(data))
+	if n != desc.Size || hash.Digest() != desc.Digest {
+		return fmt.Errorf("%w: %s with %d bytes, got %s with %d", ErrDamaged, desc.Digest, desc.Size, hash.Digest(), n)
 	}
-	return data, nil
+	return nil
 }
 
 // checkDescriptor returns an error unless desc can describe content of at most limit bytes.

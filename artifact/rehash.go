@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-
-	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
@@ -27,8 +24,8 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error
 	}
 	defer os.Remove(scratch.Name())
 	defer scratch.Close()
-	if err := download(ctx, store, p, scratch); err != nil {
-		return none, err
+	if err := download(ctx, store, p.Layer(), scratch); err != nil {
+		return none, fmt.Errorf("the package: %w", err)
 	}
 	h1, err := provider.H1(ctx, scratch, p.Size)
 	switch {
@@ -44,29 +41,4 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error
 		return none, fmt.Errorf("%w: the package has %s, the index gives %s", ErrDamaged, h1, p.H1)
 	}
 	return h1, nil
-}
-
-// download writes a package to w, and checks its size and digest.
-func download(ctx context.Context, store Fetcher, p Package, w io.Writer) error {
-	body, err := store.Fetch(ctx, p.Layer())
-	if errors.Is(err, errdef.ErrNotFound) {
-		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
-	}
-	if err != nil {
-		return err
-	}
-	defer body.Close()
-	hash := p.Digest.Algorithm().Digester()
-	n, err := io.Copy(io.MultiWriter(w, hash.Hash()), io.LimitReader(body, p.Size+1))
-	switch {
-	case err != nil:
-		return fmt.Errorf("download the package: %w", err)
-	case n > p.Size:
-		return fmt.Errorf("%w: the package has more than %d bytes", ErrDamaged, p.Size)
-	case n < p.Size:
-		return fmt.Errorf("%w: the package has %d bytes, not %d", ErrDamaged, n, p.Size)
-	case hash.Digest() != p.Digest:
-		return fmt.Errorf("%w: the package has the digest %s, not %s", ErrDamaged, hash.Digest(), p.Digest)
-	}
-	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/internal/document"
@@ -49,12 +48,15 @@ type State struct {
 	Replaced []Replaced
 }
 
+// Manifest describes a manifest.
+type Manifest = ocispec.Descriptor
+
 // Replaced is a manifest that lost its tag to another manifest.
 type Replaced struct {
 	// Manifest has only a media type, a digest and a size.
-	Manifest ocispec.Descriptor
+	Manifest
 	// Version is the version of the tag. It is zero if the manifest is an older state.
-	Version provider.Version
+	Version provider.Version `json:"version,omitzero"`
 }
 
 // Merge adds the content of another state: the earliest time of each version, and the
@@ -95,31 +97,21 @@ func stateRank(r Replaced) int {
 
 // stateDocument is the JSON document of a state. Times have the format of annotationSeen.
 type stateDocument struct {
-	Cooldown bool              `json:"cooldown,omitempty"`
-	Seen     map[string]string `json:"seen,omitempty"`
-	Replaced []replacedEntry   `json:"replaced,omitempty"`
-}
-
-type replacedEntry struct {
-	MediaType string        `json:"mediaType"`
-	Digest    digest.Digest `json:"digest"`
-	Size      int64         `json:"size"`
-	Version   string        `json:"version,omitempty"`
+	Cooldown bool                        `json:"cooldown,omitempty"`
+	Seen     map[provider.Version]string `json:"seen,omitempty"`
+	Replaced []Replaced                  `json:"replaced,omitempty"`
 }
 
 // EncodeState returns the manifest of a state. Its only blob is [Config]. The same state
 // gives the same bytes. Times are truncated to seconds. If the state could not be read
 // back, the error is [ErrTooLarge] or [ErrNotProvider].
 func EncodeState(s State) (Blob, error) {
-	if s.Provider.IsZero() {
-		return Blob{}, fmt.Errorf("%w: a state without a provider", ErrNotProvider)
+	if _, unnamed := s.Seen[provider.Version{}]; unnamed || s.Provider.IsZero() {
+		return Blob{}, fmt.Errorf("%w: a state without a provider, or with a version without a name", ErrNotProvider)
 	}
-	d := stateDocument{Cooldown: s.Cooldown, Seen: map[string]string{}}
+	d := stateDocument{s.Cooldown, map[provider.Version]string{}, joinReplaced(s.Replaced, nil)}
 	for v, at := range s.Seen {
-		d.Seen[v.String()] = seenText(at)
-	}
-	for _, r := range joinReplaced(s.Replaced, nil) {
-		d.Replaced = append(d.Replaced, replacedEntry{r.Manifest.MediaType, r.Manifest.Digest, r.Manifest.Size, r.Version.String()})
+		d.Seen[v] = seenText(at)
 	}
 	if _, err := d.state(); err != nil {
 		return Blob{}, err
@@ -188,44 +180,25 @@ func (d stateDocument) state() (*State, error) {
 		return nil, fmt.Errorf("%w: a state of %d replaced manifests, more than %d", ErrTooLarge, len(d.Replaced), maxReplaced)
 	}
 	out := &State{Cooldown: d.Cooldown, Seen: make(map[provider.Version]time.Time, len(d.Seen))}
-	for name, text := range d.Seen {
-		v, err := provider.ParseVersion(name)
-		if err != nil {
-			return nil, fmt.Errorf("%w: the state names the version %.80q", ErrNotProvider, name)
-		}
-		if out.Seen[v], err = parseSeen(text); err != nil {
-			return nil, err
-		}
-	}
-	for _, e := range d.Replaced {
-		r, err := e.replaced()
+	for v, text := range d.Seen {
+		at, err := parseSeen(text)
 		if err != nil {
 			return nil, err
 		}
-		out.Replaced = append(out.Replaced, r)
+		out.Seen[v] = at
 	}
-	out.Replaced = joinReplaced(out.Replaced, nil)
+	for i, r := range d.Replaced {
+		// Registries have different requests for deleting manifests and blobs.
+		if !IsManifest(r.MediaType) {
+			return nil, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, r.MediaType)
+		}
+		if err := checkDescriptor(r.Manifest, MaxManifestBytes); err != nil {
+			return nil, fmt.Errorf("replaced manifest: %w", err)
+		}
+		d.Replaced[i].Manifest = Manifest{MediaType: r.MediaType, Digest: r.Digest, Size: r.Size}
+	}
+	out.Replaced = joinReplaced(d.Replaced, nil)
 	return out, nil
-}
-
-func (e replacedEntry) replaced() (Replaced, error) {
-	r := Replaced{Manifest: ocispec.Descriptor{MediaType: e.MediaType, Digest: e.Digest, Size: e.Size}}
-	// Registries have different requests for deleting manifests and blobs.
-	if !IsManifest(e.MediaType) {
-		return r, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, e.MediaType)
-	}
-	if err := checkDescriptor(r.Manifest, MaxManifestBytes); err != nil {
-		return r, fmt.Errorf("replaced manifest: %w", err)
-	}
-	if e.Version == "" {
-		return r, nil
-	}
-	v, err := provider.ParseVersion(e.Version)
-	if err != nil {
-		return r, fmt.Errorf("%w: a replaced manifest has the version %.80q", ErrNotProvider, e.Version)
-	}
-	r.Version = v
-	return r, nil
 }
 
 // IsOwned reports whether the content of a replaced manifest confirms its description in

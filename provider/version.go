@@ -137,6 +137,12 @@ func (v Version) IsPrerelease() bool { return v.v.Prerelease != "" }
 // MarshalText implements [encoding.TextMarshaler].
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
+// UnmarshalText is [ParseVersion].
+func (v *Version) UnmarshalText(text []byte) (err error) {
+	*v, err = ParseVersion(string(text))
+	return err
+}
+
 // Compare returns -1, 0 or +1 if v comes before, is equal to, or comes after w. The order is
 // the clients' order. Clients do not order versions that differ only in build metadata;
 // Compare orders them by that text, so that results are reproducible.
