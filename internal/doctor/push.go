@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -23,7 +22,7 @@ import (
 // tag and its manifests remain if a login may not delete.
 const writeTag = "ocibridge-doctor.may-be-deleted"
 
-// purpose is the description in the manifests of a trial, for people who find them.
+// purpose is the description in the package manifest of a trial, for people who find it.
 const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
 
 // trial is a test push of a version, with the media types and artifact types of a real version.
@@ -88,9 +87,6 @@ func (t *trial) run(ctx context.Context, r *Report) {
 		r.ok("evidence", "manifests of the type %s are accepted", artifact.TypeEvidence)
 	}
 	index, err := artifact.EncodeIndex(v)
-	if err == nil {
-		index, err = described(index)
-	}
 	if err != nil {
 		r.fail("versions", err, flaw)
 		return
@@ -193,20 +189,4 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 	}
 	r.warn("removal", again+"to remove it, run this again with a login that may delete, or delete the tag "+t.tag+", its index and the manifests in that index with the registry's own tools",
 		"the test version stays, as the tag %s and %s: %v", t.tag, stays, refused)
-}
-
-// described returns an index with its purpose as an annotation.
-func described(b artifact.Blob) (artifact.Blob, error) {
-	var index ocispec.Index
-	if err := json.Unmarshal(b.Data, &index); err != nil {
-		return b, fmt.Errorf("index: %w", err)
-	}
-	index.Annotations[ocispec.AnnotationDescription] = purpose
-	data, err := json.Marshal(index)
-	if err != nil {
-		return b, fmt.Errorf("index: %w", err)
-	}
-	b.Data = data
-	b.Descriptor.Digest, b.Descriptor.Size = digest.FromBytes(data), int64(len(data))
-	return b, nil
 }
