@@ -25,7 +25,7 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error
 	defer os.Remove(scratch.Name())
 	defer scratch.Close()
 	if err := download(ctx, store, p.Layer(), scratch); err != nil {
-		return none, fmt.Errorf("the package: %w", err)
+		return none, err
 	}
 	h1, err := provider.H1(ctx, scratch, p.Size)
 	switch {

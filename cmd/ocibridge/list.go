@@ -40,7 +40,7 @@ It exits with 1 if a provider or a version could not be read.`,
 			if err != nil {
 				return err
 			}
-			return show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, _ settings) (*inventory.Listing, error) {
+			return show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, _ settings) (*inventory.Report, error) {
 				return found.List(ctx)
 			}, listText)
 		},
@@ -50,7 +50,7 @@ It exits with 1 if a provider or a version could not be read.`,
 }
 
 // listText formats a listing as tables that fit the terminal w.
-func listText(l *inventory.Listing, w io.Writer) string {
+func listText(l *inventory.Report, w io.Writer) string {
 	width := terminalWidth(w)
 	var out strings.Builder
 	for i, p := range l.Providers {
@@ -75,7 +75,7 @@ func listText(l *inventory.Listing, w io.Writer) string {
 
 // versionsText formats the versions of a provider: a table, and a line for each version that
 // cannot be read.
-func versionsText(versions []*inventory.ListedVersion, width int) string {
+func versionsText(versions []*inventory.VersionReport, width int) string {
 	rows := [][]string{{"VERSION", "PLATFORMS", "SIZE", "SIGNATURE"}}
 	unreadable := ""
 	for _, v := range versions {

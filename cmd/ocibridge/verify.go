@@ -43,7 +43,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 			if err != nil {
 				return err
 			}
-			return show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Verification, error) {
+			return show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
 				return found.Verify(ctx, inventory.Verifier{Policy: s.trustRules().For, Packages: packages})
 			}, verifyText)
 		},
@@ -54,7 +54,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 }
 
 // verifyText formats a verification for people, with colours on a terminal.
-func verifyText(r *inventory.Verification, w io.Writer) string {
+func verifyText(r *inventory.Report, w io.Writer) string {
 	var out strings.Builder
 	colours := isTerminal(w) && os.Getenv("NO_COLOR") == ""
 	for _, p := range r.Providers {
@@ -74,7 +74,7 @@ func verifyText(r *inventory.Verification, w io.Writer) string {
 }
 
 // verifySummary returns the result for a version in a few words.
-func verifySummary(v *inventory.VerifiedVersion) string {
+func verifySummary(v *inventory.VersionReport) string {
 	errs, warnings := inventory.Count(v.Findings)
 	parts := []string{"ok"}
 	if v.Problem != nil {
@@ -94,7 +94,7 @@ func verifySummary(v *inventory.VerifiedVersion) string {
 		parts = append(parts, "signature refused")
 	case s.Verdict == artifact.NoEvidence:
 		parts = append(parts, "not signed")
-	case v.Pinned:
+	case *v.Pinned:
 		parts = append(parts, s.Text(false)+", which is pinned")
 	default:
 		parts = append(parts, s.Text(false))

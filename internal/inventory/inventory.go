@@ -178,29 +178,48 @@ func (p *Provider) missing() error {
 		"ocibridge list %s shows what is, and ocibridge push stores more", p.Provider)
 }
 
-// Report has a result for every version of a selection.
-type Report[V any] struct {
-	Providers []*ProviderReport[V] `json:"providers"`
-	Unlisted  []Unlisted           `json:"unlisted,omitempty"`
+// Report shows the versions of a selection.
+type Report struct {
+	Providers []*ProviderReport `json:"providers"`
+	Unlisted  []Unlisted        `json:"unlisted,omitempty"`
+
+	failed, help string // the end of the error that names the number of failures, and its hint
 }
 
 // ProviderReport is the part of a report about one provider.
-type ProviderReport[V any] struct {
+type ProviderReport struct {
 	Provider   provider.Address   `json:"provider"`
 	Repository ociaddr.Repository `json:"repository"`
 	Problem    *Problem           `json:"error,omitempty"`
 	// Findings are about tags that name no version. Only verifications have them.
 	Findings []artifact.Finding `json:"findings,omitzero"`
-	Versions []V                `json:"versions"`
+	Versions []*VersionReport   `json:"versions"`
+}
+
+// VersionReport is one version of a report.
+type VersionReport struct {
+	Version   provider.Version    `json:"version"`
+	Tag       ociaddr.Tag         `json:"tag,omitempty"`    // only in lists
+	Digest    string              `json:"digest,omitempty"` // of the index
+	Platforms []provider.Platform `json:"platforms,omitempty"`
+	Size      int64               `json:"size,omitempty"` // of all packages, in bytes; only in lists
+	// Signature is the recorded signature in a list, and the verified one in a verification.
+	Signature *Signature `json:"signature,omitempty"`
+	// Pinned points to true if a trust block pins the key. It is nil in lists.
+	Pinned   *bool              `json:"pinned,omitempty"`
+	Findings []artifact.Finding `json:"findings,omitzero"` // nil in lists
+	Problem  *Problem           `json:"error,omitempty"`   // the reason why the version could not be read
+	// Refused is set if there is a signature that the policy or the key refuses.
+	Refused bool `json:"-"`
 }
 
 // read calls fn for every version of the selection. It stops when ctx is done.
-func read[V any](ctx context.Context, s *Selection, fn func(context.Context, *Provider, provider.Version) V) (*Report[V], error) {
+func (s *Selection) read(ctx context.Context, out *Report, fn func(context.Context, *Provider, provider.Version) *VersionReport) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.jobs)
-	out := &Report[V]{Providers: []*ProviderReport[V]{}, Unlisted: s.Unlisted}
+	out.Providers, out.Unlisted = []*ProviderReport{}, s.Unlisted
 	for _, p := range s.Providers {
-		r := &ProviderReport[V]{Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err), Versions: make([]V, len(p.Matches))}
+		r := &ProviderReport{Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err), Versions: make([]*VersionReport, len(p.Matches))}
 		out.Providers = append(out.Providers, r)
 		for i, v := range p.Matches {
 			g.Go(func() error {
@@ -211,7 +230,41 @@ func read[V any](ctx context.Context, s *Selection, fn func(context.Context, *Pr
 			})
 		}
 	}
-	return out, g.Wait()
+	return g.Wait()
+}
+
+// Failed returns an error if a provider or a version could not be read, or has an error among
+// its findings.
+func (r *Report) Failed() error {
+	bad, all := 0, 0
+	for _, p := range r.Providers {
+		if n, _ := Count(p.Findings); n > 0 || p.Problem != nil {
+			bad++
+			all++
+		}
+		for _, v := range p.Versions {
+			all++
+			if n, _ := Count(v.Findings); n > 0 || v.Problem != nil {
+				bad++
+			}
+		}
+	}
+	if bad == 0 {
+		return nil
+	}
+	return hint.New(fmt.Sprintf("%d of %d %s", bad, all, r.failed), "%s", r.help)
+}
+
+// Count returns the number of errors and warnings among findings.
+func Count(findings []artifact.Finding) (errs, warnings int) {
+	for _, f := range findings {
+		if f.Severity == artifact.SeverityError {
+			errs++
+		} else {
+			warnings++
+		}
+	}
+	return errs, warnings
 }
 
 // Problem is an error in the output for programs.

@@ -128,7 +128,7 @@ func TestList(t *testing.T) {
 		}
 	})
 	l, err = find(t, of(r)).List(t.Context())
-	if err != nil || l.Failed() == nil || hint.Of(l.Failed()) == "" || l.Failed().Error() != "1 problem in reading what is stored" {
+	if err != nil || l.Failed() == nil || hint.Of(l.Failed()) == "" || l.Failed().Error() != "1 of 2 providers and versions cannot be read" {
 		t.Fatalf("%+v, %v, %v", l, err, l.Failed())
 	}
 	if versions := l.Providers[0].Versions; versions[0].Problem == nil || versions[0].Signature != nil || versions[1].Problem != nil || versions[1].Signature == nil {
@@ -219,7 +219,7 @@ func TestVerify(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := got.Providers[0].Versions[0]
-			if v.Problem != nil || v.Signature == nil || v.Signature.Verdict != tc.verdict || v.Pinned != tc.pinned {
+			if v.Problem != nil || v.Signature == nil || v.Signature.Verdict != tc.verdict || *v.Pinned != tc.pinned {
 				t.Errorf("%+v, signature %+v, problem %v", v, v.Signature, v.Problem)
 			}
 			var texts []string

@@ -14,26 +14,6 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Verification is the result of a check of versions.
-type Verification struct {
-	*Report[*VerifiedVersion]
-}
-
-// VerifiedVersion is one version of a verification.
-type VerifiedVersion struct {
-	Version   provider.Version    `json:"version"`
-	Digest    string              `json:"digest,omitempty"` // of the index
-	Platforms []provider.Platform `json:"platforms,omitempty"`
-	// Signature is the verified signature, not the recorded one.
-	Signature *Signature `json:"signature,omitempty"`
-	// Pinned is set if a trust block pins the key.
-	Pinned   bool               `json:"pinned"`
-	Findings []artifact.Finding `json:"findings"`
-	Problem  *Problem           `json:"error,omitempty"` // the reason why the check could not be finished
-	// Refused is set if there is a signature that the policy or the key refuses.
-	Refused bool `json:"-"`
-}
-
 // Verifier checks versions by their evidence.
 type Verifier struct {
 	Policy   func(provider.Address) trust.Policy
@@ -42,8 +22,9 @@ type Verifier struct {
 
 // Verify checks every version of the selection. A provider that a query named must have a
 // version.
-func (s *Selection) Verify(ctx context.Context, v Verifier) (*Verification, error) {
-	r, err := read(ctx, s, v.verify)
+func (s *Selection) Verify(ctx context.Context, v Verifier) (*Report, error) {
+	r := &Report{failed: "checks failed", help: "each error above says what to do"}
+	err := s.read(ctx, r, v.verify)
 	for i, p := range s.Providers {
 		out := r.Providers[i]
 		if p.Err == nil && len(p.Matches) == 0 && slices.Contains(s.named, p.Provider) {
@@ -54,23 +35,23 @@ func (s *Selection) Verify(ctx context.Context, v Verifier) (*Verification, erro
 			out.Findings = append(out.Findings, artifact.LintTags(p.tags)...)
 		}
 	}
-	return &Verification{r}, err
+	return r, err
 }
 
 // verify checks one version.
-func (v Verifier) verify(ctx context.Context, p *Provider, version provider.Version) *VerifiedVersion {
+func (v Verifier) verify(ctx context.Context, p *Provider, version provider.Version) *VersionReport {
 	c := &check{
-		VerifiedVersion: &VerifiedVersion{Version: version, Findings: []artifact.Finding{}},
-		provider:        p, policy: v.Policy(p.Provider),
+		VersionReport: &VersionReport{Version: version, Pinned: new(bool), Findings: []artifact.Finding{}},
+		provider:      p, policy: v.Policy(p.Provider),
 	}
 	err := c.run(ctx, v.Packages)
 	c.Problem = problem(p.explain(err))
-	return c.VerifiedVersion
+	return c.VersionReport
 }
 
 // check is the check of one version.
 type check struct {
-	*VerifiedVersion
+	*VersionReport
 	provider *Provider
 	policy   trust.Policy
 }
@@ -157,7 +138,7 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 // the recorded verdict and the policy.
 func (c *check) reportVerified(verified *artifact.Verified) {
 	c.Signature = &Signature{verified.Standing(), verified.Signer.Fingerprint}
-	c.Pinned = verified.Pinned
+	c.Pinned = &verified.Pinned
 	switch {
 	case verified.Verdict == trust.Signed:
 	case verified.Evidence.Record.Verdict == trust.Signed:
@@ -209,37 +190,4 @@ func hintOr(err error, otherwise string) string {
 		return h
 	}
 	return otherwise
-}
-
-// Count returns the number of errors and warnings among findings.
-func Count(findings []artifact.Finding) (errs, warnings int) {
-	for _, f := range findings {
-		if f.Severity == artifact.SeverityError {
-			errs++
-		} else {
-			warnings++
-		}
-	}
-	return errs, warnings
-}
-
-// Failed returns an error if a check found an error or could not be finished.
-func (r *Verification) Failed() error {
-	bad, all := 0, 0
-	for _, p := range r.Providers {
-		if n, _ := Count(p.Findings); n > 0 || p.Problem != nil {
-			bad++
-			all++
-		}
-		for _, v := range p.Versions {
-			all++
-			if n, _ := Count(v.Findings); n > 0 || v.Problem != nil {
-				bad++
-			}
-		}
-	}
-	if bad == 0 {
-		return nil
-	}
-	return hint.New(fmt.Sprintf("%d of %d checks failed", bad, all), "each error above says what to do")
 }
