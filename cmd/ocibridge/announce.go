@@ -13,20 +13,17 @@ import (
 func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	mirror := a.URL.JoinPath(gateway.MirrorPath).String()
 	if asJSON {
-		out := map[string]string{"url": mirror}
-		if a.Listens != "" {
-			out["address"] = a.Listens
-		}
-		if a.CAFile != "" {
-			out["ca_file"] = a.CAFile
-		}
-		if t := a.Template(); t != "" {
-			out["repository_template"] = t
-		}
+		pulls := ""
 		if a.Pulls {
-			out["pull_through"] = "on"
+			pulls = "on"
 		}
-		return json.NewEncoder(w).Encode(out)
+		return json.NewEncoder(w).Encode(struct {
+			Address  string `json:"address,omitempty"`
+			CAFile   string `json:"ca_file,omitempty"`
+			Pulls    string `json:"pull_through,omitempty"`
+			Template string `json:"repository_template,omitempty"`
+			URL      string `json:"url"`
+		}{a.Listens, a.CAFile, pulls, a.Template(), mirror})
 	}
 	listens := ""
 	if a.Listens != "" {

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -165,7 +164,6 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 // name a registry.
 func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, only ociaddr.Registry) ([]*doctor.Report, error) {
 	var reports []*doctor.Report
-	var registries []string
 	for _, t := range back.Templates {
 		example := back.Templates.Example(t)
 		if example.IsZero() {
@@ -178,7 +176,7 @@ func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repos
 		if err != nil {
 			return nil, err
 		}
-		if registries = append(registries, string(repo.Registry)); only != "" && repo.Registry != only {
+		if only != "" && repo.Registry != only {
 			continue
 		}
 		r, err := f.examineRepository(ctx, back, example)
@@ -188,18 +186,10 @@ func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repos
 		reports = append(reports, r)
 	}
 	if only != "" && len(reports) == 0 {
-		return nil, noTemplateFor(only, registries, back.Embedded != nil)
+		return nil, hint.New(fmt.Sprintf("no repository template names the registry %s", only),
+			"give --template, or write an oci_mirror block; ocibridge doctor without arguments lists the repositories of the configured templates")
 	}
 	return reports, nil
-}
-
-func noTemplateFor(only ociaddr.Registry, registries []string, embedded bool) error {
-	err := fmt.Errorf("no repository template names the registry %s", only)
-	if embedded {
-		return hint.Wrap(err, "no template is configured, so that the embedded registry is used: give --template, or an oci_mirror block")
-	}
-	slices.Sort(registries)
-	return hint.Wrap(err, "the templates name %s", strings.Join(slices.Compact(registries), ", "))
 }
 
 func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a provider.Address) (*doctor.Report, error) {

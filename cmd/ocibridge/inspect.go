@@ -22,7 +22,7 @@ const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/nul
   ocibridge inspect --output json registry.opentofu.org/hashicorp/null@3.2.4 | jq -r '.packages[].hashes[]'`
 
 func newInspectCommand() *cobra.Command {
-	f := &inventoryFlags{}
+	f := &commonFlags{}
 	cmd := &cobra.Command{
 		Use:   "inspect PROVIDER@VERSION",
 		Short: "Show one stored version in full",
@@ -48,7 +48,7 @@ that matches.`,
 			}, inspectText)
 		},
 	}
-	f.register(cmd)
+	f.registerReader(cmd)
 	return cmd
 }
 

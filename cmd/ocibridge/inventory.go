@@ -11,11 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/query"
 )
 
-// inventoryFlags are the flags of the commands that read stored versions.
-type inventoryFlags struct{ commonFlags }
-
-func (f *inventoryFlags) register(cmd *cobra.Command) {
-	f.commonFlags.register(cmd, "number of versions to read at once")
+// registerReader adds the flags to a command that reads stored versions.
+func (f *commonFlags) registerReader(cmd *cobra.Command) {
+	f.register(cmd, "number of versions to read at once")
 	cmd.ValidArgsFunction = f.complete
 }
 
@@ -27,7 +25,7 @@ type report interface {
 
 // show finds the providers that queries select, prints a report about them, and fails if the
 // report did. text formats the report for people who read it on w.
-func show[R report](f *inventoryFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
+func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
 	if err != nil {

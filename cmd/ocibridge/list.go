@@ -21,7 +21,7 @@ const listExamples = `  # all versions in the embedded registry, or in a registr
   ocibridge list --output json | jq -r '.providers[] | .provider as $p | .versions[] | select(.signature.verdict != "signed") | "\($p) \(.version)"'`
 
 func newListCommand() *cobra.Command {
-	f := &inventoryFlags{}
+	f := &commonFlags{}
 	cmd := &cobra.Command{
 		Use:   "list [PROVIDER | PATTERN]...",
 		Short: "List the providers in a registry",
@@ -45,7 +45,7 @@ It exits with 1 if a provider or a version could not be read.`,
 			}, listText)
 		},
 	}
-	f.register(cmd)
+	f.registerReader(cmd)
 	return cmd
 }
 

@@ -24,7 +24,7 @@ const verifyExamples = `  # all stored versions
   ocibridge verify --output json | jq '.providers[].versions[] | select(.findings != [])'`
 
 func newVerifyCommand() *cobra.Command {
-	f, packages := &inventoryFlags{}, false
+	f, packages := &commonFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "verify [PROVIDER | PROVIDER@VERSION | PATTERN]...",
 		Short: "Verify stored versions again, without their origins",
@@ -48,7 +48,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 			}, verifyText)
 		},
 	}
-	f.register(cmd)
+	f.registerReader(cmd)
 	cmd.Flags().BoolVar(&packages, "packages", false, "also download and hash every package")
 	return cmd
 }

@@ -9,13 +9,6 @@ import (
 	"time"
 )
 
-// connection reports on TLS and the clock, from any answer of a server.
-func (r *Report) connection(resp *http.Response, loopback bool) {
-	now := time.Now()
-	r.tls(resp.TLS, loopback, now)
-	r.clock(resp.Header.Get("Date"), now)
-}
-
 // firstConn records the first connection of a request, which is the registry's and not a token server's.
 type firstConn struct {
 	seen bool

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -102,11 +103,11 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	const name = "index.json"
 	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
 	if resp != nil {
-		r.connection(resp, false)
+		r.tls(resp.TLS, false, time.Now())
+		r.clock(resp.Header.Get("Date"), time.Now())
 	}
-	var status *statusError
 	switch {
-	case errors.As(err, &status) && status.code == http.StatusNotFound:
+	case resp != nil && resp.StatusCode == http.StatusNotFound:
 		help := "push it, if it should be there; PROVIDER names another one to look for"
 		if !strings.HasSuffix(base.Path, "/providers/") {
 			help = "the network mirror of an ocibridge gateway is at " + shown(base.JoinPath("providers/")) + "; " + help
@@ -199,7 +200,7 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	_, readErr := io.ReadFull(get.Body, magic[:])
 	switch {
 	case get.StatusCode != http.StatusOK:
-		r.fail(name, &statusError{shown(get.Request.URL), get.StatusCode}, "the gateway's own log says why")
+		r.fail(name, statusError(get), "the gateway's own log says why")
 	case readErr != nil:
 		r.fail(name, readErr, "the download breaks off at once: the gateway's own log says why")
 	case string(magic[:]) != "PK\x03\x04":
@@ -223,9 +224,9 @@ func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Respo
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return resp, hint.Wrap(&statusError{shown(resp.Request.URL), resp.StatusCode}, "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", u.Host)
+		return resp, hint.Wrap(statusError(resp), "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", u.Host)
 	default:
-		return resp, &statusError{shown(resp.Request.URL), resp.StatusCode}
+		return resp, statusError(resp)
 	}
 	if mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); mediaType != "application/json" {
 		return resp, hint.New(fmt.Sprintf("%s is of the type %q", shown(u), resp.Header.Get("Content-Type")), "clients want application/json: is there a proxy or a login page in between?")
@@ -295,12 +296,7 @@ func shown(u *url.URL) string {
 
 var capability = regexp.MustCompile(`/cap[0-9]+\.[^/]*`)
 
-// statusError is an answer with an unexpected status.
-type statusError struct {
-	url  string
-	code int
-}
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("%s answers %d %s", e.url, e.code, http.StatusText(e.code))
+// statusError is the error for an answer with an unexpected status.
+func statusError(resp *http.Response) error {
+	return fmt.Errorf("%s answers %d %s", shown(resp.Request.URL), resp.StatusCode, http.StatusText(resp.StatusCode))
 }

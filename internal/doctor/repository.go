@@ -139,28 +139,29 @@ func (x Repository) openTofu(r *Report) {
 func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls.ConnectionState) bool {
 	var answer *errcode.ErrorResponse // of a token server
 	var login *auth.LoginError
-	switch {
-	case errors.As(err, &login): // said already
-		r.ok("connection", "%s answers, and asks for a credential", x.Address.Registry)
-		r.tls(conn, x.Address.Registry.IsLoopback(), time.Now())
-		return false
-	case errors.Is(err, orasauth.ErrBasicCredentialNotFound), errors.As(err, &answer):
-		r.ok("connection", "%s answers", x.Address.Registry)
-		r.tls(conn, x.Address.Registry.IsLoopback(), time.Now())
-		r.fail("authentication", x.Explain(err), "check the credential, and its rights in the repository")
-		return false
-	case err != nil:
+	asked := errors.As(err, &login)
+	if err != nil && !asked && !errors.Is(err, orasauth.ErrBasicCredentialNotFound) && !errors.As(err, &answer) {
 		r.fail("connection", x.Explain(err), "check the registry's address, and that it is running")
 		return false
 	}
-	defer resp.Body.Close()
 	r.ok("connection", "%s answers", x.Address.Registry)
 	if !x.Embedded {
-		r.connection(resp, x.Address.Registry.IsLoopback())
+		r.tls(conn, x.Address.Registry.IsLoopback(), time.Now())
+	}
+	const help = "check the credential, and its rights in the repository"
+	if err != nil {
+		if !asked { // otherwise the check of the credential has failed
+			r.fail("authentication", x.Explain(err), help)
+		}
+		return false
+	}
+	defer resp.Body.Close()
+	if !x.Embedded {
+		r.clock(resp.Header.Get("Date"), time.Now())
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		r.fail("authentication", x.Explain(refusals.Read(resp)), "check the credential, and its rights in the repository")
+		r.fail("authentication", x.Explain(refusals.Read(resp)), help)
 		return false
 	case http.StatusOK, http.StatusNotFound:
 		r.ok("authentication", "accepted")

@@ -242,7 +242,7 @@ func TestFailingHelpers(t *testing.T) {
 			got := b.examine(false)
 			want(t, got, "credential", Fail, "docker-credential-"+name)
 			want(t, got, "credential", Fail, tc.detail)
-			want(t, got, "connection", OK, "asks for a credential")
+			want(t, got, "connection", OK, "answers")
 			want(t, got, "TLS", OK, "")
 			if !strings.Contains(got["credential"].Hint, tc.hint) {
 				t.Errorf("hint: %s", got["credential"].Hint)

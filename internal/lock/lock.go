@@ -152,31 +152,28 @@ func (c *Change) Compare() {
 // Write makes the changes, and returns all complete ones. It writes all new files next to the
 // old ones before it replaces the first file: a full disk then leaves every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
-	replacements := make([]*lockfile.Replacement, len(changes))
 	defer func() {
-		for _, r := range replacements {
-			if r != nil {
-				r.Discard()
-			}
-		}
+		done = slices.DeleteFunc(changes, func(c *Change) bool { return c.Status == Incomplete })
 	}()
-	incomplete := func(c *Change) bool { return c.Status == Incomplete }
-	for i, c := range changes {
-		if !incomplete(c) {
+	replacements := map[*Change]*lockfile.Replacement{}
+	for _, c := range changes {
+		if c.Status != Incomplete {
 			continue
 		}
-		if replacements[i], err = c.old.Prepare(c.new.Bytes()); err != nil {
-			return slices.DeleteFunc(changes, incomplete), err
+		r, err := c.old.Prepare(c.new.Bytes())
+		if err != nil {
+			return nil, err
 		}
+		defer r.Discard()
+		replacements[c] = r
 	}
-	for i, r := range replacements {
-		if r == nil {
-			continue
+	for _, c := range changes {
+		if r := replacements[c]; r != nil {
+			if err := r.Commit(); err != nil {
+				return nil, err
+			}
+			c.Status = Updated
 		}
-		if err := r.Commit(); err != nil {
-			return slices.DeleteFunc(changes, incomplete), err
-		}
-		changes[i].Status = Updated
 	}
 	return changes, nil
 }
