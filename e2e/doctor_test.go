@@ -60,7 +60,7 @@ func TestDoctorOfRegistry(t *testing.T) {
 	wantChecks(t, got, map[string]string{"address": "ok", "connection": "ok", "TLS": "warning", "clock": "ok", "authentication": "ok", "tags": "warning", "push": "ok", "packages": "ok", "evidence": "ok", "versions": "ok", "removal": "ok"})
 	s.pushTo(r, world.Null+"@"+nullVersion)
 	got = s.doctor(world.Null, "--template", template(r), "--write")
-	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "referrers": "ok", "push": "ok", "removal": "ok"})
+	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "push": "ok", "removal": "ok"})
 	if !strings.Contains(got["pull"].Detail, "linux_amd64") || !strings.Contains(got["tags"].Detail, "1 version and 0 other tags, on 1 page") {
 		t.Errorf("%+v", got)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/docs"
-	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 const helpExamples = `  # the flags of a command
@@ -73,9 +72,5 @@ func printHelp(cmd *cobra.Command, args []string) error {
 		about.InitDefaultVersionFlag()
 		return about.Help()
 	}
-	unknown := fmt.Errorf("unknown help topic %q", strings.Join(args, " "))
-	if like := cmd.Root().SuggestionsFor(args[0]); len(like) > 0 && len(args) == 1 {
-		return usage(hint.Wrap(unknown, "did you mean %s? ocibridge help lists the commands and topics", strings.Join(like, " or ")))
-	}
-	return usage(hint.Wrap(unknown, "ocibridge help lists the commands and topics"))
+	return unknown(cmd.Root(), "help topic", strings.Join(args, " "), "ocibridge help lists the commands and topics")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/internal/lock"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -159,10 +160,7 @@ func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 			fmt.Fprintf(w, "%s: %s %s: not in the registry, left as it is\n", c.File, e.Provider, e.Version)
 			continue
 		}
-		grounds := string(e.Verdict)
-		if e.Fingerprint != "" {
-			grounds += " by " + e.Fingerprint
-		}
+		grounds := inventory.Signature{Verdict: e.Verdict, Fingerprint: e.Fingerprint}.Text(false)
 		if e.Pinned {
 			grounds += " (pinned)"
 		}

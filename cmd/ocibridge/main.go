@@ -80,11 +80,7 @@ own, on a data folder.`,
 		PersistentPreRunE: fromEnvironment,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				err := fmt.Errorf("unknown command %q", args[0])
-				if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
-					return usage(hint.Wrap(err, "did you mean %s?", strings.Join(like, " or ")))
-				}
-				return usage(hint.Wrap(err, "ocibridge --help lists the commands"))
+				return unknown(cmd, "command", args[0], "ocibridge --help lists the commands")
 			}
 			return nil
 		},
@@ -102,6 +98,15 @@ own, on a data folder.`,
 	addHelp(root)
 	addCompletion(root)
 	return root
+}
+
+// unknown returns the error for an argument that names nothing. Its hint has the commands
+// with similar names.
+func unknown(root *cobra.Command, what, name, help string) error {
+	if like := root.SuggestionsFor(name); len(like) > 0 {
+		help = fmt.Sprintf("did you mean %s? %s", strings.Join(like, " or "), help)
+	}
+	return usage(hint.New(fmt.Sprintf("unknown %s %q", what, name), "%s", help))
 }
 
 // addCompletion adds cobra's completion command. It fails on unknown arguments as the other

@@ -102,7 +102,7 @@ func (t *trial) run(ctx context.Context, r *Report) {
 const flaw = "this is a flaw of ocibridge: report it"
 
 func allow(artifactType string) string {
-	return "ask whoever runs the registry to allow the artifact type " + artifactType
+	return "ask the operator of the registry to allow the artifact type " + artifactType
 }
 
 func (t *trial) evidence(ctx context.Context) (ocispec.Descriptor, error) {

@@ -71,7 +71,6 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	versions, there := x.tags(ctx, r)
 	if there {
 		x.pull(ctx, r, versions)
-		x.referrers(ctx, r)
 	}
 	x.push(ctx, r)
 	return r
@@ -167,7 +166,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 		r.ok("authentication", "accepted")
 		return true
 	}
-	r.fail("authentication", x.Explain(refusals.Read(resp)), "try again later, or ask the people who run the registry")
+	r.fail("authentication", x.Explain(refusals.Read(resp)), "try again later, or ask the operator of the registry")
 	return false
 }
 
@@ -241,27 +240,6 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 		}
 	}
 	r.ok("pull", "version %s is complete for %s", versions[0], strings.Join(platforms, ", "))
-}
-
-// referrers reports on an API that some tools need, but ocibridge does not.
-func (x Repository) referrers(ctx context.Context, r *Report) {
-	const none = "the registry has no referrers API, which ocibridge does not need"
-	resp, err := x.get(ctx, "referrers/"+string(ocispec.DescriptorEmptyJSON.Digest))
-	var foreign *auth.ForeignError // for a path that a registry does not know
-	if errors.As(err, &foreign) {
-		r.ok("referrers", none)
-		return
-	}
-	if err != nil {
-		r.fail("referrers", x.Explain(err), "the connection broke: try again")
-		return
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusOK {
-		r.ok("referrers", "the registry has the referrers API; ocibridge does not need it")
-	} else {
-		r.ok("referrers", none)
-	}
 }
 
 func count(n int, thing string) string {

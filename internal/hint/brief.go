@@ -16,14 +16,10 @@ const cut = "..."
 // for a long one, Brief returns an error with only the beginning of its text and its hint, which matches, for
 // [errors.Is], those of the targets that err matches. It returns its own results unchanged.
 func Brief(err error, targets ...error) error {
-	if err == nil {
-		return nil
-	}
-	text, help := err.Error(), Of(err)
-	if len(text) <= maxBrief && len(help) <= maxBrief {
+	if err == nil || len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
 		return err
 	}
-	return flatten(err, text, help, targets)
+	return Flatten(err, targets...)
 }
 
 // Flatten is like [Brief], but also reduces a short error: an error can reference more than its text, such as
@@ -32,16 +28,12 @@ func Flatten(err error, targets ...error) error {
 	if err == nil {
 		return nil
 	}
-	return flatten(err, err.Error(), Of(err), targets)
-}
-
-func flatten(err error, text, help string, targets []error) error {
 	is := slices.DeleteFunc(slices.Clone(targets), func(target error) bool { return !errors.Is(err, target) })
-	short := &brief{beginning(text), is}
-	if help == "" {
-		return short
+	short := &brief{beginning(err.Error()), is}
+	if help := Of(err); help != "" {
+		return &hinted{short, beginning(help)}
 	}
-	return &hinted{short, beginning(help)}
+	return short
 }
 
 // beginning copies the result, so that the whole text can be freed.

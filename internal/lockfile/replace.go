@@ -2,6 +2,7 @@ package lockfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,18 +40,9 @@ func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer temp.Close()
 	r.temp = temp.Name()
-	if err := temp.Chmod(info.Mode().Perm()); err != nil {
-		return nil, err
-	}
-	if _, err := temp.Write(content); err != nil {
-		return nil, err
-	}
-	if err := temp.Sync(); err != nil {
-		return nil, err
-	}
-	return r, temp.Close()
+	_, writeErr := temp.Write(content)
+	return r, errors.Join(temp.Chmod(info.Mode().Perm()), writeErr, temp.Sync(), temp.Close())
 }
 
 // Commit replaces the old content in one step. It fails if the file has changed since it was read.

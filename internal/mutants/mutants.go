@@ -678,7 +678,7 @@ var mutants = []mutant{
 		"if !utf8.Valid(data) {", "if false && !utf8.Valid(data) {",
 		"internal/document.TestLimits"},
 	{"the length bound of a stored error", "internal/hint.Brief",
-		"if len(text) <= maxBrief && len(help) <= maxBrief {", "if len(text) > 0 {",
+		"err == nil || len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief", "true",
 		"internal/hint.TestBrief"},
 	{"the copy of a warning without its list", "origin.oneLine",
 		"return strings.Clone(s)", "return s",
