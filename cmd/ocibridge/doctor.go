@@ -238,12 +238,16 @@ func mirrorHost(mirror string) (svchost.Hostname, error) {
 	return svchost.ForComparison(u.Host)
 }
 
-// marks are the words for the results of checks, with their colours on terminals.
-var marks = map[doctor.Status]struct{ text, colour string }{
-	doctor.OK:      {"ok", "\x1b[32m"},
-	doctor.Warn:    {"warning", "\x1b[33m"},
-	doctor.Fail:    {"FAILED", "\x1b[31m"},
-	doctor.Skipped: {"skipped", "\x1b[2m"},
+// colours are the colours of results on terminals.
+var colours = map[string]string{"ok": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "FAILED": "\x1b[31m", "skipped": "\x1b[2m"}
+
+// column returns the word for a result as a column, with its colour if w is a terminal.
+func column(w io.Writer, word string) string {
+	padded := fmt.Sprintf("%-8s", word)
+	if !isTerminal(w) || os.Getenv("NO_COLOR") != "" {
+		return padded
+	}
+	return colours[word] + padded + "\x1b[0m"
 }
 
 func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {
@@ -254,12 +258,11 @@ func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {
 	for _, r := range reports {
 		fmt.Fprintf(&out, "%s\n", r.Subject)
 		for _, c := range r.Checks {
-			m := marks[c.Status]
-			mark := fmt.Sprintf("%-8s", m.text)
-			if isTerminal(w) && os.Getenv("NO_COLOR") == "" {
-				mark = m.colour + mark + "\x1b[0m"
+			word := string(c.Status)
+			if c.Status == doctor.Fail {
+				word = "FAILED"
 			}
-			fmt.Fprintf(&out, "  %s %-15s %s\n", mark, c.Name, hint.OneLine(c.Detail))
+			fmt.Fprintf(&out, "  %s %-15s %s\n", column(w, word), c.Name, hint.OneLine(c.Detail))
 			if c.Hint != "" {
 				fmt.Fprintf(&out, "  %-8s %-15s hint: %s\n", "", "", hint.OneLine(c.Hint))
 			}

@@ -103,10 +103,10 @@ func (p *progress) failures(failures []pusher.Failure) {
 func (r *syncRun) document(dryRun bool, err error) any {
 	plan, outcome := r.plan, r.outcome
 	type failure struct {
-		Provider provider.Address  `json:"provider"`
-		Version  *provider.Version `json:"version,omitempty"`
-		Message  string            `json:"message"`
-		Hint     string            `json:"hint,omitempty"`
+		Provider provider.Address `json:"provider"`
+		Version  provider.Version `json:"version,omitzero"`
+		Message  string           `json:"message"`
+		Hint     string           `json:"hint,omitempty"`
 	}
 	out := struct {
 		DryRun   bool              `json:"dry_run"`
@@ -122,11 +122,7 @@ func (r *syncRun) document(dryRun bool, err error) any {
 		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: []failure{}, Error: errorDocument(err),
 	}
 	for _, f := range outcome.Failures {
-		shown := failure{Provider: f.Provider, Message: f.Err.Error(), Hint: hint.Of(f.Err)}
-		if !f.Version.IsZero() {
-			shown.Version = &f.Version
-		}
-		out.Failures = append(out.Failures, shown)
+		out.Failures = append(out.Failures, failure{f.Provider, f.Version, f.Err.Error(), hint.Of(f.Err)})
 	}
 	return out
 }

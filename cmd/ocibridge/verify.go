@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -56,15 +55,14 @@ It exits with 1 if there is an error. Warnings do not count.`,
 // verifyText formats a verification for people, with colours on a terminal.
 func verifyText(r *inventory.Report, w io.Writer) string {
 	var out strings.Builder
-	colours := isTerminal(w) && os.Getenv("NO_COLOR") == ""
 	for _, p := range r.Providers {
 		if p.Problem != nil || len(p.Findings) > 0 {
 			fmt.Fprintf(&out, "%s in %s\n", p.Provider, p.Repository)
-			printFindings(&out, p.Findings, p.Problem, colours)
+			printFindings(&out, w, p.Findings, p.Problem)
 		}
 		for _, v := range p.Versions {
 			fmt.Fprintf(&out, "%s %s: %s\n", p.Provider, v.Version, verifySummary(v))
-			printFindings(&out, v.Findings, v.Problem, colours)
+			printFindings(&out, w, v.Findings, v.Problem)
 		}
 	}
 	if len(r.Providers) == 0 {
@@ -102,17 +100,13 @@ func verifySummary(v *inventory.VersionReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// printFindings prints findings in the format of doctor's checks.
-func printFindings(out io.Writer, findings []artifact.Finding, p *inventory.Problem, colours bool) {
+// printFindings prints findings to out, which is text for w, in the format of doctor's checks.
+func printFindings(out, w io.Writer, findings []artifact.Finding, p *inventory.Problem) {
 	if p != nil {
 		findings = append([]artifact.Finding{{Severity: artifact.SeverityError, Where: "registry", What: p.Message, Hint: p.Hint}}, findings...)
 	}
 	for _, f := range findings {
-		mark := fmt.Sprintf("%-8s", f.Severity)
-		if colours {
-			mark = map[artifact.Severity]string{artifact.SeverityError: "\x1b[31m", artifact.SeverityWarning: "\x1b[33m"}[f.Severity] + mark + "\x1b[0m"
-		}
-		fmt.Fprintf(out, "  %s %s: %s\n", mark, hint.OneLine(f.Where), hint.OneLine(f.What))
+		fmt.Fprintf(out, "  %s %s: %s\n", column(w, string(f.Severity)), hint.OneLine(f.Where), hint.OneLine(f.What))
 		if f.Hint != "" {
 			fmt.Fprintf(out, "  %-8s hint: %s\n", "", hint.OneLine(f.Hint))
 		}
