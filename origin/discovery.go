@@ -141,7 +141,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 		return nil, nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)), a)
 	}
 	if n := len(base.String()); n > maxBase {
-		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: the URL of %s has %d bytes, more than %d", a.Hostname(), serviceID, n, maxBase), "ask whoever runs it")
+		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: the URL of %s has %d bytes, more than %d", a.Hostname(), serviceID, n, maxBase), "ask the operator of the origin")
 	}
 	if base.Host == "" {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %q, which names no host", a.Hostname(), serviceID, base), "is it the host of a provider registry?")

@@ -52,10 +52,10 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 				return hint.New(fmt.Sprintf("more than %d redirects", maxRedirects), "%s redirects in a circle: %s", via[0].URL.Host, redirectHelp)
 			}
 			if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
-				return hint.New(fmt.Sprintf("redirected to %.200s", redactedURL(req.URL)), "packages and their metadata are fetched only over https or http: ask whoever runs the origin")
+				return hint.New(fmt.Sprintf("redirected to %.200s", redactedURL(req.URL)), "packages and their metadata are fetched only over https or http: ask the operator of the origin")
 			}
 			if n := len(req.URL.String()); n > maxURL {
-				return hint.New(fmt.Sprintf("redirected to a URL of %d bytes, more than %d", n, maxURL), "ask whoever runs the origin")
+				return hint.New(fmt.Sprintf("redirected to a URL of %d bytes, more than %d", n, maxURL), "ask the operator of the origin")
 			}
 			if err := checkLocalReference(via[0].URL, req.URL); err != nil {
 				return err
@@ -68,7 +68,7 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-const redirectHelp = "check the address, and ask whoever runs the server. Behind a proxy that ends TLS, a server may redirect to https for ever, until the proxy sends it X-Forwarded-Proto"
+const redirectHelp = "check the address, and ask the operator of the server. Behind a proxy that ends TLS, a server may redirect to https for ever, until the proxy sends it X-Forwarded-Proto"
 
 // statusError means that an origin answered with an unexpected status.
 type statusError struct {
@@ -196,7 +196,7 @@ func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Req
 func explainDocument(err error) error {
 	switch {
 	case errors.Is(err, document.ErrTooLarge):
-		return hint.Wrap(err, "no document of this kind is so large: ask whoever runs the origin")
+		return hint.Wrap(err, "no document of this kind is so large: ask the operator of the origin")
 	case errors.Is(err, document.ErrBusy):
 		return hint.Wrap(err, "run it again in a minute")
 	}

@@ -76,7 +76,7 @@ func checkLocalAddress(ip netip.Addr) error {
 		return nil
 	}
 	return hint.Wrap(fmt.Errorf("%s: %w", ip, errLocal),
-		"that is this machine, or what is next to it: ask whoever runs the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
+		"that is this machine, or what is next to it: ask the operator of the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
 }
 
 // checkLocalReference refuses a URL from an origin, in a document or a redirect, if the text of
@@ -86,7 +86,7 @@ func checkLocalReference(from, to *url.URL) error {
 	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
 		return nil
 	}
-	return hint.Wrap(fmt.Errorf("%s: %w: %s", redactedURL(to), errLocal, from.Host), "that is this machine, or what is next to it: ask whoever runs the origin")
+	return hint.Wrap(fmt.Errorf("%s: %w: %s", redactedURL(to), errLocal, from.Host), "that is this machine, or what is next to it: ask the operator of the origin")
 }
 
 func isLocal(host string) bool {

@@ -251,7 +251,7 @@ func TestLargeAnswersInPlaceOfDiscovery(t *testing.T) {
 		says, hint string
 	}{
 		"page":     {text("text/html", "<html><script>"+long), `unsupported Content-Type "text/html"`, "is it the host of a provider registry?"},
-		"document": {doc(`{"x":"` + long + `"}`), "more than 65536 bytes", "ask whoever runs the origin"},
+		"document": {doc(`{"x":"` + long + `"}`), "more than 65536 bytes", "ask the operator of the origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNetwork(t)

@@ -27,7 +27,7 @@ func (r Report) hashes(zip bool) []provider.Hash {
 	return out
 }
 
-const reportHelp = "the origin contradicts its own checksum document or package, and clients would refuse it or record a wrong hash; nothing was stored. Tell whoever runs it"
+const reportHelp = "the origin contradicts its own checksum document or package, and clients would refuse it or record a wrong hash; nothing was stored. Tell the operator of the origin"
 
 // checkReports compares the reports with the checksum document. It ignores files that the
 // document does not list.

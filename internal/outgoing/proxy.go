@@ -68,7 +68,7 @@ func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.
 	if resp.StatusCode == http.StatusProxyAuthRequired {
 		return hint.Wrap(err, "%s", loginHint(to, proxy))
 	}
-	return hint.Wrap(err, "%s does not connect to %s: ask whoever runs the proxy, %s", named(to, proxy), to.Host, bypass(to))
+	return hint.Wrap(err, "%s does not connect to %s: ask the operator of the proxy, %s", named(to, proxy), to.Host, bypass(to))
 }
 
 // ProxyHint says what to do about an error of a request that did not reach its proxy.

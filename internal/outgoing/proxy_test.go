@@ -126,7 +126,7 @@ func TestProxies(t *testing.T) {
 		"a variable that holds no URL": {"HTTPS_PROXY", "http://user:s3cr3t%zz@" + at, secure, `Get "https://registry.example/v2/": HTTPS_PROXY does not hold the URL of a proxy`,
 			"write HTTPS_PROXY as http://HOST:PORT or http://USER:PASSWORD@HOST:PORT", false},
 		"refuses the host": {"HTTPS_PROXY", at, "https://denied.example:8443/", "answered 403 Forbidden",
-			"the proxy " + at + ", which HTTPS_PROXY names, does not connect to denied.example:8443: ask whoever runs the proxy, or add denied.example to NO_PROXY", false},
+			"the proxy " + at + ", which HTTPS_PROXY names, does not connect to denied.example:8443: ask the operator of the proxy, or add denied.example to NO_PROXY", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			login.Store("")

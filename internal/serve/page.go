@@ -97,7 +97,7 @@ func (p pageSetup) snippets(at string, private bool) []page.Snippet {
 	return out
 }
 
-const aboutTokens = "This gateway asks for a token, which whoever runs it gives out. Put yours in the place of TOKEN."
+const aboutTokens = "This gateway asks for a token, which its operator gives out. Put yours in the place of TOKEN."
 
 func tokenNotes(setup *clientsetup.Setup) []string {
 	var out []string
