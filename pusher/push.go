@@ -154,7 +154,7 @@ func checkName(r *origin.Release, pkg origin.Package) error {
 		return nil
 	}
 	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: its origin offers %s", r.Provider(), r.Version(), pkg.Platform, ErrMisnamed, pkg.Filename),
-		"the origin offers one package as another; nothing was stored. Tell whoever runs it")
+		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
 // inspect reads the version that the tag names.

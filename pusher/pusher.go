@@ -28,6 +28,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/semaphore"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -100,7 +101,7 @@ type Options struct {
 // Pusher pushes releases. It may push several at once.
 type Pusher struct {
 	o     Options
-	slots chan struct{} // one for each package that is being stored
+	slots *semaphore.Weighted // one for each package that is being stored
 
 	// Facts about repositories and registries that earlier requests have shown:
 	locations   locations
@@ -132,7 +133,7 @@ func New(o Options) *Pusher {
 	if o.OnEvent == nil {
 		o.OnEvent = func(Event) {}
 	}
-	return &Pusher{o: o, slots: make(chan struct{}, o.Jobs), locations: locations{of: map[digest.Digest][]ociaddr.Repository{}}}
+	return &Pusher{o: o, slots: semaphore.NewWeighted(int64(o.Jobs)), locations: locations{of: map[digest.Digest][]ociaddr.Repository{}}}
 }
 
 // helpForeign is the hint for a repository of another provider.

@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"slices"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
@@ -79,13 +82,23 @@ func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
 }
 
 // retry calls send again while it returns a temporary error. It makes at most sendAttempts
-// calls.
+// calls. It waits as long as the registry asks for, but gives up if that is too long.
 func (p *Pusher) retry(ctx context.Context, temporary func(error) bool, send func() error) error {
 	pause := p.o.RetryPause
 	for attempt := 1; ; attempt++ {
 		err := send()
-		if err == nil || attempt == sendAttempts || !temporary(err) || sleep(ctx, pause) != nil {
+		wait := pause + rand.N(pause)
+		var later *outgoing.LaterError
+		if errors.As(err, &later) {
+			wait = max(wait, time.Until(later.Until))
+		}
+		if err == nil || attempt == sendAttempts || !temporary(err) || wait > maxRetryAfter {
 			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(wait):
 		}
 		pause *= 2
 	}

@@ -156,27 +156,17 @@ func (s *spool) truncated(cause error) error {
 
 // spoolReader is the body of one upload.
 type spoolReader struct {
-	spool  *spool
-	file   *fill.Reader // nil: the spool has failed
-	before func()       // called before each read
-	after  func(int)    // called after each read, with its bytes
+	file   *fill.Reader
+	before func()    // called before each read
+	after  func(int) // called after each read, with its bytes
 
 	mu    sync.Mutex // guards the following
 	off   int64
 	ended bool
 }
 
-// reader opens the file for an upload; nil if the spool has failed.
-func (s *spool) reader(ctx context.Context) *fill.Reader {
-	r, _ := s.file.Open(ctx)
-	return r
-}
-
 // Read implements [io.Reader].
 func (r *spoolReader) Read(p []byte) (int, error) {
-	if r.file == nil {
-		return 0, r.spool.failure()
-	}
 	r.before()
 	n, err := r.file.Read(p)
 	r.mu.Lock()
@@ -195,9 +185,7 @@ func (r *spoolReader) end() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	if r.file != nil {
-		r.file.Close()
-	}
+	r.file.Close()
 	return r.off
 }
 

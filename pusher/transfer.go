@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/registry/upload"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -45,22 +43,19 @@ var errStalled = errors.New("the upload stalled")
 // StageMounted or StageFound. It reads the origin while it sends. After a failed upload,
 // the next attempt sends again from the temporary file.
 func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
-	op := "push " + platform.String() + " to"
-	exists, err := w.dest.Store.Exists(ctx, layer)
-	if err != nil {
-		return "", w.registryError(op, err)
-	}
 	stage := StageFound
-	if !exists {
-		if stage, err = w.upload(ctx, op, platform, layer, s); err != nil {
-			return "", err
-		}
+	exists, err := w.dest.Store.Exists(ctx, layer)
+	if err == nil && !exists {
+		stage, err = w.upload(ctx, platform, layer, s)
 	}
-	if stage != StageDone {
-		// The h1: hash needs the bytes all the same.
-		if err := s.drain(); err != nil {
-			return "", err
-		}
+	if err == nil && stage != StageDone {
+		err = s.drain() // the h1: hash needs the bytes all the same
+	}
+	if failure := s.failure(); failure != nil {
+		return "", failure // the upload failed because the origin failed
+	}
+	if err != nil {
+		return "", w.registryError("push "+platform.String()+" to", err)
 	}
 	w.addLocation(layer.Digest, w.dest.Repository)
 	return stage, nil
@@ -69,52 +64,34 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 // upload makes the registry mount a package from another repository, or sends it, with
 // retries. It returns StageMounted or StageDone. If the registry or a proxy answers that the
 // request is too large, upload sends this package and all later ones in chunks.
-func (w *push) upload(ctx context.Context, op string, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
+func (w *push) upload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (stage Stage, err error) {
 	from := w.mountSource(layer.Digest)
-	pause := w.o.RetryPause
-	for attempt := 1; ; attempt++ {
+	temporary := func(err error) bool { return s.failure() == nil && worthRetrying(err) }
+	err = w.retry(ctx, temporary, func() error {
 		_, chunked := w.chunked.Load(w.dest.Repository.Registry)
-		mounted, err := w.tryUpload(ctx, platform, layer, s, from, chunked)
-		switch {
-		case err == nil && mounted:
-			return StageMounted, nil
-		case err == nil:
-			return StageDone, nil
-		}
-		if serr := s.failure(); serr != nil {
-			return "", serr // the upload failed because the origin failed
-		}
+		stage, err = w.tryUpload(ctx, platform, layer, s, from, chunked)
+		from = ""
 		if status(err) == http.StatusRequestEntityTooLarge && !chunked {
 			w.chunked.Store(w.dest.Repository.Registry, true)
-			attempt--
-			continue
+			stage, err = w.tryUpload(ctx, platform, layer, s, from, true)
 		}
-		wait := pause + rand.N(pause)
-		var later *outgoing.LaterError
-		if errors.As(err, &later) {
-			wait = max(wait, time.Until(later.Until))
-		}
-		if attempt == sendAttempts || !worthRetrying(err) || wait > maxRetryAfter {
-			return "", w.registryError(op, err)
-		}
-		if err := sleep(ctx, wait); err != nil {
-			return "", w.registryError(op, err)
-		}
-		from = ""
-		pause *= 2
-	}
+		return err
+	})
+	return stage, err
 }
 
-// tryUpload makes one attempt. After a failure it cancels the session of the upload if the
-// registry lets it.
-func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool, from string, chunked bool) (mounted bool, err error) {
+// tryUpload makes one attempt.
+func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool, from string, chunked bool) (Stage, error) {
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	file, ok := s.file.Open(sending)
+	if !ok {
+		return "", s.failure()
+	}
 	stall := time.AfterFunc(w.o.StallTimeout, func() { cancel(errStalled) })
 	defer stall.Stop()
 	body := &spoolReader{
-		spool: s,
-		file:  s.reader(sending),
+		file: file,
 		// The time that the origin takes does not count as a stall of the registry.
 		before: func() { stall.Stop() },
 		after: func(n int) {
@@ -124,26 +101,28 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 			}
 		},
 	}
-	begin := func() { w.event(platform, StageSend, 0, layer.Size) }
-	if repo := w.dest.Store.Remote(); repo != nil {
-		mounted, err = w.uploadTo(sending, repo, layer, body, from, chunked, begin)
-	} else {
-		begin()
-		err = w.dest.Store.Push(sending, layer, body)
-	}
+	stage, err := w.uploadTo(sending, layer, body, from, chunked, func() { w.event(platform, StageSend, 0, layer.Size) })
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(sending), errStalled) {
-		err = hint.Wrap(fmt.Errorf("%w: %v", errStalled, err), "the registry takes no bytes: ask whoever runs it, and run the push again")
+		err = hint.Wrap(fmt.Errorf("%w: %v", errStalled, err), "the registry takes no bytes: ask the operator of the registry, and run the push again")
 	}
 	if n := body.end(); err != nil && n > 0 {
 		w.event(platform, StageSend, -int(n), layer.Size)
 	}
-	return mounted, err
+	return stage, err
 }
 
-func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (mounted bool, err error) {
+// uploadTo makes the registry mount a package, or sends it. It calls begin before it sends
+// the first byte. After a failure it cancels the session of the upload if the registry lets
+// it.
+func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
+	repo := w.dest.Store.Remote()
+	if repo == nil {
+		begin()
+		return StageDone, w.dest.Store.Push(ctx, layer, body)
+	}
 	session, mounted, err := w.mountOrBegin(ctx, repo, layer, from)
 	if err != nil || mounted {
-		return mounted, err
+		return StageMounted, err
 	}
 	begin()
 	chunk := int64(0)
@@ -156,25 +135,22 @@ func (w *push) uploadTo(ctx context.Context, repo *remote.Repository, layer ocis
 		defer cancel()
 		_ = session.Cancel(after) // without it, the registry forgets the session later
 	}
-	return false, err
+	return StageDone, err
 }
 
 // mountOrBegin makes the registry mount a package from another of its repositories. It
 // begins an upload if from is "", or if the registry refuses the mount.
 func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
-	if from != "" {
-		session, mounted, err := upload.Mount(ctx, repo, layer, from)
-		if err == nil || ctx.Err() != nil {
-			return session, mounted, err
-		}
-		// A refusal applies to all packages of the other repository: a login may lack the right
-		// to read it, and the robot of a project in Harbor has no rights in other projects.
-		if refused := status(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
-			w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
-		}
+	session, mounted, err := upload.Begin(ctx, repo, layer, from)
+	if err == nil || from == "" || ctx.Err() != nil {
+		return session, mounted, err
 	}
-	session, err := upload.Begin(ctx, repo, layer)
-	return session, false, err
+	// A refusal applies to all packages of the other repository: a login may lack the right
+	// to read it, and the robot of a project in Harbor has no rights in other projects.
+	if refused := status(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
+		w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
+	}
+	return upload.Begin(ctx, repo, layer, "")
 }
 
 // mountKey identifies mounts into a repository from the repository of a name.
@@ -231,39 +207,19 @@ func worthRetrying(err error) bool {
 	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // sendPackages stores missing packages, several at once. It returns the packages that the
 // stored version lacks.
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
-	type sending struct {
-		pkg  *artifact.Package
-		sent bool
-	}
-	all := make([]sending, len(missing))
+	all := make([]*artifact.Package, len(missing))
+	sent := make([]bool, len(missing))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, pkg := range missing {
-		g.Go(func() error {
-			select {
-			case w.slots <- struct{}{}:
-				defer func() { <-w.slots }()
-			case <-ctx.Done():
+		g.Go(func() (err error) {
+			if err := w.slots.Acquire(ctx, 1); err != nil {
 				return context.Cause(ctx)
 			}
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			var err error
-			all[i].pkg, all[i].sent, err = w.sendPackage(ctx, pkg)
+			defer w.slots.Release(1)
+			all[i], sent[i], err = w.sendPackage(ctx, pkg)
 			return err
 		})
 	}
@@ -271,10 +227,10 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 		return nil, err
 	}
 	var out []artifact.Package
-	for _, s := range all {
-		if s.pkg != nil {
-			out = append(out, *s.pkg)
-			w.uploaded[s.pkg.Platform] = s.sent
+	for i, p := range all {
+		if p != nil {
+			out = append(out, *p)
+			w.uploaded[p.Platform] = sent[i]
 		}
 	}
 	return out, nil

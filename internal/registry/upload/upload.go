@@ -8,6 +8,9 @@
 // Invariants: no request with a body is repeated, because only the caller can read the bytes
 // again; a session stays on the registry's own host and scheme; one credential serves the
 // whole upload.
+//
+// A registry's refusal is an *[errcode.ErrorResponse]. An [outgoing.LaterError] wraps it if
+// the registry cannot answer now.
 package upload
 
 import (
@@ -39,25 +42,18 @@ type Session struct {
 	minChunk   int64
 }
 
-// Begin starts the upload of a blob.
-func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor) (*Session, error) {
+// Begin starts the upload of a blob. If from is not "", it first asks the registry to mount
+// the blob from its repository of that name. The credential must be valid for both
+// repositories. If the registry mounts the blob, there is no session.
+func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
 	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
-	s, _, err := begin(ctx, repo, blob, nil)
-	return s, err
-}
-
-// Mount asks the registry to take a blob from another of its repositories. If the registry
-// starts an upload instead, Mount returns its session. The credential must be valid for both
-// repositories.
-func Mount(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
-	source := repo.Reference
-	source.Repository = from
-	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
-	return begin(auth.AppendRepositoryScope(ctx, source, auth.ActionPull), repo, blob, url.Values{"mount": {blob.Digest.String()}, "from": {from}})
-}
-
-func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, query url.Values) (*Session, bool, error) {
-	at := &url.URL{Scheme: "https", Host: repo.Reference.Host(), Path: "/v2/" + repo.Reference.Repository + "/blobs/uploads/", RawQuery: query.Encode()}
+	at := &url.URL{Scheme: "https", Host: repo.Reference.Host(), Path: "/v2/" + repo.Reference.Repository + "/blobs/uploads/"}
+	if from != "" {
+		source := repo.Reference
+		source.Repository = from
+		ctx = auth.AppendRepositoryScope(ctx, source, auth.ActionPull)
+		at.RawQuery = url.Values{"mount": {blob.Digest.String()}, "from": {from}}.Encode()
+	}
 	if repo.PlainHTTP {
 		at.Scheme = "http"
 	}
@@ -65,14 +61,14 @@ func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor
 	if err != nil {
 		return nil, false, err
 	}
-	s := &Session{client: repo.Client, repository: repo.Reference, began: at, location: at, blob: blob}
+	s = &Session{client: repo.Client, repository: repo.Reference, began: at, location: at, blob: blob}
 	resp, err := s.client.Do(req)
 	if err != nil {
 		return nil, false, err
 	}
 	defer resp.Body.Close()
 	switch {
-	case resp.StatusCode == http.StatusCreated && query != nil:
+	case resp.StatusCode == http.StatusCreated && from != "":
 		return nil, true, nil
 	case resp.StatusCode != http.StatusAccepted:
 		return nil, false, refused(resp)
@@ -80,9 +76,8 @@ func begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor
 	if resp.Request != nil {
 		s.credential = resp.Request.Header.Get("Authorization")
 	}
-	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil && n > 0 {
-		s.minChunk = n
-	}
+	// If the header is missing or malformed, there is no minimum.
+	s.minChunk, _ = strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64)
 	return s, false, s.moved(resp)
 }
 

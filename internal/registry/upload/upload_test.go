@@ -63,7 +63,7 @@ func TestSend(t *testing.T) {
 				}
 				return false
 			})
-			s, err := upload.Begin(t.Context(), repo, blob)
+			s, _, err := upload.Begin(t.Context(), repo, blob, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -101,7 +101,7 @@ func TestIncomplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			repo, _ := start(t)
-			s, err := upload.Begin(t.Context(), repo, blob)
+			s, _, err := upload.Begin(t.Context(), repo, blob, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func (e errReader) Read([]byte) (int, error) { return 0, e.err }
 func TestCancel(t *testing.T) {
 	repo, rec := start(t)
 	blob := content.NewDescriptorFromBytes("archive/zip", []byte("content"))
-	s, err := upload.Begin(t.Context(), repo, blob)
+	s, _, err := upload.Begin(t.Context(), repo, blob, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,7 +161,7 @@ func TestLocation(t *testing.T) {
 				w.WriteHeader(http.StatusAccepted)
 				return true
 			})
-			s, err := upload.Begin(t.Context(), repo, blob)
+			s, _, err := upload.Begin(t.Context(), repo, blob, "")
 			if (err == nil) != ok {
 				t.Fatalf("error %v", err)
 			}
@@ -183,8 +183,8 @@ func TestRefusal(t *testing.T) {
 		return true
 	})
 	blob := content.NewDescriptorFromBytes("archive/zip", []byte("content"))
-	_, _, mount := upload.Mount(t.Context(), repo, blob, "acme/other")
-	_, begin := upload.Begin(t.Context(), repo, blob)
+	_, _, mount := upload.Begin(t.Context(), repo, blob, "acme/other")
+	_, _, begin := upload.Begin(t.Context(), repo, blob, "")
 	for _, err := range []error{mount, begin} {
 		var later *outgoing.LaterError
 		var answer *errcode.ErrorResponse
