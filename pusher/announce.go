@@ -103,16 +103,19 @@ func (w *push) offers(p provider.Platform) bool {
 
 // announce writes the announcement of this push. If the push has announced itself before,
 // it renews the announcement under the same tag.
-func (w *push) announce(ctx context.Context, brings offer) error {
+func (w *push) announce(ctx context.Context) error {
 	if w.own == nil {
+		err := w.offerEvidence(ctx)
+		if err != nil {
+			return err
+		}
 		own := &ownAnnouncement{id: ociaddr.NewAnnouncementID()}
-		var err error
 		if own.tag, err = ociaddr.AnnouncementTag(w.release.Version(), own.id); err != nil {
 			return err
 		}
-		own.version = artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: brings.packages}
+		own.version = artifact.Version{Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: w.packages}
 		if w.sums.Verdict() == trust.Signed {
-			own.version.Evidence = brings.evidence
+			own.version.Evidence = w.offeredEvidence
 		}
 		w.own = own
 	}

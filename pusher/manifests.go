@@ -12,8 +12,10 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	orascontent "oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -23,8 +25,6 @@ const (
 	// maxCachedBytes bounds one cached manifest. Together with maxCachedFiles, it bounds
 	// the folder to 1.3 GB.
 	maxCachedBytes = 64 << 10
-	// touchAfter: a cache hit renews the mtime of an older file.
-	touchAfter = 24 * time.Hour
 )
 
 // manifestCache is a folder of manifests, named by digest, that several syncs and
@@ -47,7 +47,7 @@ func openManifestCache(folder string) *manifestCache {
 // get returns a cached manifest.
 func (c *manifestCache) get(desc ocispec.Descriptor) ([]byte, bool) {
 	name, ok := c.filename(desc)
-	if !ok || desc.Size > maxCachedBytes {
+	if !ok {
 		return nil, false
 	}
 	f, err := os.Open(name)
@@ -55,38 +55,25 @@ func (c *manifestCache) get(desc ocispec.Descriptor) ([]byte, bool) {
 		return nil, false
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxCachedBytes+1))
-	if err != nil || int64(len(data)) != desc.Size || digest.FromBytes(data) != desc.Digest {
+	data, err := orascontent.ReadAll(f, desc)
+	if err != nil {
 		return nil, false
 	}
-	if info, err := f.Stat(); err == nil && time.Since(info.ModTime()) > touchAfter {
-		now := time.Now()
-		_ = os.Chtimes(name, now, now) // without it, the file is evicted earlier
-	}
+	_ = os.Chtimes(name, time.Time{}, time.Now()) // without it, the file is evicted earlier
 	return data, true
 }
 
-// put caches a manifest. It ignores a manifest that is larger than maxCachedBytes.
+// put caches a manifest.
 func (c *manifestCache) put(desc ocispec.Descriptor, data []byte) {
-	name, ok := c.filename(desc)
-	if !ok || len(data) > maxCachedBytes || os.MkdirAll(c.folder, 0o700) != nil {
-		return
-	}
-	f, err := os.CreateTemp(c.folder, ".new-*")
-	if err != nil {
-		return
-	}
-	_, err = f.Write(data)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil || os.Rename(f.Name(), name) != nil {
-		os.Remove(f.Name())
+	if name, ok := c.filename(desc); ok {
+		_ = privatefolder.Write(name, data) // without it, the next sync reads the manifest again
 	}
 }
 
+// filename returns the name of a manifest's file. A manifest that is larger than
+// maxCachedBytes has none.
 func (c *manifestCache) filename(desc ocispec.Descriptor) (string, bool) {
-	if desc.Digest.Validate() != nil || desc.Digest.Algorithm() != digest.SHA256 {
+	if desc.Digest.Validate() != nil || desc.Digest.Algorithm() != digest.SHA256 || desc.Size > maxCachedBytes {
 		return "", false
 	}
 	return filepath.Join(c.folder, desc.Digest.Encoded()), true

@@ -182,11 +182,11 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 		if now, err = p.servedVersion(ctx, v); err != nil {
 			return nil, err
 		}
-		step.Action, step.Size, step.Platforms, step.index = ActionKeep, now.size(), now.platforms(), now.found.Index
+		step.Action, step.Size, step.Platforms, step.index = ActionKeep, sizeOf(now.served), now.served.Platforms(), now.found.Index
 		if !slices.Contains(p.listing.Versions, v) {
 			return step, now.refused
 		}
-		if len(p.want.Platforms) > 0 && containsAll(step.Platforms, p.want.Platforms) {
+		if len(p.want.Platforms) > 0 && len(without(p.want.Platforms, step.Platforms)) == 0 {
 			return step, nil
 		}
 	}
@@ -194,7 +194,7 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 	if err != nil {
 		return nil, err
 	}
-	missing := slices.DeleteFunc(slices.Clone(platforms), func(q provider.Platform) bool { return slices.Contains(step.Platforms, q) })
+	missing := without(platforms, step.Platforms)
 	switch {
 	case step.Action == ActionKeep && len(missing) == 0:
 		return step, now.refused
@@ -232,8 +232,9 @@ func (p *planner) platforms(ctx context.Context, v provider.Version) ([]provider
 	return slices.Compact(out), err
 }
 
-func containsAll[T comparable](have, want []T) bool {
-	return !slices.ContainsFunc(want, func(w T) bool { return !slices.Contains(have, w) })
+// without returns the platforms of a list that another list lacks.
+func without(list, other []provider.Platform) []provider.Platform {
+	return slices.DeleteFunc(slices.Clone(list), func(p provider.Platform) bool { return slices.Contains(other, p) })
 }
 
 // releaseSize returns the size of packages. It returns -1 if the source does not know it.
@@ -257,8 +258,7 @@ var ErrNotServed = errors.New(`the gateway does not serve it, by verify = "requi
 
 // servedVersion is a stored version, and what a gateway serves of it.
 type servedVersion struct {
-	found  *artifact.Version
-	served []artifact.Package
+	found, served *artifact.Version
 	// refused is the reason why a gateway serves nothing of it; nil if it serves any part.
 	refused error
 }
@@ -276,12 +276,12 @@ func (p *planner) servedVersion(ctx context.Context, v provider.Version) (served
 // cache, because a gateway that starts has no cache.
 func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Address, v provider.Version, found *artifact.Version) (servedVersion, error) {
 	if s.o.Served == nil {
-		return servedVersion{found: found, served: found.Packages}, nil
+		return servedVersion{found: found, served: found}, nil
 	}
 	served, err := s.o.Served(ctx, dest.Store, a, v, found)
 	switch {
 	case err == nil:
-		return servedVersion{found: found, served: served.Packages}, nil
+		return servedVersion{found: found, served: served}, nil
 	case errors.Is(err, ErrNotServed):
 	case isUnusable(err):
 		err = fmt.Errorf("%w: %w", ErrNotServed, err)
@@ -292,18 +292,12 @@ func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Addr
 	if hint.Of(err) == "" {
 		refused = hint.Wrap(refused, "ocibridge verify %s@%s says more", a, v)
 	}
-	return servedVersion{found: found, refused: refused}, nil
+	return servedVersion{found, &artifact.Version{}, refused}, nil
 }
 
-func (s servedVersion) platforms() (out []provider.Platform) {
-	for _, p := range s.served {
-		out = append(out, p.Platform)
-	}
-	return out
-}
-
-func (s servedVersion) size() (out int64) {
-	for _, p := range s.served {
+// sizeOf returns the size of a version's packages.
+func sizeOf(v *artifact.Version) (out int64) {
+	for _, p := range v.Packages {
 		out += p.Size
 	}
 	return out
@@ -327,16 +321,16 @@ func (s *Syncer) checkServed(ctx context.Context, step Step) error {
 	if s.o.Served == nil {
 		return nil
 	}
-	found, err := artifact.Read(ctx, step.dest.Store, step.Provider, step.Version)
+	found, err := readVersion(ctx, step.dest.Store, step.dest.Repository, step.Provider, step.Version)
 	if err != nil {
-		return &RegistryError{"read " + step.Version.String() + " in", step.dest.Repository, err}
+		return err
 	}
 	now, err := s.servedOf(ctx, step.dest, step.Provider, step.Version, found)
 	if err != nil || now.refused != nil {
 		return errors.Join(err, now.refused)
 	}
 	for _, p := range step.Platforms {
-		if find(now.served, p) == nil {
+		if find(now.served.Packages, p) == nil {
 			return hint.Wrap(fmt.Errorf("%s:%s for %s: %w", step.dest.Repository, step.Version, p, ErrNotServed), "ocibridge verify %s@%s says more", step.Provider, step.Version)
 		}
 	}

@@ -27,8 +27,7 @@ func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, err
 		return nil, err // a version that cannot be read is not pruned
 	}
 	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPrune, dest: p.state.dest, index: found.Index}
-	all := servedVersion{served: found.Packages}
-	step.Platforms, step.Size = all.platforms(), all.size()
+	step.Platforms, step.Size = found.Platforms(), sizeOf(found)
 	return step, nil
 }
 

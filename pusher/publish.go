@@ -13,87 +13,94 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
 // maxRounds bounds how often a push writes its tag because other pushes write it, too.
 const maxRounds = 20
 
-// offer is what a push brings to a version.
-type offer struct {
-	packages []artifact.Package
-	evidence *ocispec.Descriptor // nil: none, or the registry refuses it
-}
-
 // publish makes the tag name all packages of the release, of the stored version and of the
 // announcements of other pushes. It returns the version that the tag names in the end.
 func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
-	after, status, err := w.publishSent(ctx, sent)
+	w.packages = w.ownPackages(sent)
+	after, status, err := w.rounds(ctx, len(sent) == 0)
 	if err != nil && w.own != nil && !w.wrote && ctx.Err() == nil {
 		w.withdraw(ctx) // no other push depends on this one
 	}
 	return after, status, err
 }
 
-func (w *push) publishSent(ctx context.Context, sent []artifact.Package) (*artifact.Version, Status, error) {
-	brings := offer{packages: w.ownPackages(sent)}
-	inPlace := w.before != nil && len(sent) == 0
-	if inPlace && !w.offersEvidence() {
-		if now, err := w.inPlace(ctx, brings.packages); err != nil || now != nil {
-			return now, Unchanged, err
-		}
+// offerEvidence stores the release's evidence once, together with the rest of the
+// original's index if that is copied. Nothing is stored if there is no evidence, or if the
+// registry refuses it.
+func (w *push) offerEvidence(ctx context.Context) error {
+	if w.offered {
+		return nil
 	}
-	var err error
-	if brings.evidence, err = w.storeEvidence(ctx, brings.packages); err != nil {
-		return nil, "", err
-	}
-	if inPlace && brings.evidence == nil { // without new evidence, there may be nothing to tag
-		if now, err := w.inPlace(ctx, brings.packages); err != nil || now != nil {
-			return now, Unchanged, err
-		}
-	}
-	return w.rounds(ctx, brings, len(sent) == 0)
-}
-
-// storeEvidence stores the release's evidence, together with the rest of the original's
-// index if that is copied. It returns nil if there is no evidence, or if the registry
-// refuses evidence.
-func (w *push) storeEvidence(ctx context.Context, packages []artifact.Package) (*ocispec.Descriptor, error) {
-	copied, err := w.storeOriginal(ctx, packages)
+	copied, err := w.storeOriginal(ctx, w.packages)
 	switch {
 	case err != nil, w.withoutEvidence():
-		return nil, err
 	case copied:
-		return &w.evidence.Descriptor, nil
+		w.offeredEvidence = &w.evidence.Descriptor
+	default:
+		w.offeredEvidence, err = w.sendEvidence(ctx)
 	}
-	return w.sendEvidence(ctx)
+	w.offered = err == nil
+	return err
 }
 
-// rounds writes what a decision says until a round finds it in place.
-func (w *push) rounds(ctx context.Context, brings offer, nothingSent bool) (*artifact.Version, Status, error) {
-	if announces, err := w.announces(ctx); err != nil {
+// prepare makes a push ready to write the version.
+func (w *push) prepare(ctx context.Context) error {
+	if err := w.offerEvidence(ctx); err != nil {
+		return err
+	}
+	if announces, err := w.announces(ctx); err != nil || !announces {
+		return err
+	}
+	return w.announce(ctx)
+}
+
+// rounds writes what a decision says until a round finds it in place. A push that has sent
+// no packages, and offers no evidence, only prepares to write once a round finds that it
+// has to.
+func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
+	var err error
+	inPlace := w.before != nil && nothingSent
+	if inPlace && w.offersEvidence() {
+		err = w.offerEvidence(ctx)
+		inPlace = w.offeredEvidence == nil
+	}
+	if err == nil && !inPlace {
+		err = w.prepare(ctx)
+	}
+	if err != nil {
 		return nil, "", err
-	} else if announces {
-		if err := w.announce(ctx, brings); err != nil {
-			return nil, "", err
-		}
 	}
 	for range maxRounds {
-		r, again, err := w.readRound(ctx, brings)
+		r, again, err := w.readRound(ctx, inPlace)
 		if err != nil {
 			return nil, "", err
 		}
 		if again {
 			continue
 		}
-		d, err := w.decide(ctx, r, brings)
+		d, err := w.decide(ctx, r)
 		if err != nil {
 			return nil, "", err
 		}
 		if r.stored != nil && (d.status == Unchanged || w.isOriginal(r.stored, d.version)) {
 			w.finish(ctx, r.others, r.stored, r.readAt)
 			return r.stored, statusOf(w.before, r.stored, w.o.Force), nil
+		}
+		if inPlace {
+			inPlace = false
+			if err := w.prepare(ctx); err != nil {
+				return nil, "", err
+			}
+			continue
 		}
 		w.noteReplaced(ctx, r.stored)
 		if !w.isFresh(r.readAt) {
@@ -122,14 +129,18 @@ type round struct {
 }
 
 // readRound reads the announcements, and then the index. If the push had to announce itself
-// first, the caller begins the round again.
-func (w *push) readRound(ctx context.Context, brings offer) (r round, again bool, err error) {
+// first, the caller begins the round again. If the push will probably write nothing, and
+// there are no announcements, the index that it read at its beginning is enough.
+func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool, err error) {
 	r.readAt = w.o.Now()
 	if r.others, err = w.announcements(ctx); err != nil {
 		return r, false, err
 	}
 	if r.others.open && w.own == nil || w.mustRenew(r.others) {
-		return r, true, w.announce(ctx, brings)
+		return r, true, w.announce(ctx)
+	}
+	if r.stored = w.before; inPlace && len(r.others.all) == 0 {
+		return r, false, nil
 	}
 	if r.stored, err = w.current(ctx); err != nil {
 		return r, false, err
@@ -143,8 +154,8 @@ func (w *push) readRound(ctx context.Context, brings offer) (r round, again bool
 
 // decide decides what a round stores. It returns a conflict as an error, after it has
 // restored a version that this push has overwritten.
-func (w *push) decide(ctx context.Context, r round, brings offer) (decision, error) {
-	s, err := w.situation(ctx, r.stored, r.others, brings)
+func (w *push) decide(ctx context.Context, r round) (decision, error) {
+	s, err := w.situation(ctx, r.stored, r.others, w.packages, w.offeredEvidence)
 	if err != nil {
 		return decision{}, err
 	}
@@ -161,9 +172,9 @@ func (w *push) decide(ctx context.Context, r round, brings offer) (decision, err
 }
 
 // situation reads the input of a decision.
-func (w *push) situation(ctx context.Context, stored *artifact.Version, others otherPushes, brings offer) (situation, error) {
+func (w *push) situation(ctx context.Context, stored *artifact.Version, others otherPushes, packages []artifact.Package, evidence *ocispec.Descriptor) (situation, error) {
 	s := situation{
-		before: w.before, stored: stored, sums: w.sums, protocols: w.release.Protocols, packages: brings.packages,
+		before: w.before, stored: stored, sums: w.sums, protocols: w.release.Protocols, packages: packages,
 		announced: others.packages, force: w.o.Force, refresh: w.refresh, overwrote: w.wrote,
 	}
 	var err error
@@ -172,7 +183,7 @@ func (w *push) situation(ctx context.Context, stored *artifact.Version, others o
 			return s, err
 		}
 	}
-	if s.releaseEvidence, err = w.readProof(ctx, brings.evidence); err != nil {
+	if s.releaseEvidence, err = w.readProof(ctx, evidence); err != nil {
 		return s, err
 	}
 	s.announcedEvidence, err = w.readProof(ctx, others.evidence)
@@ -196,16 +207,15 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 	if w.before == nil && others.evidence == nil {
 		return nil
 	}
-	packages := w.ownPackages(nil)
+	var expected []artifact.Package
 	for _, pkg := range missing {
-		packages = slices.DeleteFunc(packages, func(p artifact.Package) bool { return p.Platform == pkg.Platform })
 		p := artifact.Package{Platform: pkg.Platform, Filename: pkg.Filename}
 		if sum, known := w.sums.Sum(pkg.Filename); known {
 			p.Digest = sha256Digest(sum)
 		}
-		packages = append(packages, p)
+		expected = append(expected, p)
 	}
-	s, err := w.situation(ctx, w.before, others, offer{packages, &w.evidence.Descriptor})
+	s, err := w.situation(ctx, w.before, others, w.ownPackages(expected), &w.evidence.Descriptor)
 	if err != nil {
 		return err
 	}
@@ -217,35 +227,6 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 		w.expected = d.evidence
 	}
 	return nil
-}
-
-// inPlace returns the stored version if the push changes nothing. It returns nil if another
-// push may still overwrite the version, or was killed before it restored what it
-// has overwritten.
-func (w *push) inPlace(ctx context.Context, packages []artifact.Package) (*artifact.Version, error) {
-	readAt := w.o.Now()
-	others, err := w.announcements(ctx)
-	if err != nil || others.open {
-		return nil, err
-	}
-	now := w.before
-	if len(others.all) > 0 { // the index must be read after the announcements
-		if now, err = w.current(ctx); err != nil || now == nil {
-			return nil, err
-		}
-	}
-	s, err := w.situation(ctx, now, others, offer{packages, now.Evidence})
-	if err != nil {
-		return nil, err
-	}
-	switch d := s.decide(); {
-	case d.conflict != nil:
-		return nil, w.conflictError(d.conflict)
-	case d.status != Unchanged:
-		return nil, nil
-	}
-	w.finish(ctx, others, now, readAt)
-	return now, nil
 }
 
 // warnImmutable warns that an immutable tag keeps out of the version what no client needs
@@ -274,21 +255,32 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 // if --force replaces invalid content. If a policy of the registry forbids reading the
 // version that this push has tagged, it returns that version.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
-	v, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), w.release.Version())
+	v, err := readVersion(ctx, w.dest.Store, w.dest.Repository, w.release.Provider(), w.release.Version())
 	switch {
-	case err == nil:
-		return v, nil
-	case errors.Is(err, errdef.ErrNotFound):
+	case errors.Is(err, errdef.ErrNotFound), w.o.Force && isReplaceable(err):
 		return nil, nil
 	case refusals.Policy(err) && w.tagged != nil:
 		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, err)
 		return w.tagged, nil
-	case errors.Is(err, artifact.ErrForeign):
-		return nil, w.occupied(err, helpForeign)
-	case w.o.Force && isReplaceable(err):
-		return nil, nil
 	}
-	return nil, w.registryError("read "+string(w.tag)+" in", err)
+	return v, err
+}
+
+// readVersion reads a version of a repository. Errors wrap [ErrOccupied] if the tag names
+// something else, and are *[RegistryError] otherwise.
+func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address, v provider.Version) (*artifact.Version, error) {
+	found, err := artifact.Read(ctx, store, a, v)
+	if err == nil {
+		return found, nil
+	}
+	tag, _ := ociaddr.VersionTag(v) // it cannot fail for a version that has a tag
+	switch {
+	case errors.Is(err, artifact.ErrForeign):
+		return nil, occupied(r, tag, err, helpForeign)
+	case isReplaceable(err):
+		return nil, occupied(r, tag, err, "the tag is left as it was; ocibridge push --force replaces what it names")
+	}
+	return nil, &RegistryError{"read " + string(tag) + " in", r, err}
 }
 
 // sendVersion stores a version's index, and makes the tag name it. It stores the original's
@@ -331,10 +323,11 @@ func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Vers
 	return err
 }
 
-// isReplaceable reports whether --force may replace the content that an error is about.
-// A tag with damaged content is kept: a later answer may have the right bytes.
+// isReplaceable reports whether --force may replace the content that an error is about. It
+// does not replace the version of another provider, nor damaged content: a later answer may
+// have the right bytes.
 func isReplaceable(err error) bool {
-	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged)
+	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
 }
 
 // isUnusable reports whether an error is about stored content, or says that there is none.

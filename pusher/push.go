@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
-	"oras.land/oras-go/v2/errdef"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
@@ -40,13 +40,16 @@ type push struct {
 	// was not known before must be listed in it.
 	expected proof
 
+	packages        []artifact.Package  // all packages of the release, once they are stored
+	offered         bool                // the push has stored the evidence, if there is any and the registry takes it
+	offeredEvidence *ocispec.Descriptor // nil: there is none, or the registry refuses it
+
 	before        *artifact.Version // the version when the push began; nil: it did not exist
 	tagged        *artifact.Version // what the push tagged last; nil once another push moved the tag
 	wrote         bool              // the push has moved the tag, or may have
 	uploaded      map[provider.Platform]bool
-	own           *ownAnnouncement       // nil: the push has not announced itself
-	recent        recentTags             // the tags that the push listed when it began
-	unnoted       map[digest.Digest]bool // replaced indexes that the state does not accept
+	own           *ownAnnouncement // nil: the push has not announced itself
+	recent        recentTags       // the tags that the push listed when it began
 	evidenceCache map[digest.Digest]*artifact.Evidence
 	original      *original // the version to copy; nil: the release comes from an origin
 	warnings      []string
@@ -125,7 +128,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	}
 	return &push{
 		Pusher: p, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now),
-		unnoted: map[digest.Digest]bool{}, uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},
+		uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},
 	}, nil
 }
 
@@ -157,27 +160,17 @@ func checkName(r *origin.Release, pkg origin.Package) error {
 		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
-// inspect reads the version that the tag names.
-func (w *push) inspect(ctx context.Context) error {
-	v, err := artifact.Read(ctx, w.dest.Store, w.release.Provider(), w.release.Version())
-	switch {
-	case err == nil:
-		w.before = v
-		return nil
-	case errors.Is(err, errdef.ErrNotFound):
-		tags, err := w.recent.list(ctx, w.dest.Store, w.o.Now)
-		if err != nil {
-			return w.registryError("list tags of", err)
-		}
-		return w.checkOwner(ctx, w.release.Provider(), tags)
-	case errors.Is(err, artifact.ErrForeign):
-		return w.occupied(err, helpForeign)
-	case isReplaceable(err) && w.o.Force:
-		return nil
-	case isReplaceable(err):
-		return w.occupied(err, "the tag is left as it was; --force replaces what it names")
+// inspect reads the version that the tag names. If there is none, it checks the
+// repository's owner.
+func (w *push) inspect(ctx context.Context) (err error) {
+	if w.before, err = w.current(ctx); err != nil || w.before != nil {
+		return err
 	}
-	return w.registryError("read "+string(w.tag)+" in", err)
+	tags, err := w.recent.list(ctx, w.dest.Store, w.o.Now)
+	if err != nil {
+		return w.registryError("list tags of", err)
+	}
+	return w.checkOwner(ctx, w.release.Provider(), tags)
 }
 
 // missing returns the packages that have to be read: packages that are not stored, packages
@@ -262,7 +255,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 		}
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
 		if errors.Is(err, artifact.ErrForeign) {
-			return w.occupied(fmt.Errorf("its tag %s: %w", v, err), helpForeign)
+			return occupied(w.dest.Repository, w.tag, fmt.Errorf("its tag %s: %w", v, err), helpForeign)
 		}
 		switch {
 		case err == nil && !found.Provider.IsZero():
@@ -281,8 +274,8 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 	return nil
 }
 
-func (w *push) occupied(err error, help string) error {
-	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", w.dest.Repository, w.tag, ErrOccupied, err), "%s", help)
+func occupied(r ociaddr.Repository, tag ociaddr.Tag, err error, help string) error {
+	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", r, tag, ErrOccupied, err), "%s", help)
 }
 
 // tags lists the repository's tags. It returns none if there is no repository.

@@ -107,7 +107,6 @@ type Pusher struct {
 	locations   locations
 	attached    sync.Map // ociaddr.Repository -> func: the tags that attachedTags has listed
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed
-	noted       sync.Map // noteKey -> true: replaced indexes that the state of a repository has
 	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects a package in one request
 	unmountable sync.Map // mountKey -> true: the registry has refused such a mount
 	turns       sync.Map // ociaddr.Repository -> *semaphore.Weighted: see takeTurn

@@ -23,18 +23,14 @@ import (
 // its digest. It notes the digest in the repository's state before it moves the tag, and a
 // prune deletes the noted indexes.
 
-// noteReplaced notes once that the version's tag will no longer name an index. It does
+// noteReplaced notes that the version's tag will no longer name an index. It does
 // nothing for nil. If that fails, it warns, and the push continues.
 func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
 	if v == nil || w.dest.Store.Remote() == nil { // a bundle is never pruned
 		return
 	}
-	if _, noted := w.noted.Load(noteKey{w.dest.Repository, v.Index.Digest}); noted || w.unnoted[v.Index.Digest] {
-		return
-	}
 	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(v.Index), Version: w.release.Version()}}}
 	if err := w.updateState(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
-		w.unnoted[v.Index.Digest] = true
 		w.warn("no prune will find the index %s once another one is tagged: %v", v.Index.Digest, err)
 	}
 }

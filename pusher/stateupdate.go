@@ -84,7 +84,6 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 		if changes, err := change.changes(now); err != nil {
 			return err
 		} else if !changes {
-			p.markNoted(dest.Repository, change)
 			return nil
 		}
 		switch {
@@ -158,20 +157,4 @@ func (w *push) prepareState(ctx context.Context, a provider.Address) error {
 		return err
 	}
 	return w.sendBlob(ctx, "push config to", artifact.Config())
-}
-
-// noteKey identifies a replaced index that the state of a repository notes.
-type noteKey struct {
-	repository ociaddr.Repository
-	index      digest.Digest
-}
-
-// markNoted remembers which replaced indexes the state of a repository has.
-func (p *Pusher) markNoted(r ociaddr.Repository, change stateChange) {
-	for _, replaced := range change.replaced {
-		p.noted.Store(noteKey{r, replaced.Manifest.Digest}, true)
-	}
-	for d := range change.deleted {
-		p.noted.Delete(noteKey{r, d})
-	}
 }

@@ -2,7 +2,6 @@ package pusher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -12,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -301,17 +299,7 @@ func (s *Syncer) cached(state *repositoryState) cachedStore {
 // read reads a stored version.
 func (p *planner) read(ctx context.Context, v provider.Version) (*artifact.Version, error) {
 	store := cachedStore{p.state.dest.Store, p.cache, &p.state.cacheMissed}
-	found, err := artifact.Read(ctx, store, p.want.Provider, v)
-	repo := p.state.dest.Repository
-	switch {
-	case err == nil:
-		return found, nil
-	case errors.Is(err, artifact.ErrForeign):
-		return nil, hint.Wrap(fmt.Errorf("%s:%s: %w: %w", repo, v, ErrOccupied, err), helpForeign)
-	case isUnusable(err):
-		return nil, hint.Wrap(fmt.Errorf("%s:%s: %w", repo, v, err), "ocibridge push --force replaces what the tag names")
-	}
-	return nil, &RegistryError{"read " + v.String() + " in", repo, err}
+	return readVersion(ctx, store, p.state.dest.Repository, p.want.Provider, v)
 }
 
 func (p *planner) warn(format string, args ...any) {
