@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
@@ -23,10 +23,18 @@ type ReferrerLister interface {
 	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
 }
 
-// listByTag passes the list under a subject's fallback tag to add. It is necessary because
-// oras-go reads that tag only if the referrers API answers 404. If there is no such list,
-// the error wraps errListRefused and the API's refusal.
-func listByTag(ctx context.Context, store artifact.ReferenceFetcher, s ocispec.Descriptor, refusal error, add func([]ocispec.Descriptor) error) error {
+// listReferrers passes the referrers of a manifest to add, page by page. If the registry
+// refuses the referrers API, it reads the list under the fallback tag: oras-go reads that
+// tag only if the API answers 404. If there is no such list, the error wraps errListRefused
+// and the API's refusal.
+func listReferrers(ctx context.Context, store StoredStore, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
+	refusal := store.Referrers(ctx, s, "", add)
+	switch {
+	case isNotFound(refusal):
+		return nil
+	case !refusesReferrers(refusal):
+		return refusal
+	}
 	desc, err := artifact.Resolve(ctx, store, string(ociaddr.ReferrersTag(s.Digest)))
 	switch {
 	case isNotFound(err), refusesContent(err), err == nil && desc.MediaType != ocispec.MediaTypeImageIndex:
@@ -157,7 +165,7 @@ func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, erro
 // copyTags copies the manifests that cosign attaches to a subject by tags that name it.
 func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 	for _, tag := range ociaddr.CosignTags(s.desc.Digest) {
-		if _, ok := c.tags[tag]; !ok {
+		if !slices.Contains(c.tags, tag) {
 			continue
 		}
 		desc, err := artifact.Resolve(ctx, c.from.Store, string(tag))
@@ -213,24 +221,4 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 		err = c.sendTag(ctx, "tag "+string(tag)+" in", artifact.Blob{Descriptor: plain(desc), Data: data}, string(tag), helpImmutable)
 	}
 	return c.isCopied(desc, err)
-}
-
-// attachedTags returns the tags of a repository that name a subject. It lists them once,
-// unless that fails.
-func (p *Pusher) attachedTags(ctx context.Context, from Stored) (map[ociaddr.Tag]struct{}, error) {
-	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() (map[ociaddr.Tag]struct{}, error) {
-		tags, err := artifact.ListAnyTags(ctx, from.Store)
-		if err != nil {
-			p.attached.Delete(from.Repository) // the next version lists them again
-			return nil, &RegistryError{"list tags of", from.Repository, err}
-		}
-		out := map[ociaddr.Tag]struct{}{}
-		for _, t := range tags {
-			if _, ok := t.Subject(); ok {
-				out[t] = struct{}{}
-			}
-		}
-		return out, nil
-	}))
-	return list.(func() (map[ociaddr.Tag]struct{}, error))()
 }

@@ -197,12 +197,11 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 		return nil
 	}
 	var others otherPushes
+	var err error
 	if w.sums.Verdict() != trust.Signed {
-		announced, err := w.announcements(ctx)
-		if err != nil {
+		if others, err = w.announcements(ctx); err != nil {
 			return err
 		}
-		others.evidence = announced.evidence
 	}
 	if w.before == nil && others.evidence == nil {
 		return nil

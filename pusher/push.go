@@ -179,19 +179,32 @@ func (w *push) inspect(ctx context.Context) (err error) {
 func (w *push) missing() ([]origin.Package, error) {
 	var out []origin.Package
 	for _, pkg := range w.release.Packages {
-		there := w.present(pkg.Platform)
-		sum, known := w.knownSum(pkg)
-		if there == nil || !known || w.o.Force {
-			out = append(out, pkg)
-			continue
+		if sum, known := w.knownSum(pkg); known {
+			if inPlace, err := w.isInPlace(pkg.Platform, sum); err != nil {
+				return nil, err
+			} else if inPlace {
+				continue
+			}
 		}
-		if there.Digest != sum {
-			return nil, w.packageConflict(there, sum)
-		}
-		w.event(pkg.Platform, StagePresent, 0, there.Size)
-		w.addLocation(there.Digest, w.dest.Repository)
+		out = append(out, pkg)
 	}
 	return out, nil
+}
+
+// isInPlace reports whether the stored version has a package. Another package for the
+// platform is a conflict. By force, nothing is in place, because parts of the stored
+// package may have been deleted.
+func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
+	there := w.present(p)
+	if there == nil || w.o.Force {
+		return false, nil
+	}
+	if there.Digest != d {
+		return false, w.conflictError(&conflict{kind: conflictPackage, platform: p, found: there.Digest, want: d})
+	}
+	w.event(p, StagePresent, 0, there.Size)
+	w.addLocation(d, w.dest.Repository)
+	return true, nil
 }
 
 // knownSum returns the digest of a package if the checksums alone determine it.
@@ -211,11 +224,6 @@ func (w *push) present(p provider.Platform) *artifact.Package {
 		return nil
 	}
 	return find(w.before.Packages, p)
-}
-
-// packageConflict returns the error for a stored package with other bytes.
-func (w *push) packageConflict(stored *artifact.Package, want digest.Digest) error {
-	return w.conflictError(&conflict{kind: conflictPackage, platform: stored.Platform, found: stored.Digest, want: want})
 }
 
 func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {

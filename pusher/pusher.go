@@ -19,6 +19,7 @@
 package pusher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
 	"oras.land/oras-go/v2/registry/remote"
@@ -104,8 +104,7 @@ type Pusher struct {
 	slots *semaphore.Weighted // one for each package that is being stored
 
 	// Facts about repositories and registries that earlier requests have shown:
-	locations   locations
-	attached    sync.Map // ociaddr.Repository -> func: the tags that attachedTags has listed
+	locations   sync.Map // location -> string: the first repository that is known to have the package
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed
 	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects a package in one request
 	unmountable sync.Map // mountKey -> true: the registry has refused such a mount
@@ -114,15 +113,9 @@ type Pusher struct {
 
 // New returns a Pusher.
 func New(o Options) *Pusher {
-	if o.Jobs <= 0 {
-		o.Jobs = 4
-	}
-	if o.RetryPause <= 0 {
-		o.RetryPause = 500 * time.Millisecond
-	}
-	if o.StallTimeout <= 0 {
-		o.StallTimeout = 5 * time.Minute
-	}
+	o.Jobs = cmp.Or(o.Jobs, 4)
+	o.RetryPause = cmp.Or(o.RetryPause, 500*time.Millisecond)
+	o.StallTimeout = cmp.Or(o.StallTimeout, 5*time.Minute)
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
 	}
@@ -132,7 +125,7 @@ func New(o Options) *Pusher {
 	if o.OnEvent == nil {
 		o.OnEvent = func(Event) {}
 	}
-	return &Pusher{o: o, slots: semaphore.NewWeighted(int64(o.Jobs)), locations: locations{of: map[digest.Digest][]ociaddr.Repository{}}}
+	return &Pusher{o: o, slots: semaphore.NewWeighted(int64(o.Jobs))}
 }
 
 // helpForeign is the hint for a repository of another provider.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/opencontainers/go-digest"
@@ -39,13 +40,13 @@ type referrersCopy struct {
 	*push
 	from        Stored
 	carrier     *carrier
-	tags        map[ociaddr.Tag]struct{} // of the source: those that name a subject
+	tags        []ociaddr.Tag // of the source
 	seen        map[digest.Digest]bool
 	next        []subject
 	total       int // referrers that the destination has
 	sent        int // those that were sent
 	warned      int
-	listRefused bool         // a warning says that the source refuses to list referrers
+	listRefused sync.Once    // warns that the source refuses to list referrers
 	listed      atomic.Int64 // entries of the source's lists
 	undescribed atomic.Int64 // those of them that describe no manifest
 }
@@ -54,8 +55,8 @@ type referrersCopy struct {
 // counts the referrers that the destination has, and those that were sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
 	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
-	if c.tags, err = w.attachedTags(ctx, c.from); err != nil {
-		return 0, 0, err
+	if c.tags, err = artifact.ListAnyTags(ctx, c.from.Store); err != nil {
+		return 0, 0, &RegistryError{"list tags of", c.from.Repository, err}
 	}
 	defer c.warnUndescribed()
 	c.next = c.subjects(after)
@@ -103,7 +104,6 @@ func (c *referrersCopy) subjects(after *artifact.Version) []subject {
 // list returns the referrers of each subject in the source.
 func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocispec.Descriptor, error) {
 	out := make([][]ocispec.Descriptor, len(subjects))
-	refusals := make([]error, len(subjects))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(referrerLists)
 	for i, s := range subjects {
@@ -114,23 +114,16 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 			case errors.Is(err, ErrTooMuchAttached):
 				return err
 			case errors.Is(err, errListRefused):
-				refusals[i] = err
+				c.listRefused.Do(func() {
+					c.warnReferrer("%s %v: those that no fallback tag lists are not copied", c.from.Repository, err)
+				})
 			case err != nil:
 				return &RegistryError{"list referrers in", c.from.Repository, err}
 			}
 			return nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
-	for _, err := range refusals {
-		if err != nil && !c.listRefused {
-			c.listRefused = true
-			c.warnReferrer("%s %v: those that no fallback tag lists are not copied", c.from.Repository, err)
-		}
-	}
-	return out, nil
+	return out, g.Wait()
 }
 
 // listOf returns the referrers of a manifest in a store. It counts the entries, and skips
@@ -154,13 +147,7 @@ func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec
 		}
 		return nil
 	}
-	err := store.Referrers(ctx, s, "", add)
-	if refusesReferrers(err) {
-		err = listByTag(ctx, store, s, err, add)
-	}
-	if isNotFound(err) {
-		return nil, nil
-	}
+	err := listReferrers(ctx, store, s, add)
 	return out, err
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -194,15 +193,9 @@ func (p *pruner) hasReferrers(ctx context.Context, desc ocispec.Descriptor) (boo
 		any = any || len(list) > 0
 		return nil
 	}
-	err := p.state.dest.Store.Referrers(ctx, desc, "", add)
-	if refusesReferrers(err) || errors.Is(err, errdef.ErrUnsupported) { // the registry lacks the API
-		err = listByTag(ctx, p.state.dest.Store, desc, err, add)
-	}
+	err := listReferrers(ctx, p.state.dest.Store, desc, add)
 	code := status(err)
-	switch {
-	case isNotFound(err):
-		return any, nil
-	case errors.Is(err, errListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden:
+	if errors.Is(err, errListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden {
 		return any, nil // the registry has no list. A 401 or 403 would not prove that
 	}
 	return any, err

@@ -24,27 +24,29 @@ import (
 
 // sendBlob stores a small blob or a manifest, unless the repository has it.
 func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
-	var err error
-	for range 2 {
-		var exists bool
-		exists, err = w.dest.Store.Exists(ctx, b.Descriptor)
-		if status(err) == http.StatusPreconditionFailed {
-			err = nil // a policy forbids reading the manifest; the answer to HEAD has no body that says so
-		}
-		if err != nil || exists {
-			break
-		}
+	err := w.putMissing(ctx, b)
+	if status(err) == http.StatusNotFound {
 		// The HTTP client repeats a request if its connection breaks. The repeated request
-		// gets 404 if the first one has ended the upload: the second round finds the blob,
-		// or sends it again.
-		if err = w.put(ctx, b, ""); status(err) != http.StatusNotFound {
-			break
-		}
+		// gets 404 if the first one has ended the upload: now the repository has the blob, or
+		// it is sent again.
+		err = w.putMissing(ctx, b)
 	}
 	if err != nil {
 		return w.registryError(op, err)
 	}
 	return nil
+}
+
+// putMissing is [push.put] without a tag, unless the repository has the content.
+func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
+	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
+	if status(err) == http.StatusPreconditionFailed {
+		err = nil // a policy forbids reading the manifest; the answer to HEAD has no body that says so
+	}
+	if exists || err != nil {
+		return err
+	}
+	return w.put(ctx, b, "")
 }
 
 // sendTag stores a manifest under a tag. It returns [ErrImmutable] with the given hint if
@@ -174,8 +176,8 @@ func cannotDelete(err error) bool {
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
 
-// refusesReferrers reports whether a registry refuses the referrers API. Registries without
-// the API answer with such a status, too, although they should answer 404.
+// refusesReferrers reports whether a registry refuses or lacks the referrers API. Registries
+// without the API answer with such a status, too, although they should answer 404.
 func refusesReferrers(err error) bool {
-	return refusesContent(err) || status(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
+	return refusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || status(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }

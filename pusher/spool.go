@@ -64,10 +64,10 @@ func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, si
 		body.Close()
 		return tooLong(limit)
 	}
-	storage, err := storageFor(body)
+	storage, err := fill.NewTemp("", "ocibridge-*.zip")
 	if err != nil {
 		body.Close()
-		return err
+		return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
 	}
 	s.report(0)
 	s.file, s.size, s.filled = fill.New(fill.Options{Cancel: cancel, Limit: limit}), size, make(chan struct{})
@@ -77,6 +77,7 @@ func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, si
 		defer close(s.filled)
 		defer cancel()
 		defer s.file.Close()
+		defer body.Close()
 		s.file.Finish(s.fill(ctx, body))
 	}()
 	return nil
@@ -144,14 +145,11 @@ func (s *spool) truncated(cause error) error {
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
-	of, because := "", ""
+	of := ""
 	if s.size >= 0 {
 		of = fmt.Sprintf(" of %d", s.size)
 	}
-	if cause != io.ErrUnexpectedEOF {
-		because = ": " + cause.Error()
-	}
-	return hint.Wrap(fmt.Errorf("%w after %d%s bytes%s", ErrTruncated, s.file.State().Written, of, because), "the origin broke off; nothing was tagged. Run it again")
+	return hint.Wrap(fmt.Errorf("%w after %d%s bytes: %v", ErrTruncated, s.file.State().Written, of, cause), "the origin broke off; nothing was tagged. Run it again")
 }
 
 // spoolReader is the body of one upload.
@@ -190,37 +188,3 @@ func (r *spoolReader) end() int64 {
 }
 
 const helpTemp = "TMPDIR names another folder for temporary files"
-
-// content is a file whose bytes need no other copy.
-type content interface {
-	io.ReaderAt
-	io.ReadSeekCloser
-}
-
-// storageFor returns the storage for a body: the body itself if it is a file, or else a
-// temporary file. Its Close closes the body.
-func storageFor(body io.ReadCloser) (fill.Storage, error) {
-	if own, ok := body.(content); ok {
-		return ownFile{own}, nil
-	}
-	temp, err := fill.NewTemp("", "ocibridge-*.zip")
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
-	}
-	return tempFile{temp, body}, nil
-}
-
-// ownFile is the origin's own file.
-type ownFile struct{ content }
-
-// Write does nothing: p was read from the file.
-func (ownFile) Write(p []byte) (int, error) { return len(p), nil }
-
-// tempFile is a temporary copy of a body.
-type tempFile struct {
-	*fill.Temp
-	body io.Closer
-}
-
-// Close implements [io.Closer].
-func (f tempFile) Close() error { return errors.Join(f.Temp.Close(), f.body.Close()) }

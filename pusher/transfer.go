@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -159,30 +157,22 @@ type mountKey struct {
 	from string
 }
 
-// locations are the repositories that are known to have a package.
-type locations struct {
-	mu sync.Mutex
-	of map[digest.Digest][]ociaddr.Repository
+// location identifies a package in a registry.
+type location struct {
+	registry ociaddr.Registry
+	digest   digest.Digest
 }
 
 // addLocation remembers that a repository has a package.
 func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
-	p.locations.mu.Lock()
-	defer p.locations.mu.Unlock()
-	if !slices.Contains(p.locations.of[d], r) {
-		p.locations.of[d] = append(p.locations.of[d], r)
-	}
+	p.locations.LoadOrStore(location{r.Registry, d}, r.Name)
 }
 
 // mountSource returns the name of another repository of the registry that has a package. If
 // this Pusher knows none, it returns the destination's sibling; "": there is none.
 func (w *push) mountSource(d digest.Digest) string {
-	w.locations.mu.Lock()
-	defer w.locations.mu.Unlock()
-	for _, r := range w.locations.of[d] {
-		if r.Registry == w.dest.Repository.Registry && w.mayMount(r.Name) {
-			return r.Name
-		}
+	if known, ok := w.locations.Load(location{w.dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
+		return known.(string)
 	}
 	if w.mayMount(w.dest.Sibling) {
 		return w.dest.Sibling
@@ -269,15 +259,10 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 
 // checkPackage compares a package, once its digest is known, with the stored package and
 // with the evidence that the version will probably get. It reports whether the package is
-// in place. By force, even such a package is stored again, because parts of it may have
-// been deleted.
+// in place.
 func (w *push) checkPackage(p artifact.Package) (inPlace bool, err error) {
-	if there := w.present(p.Platform); there != nil && !w.o.Force {
-		if there.Digest != p.Digest {
-			return false, w.packageConflict(there, p.Digest)
-		}
-		w.event(p.Platform, StagePresent, 0, p.Size)
-		return true, nil
+	if inPlace, err = w.isInPlace(p.Platform, p.Digest); inPlace || err != nil {
+		return inPlace, err
 	}
 	if c := w.expected.contradicts(p); c != nil {
 		return false, w.conflictError(c)
