@@ -108,7 +108,7 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 		}
 		err = w.sendVersion(ctx, r.stored, d.version)
 		if errors.Is(err, ErrImmutable) && nothingSent && r.stored != nil && !w.refresh {
-			w.warnImmutable(r.stored, d.version)
+			w.warn("%s:%s does not name the evidence of this release or all that other pushes announced, and cannot be moved: what was asked for is in place", w.dest.Repository, w.tag)
 			if w.own != nil {
 				w.withdraw(ctx) // no push can move the tag
 			}
@@ -226,16 +226,6 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 		w.expected = d.evidence
 	}
 	return nil
-}
-
-// warnImmutable warns that an immutable tag keeps out of the version what no client needs
-// to install it.
-func (w *push) warnImmutable(stored, next *artifact.Version) {
-	lacks := "what other pushes announced"
-	if samePackages(stored.Packages, next.Packages) {
-		lacks = "the evidence of this release"
-	}
-	w.warn("%s:%s does not name %s, and cannot be moved: what was asked for is in place", w.dest.Repository, w.tag, lacks)
 }
 
 // ownPackages returns all packages of the release: the packages that were sent, and those
