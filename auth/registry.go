@@ -42,7 +42,7 @@ type Registry struct {
 	// answer has been read. 0 means no limit.
 	MaxConcurrent int
 	// Timeout bounds connecting, and the wait until an answer begins. 0 means 10 s for
-	// connecting, and 60 s until an answer begins.
+	// connecting, and [DefaultTimeout] until an answer begins.
 	Timeout time.Duration
 
 	// DeniedMeansAbsent says that the registry answers "denied" for an absent repository.
@@ -55,6 +55,9 @@ type Registry struct {
 
 	Origin string // "FILE:LINE", for messages
 }
+
+// DefaultTimeout bounds the wait until an answer begins.
+const DefaultTimeout = 60 * time.Second
 
 // Validate checks the settings for the registry r.
 func (s Registry) Validate(r ociaddr.Registry) error {

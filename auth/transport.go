@@ -35,7 +35,7 @@ func defaultTransport() http.RoundTripper {
 	t := outgoing.Transport()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
 	t.TLSHandshakeTimeout = 10 * time.Second
-	t.ResponseHeaderTimeout = 60 * time.Second
+	t.ResponseHeaderTimeout = DefaultTimeout
 	t.MaxIdleConnsPerHost = 16
 	return t
 }

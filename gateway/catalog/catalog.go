@@ -80,6 +80,12 @@ type Deny struct {
 	Versions provider.VersionSet // zero: all
 }
 
+// The defaults of [Options].
+const (
+	DefaultTagTTL       = 30 * time.Second
+	DefaultStaleIfError = 24 * time.Hour
+)
+
 // Options configure a catalog.
 type Options struct {
 	// Repository returns the repository of a provider. An error that wraps [ErrNotServed]
@@ -103,10 +109,10 @@ type Options struct {
 	// Deny lists versions that are never served.
 	Deny []Deny
 	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
-	// 30 s; a negative TTL means that the registry is asked each time.
+	// [DefaultTagTTL]; a negative TTL means that the registry is asked each time.
 	TagTTL time.Duration
 	// StaleIfError is how long an answer may be served stale while the registry fails,
-	// counted from its last confirmation. 0 means 24 h; negative means never.
+	// counted from its last confirmation. 0 means [DefaultStaleIfError]; negative means never.
 	StaleIfError time.Duration
 	// Timeout bounds the registry's time for one answer; 0 means 8 s, because clients wait
 	// 10 s.
@@ -141,8 +147,8 @@ type Catalog struct {
 
 // New returns a catalog. It makes the folder o.Directory if there is none.
 func New(o Options) (*Catalog, error) {
-	o.TagTTL = cmp.Or(o.TagTTL, 30*time.Second)
-	o.StaleIfError = cmp.Or(o.StaleIfError, 24*time.Hour)
+	o.TagTTL = cmp.Or(o.TagTTL, DefaultTagTTL)
+	o.StaleIfError = cmp.Or(o.StaleIfError, DefaultStaleIfError)
 	o.Timeout = cmp.Or(o.Timeout, 8*time.Second)
 	o.Memory = cmp.Or(o.Memory, 12<<20)
 	o.DirectorySize = cmp.Or(o.DirectorySize, 512<<20)

@@ -22,11 +22,9 @@ func (f *InForce) Changes(before *InForce) []string {
 
 func (f *InForce) values() map[string]string {
 	out := map[string]string{}
-	for _, b := range f.blocks {
-		b.list("", func(path string, s shownSetting) {
-			text, _ := json.Marshal(s.json) // complete, other than the HCL of services
-			out[path] = string(text)
-		})
-	}
+	f.root.list("", func(path string, s setting) {
+		text, _ := json.Marshal(s.json) // complete, other than the HCL of services
+		out[path] = string(text)
+	})
 	return out
 }

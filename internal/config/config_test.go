@@ -308,7 +308,7 @@ gateway {
 		"data":        c.Data == testDir+"/data",
 		"templates":   len(c.Templates()) == 1 && c.mirrors[0].Source == testFile+":3",
 		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":6",
-		"redirect":    c.Registries[0].MirrorsBlobsByRedirect,
+		"redirect":    s.RedirectsBlobs,
 		"fingerprint": c.Trust[0].Policy.Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
 		"mirror URL":  c.Providers[0].From == Source{MirrorURL: "https://mirror.example/a/"} && c.Providers[0].Latest == 2,
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
@@ -498,7 +498,7 @@ func TestManyBlocks(t *testing.T) {
 			fmt.Fprintf(&src, block, i)
 		}
 		c := mustParse(t, src.String(), machine{})
-		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.Registries)+len(c.Providers) < 500 {
+		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.RegistrySettings())+len(c.Providers) < 500 {
 			t.Errorf("%s: not all is there", name)
 		}
 	}
@@ -931,9 +931,6 @@ func TestSchema(t *testing.T) {
 				if strings.HasSuffix(f.typ.Field(i).Tag.Get("hcl"), ",label") {
 					t.Errorf("%s has a label that is not its first field", path)
 				}
-			}
-			if _, ok := f.typ.FieldByName("Range"); !ok {
-				t.Errorf("%s has no range", path)
 			}
 		case f.kind == "":
 			t.Errorf("%s does not describe its value", path)

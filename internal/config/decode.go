@@ -1,11 +1,10 @@
 package config
 
 import (
-	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
@@ -16,14 +15,14 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Parse reads the content of a file. Its error is an [*Error] that lists everything that is
 // wrong.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
-	d := &decoder{env: env, source: newSource(name, nil, nil)}
-	c := d.parse(src)
+	d := &decoder{env: env, source: newSource(name, nil, nil), blocks: map[any]*block{}}
+	d.parsers = d.allParsers()
+	c := d.file(src)
 	if d.diags.HasErrors() {
 		return nil, &Error{name, d.source.diagnostics(d.diags)}
 	}
@@ -33,20 +32,20 @@ func Parse(env Environment, name string, src []byte) (*Config, error) {
 
 // decoder reads one file, and collects diagnostics.
 type decoder struct {
-	env    Environment
-	source *source
-	ctx    *hcl.EvalContext
-	diags  hcl.Diagnostics
+	env     Environment
+	source  *source
+	ctx     *hcl.EvalContext
+	parsers map[string]reflect.Value
+	diags   hcl.Diagnostics
 
-	incomplete bool                   // an argument could not be read, so combinations are not checked
-	arguments  []*hclsyntax.Attribute // in the order of the file
-	failed     map[*hclsyntax.Attribute]bool
+	incomplete bool           // an argument could not be read, so combinations are not checked
+	blocks     map[any]*block // by the pointer to the struct that the block is decoded into
 	files      []fileArgument
 }
 
-// parse reads a file in steps. Errors in the first three end the parse, or limit what the
+// file reads a file in steps. Errors in the first three end the parse, or limit what the
 // next step reports: it would report consequences of them.
-func (d *decoder) parse(src []byte) *Config {
+func (d *decoder) file(src []byte) *Config {
 	// 1. Bounds: the parser has none.
 	if len(src) > maxFile {
 		d.fail(hcl.Range{Filename: d.source.name, Start: hcl.InitialPos, End: hcl.InitialPos}, "File too large",
@@ -66,24 +65,19 @@ func (d *decoder) parse(src []byte) *Config {
 		return nil
 	}
 	d.source.body, _ = file.Body.(*hclsyntax.Body)
-	// 3. Names, and the types of values.
+	// 3. Names, and each value by itself.
 	d.ctx = functions(d.env, d.source.name)
 	if d.checkExpressions(d.source.body); d.diags.HasErrors() {
 		return nil
 	}
 	var f fileBlock
-	d.arguments = allArguments(d.source.body)
-	d.decodeFailed(gohcl.DecodeBody(file.Body, d.ctx, &f))
-	d.checkRequired(reflect.ValueOf(f))
-	// 4. What the values mean.
-	d.incomplete = d.diags.HasErrors()
+	tree := d.block(reflect.ValueOf(&f).Elem(), d.source.body, d.source.body.MissingItemRange(), "")
+	// 4. What the values mean together.
 	c := d.config(&f)
 	if d.diags.HasErrors() {
 		return nil
 	}
-	c.File = d.source.name
-	c.tree = d.tree(reflect.ValueOf(f), "")
-	c.files = d.files
+	c.File, c.tree, c.files = d.source.name, tree, d.files
 	return c
 }
 
@@ -109,104 +103,186 @@ func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	})
 }
 
-// checkRequired reports required arguments that are missing in a block and the blocks in it.
-func (d *decoder) checkRequired(v reflect.Value) {
+// block decodes a body into a struct of the schema, and returns the block as it can be shown.
+// path is the path of its type.
+func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range, path string) *block {
+	out := &block{index: -1, source: place(header), body: body, header: header}
+	d.blocks[v.Addr().Interface()] = out
+	schema, partial := gohcl.ImpliedBodySchema(v.Interface())
+	content, diags := body.Content(schema)
+	if partial {
+		content, _, diags = body.PartialContent(schema)
+	}
+	d.invalidNames(diags)
 	for _, f := range fields(v.Type()) {
-		if f.required && attribute(body(v), f.name) == nil {
-			d.fail(header(v), "Missing argument", fmt.Sprintf("The argument %q is required here.", f.name))
-		}
+		in := joinPath(path, f.name)
 		if !f.isBlock {
+			d.argument(out, v.Field(f.index), f, in)
 			continue
 		}
-		for _, inner := range blocks(v, f) {
-			d.checkRequired(inner)
+		found := content.Blocks.OfType(f.name)
+		if len(found) > 1 && !f.repeated {
+			d.fail(found[1].DefRange, "Duplicate "+f.name+" block", fmt.Sprintf("Only one %s block is allowed. Another was defined at %s.", f.name, found[0].DefRange))
+			found = found[:1]
 		}
-	}
-}
-
-// blocks returns the blocks that a field of a block holds.
-func blocks(v reflect.Value, f field) []reflect.Value {
-	v = v.Field(f.index)
-	if !f.repeated {
-		if v.IsNil() {
-			return nil
+		for i, inner := range f.allocate(v, len(found)) {
+			b := d.block(inner, found[i].Body.(*hclsyntax.Body), found[i].DefRange, in)
+			b.name = f.name
+			if f.repeated && len(found[i].Labels) == 0 {
+				b.index = i
+			}
+			for j, text := range found[i].Labels {
+				b.label = text
+				if parsed, ok := d.parse(labelKind(f.typ), labelKind(f.typ), reflect.ValueOf(text), b.header); ok {
+					inner.Field(j).Set(parsed)
+				}
+			}
+			out.blocks = append(out.blocks, b)
 		}
-		return []reflect.Value{v.Elem()}
-	}
-	var out []reflect.Value
-	for i := range v.Len() {
-		out = append(out, v.Index(i))
 	}
 	return out
 }
 
-// attribute returns the source of an argument; nil if the argument is left out.
-func attribute(b hcl.Body, name string) *hclsyntax.Attribute {
-	if b, ok := b.(*hclsyntax.Body); ok {
-		return b.Attributes[name]
-	}
-	return nil
-}
-
-// missing returns the range for a diagnostic about a missing argument: the block's start.
-func missing(b hcl.Body) hcl.Range {
-	if b == nil {
-		return hcl.Range{Start: hcl.InitialPos, End: hcl.InitialPos}
-	}
-	return b.MissingItemRange()
-}
-
-// at returns the range of an argument's value.
-func at(b hcl.Body, name string) hcl.Range {
-	if attr := attribute(b, name); attr != nil {
-		return attr.Expr.Range()
-	}
-	return missing(b)
-}
-
-// atElement returns the range of an element of a list.
-func atElement(b hcl.Body, name string, i int) hcl.Range {
-	if attr := attribute(b, name); attr != nil {
-		if list, ok := attr.Expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
-			return list.Exprs[i].Range()
+// argument decodes an argument of a block into a field of its struct.
+func (d *decoder) argument(b *block, v reflect.Value, f field, path string) {
+	attr := b.body.Attributes[f.name]
+	switch {
+	case attr == nil && f.required:
+		d.fail(b.header, "Missing argument", fmt.Sprintf("The argument %q is required here.", f.name))
+		d.incomplete = true
+	case attr == nil && !f.elsewhere && f.defaultText != "":
+		d.value(v, f, b, hcl.StaticExpr(cty.StringVal(f.defaultText), b.header))
+	case attr == nil:
+	case f.kind == "secret":
+		v.Set(reflect.ValueOf(d.secret(attr)))
+		b.add(f.name, redacted, place(attr.Expr.Range()))
+	case f.kind == "template":
+		v.SetString(d.template(attr))
+		b.settings = append(b.settings, setting{f.name, templateValue(v.String()), place(attr.Expr.Range())})
+	default:
+		if shown, ok := d.value(v, f, b, attr.Expr); ok {
+			b.add(f.name, shown, place(attr.Expr.Range()))
+			d.names(b, f, path, shown)
 		}
 	}
-	return at(b, name)
 }
+
+// value decodes an expression into a field of a struct, and returns the value as it is shown.
+// It reports false if there is none.
+func (d *decoder) value(v reflect.Value, f field, b *block, expr hcl.Expression) (shown any, ok bool) {
+	written := v.Type()
+	if parser, ok := d.parser(f.name, f.kind); ok {
+		written = parser.Type().In(0)
+		if v.Kind() == reflect.Slice {
+			written = reflect.SliceOf(written)
+		}
+	}
+	decoded := reflect.New(reflect.PointerTo(written))
+	if diags := gohcl.DecodeExpression(expr, d.ctx, decoded.Interface()); diags.HasErrors() {
+		d.invalidValue(f.name, diags[0])
+		return nil, false
+	}
+	x := decoded.Elem().Elem()
+	switch {
+	case !x.IsValid() || x.Kind() == reflect.Slice && x.IsNil(): // null
+		return nil, false
+	case v.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 0, x.Len())) // an empty list differs from no list
+		for i := range x.Len() {
+			if parsed, ok := d.parse(f.name, f.kind, x.Index(i), b.atElement(f.name, i)); ok {
+				v.Set(reflect.Append(v, parsed))
+			}
+		}
+	default:
+		if parsed, ok := d.parse(f.name, f.kind, x, expr.Range()); ok {
+			v.Set(parsed)
+		}
+	}
+	switch v.Interface().(type) {
+	case string, []string:
+		if v.Len() > 0 {
+			x = v // as parsed
+		}
+	case [sha256.Size]byte:
+		return x.String()[:min(8, x.Len())] + "...", true // enough to recognize it
+	}
+	return x.Interface(), true
+}
+
+// parser returns the parser of an argument, or else the parser of its kind.
+func (d *decoder) parser(name, kind string) (reflect.Value, bool) {
+	parser, ok := d.parsers[name]
+	if !ok {
+		parser, ok = d.parsers[kind]
+	}
+	return parser, ok
+}
+
+// parse converts a value by the parser of its argument. A value without a parser stays as it is.
+func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parsed reflect.Value, ok bool) {
+	parser, ok := d.parser(name, kind)
+	if !ok {
+		return x, true
+	}
+	out := parser.Call([]reflect.Value{x})
+	if err, failed := out[1].Interface().(error); failed {
+		d.errorf(at, name, err)
+		return x, false
+	}
+	return out[0], true
+}
+
+// names records the files that an argument names.
+func (d *decoder) names(b *block, f field, path string, shown any) {
+	switch shown := shown.(type) {
+	case string:
+		if f.kind == "file" {
+			d.name(path, shown, b.at(f.name))
+		}
+	case []string:
+		if f.kind != "files" {
+			return
+		}
+		for i, file := range shown {
+			d.name(path, file, b.atElement(f.name, i))
+		}
+	}
+}
+
+func (d *decoder) name(path, file string, r hcl.Range) {
+	d.files = append(d.files, fileArgument{path, file, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
+}
+
+// of returns the block that a struct was decoded from; nil if the file has no such block.
+func (d *decoder) of(pointer any) *block { return d.blocks[pointer] }
 
 // place returns a range as FILE:LINE.
 func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
 
-// decodeFailed adds gohcl's diagnostics. It keeps only the first one about each argument, and
-// suppresses all later ones.
-func (d *decoder) decodeFailed(diags hcl.Diagnostics) {
-	place := func(diag *hcl.Diagnostic) int {
-		if attr := d.argumentAt(diag.Subject); attr != nil {
-			return attr.SrcRange.Start.Byte
-		}
-		return start(diag).Byte
-	}
-	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int { return cmp.Compare(place(a), place(b)) })
-	d.failed = map[*hclsyntax.Attribute]bool{}
+// invalidNames adds HCL's diagnostics about the names in a body.
+func (d *decoder) invalidNames(diags hcl.Diagnostics) {
+	sortByPlace(diags)
 	for _, diag := range diags {
-		attr := d.argumentAt(diag.Subject)
-		switch {
-		case len(d.diags) >= maxDiagnostics:
-			return
-		case d.failed[attr]:
-			continue
-		case attr == nil || strings.HasPrefix(diag.Summary, "Unsupported "):
-			diag = d.unknown(diag)
-		default:
-			d.failed[attr] = true
-			diag.Summary = "Invalid " + attr.Name
-			diag.Detail = sentence(strings.TrimPrefix(diag.Detail, "Unsuitable value: "))
-			if err := functionError(diag); err != nil {
-				diag.Detail = sentence(err.Error())
-			}
+		d.incomplete = true
+		if len(d.diags) < maxDiagnostics {
+			d.diags = append(d.diags, d.unknown(diag))
 		}
-		d.diags = append(d.diags, diag)
 	}
+}
+
+// invalidValue adds HCL's diagnostic about the value of an argument.
+func (d *decoder) invalidValue(name string, diag *hcl.Diagnostic) {
+	d.incomplete = true
+	if strings.HasPrefix(diag.Summary, "Unsupported ") {
+		diag = d.unknown(diag)
+	} else {
+		diag.Summary = "Invalid " + name
+		diag.Detail = sentence(strings.TrimPrefix(diag.Detail, "Unsuitable value: "))
+		if err := functionError(diag); err != nil {
+			diag.Detail = sentence(err.Error())
+		}
+	}
+	d.diags = append(d.diags, diag)
 }
 
 // functionError returns the error of a function call that a diagnostic is about; nil for none.
@@ -217,44 +293,7 @@ func functionError(diag *hcl.Diagnostic) error {
 	return nil
 }
 
-// allArguments returns the arguments of a file, in order.
-func allArguments(b *hclsyntax.Body) []*hclsyntax.Attribute {
-	var out []*hclsyntax.Attribute
-	var add func(*hclsyntax.Body)
-	add = func(b *hclsyntax.Body) {
-		for _, attr := range b.Attributes {
-			out = append(out, attr)
-		}
-		for _, block := range b.Blocks {
-			add(block.Body)
-		}
-	}
-	add(b)
-	slices.SortFunc(out, func(a, b *hclsyntax.Attribute) int { return cmp.Compare(a.SrcRange.Start.Byte, b.SrcRange.Start.Byte) })
-	return out
-}
-
-// argumentAt returns the argument in which a range begins; nil for none.
-func (d *decoder) argumentAt(r *hcl.Range) *hclsyntax.Attribute {
-	if r == nil {
-		return nil
-	}
-	i, found := slices.BinarySearchFunc(d.arguments, r.Start.Byte, func(attr *hclsyntax.Attribute, at int) int {
-		return cmp.Compare(attr.SrcRange.Start.Byte, at)
-	})
-	if !found {
-		i--
-	}
-	if i < 0 || r.Start.Byte >= d.arguments[i].SrcRange.End.Byte {
-		return nil
-	}
-	return d.arguments[i]
-}
-
 func (d *decoder) fail(r hcl.Range, summary, detail string) {
-	if d.failed[d.argumentAt(&r)] {
-		return
-	}
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &r})
 }
 
@@ -276,61 +315,7 @@ func (d *decoder) conflict(r hcl.Range, detail string) {
 	}
 }
 
-// parseOne reads the value of an argument. It returns the zero value if the argument is left
-// out.
-func parseOne[T any](d *decoder, b hcl.Body, name string, s *string, parse func(string) (T, error)) T {
-	var zero T
-	if s == nil {
-		return zero
-	}
-	v, err := parse(*s)
-	if err != nil {
-		d.errorf(at(b, name), name, err)
-		return zero
-	}
-	return v
-}
-
-// parseEach reads the elements of a list.
-func parseEach[T any](d *decoder, b hcl.Body, name string, list []string, parse func(string) (T, error)) []T {
-	var out []T
-	for i, s := range list {
-		v, err := parse(s)
-		if err != nil {
-			d.errorf(atElement(b, name, i), name, err)
-			continue
-		}
-		out = append(out, v)
-	}
-	return out
-}
-
-// parseLabel reads a block's label.
-func parseLabel[T any](d *decoder, what string, r hcl.Range, s string, parse func(string) (T, error)) T {
-	v, err := parse(s)
-	if err != nil {
-		d.errorf(r, what, err)
-	}
-	return v
-}
-
-func (d *decoder) selector(b hcl.Body, include, exclude []string) provider.Selector {
-	for i, s := range include {
-		if p, err := provider.ParsePattern(s); err == nil {
-			d.warnOfClients(atElement(b, "include", i), p.ClientWarning())
-		}
-	}
-	return provider.Selector{
-		Include: parseEach(d, b, "include", include, provider.ParsePattern),
-		Exclude: parseEach(d, b, "exclude", exclude, provider.ParsePattern),
-	}
-}
-
-// path resolves a path relative to the folder of the file. It does not expand "~".
-func (d *decoder) path(b hcl.Body, name string, s *string) string {
-	return parseOne(d, b, name, s, d.parsePath)
-}
-
+// parsePath resolves a path relative to the folder of the file. It does not expand "~".
 func (d *decoder) parsePath(s string) (string, error) {
 	switch {
 	case s == "":
@@ -343,26 +328,15 @@ func (d *decoder) parsePath(s string) (string, error) {
 	return d.env.beside(d.source.name, s), nil
 }
 
-// positive checks a number, which must be at least 1.
-func (d *decoder) positive(b hcl.Body, name string, n *int, largest int) int {
-	switch {
-	case n == nil:
-		return 0
-	case *n < 1 || *n > largest:
-		d.errorf(at(b, name), name, fmt.Errorf("%d is not a number from 1 to %d", *n, largest))
-		return 0
-	}
-	return *n
-}
-
 // secret evaluates an argument that is a secret. It drops the errors of HCL, which may quote
 // the secret, and keeps those of env and file.
-func (d *decoder) secret(b hcl.Body, name string) auth.Secret {
-	attr := attribute(b, name)
-	if attr == nil {
+func (d *decoder) secret(attr *hclsyntax.Attribute) auth.Secret {
+	const help = `write a quoted string, env("NAME") or file("PATH")`
+	fail := func(err error) auth.Secret {
+		d.errorf(attr.Expr.Range(), attr.Name, err)
+		d.incomplete = true
 		return auth.Secret{}
 	}
-	const help = `write a quoted string, env("NAME") or file("PATH")`
 	v, diags := attr.Expr.Value(d.ctx)
 	if diags.HasErrors() {
 		err := errors.New("it has no value")
@@ -371,22 +345,16 @@ func (d *decoder) secret(b hcl.Body, name string) auth.Secret {
 				err = ferr
 			}
 		}
-		d.errorf(attr.Expr.Range(), name, hint.Wrap(err, "%s", help))
-		d.incomplete = true
-		return auth.Secret{}
+		return fail(hint.Wrap(err, "%s", help))
 	}
 	v, err := convert.Convert(v, cty.String)
-	if err != nil || !v.IsWhollyKnown() {
-		d.errorf(attr.Expr.Range(), name, hint.New("it is not text", "%s", help))
-		d.incomplete = true
+	switch {
+	case err != nil || !v.IsWhollyKnown():
+		return fail(hint.New("it is not text", "%s", help))
+	case v.IsNull():
 		return auth.Secret{}
-	}
-	if v.IsNull() {
-		return auth.Secret{}
-	}
-	if v.AsString() == "" {
-		d.errorf(attr.Expr.Range(), name, hint.New("it is empty", "leave the argument out, or give it a value"))
-		d.incomplete = true
+	case v.AsString() == "":
+		return fail(hint.New("it is empty", "leave the argument out, or give it a value"))
 	}
 	return auth.NewSecret(v.AsString())
 }

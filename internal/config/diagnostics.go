@@ -178,14 +178,18 @@ func newSource(name string, src []byte, hidden []span) *source {
 
 // diagnostics converts HCL's diagnostics, in the order of the file.
 func (s *source) diagnostics(diags hcl.Diagnostics) []Diagnostic {
-	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
-		return cmp.Or(cmp.Compare(start(a).Byte, start(b).Byte), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
-	})
+	sortByPlace(diags)
 	var out []Diagnostic
 	for _, d := range diags[:min(len(diags), maxDiagnostics)] {
 		out = append(out, s.diagnostic(d))
 	}
 	return out
+}
+
+func sortByPlace(diags hcl.Diagnostics) {
+	slices.SortStableFunc(diags, func(a, b *hcl.Diagnostic) int {
+		return cmp.Or(cmp.Compare(start(a).Byte, start(b).Byte), cmp.Compare(a.Summary, b.Summary), cmp.Compare(a.Detail, b.Detail))
+	})
 }
 
 func start(d *hcl.Diagnostic) hcl.Pos {

@@ -1,11 +1,16 @@
 package config
 
 import (
+	"cmp"
+	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/hashicorp/hcl/v2"
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/pull"
 )
 
 // field is an argument or a nested block in a type of the schema.
@@ -18,6 +23,7 @@ type field struct {
 	kind        string       // of an argument: the text of the tag "value"
 	required    bool
 	defaultText string
+	elsewhere   bool // the package that uses the value applies the default
 	flag, group string
 }
 
@@ -32,31 +38,70 @@ func fields(t reflect.Type) []field {
 		}
 		f := field{
 			index: i, name: name, isBlock: kind == "block", typ: t.Field(i).Type, kind: tag.Get("value"),
-			required: tag.Get("required") == "true", defaultText: tag.Get("default"),
+			required: tag.Get("required") == "true", defaultText: DefaultText(tag.Get("default")),
 			flag: tag.Get("flag"), group: tag.Get("group"),
 		}
+		f.elsewhere = f.defaultText != tag.Get("default")
 		if f.isBlock {
 			f.repeated = f.typ.Kind() == reflect.Slice
-			f.typ = f.typ.Elem()
+			if f.typ.Kind() != reflect.Struct {
+				f.typ = f.typ.Elem()
+			}
 		}
 		out = append(out, f)
 	}
 	return out
 }
 
-// orDefault returns the default of an argument in a type of the schema for an argument that is
-// left out.
-func orDefault[T any](s *string, name string) *string {
-	if s != nil {
-		return s
+// constants are the defaults that the packages that use them state.
+func constants() map[string]string {
+	return map[string]string{
+		"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),
+		"catalog.DefaultTagTTL":       durationText(catalog.DefaultTagTTL),
+		"catalog.DefaultStaleIfError": durationText(catalog.DefaultStaleIfError),
+		"pull.DefaultConcurrent":      strconv.Itoa(pull.DefaultConcurrent),
+		"pull.DefaultSpool":           fmt.Sprintf("%dGiB", pull.DefaultSpool>>30),
+		"DefaultShutdownTimeout":      durationText(DefaultShutdownTimeout),
 	}
-	for _, f := range fields(reflect.TypeFor[T]()) {
-		if f.name == name {
-			return &f.defaultText
-		}
-	}
-	panic("config: " + name + " is not in the schema")
 }
+
+// DefaultText returns the default that a tag of the schema states or names.
+func DefaultText(tag string) string { return cmp.Or(constants()[tag], tag) }
+
+// durationText returns a duration without its units that are 0.
+func durationText(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// allocate makes room for n blocks in the field of a struct, and returns their structs.
+func (f field) allocate(v reflect.Value, n int) []reflect.Value {
+	v = v.Field(f.index)
+	var out []reflect.Value
+	switch {
+	case n == 0:
+	case f.repeated:
+		v.Set(reflect.MakeSlice(v.Type(), n, n))
+		for i := range n {
+			out = append(out, v.Index(i))
+		}
+	case v.Kind() == reflect.Pointer:
+		v.Set(reflect.New(f.typ))
+		out = append(out, v.Elem())
+	default:
+		out = append(out, v)
+	}
+	return out
+}
+
+// labelKind returns the kind of a block's label, which is its type's first field.
+func labelKind(t reflect.Type) string { return t.Field(0).Tag.Get("value") }
 
 // opposite converts between the value of a flag and the value of its argument: a "no-" flag
 // negates the argument, and others equal it.
@@ -85,18 +130,4 @@ func joinPath(in, name string) string {
 		return name
 	}
 	return in + "." + name
-}
-
-// body returns the source of a block of the schema.
-func body(v reflect.Value) hcl.Body {
-	b, _ := v.FieldByName("Body").Interface().(hcl.Body)
-	return b
-}
-
-// header returns the range of a block's header, or the start of the file.
-func header(v reflect.Value) hcl.Range {
-	if f := v.FieldByName("Range"); f.IsValid() {
-		return f.Interface().(hcl.Range)
-	}
-	return missing(body(v))
 }

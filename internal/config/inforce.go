@@ -31,14 +31,20 @@ func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	if c.tree == nil {
 		return nil
 	}
-	groups := map[string]bool{}
-	eachFlag(func(_ []string, f field) { groups[f.group] = groups[f.group] || f.group != "" && given(f.flag) })
+	groups := givenGroups(given)
 	var out []FlagValue
 	eachFlag(func(path []string, f field) {
 		if s, ok := c.tree.lookup(path); ok && !given(f.flag) && !groups[f.group] {
 			out = append(out, FlagValue{f.flag, f.opposite(s.value.text), s.source})
 		}
 	})
+	return out
+}
+
+// givenGroups returns the groups of flags of which one is given.
+func givenGroups(given func(flag string) bool) map[string]bool {
+	out := map[string]bool{}
+	eachFlag(func(_ []string, f field) { out[f.group] = out[f.group] || f.group != "" && given(f.flag) })
 	return out
 }
 
@@ -77,13 +83,13 @@ func eachFlagIn(path []string, t reflect.Type, f func([]string, field)) {
 
 func (b *block) lookup(path []string) (setting, bool) {
 	for ; len(path) > 1; path = path[1:] {
-		if len(b.blocks[path[0]]) == 0 {
+		inner := b.inner(path[0])
+		if len(inner) == 0 {
 			return setting{}, false
 		}
-		b = b.blocks[path[0]][0]
+		b = inner[0]
 	}
-	s, ok := b.settings[path[0]]
-	return s, ok
+	return b.setting(path[0])
 }
 
 // Surroundings are the settings that override the file, and those that the file overrides.
@@ -130,59 +136,34 @@ type Host struct {
 }
 
 // InForce has every value in force, with its source. It contains no secret.
-type InForce struct{ blocks []*shown }
-
-// shown is a block in force. The first block of an InForce is the top level.
-type shown struct {
-	name, label string
-	index       int    // among repeated blocks of its name without a label; else -1
-	source      string // "" if only its arguments have sources
-	settings    []shownSetting
-	blocks      []*shown
-}
-
-type shownSetting struct {
-	name string
-	value
-	source string
-}
+type InForce struct{ root *block }
 
 // InForce returns the values in force. A flag or variable overrides the file, the file
 // overrides the CLI configuration, and that overrides a default.
 func (c *Config) InForce(s Surroundings) *InForce {
 	tree := c.tree
 	if tree == nil {
-		tree = &block{}
+		tree = &block{index: -1}
 	}
-	above := map[string]FlagValue{}
-	for _, name := range Flags() {
-		if v, ok := s.Flags[name]; ok {
-			above[name] = v
-		}
-	}
-	v := &viewer{above: above, fromFile: map[string]bool{}, below: s.Defaults, publicURL: c.Gateway.PublicURL}
-	for _, f := range c.FlagValues(func(flag string) bool { _, ok := above[flag]; return ok }) {
-		v.fromFile[f.Flag] = true
-	}
+	v := &viewer{above: s.Flags, below: s.Defaults}
+	v.groups = givenGroups(func(flag string) bool { _, ok := s.Flags[flag]; return ok })
 	root := v.block(reflect.TypeFor[fileBlock](), tree)
-	root.blocks = slices.DeleteFunc(root.blocks, func(b *shown) bool {
+	root.blocks = slices.DeleteFunc(root.blocks, func(b *block) bool {
 		return b.name == "provider_installation" || b.name == "oci_mirror"
 	})
 	root.blocks = slices.Concat(showMirrors(c.MirrorsInForce(s)), root.blocks, c.cliInForce(s.CLI))
-	return &InForce{[]*shown{root}}
+	return &InForce{root}
 }
 
 // viewer combines a tree with its surroundings.
 type viewer struct {
-	above    map[string]FlagValue
-	fromFile map[string]bool // flags whose value comes from the file
-	below    map[string]string
-	// publicURL is public_url with a slash at its end.
-	publicURL string
+	above  map[string]FlagValue
+	groups map[string]bool // groups of flags that override the file
+	below  map[string]string
 }
 
-func (v *viewer) block(t reflect.Type, b *block) *shown {
-	out := &shown{label: b.label, index: -1, source: b.source}
+func (v *viewer) block(t reflect.Type, b *block) *block {
+	out := &block{name: b.name, label: b.label, index: b.index, source: b.source}
 	for _, f := range fields(t) {
 		if !f.isBlock {
 			if s, ok := v.setting(b, f); ok {
@@ -190,16 +171,12 @@ func (v *viewer) block(t reflect.Type, b *block) *shown {
 			}
 			continue
 		}
-		found := b.blocks[f.name]
+		found := b.inner(f.name)
 		if len(found) == 0 && !f.repeated && v.without(f) {
-			found = []*block{{}} // shows defaults and overrides
+			found = []*block{{name: f.name, index: -1}} // shows defaults and overrides
 		}
-		for i, inner := range found {
+		for _, inner := range found {
 			s := v.block(f.typ, inner)
-			s.name = f.name
-			if f.repeated && s.label == "" {
-				s.index = i
-			}
 			if inner.source != "" || len(s.settings)+len(s.blocks) > 0 {
 				out.blocks = append(out.blocks, s)
 			}
@@ -222,26 +199,19 @@ func (v *viewer) without(f field) bool {
 }
 
 // setting returns the value of an argument in force, if it has one.
-func (v *viewer) setting(b *block, f field) (shownSetting, bool) {
-	out := shownSetting{name: f.name}
+func (v *viewer) setting(b *block, f field) (setting, bool) {
 	above, given := v.above[f.flag]
-	s, written := b.settings[f.name]
+	s, written := b.setting(f.name)
 	below, ok := v.below[f.flag]
 	switch {
-	case given && f.flag != "":
-		out.value, out.source = f.parse(f.opposite(above.Value)), above.Source
-	case written && f.name == "public_url":
-		out.value, out.source = textValue(v.publicURL), s.source // with its slash
-	case written && (f.flag == "" || v.fromFile[f.flag]):
-		out.value, out.source = s.value, s.source
-	case ok && f.flag != "":
-		out.value, out.source = f.parse(f.opposite(below)), "default"
-	case f.defaultText != "":
-		out.value, out.source = f.parse(f.defaultText), "default"
-	default:
-		return out, false
+	case given:
+		return setting{f.name, f.parse(f.opposite(above.Value)), above.Source}, true
+	case written && !v.groups[f.group]:
+		return s, true
+	case ok:
+		return setting{f.name, f.parse(f.opposite(below)), "default"}, true
 	}
-	return out, true
+	return setting{f.name, f.parse(f.defaultText), "default"}, f.defaultText != ""
 }
 
 // parse converts a text to a value of the argument's kind.
@@ -267,13 +237,13 @@ func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
 	return s.CLI.Mirrors
 }
 
-func showMirrors(mirrors []MirrorText) []*shown {
-	var out []*shown
+func showMirrors(mirrors []MirrorText) []*block {
+	var out []*block
 	for i, m := range mirrors {
-		b := &shown{name: "oci_mirror", index: i, source: m.Source}
-		b.addValue("repository_template", templateValue(m.Template))
-		b.add("include", m.Include)
-		b.add("exclude", m.Exclude)
+		b := &block{name: "oci_mirror", index: i, source: m.Source}
+		b.settings = []setting{{"repository_template", templateValue(m.Template), m.Source}}
+		b.add("include", m.Include, m.Source)
+		b.add("exclude", m.Exclude, m.Source)
 		out = append(out, b)
 	}
 	return out
@@ -287,16 +257,11 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// add adds an argument with the source of its block, unless x is nil or "".
-func (b *shown) add(name string, x any) {
-	if v, ok := valueOf(x); ok && v.hcl != `""` {
-		b.addValue(name, v)
+// addGiven adds an argument with the source of its block, unless x is nil or "".
+func (b *block) addGiven(name string, x any) {
+	if x != "" {
+		b.add(name, x, b.source)
 	}
-}
-
-// addValue adds an argument with the source of its block.
-func (b *shown) addValue(name string, v value) {
-	b.settings = append(b.settings, shownSetting{name, v, b.source})
 }
 
 // redact returns the text in place of a secret; "" if there is no secret.
@@ -309,42 +274,41 @@ func redact(s auth.Secret) string {
 
 // cliInForce returns the blocks of the CLI configuration that the file does not override:
 // logins for other prefixes, default logins if the file has none, hosts and credentials.
-func (c *Config) cliInForce(cli CLI) []*shown {
-	var out []*shown
+func (c *Config) cliInForce(cli CLI) []*block {
+	var out []*block
+	show := func(name, label, source string) *block {
+		out = append(out, &block{name: name, label: label, index: -1, source: source})
+		return out[len(out)-1]
+	}
 	for _, l := range cli.Logins {
 		if slices.ContainsFunc(c.Logins, func(own auth.Login) bool { return own.Prefix == l.Prefix }) {
 			continue
 		}
-		b := &shown{name: "oci_credentials", label: l.Prefix, index: -1, source: l.Origin}
-		b.add("username", redact(l.Username))
-		b.add("password", redact(l.Password))
-		b.add("access_token", redact(l.AccessToken))
-		b.add("refresh_token", redact(l.RefreshToken))
-		b.add("docker_credentials_helper", l.Helper)
-		out = append(out, b)
+		b := show("oci_credentials", l.Prefix, l.Origin)
+		b.addGiven("username", redact(l.Username))
+		b.addGiven("password", redact(l.Password))
+		b.addGiven("access_token", redact(l.AccessToken))
+		b.addGiven("refresh_token", redact(l.RefreshToken))
+		b.addGiven("docker_credentials_helper", l.Helper)
 	}
 	if d := cli.Defaults; d != nil && c.Defaults == nil {
-		b := &shown{name: "oci_default_credentials", index: -1, source: d.Origin}
-		b.add("discover_ambient_credentials", d.Discover)
-		b.add("docker_style_config_files", d.Files)
-		b.add("docker_credentials_helper", d.Helper)
-		out = append(out, b)
+		b := show("oci_default_credentials", "", d.Origin)
+		b.addGiven("discover_ambient_credentials", d.Discover)
+		b.addGiven("docker_style_config_files", d.Files)
+		b.addGiven("docker_credentials_helper", d.Helper)
 	}
 	for _, h := range cli.Hosts {
-		b := &shown{name: "host", label: h.Name, index: -1, source: h.Source}
+		b := show("host", h.Name, h.Source)
 		var lines []string
 		for _, name := range slices.Sorted(maps.Keys(h.Services)) {
 			if s, ok := h.Services[name].(string); ok {
 				lines = append(lines, fmt.Sprintf("%s = %s", textValue(name).hcl, textValue(s).hcl))
 			}
 		}
-		b.addValue("services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: h.Services})
-		out = append(out, b)
+		b.settings = []setting{{"services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: h.Services}, h.Source}}
 	}
 	for _, h := range cli.Credentials {
-		b := &shown{name: "credentials", label: h.Name, index: -1, source: h.Source}
-		b.add("token", redacted)
-		out = append(out, b)
+		show("credentials", h.Name, h.Source).addGiven("token", redacted)
 	}
 	return out
 }
@@ -353,19 +317,17 @@ func (c *Config) cliInForce(cli CLI) []*shown {
 // names its source.
 func (f *InForce) HCL() []byte {
 	var out strings.Builder
-	for _, b := range f.blocks {
-		b.arguments(&out)
-		for i, inner := range b.blocks {
-			if i > 0 || len(b.settings) > 0 {
-				out.WriteByte('\n')
-			}
-			inner.write(&out)
+	f.root.arguments(&out)
+	for i, inner := range f.root.blocks {
+		if i > 0 || len(f.root.settings) > 0 {
+			out.WriteByte('\n')
 		}
+		inner.write(&out)
 	}
 	return hclwrite.Format([]byte(out.String()))
 }
 
-func (b *shown) write(out *strings.Builder) {
+func (b *block) write(out *strings.Builder) {
 	out.WriteString(b.name)
 	if b.label != "" {
 		out.WriteString(" " + textValue(b.label).hcl)
@@ -378,7 +340,7 @@ func (b *shown) write(out *strings.Builder) {
 	out.WriteString("}\n")
 }
 
-func (b *shown) arguments(out *strings.Builder) {
+func (b *block) arguments(out *strings.Builder) {
 	for _, s := range b.settings {
 		fmt.Fprintf(out, "%s = %s # %s\n", s.name, strings.ReplaceAll(s.hcl, "\n", " "), printable(s.source))
 	}
@@ -388,15 +350,13 @@ func (b *shown) arguments(out *strings.Builder) {
 // path, value and source.
 func (f *InForce) MarshalJSON() ([]byte, error) {
 	settings := []map[string]any{}
-	for _, b := range f.blocks {
-		b.list("", func(path string, s shownSetting) {
-			settings = append(settings, map[string]any{"path": path, "value": s.json, "source": s.source})
-		})
-	}
+	f.root.list("", func(path string, s setting) {
+		settings = append(settings, map[string]any{"path": path, "value": s.json, "source": s.source})
+	})
 	return json.Marshal(settings)
 }
 
-func (b *shown) list(path string, f func(string, shownSetting)) {
+func (b *block) list(path string, f func(string, setting)) {
 	if b.name != "" {
 		path = joinPath(path, b.name)
 	}

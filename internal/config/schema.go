@@ -1,36 +1,53 @@
 package config
 
-import "github.com/hashicorp/hcl/v2"
+import (
+	"crypto/sha256"
+	"log/slog"
+	"time"
+
+	"github.com/hashicorp/hcl/v2"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
 
 //go:generate go run ./reference schema.go ../../docs/configuration.md
 
-// The types of this file are the syntax of ocibridge.hcl for gohcl, and the
-// source of docs/configuration.md: the comment of a field becomes the page's
-// description of the argument or block. They hold the values as written;
-// [Config] holds what they mean. In addition to hcl, the tags are
+// The types of this file are the syntax of ocibridge.hcl, and the source of
+// docs/configuration.md: the comment of a field becomes the page's description
+// of the argument or block. They hold parsed values; an argument that is left
+// out has its default. The exceptions are defaults that another package states:
+// the schema names their constants, and these fields are 0, which that package
+// reads as its default. In addition to hcl, the tags are
 //
-//	value     the kind of value, as the page names it; secret, template, sha256,
-//	          file, folder and files also select how it is treated
+//	value     the kind of value, as the page names it; it selects the parser
+//	max       the largest number, if it is not [MaxCount]
 //	required  the argument must be given
-//	default   the value without the argument
+//	default   the value without the argument, or the constant that has it
 //	flag      the flag that overrides the argument, with its variable; a flag
 //	          that begins with no- sets the opposite
 //	group     a group of flags, each of which overrides every argument of the group
+//
+// The structs that other packages read with the same fields are converted to
+// their types.
 
 // fileBlock is the whole file.
 type fileBlock struct {
 	// The folder of the embedded registry, and of other data that `serve` stores. Without it:
 	// `$XDG_DATA_HOME/ocibridge` or `~/.local/share/ocibridge`, on macOS `~/Library/Application Support/ocibridge`, on
 	// Windows `%LocalAppData%\ocibridge`.
-	Data *string `hcl:"data,optional" value:"folder" flag:"data"`
+	Data string `hcl:"data,optional" value:"folder" flag:"data"`
 	// The maximum number of packages in progress at once, over all versions together, from 1 to 256.
-	Jobs *int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
+	Jobs int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
 	// The lowest level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info`, and other
 	// commands log from `warn`.
-	LogLevel *string `hcl:"log_level,optional" value:"level" flag:"log-level"`
+	LogLevel slog.Level `hcl:"log_level,optional" value:"level" flag:"log-level"`
 	// The format of the log of `serve`: `text`, or `json` with one object per line, for log collectors. Without it,
 	// `text`.
-	LogFormat *string `hcl:"log_format,optional" value:"text or json" flag:"log-format"`
+	LogFormat string `hcl:"log_format,optional" value:"text or json" flag:"log-format"`
 
 	// The repository of each provider, as in OpenTofu's CLI configuration. May be repeated: the first block that
 	// covers a provider applies. `--template` replaces all blocks. Without any block, ocibridge uses the blocks of the
@@ -53,28 +70,23 @@ type fileBlock struct {
 	// one applies.
 	Trust []trustBlock `hcl:"trust,block"`
 	// A provider that `sync` keeps in the registry.
-	Providers []providerBlock `hcl:"provider,block"`
+	Providers []Provider `hcl:"provider,block"`
 	// Providers that the gateway fetches, verifies and stores at their first request; see `ocibridge help
 	// pull-through`. Without the block, the gateway fetches nothing. The exception is a `serve` with neither a
 	// configuration file nor a template: it fetches all providers as long as it listens on a loopback address.
 	PullThrough *pullThroughBlock `hcl:"pull_through,block"`
 	// The settings of `serve`.
-	Gateway *gatewayBlock `hcl:"gateway,block"`
-
-	Body hcl.Body `hcl:",body"`
+	Gateway Gateway `hcl:"gateway,block"`
 }
 
 type mirrorBlock struct {
 	// The repository of a provider. It can use `hostname`, `namespace` and `type`, but no function, as in OpenTofu:
 	// the text is taken literally, in one pair of quotes.
-	Template hcl.Expression `hcl:"repository_template,optional" value:"template" required:"true" flag:"template"`
+	Template string `hcl:"repository_template,optional" value:"template" required:"true" flag:"template"`
 	// The providers that the block covers; without it, all.
-	Include []string `hcl:"include,optional" value:"patterns" flag:"include"`
+	Include []provider.Pattern `hcl:"include,optional" value:"patterns" flag:"include"`
 	// Exceptions from `include`.
-	Exclude []string `hcl:"exclude,optional" value:"patterns" flag:"exclude"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns" flag:"exclude"`
 }
 
 type installationBlock struct {
@@ -86,79 +98,71 @@ type installationBlock struct {
 	Network []clientBlock `hcl:"network_mirror,block"`
 	// Only for clients: ignored with a warning.
 	Filesystem []clientBlock `hcl:"filesystem_mirror,block"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
 }
 
 // clientBlock is an installation method of clients, with any content.
 type clientBlock struct {
-	Range  hcl.Range `hcl:",def_range"`
-	Body   hcl.Body  `hcl:",body"`
-	Remain hcl.Body  `hcl:",remain"`
+	Remain hcl.Body `hcl:",remain"`
 }
 
 type credentialsBlock struct {
 	Prefix string `hcl:"HOST[/PATH],label"`
 
 	// The user name. A `$` in it, as in the names of Harbor's robots, needs no escape.
-	Username hcl.Expression `hcl:"username,optional" value:"secret"`
+	Username auth.Secret `hcl:"username,optional" value:"secret"`
 	// The password, or a token that replaces it.
-	Password hcl.Expression `hcl:"password,optional" value:"secret"`
+	Password auth.Secret `hcl:"password,optional" value:"secret"`
 	// A token that ocibridge sends to the registry unchanged.
-	AccessToken hcl.Expression `hcl:"access_token,optional" value:"secret"`
+	AccessToken auth.Secret `hcl:"access_token,optional" value:"secret"`
 	// A token to renew `access_token` with when the registry refuses it.
-	RefreshToken hcl.Expression `hcl:"refresh_token,optional" value:"secret"`
+	RefreshToken auth.Secret `hcl:"refresh_token,optional" value:"secret"`
 	// The credential helper: NAME for a program `docker-credential-NAME` on PATH. It requires a host without a path.
-	Helper *string `hcl:"docker_credentials_helper,optional" value:"name"`
+	Helper string `hcl:"docker_credentials_helper,optional" value:"name"`
 
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Origin      string
+	InCLIConfig bool
 }
 
 type defaultsBlock struct {
 	// Whether to look for logins in the login files of docker, podman and similar tools.
-	Discover *bool `hcl:"discover_ambient_credentials,optional" value:"bool" default:"true"`
+	Discover bool `hcl:"discover_ambient_credentials,optional" value:"bool" default:"true"`
 	// The login files to read instead of the standard ones. An empty list means none.
 	Files []string `hcl:"docker_style_config_files,optional" value:"files"`
 	// The credential helper for registries that no more specific login covers.
-	Helper *string `hcl:"docker_credentials_helper,optional" value:"name"`
+	Helper string `hcl:"docker_credentials_helper,optional" value:"name"`
 
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Origin      string
+	InCLIConfig bool
 }
 
 type registryBlock struct {
-	Host string `hcl:"HOST[:PORT],label"`
+	Host ociaddr.Registry `hcl:"HOST[:PORT],label" value:"registry"`
 
 	// Use plain HTTP, even for credentials. Registries on a loopback address do not need this.
-	PlainHTTP *bool `hcl:"plain_http,optional" value:"bool" default:"false"`
+	PlainHTTP bool `hcl:"plain_http,optional" value:"bool" default:"false"`
 	// A PEM file with certificate authorities to trust in addition to the system's.
-	CAFile *string `hcl:"ca_file,optional" value:"file"`
+	CAFile string `hcl:"ca_file,optional" value:"file"`
 	// A PEM file with the client certificate for registries that require one. It requires `client_key_file`.
-	ClientCertFile *string `hcl:"client_cert_file,optional" value:"file"`
+	ClientCertFile string `hcl:"client_cert_file,optional" value:"file"`
 	// The PEM file with the key of that certificate, without a passphrase.
-	ClientKeyFile *string `hcl:"client_key_file,optional" value:"file"`
+	ClientKeyFile string `hcl:"client_key_file,optional" value:"file"`
 	// Accept any certificate. Anyone on the network path can then read and change everything.
-	InsecureSkipVerify *bool `hcl:"insecure_skip_verify,optional" value:"bool" default:"false"`
+	InsecureSkipVerify bool `hcl:"insecure_skip_verify,optional" value:"bool" default:"false"`
 	// The registry redirects downloads of blobs to object storage, and the gateway may pass these redirects on.
-	MirrorsBlobsByRedirect *bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false"`
+	MirrorsBlobsByRedirect bool `hcl:"mirrors_blobs_by_redirect,optional" value:"bool" default:"false"`
 	// The registry answers "denied" for absent repositories, as GHCR does. The gateway then treats "denied" as absent,
 	// as long as the registry still answers about another repository that the gateway has seen before.
-	DeniedMeansAbsent *bool `hcl:"denied_means_absent,optional" value:"bool" default:"false"`
+	DeniedMeansAbsent bool `hcl:"denied_means_absent,optional" value:"bool" default:"false"`
 	// The maximum rate of requests to the registry. Without it, there is no limit.
-	RequestsPerSecond *float64 `hcl:"requests_per_second,optional" value:"number"`
+	RequestsPerSecond float64 `hcl:"requests_per_second,optional" value:"number"`
 	// The maximum number of requests at once. Without it, there is no limit.
-	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number"`
+	MaxConcurrent int `hcl:"max_concurrent,optional" value:"number"`
 	// How long to wait for the beginning of an answer.
-	Timeout *string `hcl:"timeout,optional" value:"duration" default:"60s"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Timeout time.Duration `hcl:"timeout,optional" value:"duration" default:"auth.DefaultTimeout"`
 }
 
 type trustBlock struct {
-	Pattern string `hcl:"PATTERN,label"`
+	Pattern provider.Pattern `hcl:"PATTERN,label" value:"trust pattern"`
 
 	// The full fingerprints of the primary keys that may sign. Without it and `key_files`, the keys that the origin
 	// offers may sign, as with clients.
@@ -168,234 +172,223 @@ type trustBlock struct {
 	KeyFiles []string `hcl:"key_files,optional" value:"files"`
 	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. It cannot be combined
 	// with `keys` and `key_files`.
-	AllowUnsigned *bool `hcl:"allow_unsigned,optional" value:"bool" default:"false"`
+	AllowUnsigned bool `hcl:"allow_unsigned,optional" value:"bool" default:"false"`
 	// Refuse signatures by expired keys, instead of warning about them.
-	StrictExpiry *bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
 }
 
-type providerBlock struct {
-	Address string `hcl:"ADDRESS,label"`
+// Provider is a provider block, which sync mirrors.
+type Provider struct {
+	Address provider.Address `hcl:"ADDRESS,label" value:"provider address"`
 
 	// The versions, as in `required_providers`. You must set this or `latest`.
-	Versions *string `hcl:"versions,optional" value:"version constraint"`
+	Versions provider.VersionSet `hcl:"versions,optional" value:"version constraint"`
 	// The platforms; without it, all.
-	Platforms []string `hcl:"platforms,optional" value:"platforms"`
+	Platforms []provider.Platform `hcl:"platforms,optional" value:"platforms"`
 	// The number of versions to keep, counted from the newest one that matches.
-	Latest *int `hcl:"latest,optional" value:"number"`
+	Latest int `hcl:"latest,optional" value:"number" max:"1000"`
 	// Include prereleases that the constraint does not name.
-	Prereleases *bool `hcl:"prereleases,optional" value:"bool" default:"false"`
+	Prereleases bool `hcl:"prereleases,optional" value:"bool" default:"false"`
 	// The minimum age of a version, counted from when a sync first saw it.
-	Cooldown *string `hcl:"cooldown,optional" value:"duration" default:"0s"`
+	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
 	// The source: `origin`, the `https:` URL of another network mirror, or a folder that `providers mirror` wrote,
 	// beginning with `./`, `../` or `/`.
-	From *string `hcl:"from,optional" value:"source" default:"origin"`
+	From Source `hcl:"from,optional" value:"source" default:"origin"`
 
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Source string // "FILE:LINE"
+}
+
+// Source is where sync fetches a provider from. The zero value is the provider's origin.
+type Source struct {
+	MirrorURL string // https, ends in a slash
+	Folder    string
 }
 
 type pullThroughBlock struct {
 	// Whether to fetch at all. `--no-pull-through` sets it to `false`.
-	Enabled *bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
+	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-pull-through"`
 	// The providers that may be fetched; without it, all. Required if the gateway listens on other addresses than
 	// loopback without access control. A host that a pattern names may be at a private address, on port 443 or the
 	// port in the pattern. Other hosts may not.
-	Include []string `hcl:"include,optional" value:"patterns"`
+	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
 	// Exceptions from `include`.
-	Exclude []string `hcl:"exclude,optional" value:"patterns"`
+	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
 	// The platforms to store before a version is tagged; others are stored when a client requests them. Without it,
 	// all platforms are stored first.
-	Platforms []string `hcl:"platforms,optional" value:"platforms"`
+	Platforms []provider.Platform `hcl:"platforms,optional" value:"platforms"`
 	// The versions that may be fetched; without it, all.
-	Versions *string `hcl:"versions,optional" value:"version constraint"`
+	Versions provider.VersionSet `hcl:"versions,optional" value:"version constraint"`
 	// The minimum age of a version, counted from when this gateway first saw it. The gateway stores that time in the
 	// cache's folder. Versions that exist when a client first requests a provider do not wait.
-	Cooldown *string `hcl:"cooldown,optional" value:"duration" default:"0s"`
+	Cooldown time.Duration `hcl:"cooldown,optional" value:"duration" default:"0s"`
 	// The maximum size of a package. Without it, there is no limit.
-	MaxSize *string `hcl:"max_size,optional" value:"size"`
+	MaxSize int64 `hcl:"max_size,optional" value:"size"`
 	// The maximum number of packages that are fetched at once.
-	MaxConcurrent *int `hcl:"max_concurrent,optional" value:"number" default:"8"`
+	MaxConcurrent int `hcl:"max_concurrent,optional" value:"number" default:"pull.DefaultConcurrent"`
 	// The maximum number of bytes of packages to fetch per day, which begins at midnight UTC. Each gateway counts on
 	// its own, from its start. Without it, there is no limit.
-	MaxPerDay *string `hcl:"max_per_day,optional" value:"size"`
+	MaxPerDay int64 `hcl:"max_per_day,optional" value:"size"`
 	// The maximum disk space for packages that are being fetched.
-	MaxSpool *string `hcl:"max_spool,optional" value:"size" default:"8GiB"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	MaxSpool int64 `hcl:"max_spool,optional" value:"size" default:"pull.DefaultSpool"`
 }
 
-type gatewayBlock struct {
+// Gateway is the gateway block.
+type Gateway struct {
 	// The address to listen on; without a host, on every interface.
-	Listen *string `hcl:"listen,optional" value:"HOST:PORT" default:"localhost:8443" flag:"listen"`
+	Listen string `hcl:"listen,optional" value:"HOST:PORT" default:"localhost:8443" flag:"listen"`
 	// The `https:` URL that clients use to reach the gateway. `config client` writes it into client configuration. The
 	// gateway is itself the origin of providers with its host name. Absolute URLs in the provider registry protocol
 	// begin with it: set it if a proxy speaks TLS to clients.
-	PublicURL *string `hcl:"public_url,optional" value:"URL"`
+	PublicURL string `hcl:"public_url,optional" value:"URL"`
 	// Whether the gateway checks the stored evidence before it serves a version: `off`, or `required` to serve only
 	// versions that are signed by keys in `trust` blocks.
-	Verify *string `hcl:"verify,optional" value:"off or required" default:"off"`
+	VerifyRequired bool `hcl:"verify,optional" value:"off or required" default:"off"`
 	// Whether to redirect clients to object storage, for registries with `mirrors_blobs_by_redirect`. The gateway then
 	// neither caches nor checks these packages.
-	Redirect *bool `hcl:"redirect,optional" value:"bool" default:"false"`
+	Redirect bool `hcl:"redirect,optional" value:"bool" default:"false"`
 	// Another address, which answers only `/metrics`, `/healthz` and `/readyz`, over plain HTTP and without access
 	// control. Without it, the gateway answers them on its main address, and with access control it answers `/metrics`
 	// only to an operator's token.
-	MetricsListen *string `hcl:"metrics_listen,optional" value:"HOST:PORT" flag:"metrics-listen"`
+	MetricsListen string `hcl:"metrics_listen,optional" value:"HOST:PORT" flag:"metrics-listen"`
 	// How long to cache a tag listing, and the manifest that a tag names, before asking the registry again. Without
 	// this setting, the embedded registry is asked each time.
-	TagTTL *string `hcl:"tag_ttl,optional" value:"duration" default:"30s"`
+	TagTTL time.Duration `hcl:"tag_ttl,optional" value:"duration" default:"catalog.DefaultTagTTL"`
 	// How long to serve stale answers while the registry cannot answer, counted from when the registry last confirmed
 	// them. With a `cache` block, stale answers survive a restart.
-	StaleIfError *string `hcl:"stale_if_error,optional" value:"duration" default:"24h"`
+	StaleIfError time.Duration `hcl:"stale_if_error,optional" value:"duration" default:"catalog.DefaultStaleIfError"`
 	// Versions that the gateway never serves: provider patterns, each optionally with `@` and a version or version
 	// constraint. A constraint covers prereleases only if it names them.
-	Deny []string `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list"`
+	Deny []catalog.Deny `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list"`
 	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures. It has one key
 	// per line, as `openssl rand -hex 32` prints them; the first one signs, and all of them verify. Parallel gateways
 	// share it. Without it, each process has its own key.
-	CapabilityKeyFile *string `hcl:"capability_key_file,optional" value:"file"`
+	CapabilityKeyFile string `hcl:"capability_key_file,optional" value:"file"`
 
 	// Speak plain HTTP, behind a proxy that speaks TLS to clients. Clients themselves require TLS.
-	HTTP *bool `hcl:"http,optional" value:"bool" default:"false" flag:"http" group:"tls"`
+	HTTP bool `hcl:"http,optional" value:"bool" default:"false" flag:"http" group:"tls"`
 
 	// How long to continue answering after the gateway was asked to stop, so that load balancers notice that it is not
 	// ready any more. In Kubernetes, `terminationGracePeriodSeconds` must be longer than this and `shutdown_timeout`
 	// together.
-	ShutdownDelay *string `hcl:"shutdown_delay,optional" value:"duration" default:"0s"`
+	ShutdownDelay time.Duration `hcl:"shutdown_delay,optional" value:"duration" default:"0s"`
 	// How long running downloads may then take to finish, before the gateway aborts them.
-	ShutdownTimeout *string `hcl:"shutdown_timeout,optional" value:"duration" default:"5m"`
+	ShutdownTimeout time.Duration `hcl:"shutdown_timeout,optional" value:"duration" default:"DefaultShutdownTimeout"`
 
 	// The gateway's certificate. Without it, the gateway creates one if it listens on a loopback address.
-	TLS *tlsBlock `hcl:"tls,block"`
+	TLS TLS `hcl:"tls,block"`
 	// The cache on disk, for packages and the registry's answers about versions. Without it, the gateway streams every
 	// download from the registry, and forgets the answers when it stops.
-	Cache *cacheBlock `hcl:"cache,block"`
+	Cache *Cache `hcl:"cache,block"`
 	// A bearer token that clients may send. With a `token` or `oidc` block, the gateway refuses clients without a
 	// token.
-	Tokens []tokenBlock `hcl:"token,block"`
+	TokenBlocks []tokenBlock `hcl:"token,block"`
 	// An issuer of OpenID Connect tokens that clients may send, such as a CI service.
-	OIDC []oidcBlock `hcl:"oidc,block"`
+	IssuerBlocks []oidcBlock `hcl:"oidc,block"`
 	// Where `terraform login` and `tofu login` get such a token for their user: the login protocol (`login.v1`) for
 	// the gateway's host name.
-	Login *loginBlock `hcl:"login,block"`
+	Login *Login `hcl:"login,block"`
 
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	// Tokens and OIDC are the token and oidc blocks.
+	Tokens []access.Token
+	OIDC   []access.Issuer
 }
 
-type tlsBlock struct {
+// AsksForTokens reports whether the gateway refuses requests without a token.
+func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
+
+// TLS is the tls block. [Load] does not read its files, because a push may not
+// have the right to; see [Config.CheckFiles].
+type TLS struct {
 	// A PEM file with the certificate and its chain. It requires `key_file`.
-	CertFile *string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`
+	CertFile string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`
 	// The PEM file with the certificate's key, without a passphrase.
-	KeyFile *string `hcl:"key_file,optional" value:"file" flag:"tls-key" group:"tls"`
+	KeyFile string `hcl:"key_file,optional" value:"file" flag:"tls-key" group:"tls"`
 	// Sign the certificate with a CA in the data folder, and print how clients trust that CA.
-	SelfSigned *bool `hcl:"self_signed,optional" value:"bool" default:"false" flag:"tls-self-signed" group:"tls"`
+	SelfSigned bool `hcl:"self_signed,optional" value:"bool" default:"false" flag:"tls-self-signed" group:"tls"`
 	// A PEM file with the authorities for client certificates. With it, the gateway requires a certificate that one of
 	// them has signed. Terraform and OpenTofu cannot present one: use this for proxies.
-	ClientCAFile *string `hcl:"client_ca_file,optional" value:"file"`
+	ClientCAFile string `hcl:"client_ca_file,optional" value:"file"`
 	// Obtain and renew certificates from an authority that speaks ACME, such as Let's Encrypt. The authority must be
 	// able to reach the gateway by its name. It replaces the certificate files; `--tls-cert` and `--tls-self-signed`
 	// override it.
-	ACME *acmeBlock `hcl:"acme,block"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	ACME *ACME `hcl:"acme,block"`
 }
 
-type acmeBlock struct {
+// ACME is the acme block.
+type ACME struct {
 	// Whether you accept the authority's terms of service. It must be `true`.
-	AcceptTerms *bool `hcl:"accept_terms,optional" value:"bool" required:"true"`
+	AcceptTerms bool `hcl:"accept_terms,optional" value:"bool" required:"true"`
 	// The names to obtain certificates for; the gateway never requests any others. Without it, the host of
 	// `public_url`.
 	Domains []string `hcl:"domains,optional" value:"list of names"`
 	// The address that the authority notifies about problems with the certificates.
-	Email *string `hcl:"email,optional" value:"address"`
+	Email string `hcl:"email,optional" value:"address"`
 	// The authority's directory.
-	DirectoryURL *string `hcl:"directory_url,optional" value:"URL" default:"https://acme-v02.api.letsencrypt.org/directory"`
+	DirectoryURL string `hcl:"directory_url,optional" value:"URL" default:"https://acme-v02.api.letsencrypt.org/directory"`
 	// A PEM file with certificate authorities to trust in addition to the system's, for connections to the authority.
-	CAFile *string `hcl:"ca_file,optional" value:"file"`
+	CAFile string `hcl:"ca_file,optional" value:"file"`
 	// The folder for certificates, their keys and the account's key. Other users must not have access to it. Without
 	// it, the folder `acme` in the folder that `data` names. Parallel gateways share it.
-	Directory *string `hcl:"directory,optional" value:"folder"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Directory string `hcl:"directory,optional" value:"folder"`
 }
 
-type cacheBlock struct {
+// Cache is the cache block.
+type Cache struct {
 	// The folder for packages. The gateway creates it if necessary. Other users should not be able to write to it.
-	Directory *string `hcl:"directory,optional" value:"folder" required:"true"`
+	Directory string `hcl:"directory,optional" value:"folder" required:"true"`
 	// The maximum size, including packages that are being fetched. The least recently used packages are evicted first.
-	MaxSize *string `hcl:"max_size,optional" value:"size" default:"20GiB"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	MaxSize int64 `hcl:"max_size,optional" value:"size" default:"20GiB"`
 }
 
 type tokenBlock struct {
-	Name string `hcl:"NAME,label"`
+	Name string `hcl:"NAME,label" value:"token name"`
 
 	// The SHA-256 sum of the token, in hexadecimal: `printf %s "$TOKEN" | sha256sum`. No file contains the token
 	// itself.
-	SHA256 *string `hcl:"sha256,optional" value:"sha256" required:"true"`
+	SHA256 [sha256.Size]byte `hcl:"sha256,optional" value:"sha256" required:"true"`
 	// The providers that the token may read; without it, all.
-	Include []string `hcl:"include,optional" value:"patterns"`
+	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
 	// Exceptions from `include`.
-	Exclude []string `hcl:"exclude,optional" value:"patterns"`
+	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
 	// When the token expires: a date (at the start of that day in UTC), or a time as in RFC 3339.
-	Expires *string `hcl:"expires,optional" value:"time"`
+	Expires time.Time `hcl:"expires,optional" value:"time"`
 	// Whether the token belongs to an operator, who may also read metrics and drop cached answers.
-	Operator *bool `hcl:"operator,optional" value:"bool" default:"false"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Operator bool `hcl:"operator,optional" value:"bool" default:"false"`
 }
 
 type oidcBlock struct {
-	Name string `hcl:"NAME,label"`
+	Name string `hcl:"NAME,label" value:"oidc name"`
 
 	// The issuer's URL, below which its discovery document is.
-	Issuer *string `hcl:"issuer,optional" value:"URL" required:"true"`
+	Issuer string `hcl:"issuer,optional" value:"URL" required:"true"`
 	// The audience that a token must have.
-	Audience *string `hcl:"audience,optional" value:"text" required:"true"`
+	Audience string `hcl:"audience,optional" value:"text" required:"true"`
 
 	// What a token may read, by its claims. You must write at least one rule; the token may read everything that any
 	// matching rule includes.
 	Rules []ruleBlock `hcl:"rule,block"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
 }
 
-type loginBlock struct {
+// Login is the login block, as [gateway.Login].
+type Login struct {
 	// The clients' ID at the issuer. They are public clients, without a secret, and use PKCE.
-	Client *string `hcl:"client,optional" value:"text" required:"true"`
+	Client string `hcl:"client,optional" value:"text" required:"true"`
 	// The issuer's authorization endpoint.
-	Authz *string `hcl:"authz,optional" value:"URL" required:"true"`
+	Authz string `hcl:"authz,optional" value:"URL" required:"true"`
 	// The issuer's token endpoint. Clients save the access token that it returns, and send it to the gateway.
-	Token *string `hcl:"token,optional" value:"URL" required:"true"`
+	Token string `hcl:"token,optional" value:"URL" required:"true"`
 	// The range of ports on `localhost` for the clients' redirect URIs. Clients never use the last one. The issuer
 	// must allow `http://localhost:PORT/login` for each. Without it, clients use any port from 1024.
-	Ports []int `hcl:"ports,optional" value:"list of two numbers"`
+	Ports [2]int `hcl:"ports,optional" value:"list of two numbers"`
 	// The scopes to request.
 	Scopes []string `hcl:"scopes,optional" value:"list of text"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
 }
 
 type ruleBlock struct {
 	// The claims that the token must have, each with exactly that value.
 	Claims map[string]string `hcl:"claims,optional" value:"map of text" required:"true"`
 	// The providers that the token may then read; without it, all.
-	Include []string `hcl:"include,optional" value:"patterns"`
+	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
 	// Exceptions from `include`.
-	Exclude []string `hcl:"exclude,optional" value:"patterns"`
-
-	Range hcl.Range `hcl:",def_range"`
-	Body  hcl.Body  `hcl:",body"`
+	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
 }

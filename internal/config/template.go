@@ -137,20 +137,15 @@ func escape(s string) string {
 
 const templateHelp = `write the template itself, in one pair of quotes, such as "ghcr.io/acme/${namespace}/${type}": it is kept as it is, so that env, file and heredocs have no place in it`
 
-// templateArgument returns the template of an argument.
-func (d *decoder) templateArgument(b hcl.Body, name string) (text string, at hcl.Range) {
-	attr := attribute(b, name)
-	if attr == nil {
-		return "", missing(b)
-	}
-	at = attr.Expr.Range()
+// template returns the template of an argument; "" if it is invalid.
+func (d *decoder) template(attr *hclsyntax.Attribute) string {
 	text, err := templateText(d.source.src[attr.EqualsRange.End.Byte:attr.SrcRange.End.Byte])
 	if err == nil && text == "" {
 		err = hint.New("it is empty", "for the embedded registry, leave out the oci_mirror block")
 	}
 	if err != nil {
-		d.errorf(at, name, hint.Wrap(err, "%s", templateHelp))
-		return "", at
+		d.errorf(attr.Expr.Range(), attr.Name, hint.Wrap(err, "%s", templateHelp))
+		return ""
 	}
-	return text, at
+	return text
 }

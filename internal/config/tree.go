@@ -3,11 +3,11 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
+	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
@@ -20,18 +20,73 @@ import (
 )
 
 // block has the settings of a block, or of the top level, as they can be shown: without
-// secrets.
+// secrets. Its settings and blocks are in the order of the schema.
 type block struct {
-	label    string // "" for none
-	source   string // "FILE:LINE"
-	settings map[string]setting
-	blocks   map[string][]*block // by type
+	name, label string
+	index       int    // among repeated blocks of its name without a label; else -1
+	source      string // "FILE:LINE"; "" if only its arguments have sources
+	settings    []setting
+	blocks      []*block
+
+	body   *hclsyntax.Body // nil for a block that is in no file of ours
+	header hcl.Range
 }
 
 // setting is the value of an argument.
 type setting struct {
-	value  value
+	name string
+	value
 	source string
+}
+
+func (b *block) setting(name string) (setting, bool) {
+	i := slices.IndexFunc(b.settings, func(s setting) bool { return s.name == name })
+	if i < 0 {
+		return setting{}, false
+	}
+	return b.settings[i], true
+}
+
+// has reports whether an argument has a value.
+func (b *block) has(name string) bool { _, ok := b.setting(name); return ok }
+
+// isEmpty reports whether an argument is an empty list.
+func (b *block) isEmpty(name string) bool { s, ok := b.setting(name); return ok && s.hcl == "[]" }
+
+// inner returns the blocks of a type.
+func (b *block) inner(name string) []*block {
+	var out []*block
+	for _, inner := range b.blocks {
+		if inner.name == name {
+			out = append(out, inner)
+		}
+	}
+	return out
+}
+
+// at returns the range of an argument's value, or else the block's start.
+func (b *block) at(name string) hcl.Range {
+	if attr := b.body.Attributes[name]; attr != nil {
+		return attr.Expr.Range()
+	}
+	return b.body.MissingItemRange()
+}
+
+// atElement returns the range of an element of a list.
+func (b *block) atElement(name string, i int) hcl.Range {
+	if attr := b.body.Attributes[name]; attr != nil {
+		if list, ok := attr.Expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
+			return list.Exprs[i].Range()
+		}
+	}
+	return b.at(name)
+}
+
+// add adds an argument, unless x is nil.
+func (b *block) add(name string, x any, source string) {
+	if v, ok := valueOf(x); ok {
+		b.settings = append(b.settings, setting{name, v, source})
+	}
 }
 
 // value is a value in the forms that people and programs read.
@@ -39,79 +94,6 @@ type value struct {
 	hcl  string // an expression
 	json any
 	text string // as a flag takes it; "" for types without flags
-}
-
-// tree converts a valid block. It also collects the files that the block names.
-func (d *decoder) tree(v reflect.Value, path string) *block {
-	out := &block{source: place(header(v)), settings: map[string]setting{}, blocks: map[string][]*block{}}
-	if strings.HasSuffix(v.Type().Field(0).Tag.Get("hcl"), ",label") {
-		out.label = v.Field(0).String()
-	}
-	for _, f := range fields(v.Type()) {
-		in := joinPath(path, f.name)
-		if f.isBlock {
-			for _, inner := range blocks(v, f) {
-				out.blocks[f.name] = append(out.blocks[f.name], d.tree(inner, in))
-			}
-			continue
-		}
-		shown, ok := d.value(v, f, in)
-		if !ok {
-			continue
-		}
-		out.settings[f.name] = setting{shown, place(at(body(v), f.name))}
-	}
-	return out
-}
-
-// value converts the value of an argument, if the file sets it, and records the files that it
-// names. path is the path of the argument.
-func (d *decoder) value(v reflect.Value, f field, path string) (value, bool) {
-	attr := attribute(body(v), f.name)
-	if attr == nil {
-		return value{}, false
-	}
-	switch f.kind {
-	case "secret":
-		return valueOf(redacted)
-	case "template":
-		text, _ := d.templateArgument(body(v), f.name)
-		return templateValue(text), true
-	}
-	x := v.Field(f.index).Interface()
-	switch written := x.(type) {
-	case *string:
-		if written == nil {
-			break
-		}
-		text := d.text(f, *written)
-		if f.kind == "file" {
-			d.names(path, text, at(body(v), f.name))
-		}
-		x = text
-	case []string:
-		if f.kind != "files" {
-			break
-		}
-		names := slices.Clone(written)
-		for i, name := range names {
-			names[i] = d.env.beside(d.source.name, name)
-			d.names(path, names[i], atElement(body(v), f.name, i))
-		}
-		x = names
-	}
-	return valueOf(x)
-}
-
-// text returns a text as it is shown.
-func (d *decoder) text(f field, s string) string {
-	switch f.kind {
-	case "file", "folder":
-		return d.env.beside(d.source.name, s)
-	case "sha256":
-		return s[:8] + "..." // enough to recognize it
-	}
-	return s
 }
 
 // valueOf converts a value of Go. A nil pointer, list or map is no value.
@@ -143,11 +125,6 @@ func templateValue(s string) value { return value{QuoteTemplate(s), s, ""} }
 type fileArgument struct {
 	path, file string
 	about      Diagnostic // without its detail
-}
-
-// names records a file that an argument names.
-func (d *decoder) names(path, file string, r hcl.Range) {
-	d.files = append(d.files, fileArgument{path, file, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
 }
 
 // CheckFiles reads login files and the files of the gateway block, and returns diagnostics.

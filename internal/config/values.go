@@ -8,13 +8,16 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/mail"
 	"net/url"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/opentofu/svchost"
+	"golang.org/x/net/idna"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/files"
@@ -40,6 +43,55 @@ func parseDuration(s string) (time.Duration, error) {
 		return 0, hint.New(fmt.Sprintf("%q is negative", s), "%s", help)
 	}
 	return d, nil
+}
+
+// allParsers returns the parsers by the names of arguments, and by kinds of values. A parser
+// takes the value as HCL has it. The parser of a list takes one element.
+func (d *decoder) allParsers() map[string]reflect.Value {
+	out := map[string]reflect.Value{}
+	for name, parser := range map[string]any{
+		// Kinds.
+		"HOST:PORT": parseListen, "PATTERN[@VERSIONS] list": parseDeny, "URL": parseEndpoint, "address": parseEmail,
+		"duration": parseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
+		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
+		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
+		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "sha256": parseSHA256, "size": parseSize,
+		"source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime, "version constraint": provider.ParseConstraint,
+		// Arguments.
+		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate,
+		"shutdown_timeout": parsePositiveDuration, "stale_if_error": parseDurationOrNone, "tag_ttl": parseDurationOrNone,
+		"timeout": parsePositiveDuration,
+		// Labels.
+		"oidc name": parseName, "provider address": provider.ParseAddress, "registry": ociaddr.ParseRegistry,
+		"token name": parseName, "trust pattern": provider.ParsePattern,
+	} {
+		out[name] = reflect.ValueOf(parser)
+	}
+	return out
+}
+
+// numberTo returns a parser of numbers from 1.
+func numberTo(largest int) func(int) (int, error) {
+	return func(n int) (int, error) {
+		if n < 1 || n > largest {
+			return 0, fmt.Errorf("%d is not a number from 1 to %d", n, largest)
+		}
+		return n, nil
+	}
+}
+
+func parseRate(r float64) (float64, error) {
+	if r <= 0 {
+		return 0, fmt.Errorf("%v is not more than 0", r)
+	}
+	return r, nil
+}
+
+func parseClaims(claims map[string]string) (map[string]string, error) {
+	if claims != nil && len(claims) == 0 {
+		return nil, hint.New("a rule without claims is for every token that the issuer gives to anybody", "name the claims that a token must have")
+	}
+	return claims, nil
 }
 
 // parseDurationOrNone reads a duration for options whose zero value is a default: it
@@ -253,6 +305,60 @@ var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 func parseName(s string) (string, error) {
 	if !name.MatchString(s) {
 		return "", hint.New(fmt.Sprintf("%q is no name", s), "a name is letters, digits, dots, dashes and underscores, at most 64")
+	}
+	return s, nil
+}
+
+// parseDomain reads a name that an authority can validate by connecting to it.
+func parseDomain(s string) (string, error) {
+	ascii, err := idna.Lookup.ToASCII(s)
+	switch {
+	case strings.HasPrefix(s, "*."):
+		return "", hint.New(fmt.Sprintf("%q stands for many names", s), "name each: for wildcards, authorities ask back in the DNS, which is not done here")
+	case net.ParseIP(s) != nil:
+		return "", hint.New(fmt.Sprintf("%q is an address", s), "write the name by which clients reach the gateway")
+	case err != nil || !strings.Contains(ascii, ".") || strings.HasSuffix(ascii, "."):
+		return "", hint.New(fmt.Sprintf("%q is no public name of a host", s), "write one such as providers.example.com")
+	}
+	return s, nil
+}
+
+func parseEmail(s string) (string, error) {
+	a, err := mail.ParseAddress(s)
+	if err != nil || a.Address != s {
+		return "", hint.New(fmt.Sprintf("%q is no address", s), "write one such as ops@example.com")
+	}
+	return s, nil
+}
+
+// parsePorts reads a range of ports. Clients never use the last port of a range, and panic on
+// a range of one port.
+func parsePorts(ports []int) ([2]int, error) {
+	if len(ports) != 2 || ports[0] < 1024 || ports[1] > 65535 || ports[0] >= ports[1] {
+		return [2]int{}, hint.New("it is no range of ports", "write two that differ, from 1024 to 65535, such as [10000, 10010]")
+	}
+	return [2]int(ports), nil
+}
+
+// parseEndpoint reads the URL of an endpoint. It may have a query, because some issuers read
+// the token's purpose from it.
+func parseEndpoint(s string) (string, error) {
+	u, err := parseHTTPSWithQuery(s)
+	if err == nil && (u.Fragment != "" || u.ForceQuery) {
+		err = hint.New("the URL has a fragment", "leave it out")
+	}
+	return s, err
+}
+
+// parseScope reads a scope of OAuth 2.0 (RFC 6749, section 3.3).
+func parseScope(s string) (string, error) {
+	for _, c := range s {
+		if c <= ' ' || c > '~' || c == '"' || c == '\\' {
+			return "", hint.New(fmt.Sprintf("%q is no scope", s), "write one scope an element, without blanks, such as [\"openid\", \"profile\"]")
+		}
+	}
+	if s == "" {
+		return "", hint.New("a scope is empty", "leave it out")
 	}
 	return s, nil
 }

@@ -36,10 +36,10 @@ func (l *Budget) Set(limits Limits) {
 	defer l.mu.Unlock()
 	l.limits = limits
 	if limits.MaxConcurrent <= 0 {
-		l.limits.MaxConcurrent = defaultConcurrent
+		l.limits.MaxConcurrent = DefaultConcurrent
 	}
 	if limits.MaxSpool <= 0 {
-		l.limits.MaxSpool = defaultSpool
+		l.limits.MaxSpool = DefaultSpool
 	}
 	l.admit()
 }

@@ -11,7 +11,7 @@ import (
 // Limits bound downloads from origins. They apply to one process: several gateways have
 // several sets of them.
 type Limits struct {
-	// MaxConcurrent bounds how many packages are downloaded at once; 0: 8. Downloads without
+	// MaxConcurrent bounds how many packages are downloaded at once; 0: [DefaultConcurrent]. Downloads without
 	// a client get half of these slots at most, and downloads from one host all but two.
 	MaxConcurrent int
 	// MaxPerDay bounds how many bytes of packages are downloaded in a day, which begins at
@@ -19,7 +19,7 @@ type Limits struct {
 	MaxPerDay int64
 	// MaxSize bounds the bytes of one package; 0: no bound.
 	MaxSize int64
-	// MaxSpool bounds the bytes of downloads on disk; 0: 8 GiB.
+	// MaxSpool bounds the bytes of downloads on disk; 0: [DefaultSpool].
 	MaxSpool int64
 	// Free returns how many bytes are free on the disk of the downloads. A download that
 	// would leave less than 256 MiB is refused. nil: the disk is not checked.
@@ -27,8 +27,9 @@ type Limits struct {
 }
 
 const (
-	defaultConcurrent = 8
-	defaultSpool      = 8 << 30
+	// DefaultConcurrent and DefaultSpool are the limits that are 0 in [Limits].
+	DefaultConcurrent = 8
+	DefaultSpool      = 8 << 30
 	// keepFree is how many bytes of the disk are left to other programs.
 	keepFree = 256 << 20
 	// spoolStep is by how many bytes the room of a package of unknown size grows.

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
@@ -59,8 +60,8 @@ type Options struct {
 	Budget *Budget
 	// ListTTL is how long an origin's list is current; 0 means 5 min.
 	ListTTL time.Duration
-	// StaleIfError is how long the last list is served stale while the origin fails. 0 means 24 h, and a negative value
-	// means never.
+	// StaleIfError is how long the last list is served stale while the origin fails. 0 means
+	// [catalog.DefaultStaleIfError], and a negative value means never.
 	StaleIfError time.Duration
 	// Directory is the folder in which lists survive the process. If it is "", lists are not saved. A cooldown needs
 	// the folder.
@@ -152,7 +153,7 @@ func New(o Options) (*Puller, error) {
 		o.ListTTL = 5 * time.Minute
 	}
 	if o.StaleIfError == 0 {
-		o.StaleIfError = 24 * time.Hour
+		o.StaleIfError = catalog.DefaultStaleIfError
 	}
 	if o.Events == nil {
 		o.Events = func(Event) {}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -49,7 +50,7 @@ func TestPullingNeedsAnAllowList(t *testing.T) {
 		"by another name":                   {addr: onLoopback, publicURL: "https://providers.example/", refused: true},
 		"by another name, and with a token": {addr: onLoopback, publicURL: "https://providers.example/", controlled: true},
 	} {
-		c := &config.Config{File: "ocibridge.hcl", PullThrough: &config.PullThrough{Enabled: true, Selector: provider.Selector{Include: tc.include}},
+		c := &config.Config{File: "ocibridge.hcl", PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: provider.Selector{Include: tc.include}}},
 			Gateway: config.Gateway{PublicURL: tc.publicURL, HTTP: tc.http}}
 		s := Settings{Config: c}
 		p, err := s.pullRules(tc.addr, false, tc.controlled)

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-)
 
-// shutdownTimeout is the default of how long downloads under way may take to finish.
-const shutdownTimeout = 5 * time.Minute
+	"github.com/ocibridge/ocibridge/internal/config"
+)
 
 // serve answers requests on a listener until ctx ends, and then lets requests under way
 // finish.
@@ -49,7 +48,7 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 		case <-time.After(g.ShutdownDelay):
 		}
 	}
-	within := cmp.Or(g.ShutdownTimeout, shutdownTimeout)
+	within := cmp.Or(g.ShutdownTimeout, config.DefaultShutdownTimeout)
 	p.log.Info("shutting down: downloads under way may finish", "within", within)
 	grace, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
@@ -207,7 +209,7 @@ func (s *site) checkVersions() {
 func (s *site) gatewayOptions() gateway.Options {
 	o := gateway.Options{Catalog: s.catalog, Fetches: s.fetches, Explain: s.repositories.ExplainFor, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
 	g := s.settings.gateway()
-	o.Login = g.Login
+	o.Login = (*gateway.Login)(g.Login)
 	if g.PublicURL != "" {
 		o.PublicURL = s.address.URL
 	}
@@ -219,8 +221,8 @@ func (s *site) gatewayOptions() gateway.Options {
 	}
 	if g.Redirect {
 		o.Redirect = s.repositories.BlobRedirect
-		redirects := func(r config.Registry) bool { return r.MirrorsBlobsByRedirect }
-		if !slices.ContainsFunc(s.settings.Config.Registries, redirects) {
+		redirects := func(r auth.Registry) bool { return r.RedirectsBlobs }
+		if !slices.ContainsFunc(slices.Collect(maps.Values(s.settings.Config.RegistrySettings())), redirects) {
 			s.log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/stored"
@@ -229,7 +230,7 @@ func TestOpenWants(t *testing.T) {
 	}
 	c := &config.Config{
 		Providers:   []config.Provider{block("a", config.Source{Folder: dir}), block("b", config.Source{Folder: dir}), block("c", config.Source{}), block("d", config.Source{Folder: dir + "/gone"})},
-		PullThrough: &config.PullThrough{Enabled: true, Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}},
+		PullThrough: &config.PullThrough{Enabled: true, Scope: pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(stored.Host + "/acme/c")}}}},
 	}
 	registry := origin.NewRegistry(origin.RegistryOptions{})
 	w := transfer.OpenWants(c, registry)

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ocibridge/ocibridge/internal/config"
 )
 
 //go:embed intro.md
@@ -68,6 +70,9 @@ func (s schema) entries(typ string) ([]entry, error) {
 	}
 	var out []entry
 	for _, f := range t.Fields.List {
+		if f.Tag == nil {
+			continue
+		}
 		text, err := strconv.Unquote(f.Tag.Value)
 		if err != nil {
 			return nil, err
@@ -83,6 +88,8 @@ func (s schema) entries(typ string) ([]entry, error) {
 			e.typ = fmt.Sprint(t.Elt)
 		case *ast.StarExpr:
 			e.typ = fmt.Sprint(t.X)
+		case *ast.Ident:
+			e.typ = t.Name
 		}
 		if e.flag = e.tag.Get("flag"); e.flag != "" {
 			e.variable = "OCIBRIDGE_" + strings.ToUpper(strings.ReplaceAll(e.flag, "-", "_"))
@@ -127,7 +134,7 @@ func (e entry) argument(out *bytes.Buffer) {
 	if e.tag.Get("required") == "true" {
 		facts = append(facts, "required")
 	}
-	if d := e.tag.Get("default"); d != "" {
+	if d := config.DefaultText(e.tag.Get("default")); d != "" {
 		facts = append(facts, "default `"+d+"`")
 	}
 	if e.flag != "" {
