@@ -48,39 +48,29 @@ func checkDepth(tokens hclsyntax.Tokens) *hcl.Diagnostic {
 }
 
 func opens(t hclsyntax.TokenType) bool {
-	switch t {
-	case hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc,
-		hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl:
-		return true
-	}
-	return false
+	return slices.Contains([]hclsyntax.TokenType{
+		hclsyntax.TokenOBrace, hclsyntax.TokenOBrack, hclsyntax.TokenOParen, hclsyntax.TokenOQuote, hclsyntax.TokenOHeredoc,
+		hclsyntax.TokenTemplateInterp, hclsyntax.TokenTemplateControl,
+	}, t)
 }
 
 func closes(t hclsyntax.TokenType) bool {
-	switch t {
-	case hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc,
-		hclsyntax.TokenTemplateSeqEnd:
-		return true
-	}
-	return false
+	return slices.Contains([]hclsyntax.TokenType{
+		hclsyntax.TokenCBrace, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCQuote, hclsyntax.TokenCHeredoc,
+		hclsyntax.TokenTemplateSeqEnd,
+	}, t)
 }
 
 func isOperand(t hclsyntax.TokenType) bool {
-	switch t {
-	case hclsyntax.TokenIdent, hclsyntax.TokenNumberLit, hclsyntax.TokenCBrack, hclsyntax.TokenCParen, hclsyntax.TokenCBrace, hclsyntax.TokenCQuote:
-		return true
-	}
-	return false
+	return t == hclsyntax.TokenIdent || t == hclsyntax.TokenNumberLit || closes(t)
 }
 
 func isOperator(t hclsyntax.TokenType) bool {
-	switch t {
-	case hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
+	return slices.Contains([]hclsyntax.TokenType{
+		hclsyntax.TokenBang, hclsyntax.TokenMinus, hclsyntax.TokenPlus, hclsyntax.TokenStar, hclsyntax.TokenSlash, hclsyntax.TokenPercent,
 		hclsyntax.TokenEqualOp, hclsyntax.TokenNotEqual, hclsyntax.TokenLessThan, hclsyntax.TokenLessThanEq, hclsyntax.TokenGreaterThan,
-		hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenDot:
-		return true
-	}
-	return false
+		hclsyntax.TokenGreaterThanEq, hclsyntax.TokenAnd, hclsyntax.TokenOr, hclsyntax.TokenQuestion, hclsyntax.TokenDot,
+	}, t)
 }
 
 // span is a part of the file, in bytes.

@@ -37,9 +37,10 @@ func templateText(quoted []byte) (string, error) {
 			}
 		case hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit:
 			if depth == 0 {
-				text, err := unescape(string(t.Bytes))
+				// Go knows all escapes of HCL, and keeps $${ and %%{, which are escapes of templates.
+				text, err := strconv.Unquote(`"` + string(t.Bytes) + `"`)
 				if err != nil {
-					return "", err
+					return "", errors.New("it has an escape that HCL does not know")
 				}
 				out.WriteString(text)
 				continue
@@ -51,40 +52,6 @@ func templateText(quoted []byte) (string, error) {
 		out.Write(t.Bytes)
 	}
 	return out.String(), nil
-}
-
-// unescape undoes the escapes of a quoted string of HCL. It keeps $${ and %%{, which are
-// escapes of templates.
-func unescape(s string) (string, error) {
-	var out strings.Builder
-	for {
-		before, rest, ok := strings.Cut(s, `\`)
-		out.WriteString(before)
-		if !ok {
-			return out.String(), nil
-		}
-		n := 1
-		switch c := rest[:min(1, len(rest))]; c {
-		case "n":
-			out.WriteByte('\n')
-		case "r":
-			out.WriteByte('\r')
-		case "t":
-			out.WriteByte('\t')
-		case `"`, `\`:
-			out.WriteString(c)
-		case "u", "U":
-			n = map[string]int{"u": 5, "U": 9}[c]
-			code, err := strconv.ParseUint(rest[1:min(n, len(rest))], 16, 32)
-			if err != nil || len(rest) < n {
-				return "", fmt.Errorf(`it has an incomplete \%s`, c)
-			}
-			out.WriteRune(rune(code))
-		default:
-			return "", fmt.Errorf(`it has the escape \%s, which HCL does not know`, c)
-		}
-		s = rest[n:]
-	}
 }
 
 // QuoteTemplate returns a template as a quoted string of HCL. templateText is its inverse.
@@ -120,12 +87,6 @@ func escape(s string) string {
 		case r == '"' || r == '\\':
 			out.WriteRune('\\')
 			out.WriteRune(r)
-		case r == '\n':
-			out.WriteString(`\n`)
-		case r == '\r':
-			out.WriteString(`\r`)
-		case r == '\t':
-			out.WriteString(`\t`)
 		case !unicode.IsPrint(r) && r <= 0xffff:
 			fmt.Fprintf(&out, `\u%04x`, r)
 		default:
