@@ -858,9 +858,9 @@ func TestExampleIsValid(t *testing.T) {
 	if len(c.Warnings) > 0 {
 		t.Errorf("the example causes warnings: %+v", c.Warnings)
 	}
-	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
-		if f.isBlock && !strings.HasPrefix(in, "provider_installation") && f.name != "provider_installation" && !strings.Contains(text, f.name+" ") {
-			t.Errorf("the example has no block %s", joinPath(in, f.name))
+	eachField(Schema(), func(in string, f Field) {
+		if f.IsBlock && !strings.HasPrefix(in, "provider_installation") && f.Name != "provider_installation" && !strings.Contains(text, f.Name+" ") {
+			t.Errorf("the example has no block %s", joinPath(in, f.Name))
 		}
 	})
 	// The output is itself a file with the same meaning.
@@ -920,26 +920,26 @@ func TestFlagOfTheOpposite(t *testing.T) {
 // TestSchema checks the tags that the code relies on.
 func TestSchema(t *testing.T) {
 	flags := map[string]bool{}
-	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
-		path := joinPath(in, f.name)
+	eachField(Schema(), func(in string, f Field) {
+		path := joinPath(in, f.Name)
 		switch {
-		case f.isBlock:
-			if f.typ.Kind() != reflect.Struct {
+		case f.IsBlock:
+			if f.Type.Kind() != reflect.Struct {
 				t.Fatalf("%s: what block is that?", path)
 			}
-			for i := 1; i < f.typ.NumField(); i++ {
-				if strings.HasSuffix(f.typ.Field(i).Tag.Get("hcl"), ",label") {
+			for i := 1; i < f.Type.NumField(); i++ {
+				if strings.HasSuffix(f.Type.Field(i).Tag.Get("hcl"), ",label") {
 					t.Errorf("%s has a label that is not its first field", path)
 				}
 			}
-		case f.kind == "":
+		case f.Kind == "":
 			t.Errorf("%s does not describe its value", path)
 		}
-		if f.flag != "" && f.kind != "template" && f.kind != "patterns" {
-			if flags[f.flag] {
-				t.Errorf("%s: another argument also has the flag --%s", path, f.flag)
+		if f.Flag != "" && f.Kind != "template" && f.Kind != "patterns" {
+			if flags[f.Flag] {
+				t.Errorf("%s: another argument also has the flag --%s", path, f.Flag)
 			}
-			flags[f.flag] = true
+			flags[f.Flag] = true
 		}
 	})
 	if got := slices.Sorted(maps.Keys(flags)); !slices.Equal(got, slices.Sorted(slices.Values(Flags()))) {

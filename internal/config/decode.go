@@ -114,26 +114,27 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 		content, _, diags = body.PartialContent(schema)
 	}
 	d.invalidNames(diags)
-	for _, f := range fields(v.Type()) {
-		in := joinPath(path, f.name)
-		if !f.isBlock {
-			d.argument(out, v.Field(f.index), f, in)
+	for _, f := range Fields(v.Type()) {
+		in := joinPath(path, f.Name)
+		if !f.IsBlock {
+			d.argument(out, v.Field(f.Go.Index[0]), f, in)
 			continue
 		}
-		found := content.Blocks.OfType(f.name)
-		if len(found) > 1 && !f.repeated {
-			d.fail(found[1].DefRange, "Duplicate "+f.name+" block", fmt.Sprintf("Only one %s block is allowed. Another was defined at %s.", f.name, found[0].DefRange))
+		found := content.Blocks.OfType(f.Name)
+		if len(found) > 1 && !f.Repeated {
+			d.fail(found[1].DefRange, "Duplicate "+f.Name+" block", fmt.Sprintf("Only one %s block is allowed. Another was defined at %s.", f.Name, found[0].DefRange))
 			found = found[:1]
 		}
 		for i, inner := range f.allocate(v, len(found)) {
 			b := d.block(inner, found[i].Body.(*hclsyntax.Body), found[i].DefRange, in)
-			b.name = f.name
-			if f.repeated && len(found[i].Labels) == 0 {
+			b.name = f.Name
+			if f.Repeated && len(found[i].Labels) == 0 {
 				b.index = i
 			}
 			for j, text := range found[i].Labels {
 				b.label = text
-				if parsed, ok := d.parse(labelKind(f.typ), labelKind(f.typ), reflect.ValueOf(text), b.header); ok {
+				_, kind := Label(f.Type)
+				if parsed, ok := d.parse(kind, kind, reflect.ValueOf(text), b.header); ok {
 					inner.Field(j).Set(parsed)
 				}
 			}
@@ -144,24 +145,24 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 }
 
 // argument decodes an argument of a block into a field of its struct.
-func (d *decoder) argument(b *block, v reflect.Value, f field, path string) {
-	attr := b.body.Attributes[f.name]
+func (d *decoder) argument(b *block, v reflect.Value, f Field, path string) {
+	attr := b.body.Attributes[f.Name]
 	switch {
-	case attr == nil && f.required:
-		d.fail(b.header, "Missing argument", fmt.Sprintf("The argument %q is required here.", f.name))
+	case attr == nil && f.Required:
+		d.fail(b.header, "Missing argument", fmt.Sprintf("The argument %q is required here.", f.Name))
 		d.incomplete = true
-	case attr == nil && !f.elsewhere && f.defaultText != "":
-		d.value(v, f, b, hcl.StaticExpr(cty.StringVal(f.defaultText), b.header))
+	case attr == nil && !f.elsewhere && f.Default != "":
+		d.value(v, f, b, hcl.StaticExpr(cty.StringVal(f.Default), b.header))
 	case attr == nil:
-	case f.kind == "secret":
+	case f.Kind == "secret":
 		v.Set(reflect.ValueOf(d.secret(attr)))
-		b.add(f.name, redacted, place(attr.Expr.Range()))
-	case f.kind == "template":
+		b.add(f.Name, redacted, place(attr.Expr.Range()))
+	case f.Kind == "template":
 		v.SetString(d.template(attr))
-		b.settings = append(b.settings, setting{f.name, templateValue(v.String()), place(attr.Expr.Range())})
+		b.settings = append(b.settings, setting{f.Name, templateValue(v.String()), place(attr.Expr.Range())})
 	default:
 		if shown, ok := d.value(v, f, b, attr.Expr); ok {
-			b.add(f.name, shown, place(attr.Expr.Range()))
+			b.add(f.Name, shown, place(attr.Expr.Range()))
 			d.names(b, f, path, shown)
 		}
 	}
@@ -169,9 +170,9 @@ func (d *decoder) argument(b *block, v reflect.Value, f field, path string) {
 
 // value decodes an expression into a field of a struct, and returns the value as it is shown.
 // It reports false if there is none.
-func (d *decoder) value(v reflect.Value, f field, b *block, expr hcl.Expression) (shown any, ok bool) {
+func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
 	written := v.Type()
-	if parser, ok := d.parser(f.name, f.kind); ok {
+	if parser, ok := d.parser(f.Name, f.Kind); ok {
 		written = parser.Type().In(0)
 		if v.Kind() == reflect.Slice {
 			written = reflect.SliceOf(written)
@@ -179,7 +180,7 @@ func (d *decoder) value(v reflect.Value, f field, b *block, expr hcl.Expression)
 	}
 	decoded := reflect.New(reflect.PointerTo(written))
 	if diags := gohcl.DecodeExpression(expr, d.ctx, decoded.Interface()); diags.HasErrors() {
-		d.invalidValue(f.name, diags[0])
+		d.invalidValue(f.Name, diags[0])
 		return nil, false
 	}
 	x := decoded.Elem().Elem()
@@ -189,12 +190,12 @@ func (d *decoder) value(v reflect.Value, f field, b *block, expr hcl.Expression)
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 0, x.Len())) // an empty list differs from no list
 		for i := range x.Len() {
-			if parsed, ok := d.parse(f.name, f.kind, x.Index(i), b.atElement(f.name, i)); ok {
+			if parsed, ok := d.parse(f.Name, f.Kind, x.Index(i), b.atElement(f.Name, i)); ok {
 				v.Set(reflect.Append(v, parsed))
 			}
 		}
 	default:
-		if parsed, ok := d.parse(f.name, f.kind, x, expr.Range()); ok {
+		if parsed, ok := d.parse(f.Name, f.Kind, x, expr.Range()); ok {
 			v.Set(parsed)
 		}
 	}
@@ -233,18 +234,18 @@ func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parse
 }
 
 // names records the files that an argument names.
-func (d *decoder) names(b *block, f field, path string, shown any) {
+func (d *decoder) names(b *block, f Field, path string, shown any) {
 	switch shown := shown.(type) {
 	case string:
-		if f.kind == "file" {
-			d.name(path, shown, b.at(f.name))
+		if f.Kind == "file" {
+			d.name(path, shown, b.at(f.Name))
 		}
 	case []string:
-		if f.kind != "files" {
+		if f.Kind != "files" {
 			return
 		}
 		for i, file := range shown {
-			d.name(path, file, b.atElement(f.name, i))
+			d.name(path, file, b.atElement(f.Name, i))
 		}
 	}
 }

@@ -13,44 +13,59 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 )
 
-// field is an argument or a nested block in a type of the schema.
-type field struct {
-	index       int
-	name        string
-	isBlock     bool
-	typ         reflect.Type // of a block: its struct
-	repeated    bool         // a block that may occur several times
-	kind        string       // of an argument: the text of the tag "value"
-	required    bool
-	defaultText string
-	elsewhere   bool // the package that uses the value applies the default
-	flag, group string
+// Field is an argument or a nested block in a type of the schema.
+type Field struct {
+	Go          reflect.StructField
+	Name        string
+	IsBlock     bool
+	Type        reflect.Type // of a block: its struct
+	Repeated    bool         // a block that may occur several times
+	Kind        string       // of an argument: the text of the tag "value"
+	Required    bool
+	Default     string
+	Flag, Group string
+
+	elsewhere bool // the package that uses the value applies the default
 }
 
-// fields returns the arguments and blocks of a schema type, in order.
-func fields(t reflect.Type) []field {
-	var out []field
+// Schema returns the type of a whole file.
+func Schema() reflect.Type { return reflect.TypeFor[fileBlock]() }
+
+// Fields returns the arguments and blocks of a schema type, in order.
+func Fields(t reflect.Type) []Field {
+	var out []Field
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
 		name, kind, _ := strings.Cut(tag.Get("hcl"), ",")
 		if name == "" || kind == "label" {
 			continue
 		}
-		f := field{
-			index: i, name: name, isBlock: kind == "block", typ: t.Field(i).Type, kind: tag.Get("value"),
-			required: tag.Get("required") == "true", defaultText: DefaultText(tag.Get("default")),
-			flag: tag.Get("flag"), group: tag.Get("group"),
+		f := Field{
+			Go: t.Field(i), Name: name, IsBlock: kind == "block", Type: t.Field(i).Type, Kind: tag.Get("value"),
+			Required: tag.Get("required") == "true", Default: cmp.Or(constants()[tag.Get("default")], tag.Get("default")),
+			Flag: tag.Get("flag"), Group: tag.Get("group"),
 		}
-		f.elsewhere = f.defaultText != tag.Get("default")
-		if f.isBlock {
-			f.repeated = f.typ.Kind() == reflect.Slice
-			if f.typ.Kind() != reflect.Struct {
-				f.typ = f.typ.Elem()
+		f.elsewhere = f.Default != tag.Get("default")
+		if f.IsBlock {
+			f.Repeated = f.Type.Kind() == reflect.Slice
+			if f.Type.Kind() != reflect.Struct {
+				f.Type = f.Type.Elem()
 			}
 		}
 		out = append(out, f)
 	}
 	return out
+}
+
+// Label returns the name of a block's label, and the kind of its text; "" for none. It is the
+// first field of the block's type.
+func Label(t reflect.Type) (name, kind string) {
+	tag := t.Field(0).Tag
+	name, isLabel := strings.CutSuffix(tag.Get("hcl"), ",label")
+	if !isLabel {
+		return "", ""
+	}
+	return name, tag.Get("value")
 }
 
 // constants are the defaults that the packages that use them state.
@@ -65,9 +80,6 @@ func constants() map[string]string {
 	}
 }
 
-// DefaultText returns the default that a tag of the schema states or names.
-func DefaultText(tag string) string { return cmp.Or(constants()[tag], tag) }
-
 // durationText returns a duration without its units that are 0.
 func durationText(d time.Duration) string {
 	s := d.String()
@@ -81,18 +93,18 @@ func durationText(d time.Duration) string {
 }
 
 // allocate makes room for n blocks in the field of a struct, and returns their structs.
-func (f field) allocate(v reflect.Value, n int) []reflect.Value {
-	v = v.Field(f.index)
+func (f Field) allocate(v reflect.Value, n int) []reflect.Value {
+	v = v.Field(f.Go.Index[0])
 	var out []reflect.Value
 	switch {
 	case n == 0:
-	case f.repeated:
+	case f.Repeated:
 		v.Set(reflect.MakeSlice(v.Type(), n, n))
 		for i := range n {
 			out = append(out, v.Index(i))
 		}
 	case v.Kind() == reflect.Pointer:
-		v.Set(reflect.New(f.typ))
+		v.Set(reflect.New(f.Type))
 		out = append(out, v.Elem())
 	default:
 		out = append(out, v)
@@ -100,13 +112,10 @@ func (f field) allocate(v reflect.Value, n int) []reflect.Value {
 	return out
 }
 
-// labelKind returns the kind of a block's label, which is its type's first field.
-func labelKind(t reflect.Type) string { return t.Field(0).Tag.Get("value") }
-
 // opposite converts between the value of a flag and the value of its argument: a "no-" flag
 // negates the argument, and others equal it.
-func (f field) opposite(text string) string {
-	if b, err := strconv.ParseBool(text); err == nil && strings.HasPrefix(f.flag, "no-") {
+func (f Field) opposite(text string) string {
+	if b, err := strconv.ParseBool(text); err == nil && strings.HasPrefix(f.Flag, "no-") {
 		return strconv.FormatBool(!b)
 	}
 	return text
@@ -114,13 +123,13 @@ func (f field) opposite(text string) string {
 
 // eachField calls f for every field of a type and of the blocks in it. in is the path of the
 // enclosing block; "" for the file.
-func eachField(t reflect.Type, f func(in string, _ field)) { eachFieldIn("", t, f) }
+func eachField(t reflect.Type, f func(in string, _ Field)) { eachFieldIn("", t, f) }
 
-func eachFieldIn(in string, t reflect.Type, f func(in string, _ field)) {
-	for _, each := range fields(t) {
+func eachFieldIn(in string, t reflect.Type, f func(in string, _ Field)) {
+	for _, each := range Fields(t) {
 		f(in, each)
-		if each.isBlock {
-			eachFieldIn(joinPath(in, each.name), each.typ, f)
+		if each.IsBlock {
+			eachFieldIn(joinPath(in, each.Name), each.Type, f)
 		}
 	}
 }

@@ -33,9 +33,9 @@ func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	}
 	groups := givenGroups(given)
 	var out []FlagValue
-	eachFlag(func(path []string, f field) {
-		if s, ok := c.tree.lookup(path); ok && !given(f.flag) && !groups[f.group] {
-			out = append(out, FlagValue{f.flag, f.opposite(s.value.text), s.source})
+	eachFlag(func(path []string, f Field) {
+		if s, ok := c.tree.lookup(path); ok && !given(f.Flag) && !groups[f.Group] {
+			out = append(out, FlagValue{f.Flag, f.opposite(s.value.text), s.source})
 		}
 	})
 	return out
@@ -44,38 +44,38 @@ func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 // givenGroups returns the groups of flags of which one is given.
 func givenGroups(given func(flag string) bool) map[string]bool {
 	out := map[string]bool{}
-	eachFlag(func(_ []string, f field) { out[f.group] = out[f.group] || f.group != "" && given(f.flag) })
+	eachFlag(func(_ []string, f Field) { out[f.Group] = out[f.Group] || f.Group != "" && given(f.Flag) })
 	return out
 }
 
 // Flags returns the names of the flags that override an argument.
 func Flags() []string {
 	var out []string
-	eachFlag(func(_ []string, f field) { out = append(out, f.flag) })
+	eachFlag(func(_ []string, f Field) { out = append(out, f.Flag) })
 	return out
 }
 
 // FlagDefault returns the default of a flag's argument.
 func FlagDefault(flag string) string {
 	var out string
-	eachFlag(func(_ []string, f field) {
-		if f.flag == flag {
-			out = f.opposite(f.defaultText)
+	eachFlag(func(_ []string, f Field) {
+		if f.Flag == flag {
+			out = f.opposite(f.Default)
 		}
 	})
 	return out
 }
 
 // eachFlag calls f for every argument that has a flag and is in no repeated block.
-func eachFlag(f func(path []string, _ field)) { eachFlagIn(nil, reflect.TypeFor[fileBlock](), f) }
+func eachFlag(f func(path []string, _ Field)) { eachFlagIn(nil, Schema(), f) }
 
-func eachFlagIn(path []string, t reflect.Type, f func([]string, field)) {
-	for _, each := range fields(t) {
-		in := append(slices.Clone(path), each.name)
+func eachFlagIn(path []string, t reflect.Type, f func([]string, Field)) {
+	for _, each := range Fields(t) {
+		in := append(slices.Clone(path), each.Name)
 		switch {
-		case each.isBlock && !each.repeated:
-			eachFlagIn(in, each.typ, f)
-		case !each.isBlock && each.flag != "":
+		case each.IsBlock && !each.Repeated:
+			eachFlagIn(in, each.Type, f)
+		case !each.IsBlock && each.Flag != "":
 			f(in, each)
 		}
 	}
@@ -147,7 +147,7 @@ func (c *Config) InForce(s Surroundings) *InForce {
 	}
 	v := &viewer{above: s.Flags, below: s.Defaults}
 	v.groups = givenGroups(func(flag string) bool { _, ok := s.Flags[flag]; return ok })
-	root := v.block(reflect.TypeFor[fileBlock](), tree)
+	root := v.block(Schema(), tree)
 	root.blocks = slices.DeleteFunc(root.blocks, func(b *block) bool {
 		return b.name == "provider_installation" || b.name == "oci_mirror"
 	})
@@ -164,19 +164,19 @@ type viewer struct {
 
 func (v *viewer) block(t reflect.Type, b *block) *block {
 	out := &block{name: b.name, label: b.label, index: b.index, source: b.source}
-	for _, f := range fields(t) {
-		if !f.isBlock {
+	for _, f := range Fields(t) {
+		if !f.IsBlock {
 			if s, ok := v.setting(b, f); ok {
 				out.settings = append(out.settings, s)
 			}
 			continue
 		}
-		found := b.inner(f.name)
-		if len(found) == 0 && !f.repeated && v.without(f) {
-			found = []*block{{name: f.name, index: -1}} // shows defaults and overrides
+		found := b.inner(f.Name)
+		if len(found) == 0 && !f.Repeated && v.without(f) {
+			found = []*block{{name: f.Name, index: -1}} // shows defaults and overrides
 		}
 		for _, inner := range found {
-			s := v.block(f.typ, inner)
+			s := v.block(f.Type, inner)
 			if inner.source != "" || len(s.settings)+len(s.blocks) > 0 {
 				out.blocks = append(out.blocks, s)
 			}
@@ -187,37 +187,37 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 
 // without reports whether a missing block has its defaults. A block with a required argument
 // has none.
-func (v *viewer) without(f field) bool {
-	switch f.name {
+func (v *viewer) without(f Field) bool {
+	switch f.Name {
 	case "oci_default_credentials":
 		return false
 	case "pull_through": // without the block, pull-through is off in most cases
 		_, said := v.above["no-pull-through"]
 		return said
 	}
-	return !slices.ContainsFunc(fields(f.typ), func(f field) bool { return f.required })
+	return !slices.ContainsFunc(Fields(f.Type), func(f Field) bool { return f.Required })
 }
 
 // setting returns the value of an argument in force, if it has one.
-func (v *viewer) setting(b *block, f field) (setting, bool) {
-	above, given := v.above[f.flag]
-	s, written := b.setting(f.name)
-	below, ok := v.below[f.flag]
+func (v *viewer) setting(b *block, f Field) (setting, bool) {
+	above, given := v.above[f.Flag]
+	s, written := b.setting(f.Name)
+	below, ok := v.below[f.Flag]
 	switch {
 	case given:
-		return setting{f.name, f.parse(f.opposite(above.Value)), above.Source}, true
-	case written && !v.groups[f.group]:
+		return setting{f.Name, f.parse(f.opposite(above.Value)), above.Source}, true
+	case written && !v.groups[f.Group]:
 		return s, true
 	case ok:
-		return setting{f.name, f.parse(f.opposite(below)), "default"}, true
+		return setting{f.Name, f.parse(f.opposite(below)), "default"}, true
 	}
-	return setting{f.name, f.parse(f.defaultText), "default"}, f.defaultText != ""
+	return setting{f.Name, f.parse(f.Default), "default"}, f.Default != ""
 }
 
 // parse converts a text to a value of the argument's kind.
-func (f field) parse(s string) value {
+func (f Field) parse(s string) value {
 	types := map[string]cty.Type{"bool": cty.Bool, "number": cty.Number}
-	if t, ok := types[f.kind]; ok {
+	if t, ok := types[f.Kind]; ok {
 		if v, err := convert.Convert(cty.StringVal(s), t); err == nil {
 			return newValue(v)
 		}

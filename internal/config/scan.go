@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -182,9 +181,9 @@ func merge(spans []span) []span {
 // showable returns the names of the arguments whose values may be shown.
 var showable = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
-	eachField(reflect.TypeFor[fileBlock](), func(_ string, f field) {
-		if !f.isBlock && f.kind != "secret" && f.kind != "sha256" {
-			names[f.name] = true
+	eachField(Schema(), func(_ string, f Field) {
+		if !f.IsBlock && f.Kind != "secret" && f.Kind != "sha256" {
+			names[f.Name] = true
 		}
 	})
 	return names

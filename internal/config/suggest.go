@@ -33,15 +33,15 @@ func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 // suggestion returns a sentence about the name that the user may have meant, such as
 // " Did you mean ...?"; "" for none. at is the byte where the unknown name is.
 func (d *decoder) suggestion(name string, at int) string {
-	t := schemaAt(d.source.body, reflect.TypeFor[fileBlock](), at)
+	t := schemaAt(d.source.body, Schema(), at)
 	var here []string
-	for _, f := range fields(t) {
-		here = append(here, f.name)
+	for _, f := range Fields(t) {
+		here = append(here, f.Name)
 	}
 	var elsewhere, all []string
-	eachField(reflect.TypeFor[fileBlock](), func(in string, f field) {
-		all = append(all, f.name)
-		if f.name == name && !slices.Contains(elsewhere, in) {
+	eachField(Schema(), func(in string, f Field) {
+		all = append(all, f.Name)
+		if f.Name == name && !slices.Contains(elsewhere, in) {
 			elsewhere = append(elsewhere, in)
 		}
 	})
@@ -50,7 +50,7 @@ func (d *decoder) suggestion(name string, at int) string {
 		return " It belongs outside of all blocks."
 	case len(elsewhere) > 0:
 		return fmt.Sprintf(" It belongs in the block %s.", strings.Join(elsewhere, " or "))
-	case t == reflect.TypeFor[fileBlock]() && slices.Contains(clientSettings, name):
+	case t == Schema() && slices.Contains(clientSettings, name):
 		return " It belongs in the CLI configuration of OpenTofu and Terraform, where ocibridge reads host, credentials and credentials_helper blocks, too."
 	}
 	if like := nearest(name, here); like != "" {
@@ -68,9 +68,9 @@ func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 		if block.OpenBraceRange.Start.Byte > at || at >= block.CloseBraceRange.End.Byte {
 			continue
 		}
-		for _, f := range fields(t) {
-			if f.isBlock && f.name == block.Type {
-				return schemaAt(block.Body, f.typ, at)
+		for _, f := range Fields(t) {
+			if f.IsBlock && f.Name == block.Type {
+				return schemaAt(block.Body, f.Type, at)
 			}
 		}
 	}
