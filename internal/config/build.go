@@ -148,12 +148,8 @@ func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry
 	for i := range blocks {
 		r, b := &blocks[i], d.of(&blocks[i])
 		settings := d.registry(r, b)
-		if r.Host == "" {
-			continue
-		}
-		if _, ok := all[r.Host]; ok {
-			d.duplicate(b)
-			continue
+		if _, ok := all[r.Host]; ok || r.Host == "" {
+			continue // another diagnostic says so
 		}
 		if err := settings.Validate(r.Host); err != nil {
 			d.errorf(b.header, "registry block", err)
@@ -251,9 +247,6 @@ func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 		if t.pins() && t.AllowUnsigned {
 			d.conflict(b.at("allow_unsigned"), "keys and key_files require signatures, and allow_unsigned accepts packages without one: leave out one of them.")
 		}
-		if slices.ContainsFunc(out, func(o trust.Rule) bool { return o.Pattern == t.Pattern && t.Pattern != (provider.Pattern{}) }) {
-			d.duplicate(b)
-		}
 		out = append(out, trust.Rule{Pattern: t.Pattern, Policy: policy})
 	}
 	return out
@@ -287,9 +280,6 @@ func (d *decoder) providers(blocks []Provider) []Provider {
 		if !b.has("versions") && !b.has("latest") {
 			d.conflict(b.header, `Neither versions nor latest says which versions: for all that there are, write versions = ">= 0".`)
 		}
-		if slices.ContainsFunc(blocks[:i], func(o Provider) bool { return o.Address == p.Address && !p.Address.IsZero() }) {
-			d.duplicate(b)
-		}
 		d.warnOfClients(b.header, p.Address.ClientWarning())
 	}
 	return blocks
@@ -300,9 +290,4 @@ func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 	if warning != "" {
 		d.warn(r, "Provider address that some clients refuse", warning+".")
 	}
-}
-
-// duplicate reports a second block with the same label.
-func (d *decoder) duplicate(b *block) {
-	d.fail(b.header, "Duplicate "+b.name+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", b.name, b.label))
 }

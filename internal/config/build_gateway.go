@@ -36,10 +36,7 @@ func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
 	var out []access.Token
 	for i := range blocks {
 		t, b := &blocks[i], d.of(&blocks[i])
-		switch {
-		case slices.ContainsFunc(out, func(o access.Token) bool { return o.Name == t.Name && t.Name != "" }):
-			d.duplicate(b)
-		case !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }):
+		if !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }) {
 			d.fail(b.at("sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
 		}
 		out = append(out, access.Token{
@@ -60,9 +57,6 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 		}
 		if len(o.Rules) == 0 {
 			d.fail(b.header, "Missing rule block", "Without a rule block, no token of this issuer may read anything.")
-		}
-		if slices.ContainsFunc(out, func(p access.Issuer) bool { return p.Name == o.Name && o.Name != "" }) {
-			d.duplicate(b)
 		}
 		out = append(out, issuer)
 	}

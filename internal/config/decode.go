@@ -125,6 +125,7 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 			d.fail(found[1].DefRange, "Duplicate "+f.Name+" block", fmt.Sprintf("Only one %s block is allowed. Another was defined at %s.", f.Name, found[0].DefRange))
 			found = found[:1]
 		}
+		seen := map[any]bool{}
 		for i, inner := range f.allocate(v, len(found)) {
 			b := d.block(inner, found[i].Body.(*hclsyntax.Body), found[i].DefRange, in)
 			b.name = f.Name
@@ -134,9 +135,15 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 			for j, text := range found[i].Labels {
 				b.label = text
 				_, kind := Label(f.Type)
-				if parsed, ok := d.parse(kind, kind, reflect.ValueOf(text), b.header); ok {
-					inner.Field(j).Set(parsed)
+				parsed, ok := d.parse(kind, kind, reflect.ValueOf(text), b.header)
+				if !ok {
+					continue
 				}
+				inner.Field(j).Set(parsed)
+				if seen[parsed.Interface()] && f.Name != "oci_credentials" { // package auth finds these
+					d.fail(b.header, "Duplicate "+f.Name+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", f.Name, text))
+				}
+				seen[parsed.Interface()] = true
 			}
 			out.blocks = append(out.blocks, b)
 		}
@@ -235,23 +242,18 @@ func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parse
 
 // names records the files that an argument names.
 func (d *decoder) names(b *block, f Field, path string, shown any) {
-	switch shown := shown.(type) {
-	case string:
-		if f.Kind == "file" {
-			d.name(path, shown, b.at(f.Name))
-		}
-	case []string:
-		if f.Kind != "files" {
-			return
-		}
-		for i, file := range shown {
-			d.name(path, file, b.atElement(f.Name, i))
-		}
+	files, _ := shown.([]string)
+	switch f.Kind {
+	case "file":
+		files = []string{shown.(string)}
+	case "files":
+	default:
+		return
 	}
-}
-
-func (d *decoder) name(path, file string, r hcl.Range) {
-	d.files = append(d.files, fileArgument{path, file, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
+	for i, file := range files {
+		r := b.atElement(f.Name, i)
+		d.files = append(d.files, fileArgument{path, file, d.source.diagnostic(&hcl.Diagnostic{Summary: "Unusable file", Subject: &r})})
+	}
 }
 
 // of returns the block that a struct was decoded from; nil if the file has no such block.

@@ -144,6 +144,7 @@ func endOfValue(tokens hclsyntax.Tokens, i int) int {
 }
 
 var (
+	secretName = regexp.MustCompile(`(?i)passw|username|token|secret|sha256`)
 	// secretLine finds the rest of a line after the name of a secret, even if an open
 	// quote before it makes the line part of a string.
 	secretLine = regexp.MustCompile(`(?im)\b\w*(?:passw|username|token|secret)\w*"?[ \t]*[=:]([^\n]*)`)
@@ -155,14 +156,10 @@ var (
 	userInfo = regexp.MustCompile(`://([^/\s"]*)@`)
 )
 
+// soundsSecret reports whether the value behind a name may be a secret. A token block has a
+// name for a label.
 func soundsSecret(name string) bool {
-	name = strings.ToLower(name)
-	for _, s := range []string{"passw", "username", "token", "secret", "sha256"} {
-		if strings.Contains(name, s) && name != "token" { // a token block has a name for a label
-			return true
-		}
-	}
-	return false
+	return secretName.MatchString(name) && !strings.EqualFold(name, "token")
 }
 
 func merge(spans []span) []span {
