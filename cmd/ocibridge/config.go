@@ -6,13 +6,10 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
@@ -127,10 +124,11 @@ func surroundingFlags(cmd *cobra.Command) {
 // surroundings returns the settings from other sources than the configuration file: flags and
 // variables, which override it, and the CLI configuration, which it overrides.
 func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings {
-	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cliSettings(cli), Defaults: map[string]string{}}
+	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cli, Defaults: map[string]string{}}
 	if dir := defaultDataFolder(); dir != "" {
 		s.Defaults["data"] = dir
 	}
+	s.VariableLogin, _ = authEnvironment().VariableLogin() // config check reports an invalid one
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if source := flagSource(flag); source != "" {
 			s.Flags[flag.Name] = config.FlagValue{Flag: flag.Name, Value: flag.Value.String(), Source: source}
@@ -142,27 +140,6 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 		s.Template.Exclude, _ = cmd.Flags().GetStringArray("exclude")
 	}
 	return s
-}
-
-// cliSettings returns the settings of the CLI configuration, and the login from variables
-// unless that is invalid.
-func cliSettings(cli *cliconfig.Config) config.CLI {
-	var out config.CLI
-	for _, m := range cli.OCIMirrors {
-		out.Mirrors = append(out.Mirrors, config.MirrorText{Template: ociaddr.HideLogin(m.RepositoryTemplate), Include: m.Include, Exclude: m.Exclude, Source: m.Source})
-	}
-	out.Logins, out.Defaults = cli.OCICredentials()
-	if l, err := authEnvironment().VariableLogin(); err == nil && l != nil &&
-		!slices.ContainsFunc(out.Logins, func(o auth.Login) bool { return o.Prefix == l.Prefix }) {
-		out.Logins = append(out.Logins, *l)
-	}
-	for host, services := range cli.Services() {
-		out.Hosts = append(out.Hosts, config.Host{Name: host.ForDisplay(), Services: services, Source: strings.Join(cli.Files, " or ")})
-	}
-	for _, h := range cli.TokenHosts() {
-		out.Credentials = append(out.Credentials, config.Host{Name: h.Host.ForDisplay(), Source: h.Source})
-	}
-	return out
 }
 
 // reportDiagnostics prints diagnostics with the lines of the file that they refer to.

@@ -92,13 +92,13 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 	}
 	var set templates.Set
 	for _, m := range s.cli.OCIMirrors {
-		if m.RepositoryTemplate == f.ownTemplate(s) {
+		if m.Template == f.ownTemplate(s) {
 			continue
 		}
 		sel, err := selector(provider.ParsePatternAsOpenTofu, m.Include, m.Exclude)
 		if err == nil {
 			var t *templates.Template
-			t, err = templates.Parse(m.RepositoryTemplate, sel)
+			t, err = templates.Parse(m.Template, sel)
 			set = append(set, t)
 		}
 		if err != nil {

@@ -21,7 +21,7 @@ func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
 		"another port":       {template: "localhost:5000" + parts},
 		"another repository": {template: "localhost:8443/providers" + parts},
 	} {
-		s := settings{file: &config.Config{Gateway: config.Gateway{Listen: tc.file}}, cli: &cliconfig.Config{OCIMirrors: []cliconfig.OCIMirror{{RepositoryTemplate: tc.template}}}}
+		s := settings{file: &config.Config{Gateway: config.Gateway{Listen: tc.file}}, cli: &cliconfig.Config{OCIMirrors: []cliconfig.OCIMirror{{Template: tc.template}}}}
 		set, err := (&registryFlags{running: tc.running}).templateSet(s, nil)
 		if err != nil || (len(set) == 0) != tc.own {
 			t.Errorf("%s: %v, %v", name, set, err)

@@ -71,9 +71,10 @@ type Config struct {
 // OCIMirror is an oci_mirror block, which says which repository holds which provider. The template and the
 // patterns are unchecked text.
 type OCIMirror struct {
-	RepositoryTemplate string
-	Include, Exclude   []string
-	Source             string // "FILE:LINE", or "FILE" for JSON, whose parser records no lines
+	Template string   `hcl:"repository_template"`
+	Include  []string `hcl:"include"`
+	Exclude  []string `hcl:"exclude"`
+	Source   string   // "FILE:LINE", or "FILE" for JSON, whose parser records no lines
 }
 
 // Services returns the services of each host with a host block, in the form that

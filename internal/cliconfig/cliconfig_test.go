@@ -457,7 +457,7 @@ func FuzzLoad(f *testing.F) {
 			return
 		}
 		for _, m := range c.OCIMirrors {
-			if m.RepositoryTemplate == "" || !strings.HasPrefix(m.Source, "/home/u/.tofurc") {
+			if m.Template == "" || !strings.HasPrefix(m.Source, "/home/u/.tofurc") {
 				t.Errorf("incomplete mirror %+v", m)
 			}
 		}

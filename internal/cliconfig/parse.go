@@ -94,18 +94,14 @@ func mirror(item *ast.ObjectItem) (OCIMirror, error) {
 	if !ok || len(item.Keys) > 0 {
 		return OCIMirror{}, errors.New("oci_mirror is a block without a label")
 	}
-	var b struct {
-		RepositoryTemplate string   `hcl:"repository_template"`
-		Include            []string `hcl:"include"`
-		Exclude            []string `hcl:"exclude"`
-	}
-	if err := hcl.DecodeObject(&b, body); err != nil {
+	var m OCIMirror
+	if err := hcl.DecodeObject(&m, body); err != nil {
 		return OCIMirror{}, fmt.Errorf("invalid oci_mirror block: %w", err)
 	}
-	if b.RepositoryTemplate == "" {
+	if m.Template == "" {
 		return OCIMirror{}, errors.New("the oci_mirror block has no repository_template")
 	}
-	return OCIMirror{RepositoryTemplate: b.RepositoryTemplate, Include: b.Include, Exclude: b.Exclude}, nil
+	return m, nil
 }
 
 // blocks returns the blocks at a path of block types, without those keys. In JSON, the parser merges an object

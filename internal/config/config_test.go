@@ -19,6 +19,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
@@ -618,6 +619,20 @@ func TestMissingSecretIsOneError(t *testing.T) {
 	}
 }
 
+// userConfig reads a CLI configuration.
+func userConfig(t *testing.T, text string, variables ...string) *cliconfig.Config {
+	t.Helper()
+	c, err := cliconfig.Load(cliconfig.Environment{
+		GOOS: "linux", Home: "/home/u", Getenv: func(string) string { return "" }, Environ: func() []string { return variables },
+		ReadFile: machine{files: map[string]string{"/home/u/.tofurc": text}}.environment().ReadFile,
+		ReadDir:  func(string) ([]fs.DirEntry, error) { return nil, fs.ErrNotExist },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // TestPrecedence shows which source of each setting has priority.
 func TestPrecedence(t *testing.T) {
 	file := `
@@ -643,16 +658,19 @@ gateway {
 		"tls-cert": {"tls-cert", "/flag.pem", "flag"},
 		"output":   {"output", "json", "flag"},
 	}
-	cli := CLI{
-		Mirrors: []MirrorText{{Template: "cli.io/${hostname}/${namespace}/${type}", Source: "/home/u/.tofurc:1"}},
-		Logins: []auth.Login{
-			{Prefix: "shared.io", Helper: "cli", Origin: "/home/u/.tofurc:3"},
-			{Prefix: "cli.io", Username: auth.NewSecret("u"), Password: auth.NewSecret("p"), Origin: "/home/u/.tofurc:4"},
-		},
-		Defaults:    &auth.Defaults{Discover: true, Helper: "cli", Files: []string{}, Origin: "/home/u/.tofurc:5"},
-		Hosts:       []Host{{Name: "registry.example", Services: map[string]any{"providers.v1": "https://x/"}, Source: "/home/u/.tofurc"}},
-		Credentials: []Host{{Name: "registry.example", Source: "TF_TOKEN_registry_example"}},
-	}
+	cli := userConfig(t, `oci_mirror { repository_template = "cli.io/${hostname}/${namespace}/${type}" }
+
+oci_credentials "shared.io" { docker_credentials_helper = "cli" }
+oci_credentials "cli.io" {
+  username = "u"
+  password = "p"
+}
+oci_default_credentials {
+  docker_credentials_helper   = "cli"
+  docker_style_config_files   = []
+}
+host "registry.example" { services = { "providers.v1" = "https://x/" } }
+`, "TF_TOKEN_registry_example=t")
 	defaults := map[string]string{"data": "/default"}
 	tests := []struct {
 		name string
@@ -669,8 +687,8 @@ gateway {
 			"oci_mirror[0].repository_template": "file.io/${hostname}/${namespace}/${type} (F:4)", "oci_mirror[1].repository_template": "",
 			`oci_credentials["shared.io"].docker_credentials_helper`: "file (F:8)",
 			`oci_credentials["cli.io"].password`:                     "[redacted] (/home/u/.tofurc:4)",
-			"oci_default_credentials.docker_credentials_helper":      "cli (/home/u/.tofurc:5)",
-			"oci_default_credentials.docker_style_config_files":      "[] (/home/u/.tofurc:5)",
+			"oci_default_credentials.docker_credentials_helper":      "cli (/home/u/.tofurc:8)",
+			"oci_default_credentials.docker_style_config_files":      "[] (/home/u/.tofurc:8)",
 			`host["registry.example"].services`:                      "map[providers.v1:https://x/] (/home/u/.tofurc)",
 			`credentials["registry.example"].token`:                  "[redacted] (TF_TOKEN_registry_example)",
 		}},
@@ -760,7 +778,10 @@ oci_credentials "b.io" {
 	if got := c.Logins[0].Password.Reveal() + c.Logins[1].RefreshToken.Reveal(); got != marked+marked {
 		t.Fatalf("the secrets are %q", got)
 	}
-	shown := c.InForce(Surroundings{CLI: CLI{Logins: []auth.Login{{Prefix: "c.io", Username: auth.NewSecret(marked), Password: auth.NewSecret(marked)}}}})
+	shown := c.InForce(Surroundings{
+		CLI:           userConfig(t, "credentials \"h.io\" { token = \""+marked+"\" }\noci_credentials \"d.io\" {\n  username = \""+marked+"\"\n  password = \""+marked+"\"\n}\n"),
+		VariableLogin: &auth.Login{Prefix: "c.io", Username: auth.NewSecret(marked), Password: auth.NewSecret(marked)},
+	})
 	var out bytes.Buffer
 	out.Write(shown.HCL())
 	log := slog.New(slog.NewJSONHandler(&out, nil))
@@ -1017,8 +1038,7 @@ func TestRevokedKeyFile(t *testing.T) {
 
 func TestChanges(t *testing.T) {
 	services := func(url string) Surroundings {
-		login := []map[string]any{{"client": "c", "authz": url}}
-		return Surroundings{CLI: CLI{Hosts: []Host{{Name: "h.example", Services: map[string]any{"login.v1": login}}}}}
+		return Surroundings{CLI: userConfig(t, fmt.Sprintf("host \"h.example\" { services = { \"login.v1\" = { client = \"c\", authz = %q } } }\n", url))}
 	}
 	before := mustParse(t, "jobs = 2\ndata = \"/a\"\n", machine{}).InForce(services("https://a/"))
 	after := mustParse(t, "\ndata = \"/a\"\ngateway {\n  metrics_listen = \":1\"\n}\n", machine{}).InForce(services("https://b/"))

@@ -13,6 +13,8 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/templates"
 )
 
@@ -99,40 +101,26 @@ type Surroundings struct {
 	Flags map[string]FlagValue
 	// Template is the oci_mirror block that --template replaces; nil without the flag.
 	Template *MirrorText
-	// CLI is the user's CLI configuration.
-	CLI CLI
+	// CLI is the user's CLI configuration; nil for none.
+	CLI *cliconfig.Config
+	// VariableLogin is the login in variables; nil for none.
+	VariableLogin *auth.Login
 	// Defaults are the defaults that depend on the machine, by flag.
 	Defaults map[string]string
 }
 
-// CLI has the settings of the user's CLI configuration that ocibridge uses.
-type CLI struct {
-	Mirrors  []MirrorText
-	Logins   []auth.Login // the login in variables is the last one
-	Defaults *auth.Defaults
-	Hosts    []Host
-	// Credentials are the hosts with API tokens.
-	Credentials []Host
-}
-
-// MirrorText is an oci_mirror block as text.
+// MirrorText is an oci_mirror block as text, as [cliconfig.OCIMirror].
 type MirrorText struct {
-	Template         string
-	Include, Exclude []string
-	Source           string
+	Template string
+	Include  []string
+	Exclude  []string
+	Source   string
 }
 
 // TextOf returns the oci_mirror block of a template.
 func TextOf(t *templates.Template, source string) MirrorText {
 	sel := t.Selector()
 	return MirrorText{t.Source(), texts(sel.Include), texts(sel.Exclude), source}
-}
-
-// Host is a host block or a credentials block of the CLI configuration.
-type Host struct {
-	Name     string
-	Services map[string]any // of a host block
-	Source   string
 }
 
 // InForce has every value in force, with its source. It contains no secret.
@@ -151,7 +139,7 @@ func (c *Config) InForce(s Surroundings) *InForce {
 	root.blocks = slices.DeleteFunc(root.blocks, func(b *block) bool {
 		return b.name == "provider_installation" || b.name == "oci_mirror"
 	})
-	root.blocks = slices.Concat(showMirrors(c.MirrorsInForce(s)), root.blocks, c.cliInForce(s.CLI))
+	root.blocks = slices.Concat(showMirrors(c.MirrorsInForce(s)), root.blocks, c.cliInForce(s))
 	return &InForce{root}
 }
 
@@ -233,8 +221,15 @@ func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
 		return []MirrorText{*s.Template}
 	case len(c.mirrors) > 0:
 		return c.mirrors
+	case s.CLI == nil:
+		return nil
 	}
-	return s.CLI.Mirrors
+	var out []MirrorText
+	for _, m := range s.CLI.OCIMirrors {
+		m.Template = ociaddr.HideLogin(m.Template)
+		out = append(out, MirrorText(m))
+	}
+	return out
 }
 
 func showMirrors(mirrors []MirrorText) []*block {
@@ -274,14 +269,25 @@ func redact(s auth.Secret) string {
 
 // cliInForce returns the blocks of the CLI configuration that the file does not override:
 // logins for other prefixes, default logins if the file has none, hosts and credentials.
-func (c *Config) cliInForce(cli CLI) []*block {
+func (c *Config) cliInForce(s Surroundings) []*block {
+	cli := s.CLI
+	if cli == nil {
+		cli = &cliconfig.Config{}
+	}
+	logins, defaults := cli.OCICredentials()
+	has := func(logins []auth.Login, prefix string) bool {
+		return slices.ContainsFunc(logins, func(l auth.Login) bool { return l.Prefix == prefix })
+	}
+	if l := s.VariableLogin; l != nil && !has(logins, l.Prefix) {
+		logins = append(logins, *l)
+	}
 	var out []*block
 	show := func(name, label, source string) *block {
 		out = append(out, &block{name: name, label: label, index: -1, source: source})
 		return out[len(out)-1]
 	}
-	for _, l := range cli.Logins {
-		if slices.ContainsFunc(c.Logins, func(own auth.Login) bool { return own.Prefix == l.Prefix }) {
+	for _, l := range logins {
+		if has(c.Logins, l.Prefix) {
 			continue
 		}
 		b := show("oci_credentials", l.Prefix, l.Origin)
@@ -291,24 +297,26 @@ func (c *Config) cliInForce(cli CLI) []*block {
 		b.addGiven("refresh_token", redact(l.RefreshToken))
 		b.addGiven("docker_credentials_helper", l.Helper)
 	}
-	if d := cli.Defaults; d != nil && c.Defaults == nil {
+	if d := defaults; d != nil && c.Defaults == nil {
 		b := show("oci_default_credentials", "", d.Origin)
 		b.addGiven("discover_ambient_credentials", d.Discover)
 		b.addGiven("docker_style_config_files", d.Files)
 		b.addGiven("docker_credentials_helper", d.Helper)
 	}
-	for _, h := range cli.Hosts {
-		b := show("host", h.Name, h.Source)
+	hosts := cli.Services()
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		services := hosts[host]
+		b := show("host", host.ForDisplay(), strings.Join(cli.Files, " or "))
 		var lines []string
-		for _, name := range slices.Sorted(maps.Keys(h.Services)) {
-			if s, ok := h.Services[name].(string); ok {
+		for _, name := range slices.Sorted(maps.Keys(services)) {
+			if s, ok := services[name].(string); ok {
 				lines = append(lines, fmt.Sprintf("%s = %s", textValue(name).hcl, textValue(s).hcl))
 			}
 		}
-		b.settings = []setting{{"services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: h.Services}, h.Source}}
+		b.settings = []setting{{"services", value{hcl: "{ " + strings.Join(lines, ", ") + " }", json: services}, b.source}}
 	}
-	for _, h := range cli.Credentials {
-		show("credentials", h.Name, h.Source).addGiven("token", redacted)
+	for _, h := range cli.TokenHosts() {
+		show("credentials", h.Host.ForDisplay(), h.Source).addGiven("token", redacted)
 	}
 	return out
 }
