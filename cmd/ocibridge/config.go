@@ -56,21 +56,22 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 		flag := cmd.Flags().Lookup(name)
 		return flag != nil && flagSource(flag) != ""
 	}
+	fromFile := map[string]config.FlagValue{}
+	for _, v := range c.FlagValues(given) {
+		fromFile[v.Flag] = v
+	}
 	// Settings may be read again: a flag that the file no longer sets has its default.
 	for _, name := range config.Flags() {
-		if flag := cmd.Flags().Lookup(name); flag != nil && !given(name) {
-			if err := flag.Value.Set(flag.DefValue); err != nil {
-				return nil, fmt.Errorf("--%s: %w", name, err)
-			}
-		}
-	}
-	for _, v := range c.FlagValues(given) {
-		flag := cmd.Flags().Lookup(v.Flag)
-		if flag == nil {
+		flag := cmd.Flags().Lookup(name)
+		if flag == nil || given(name) {
 			continue
 		}
+		v, ok := fromFile[name]
+		if !ok {
+			v = config.FlagValue{Value: flag.DefValue, Source: "default"}
+		}
 		if err := flag.Value.Set(v.Value); err != nil {
-			return nil, fmt.Errorf("%s: --%s: %w", v.Source, v.Flag, err)
+			return nil, fmt.Errorf("%s: --%s: %w", v.Source, name, err)
 		}
 	}
 	return c, nil

@@ -133,7 +133,7 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	if f.all && !constraints {
 		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT", "without a constraint, every version is copied anyway")
 	}
-	c.Platforms, err = parsePlatforms(f.platforms)
+	c.Platforms, err = parseAll(provider.ParsePlatform, f.platforms)
 	return c, err
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // noArgs refuses arguments.
@@ -67,15 +66,15 @@ func (o *outputFlag) register(cmd *cobra.Command) {
 	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
 }
 
-// parsePlatforms reads the values of --platform.
-func parsePlatforms(values []string) ([]provider.Platform, error) {
-	var out []provider.Platform
+// parseAll reads the values of a repeatable flag or of a list.
+func parseAll[T any](parse func(string) (T, error), values []string) ([]T, error) {
+	var out []T
 	for _, s := range values {
-		p, err := provider.ParsePlatform(s)
+		v, err := parse(s)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, p)
+		out = append(out, v)
 	}
 	return out, nil
 }

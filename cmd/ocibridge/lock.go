@@ -110,7 +110,7 @@ func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, err
 	if !slices.Contains(h1Modes, f.h1) {
 		return lock.Options{}, hint.New(fmt.Sprintf("--h1 %s is not known", f.h1), "it is auto, annotated, computed or none")
 	}
-	platforms, err := parsePlatforms(f.platforms)
+	platforms, err := parseAll(provider.ParsePlatform, f.platforms)
 	return lock.Options{
 		Policy: policyBy(rules, f.allowUnsigned), Platforms: platforms, H1: lock.H1(f.h1), SkipMissing: f.skipMissing, Jobs: int(f.jobs),
 	}, err

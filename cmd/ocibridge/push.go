@@ -138,7 +138,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 		p.requests = append(p.requests, transfer.Request{Query: q})
 	}
 	var err error
-	if p.platforms, err = parsePlatforms(f.platforms); err != nil {
+	if p.platforms, err = parseAll(provider.ParsePlatform, f.platforms); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -115,19 +115,10 @@ func (f *registryFlags) ownTemplate(s settings) string {
 }
 
 func selector(parse func(string) (provider.Pattern, error), include, exclude []string) (sel provider.Selector, err error) {
-	for _, list := range []struct {
-		from []string
-		to   *[]provider.Pattern
-	}{{include, &sel.Include}, {exclude, &sel.Exclude}} {
-		for _, s := range list.from {
-			p, err := parse(s)
-			if err != nil {
-				return sel, err
-			}
-			*list.to = append(*list.to, p)
-		}
+	if sel.Include, err = parseAll(parse, include); err == nil {
+		sel.Exclude, err = parseAll(parse, exclude)
 	}
-	return sel, nil
+	return sel, err
 }
 
 // open opens the repositories. The caller closes them.

@@ -62,7 +62,7 @@ func (e *Error) Error() string {
 	if first == nil {
 		return e.File + " is not valid"
 	}
-	text := fmt.Sprintf("%s:%d: %s: %s", first.File, first.Line, lowerFirst(first.Summary), first.Detail)
+	text := fmt.Sprintf("%s:%d: %s: %s", first.File, first.Line, strings.ToLower(first.Summary[:1])+first.Summary[1:], first.Detail)
 	if more > 0 {
 		text = fmt.Sprintf("%s (and %d more)", strings.TrimSuffix(text, "."), more)
 	}
@@ -278,22 +278,13 @@ func (s *source) show(from, to int) string {
 
 const redacted = "[redacted]"
 
-func lowerFirst(s string) string {
-	r, n := utf8.DecodeRuneInString(s)
-	return string(unicode.ToLower(r)) + s[n:]
-}
-
-func upperFirst(s string) string {
-	r, n := utf8.DecodeRuneInString(s)
-	return string(unicode.ToUpper(r)) + s[n:]
-}
-
 // sentence makes a sentence of an error's text or a hint.
 func sentence(s string) string {
 	if s == "" {
 		return ""
 	}
-	if s = upperFirst(s); strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
+	r, n := utf8.DecodeRuneInString(s)
+	if s = string(unicode.ToUpper(r)) + s[n:]; strings.HasSuffix(s, ".") || strings.HasSuffix(s, "?") {
 		return s
 	}
 	return s + "."

@@ -133,8 +133,7 @@ func (c *Config) InForce(s Surroundings) *InForce {
 	if tree == nil {
 		tree = &block{index: -1}
 	}
-	v := &viewer{above: s.Flags, below: s.Defaults}
-	v.groups = givenGroups(func(flag string) bool { _, ok := s.Flags[flag]; return ok })
+	v := &viewer{s, givenGroups(func(flag string) bool { _, ok := s.Flags[flag]; return ok })}
 	root := v.block(Schema(), tree)
 	root.blocks = slices.DeleteFunc(root.blocks, func(b *block) bool {
 		return b.name == "provider_installation" || b.name == "oci_mirror"
@@ -145,9 +144,8 @@ func (c *Config) InForce(s Surroundings) *InForce {
 
 // viewer combines a tree with its surroundings.
 type viewer struct {
-	above  map[string]FlagValue
+	Surroundings
 	groups map[string]bool // groups of flags that override the file
-	below  map[string]string
 }
 
 func (v *viewer) block(t reflect.Type, b *block) *block {
@@ -180,7 +178,7 @@ func (v *viewer) without(f Field) bool {
 	case "oci_default_credentials":
 		return false
 	case "pull_through": // without the block, pull-through is off in most cases
-		_, said := v.above["no-pull-through"]
+		_, said := v.Flags["no-pull-through"]
 		return said
 	}
 	return !slices.ContainsFunc(Fields(f.Type), func(f Field) bool { return f.Required })
@@ -188,9 +186,9 @@ func (v *viewer) without(f Field) bool {
 
 // setting returns the value of an argument in force, if it has one.
 func (v *viewer) setting(b *block, f Field) (setting, bool) {
-	above, given := v.above[f.Flag]
+	above, given := v.Flags[f.Flag]
 	s, written := b.setting(f.Name)
-	below, ok := v.below[f.Flag]
+	below, ok := v.Defaults[f.Flag]
 	switch {
 	case given:
 		return setting{f.Name, f.parse(f.opposite(above.Value)), above.Source}, true

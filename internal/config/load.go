@@ -29,35 +29,25 @@ const (
 
 // Load reads the file that name, or else the variable OCIBRIDGE_CONFIG, names. That file must
 // exist. Without a name, Load reads the first existing file of [Environment.Places], and it
-// is no error if none exists. An invalid file is an [*Error].
+// is no error if none exists. A file that cannot be read is an error, because the next one may
+// contain other settings. An invalid file is an [*Error].
 func Load(env Environment, name string) (*Config, error) {
-	what := "the configuration file " + name
-	if name == "" {
-		name = env.getenv(variable)
-		what = fmt.Sprintf("the configuration file %s, which %s names", name, variable)
+	places, by := env.Places(), ""
+	help := "make it readable, or name another one in " + variable
+	if name == "" && env.getenv(variable) != "" {
+		name, by = env.getenv(variable), ", which "+variable+" names"
 	}
-	if name == "" {
-		return env.search()
+	if name != "" {
+		places, help = []string{name}, fmt.Sprintf("correct its name; with none, %s is looked for in its usual places", fileName)
 	}
-	src, err := env.ReadFile(name)
-	if err != nil {
-		return nil, hint.Wrap(fmt.Errorf("%s: %w", what, files.Cause(err)), "correct its name; with none, %s is looked for in its usual places", fileName)
-	}
-	return Parse(env, name, src)
-}
-
-// search reads the first file that exists. A file that cannot be read is an error, because
-// the next one may contain other settings.
-func (env Environment) search() (*Config, error) {
-	for _, name := range env.Places() {
-		src, err := env.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+	for _, place := range places {
+		src, err := env.ReadFile(place)
+		switch {
+		case err == nil:
+			return Parse(env, place, src)
+		case name != "" || !errors.Is(err, fs.ErrNotExist):
+			return nil, hint.Wrap(fmt.Errorf("the configuration file %s%s: %w", place, by, files.Cause(err)), "%s", help)
 		}
-		if err != nil {
-			return nil, hint.Wrap(fmt.Errorf("the configuration file %s: %w", name, files.Cause(err)), "make it readable, or name another one in %s", variable)
-		}
-		return Parse(env, name, src)
 	}
 	return &Config{}, nil
 }
