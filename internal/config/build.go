@@ -30,7 +30,7 @@ const DefaultShutdownTimeout = 5 * time.Minute
 
 // config combines the values of a file, and checks them together.
 func (d *decoder) config(f *fileBlock) *Config {
-	c := &Config{Data: f.Data, Jobs: f.Jobs}
+	c := &Config{Jobs: f.Jobs}
 	c.templates, c.mirrors = d.mirrors(f)
 	c.Logins = d.logins(f.Credentials)
 	c.Defaults = d.defaults(f.Defaults)

@@ -1,16 +1,27 @@
 package config
 
 import (
+	"fmt"
+	"net"
+	"net/url"
 	"slices"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/pull"
+	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 // gateway checks the gateway block, and reads its token and oidc blocks.
 func (d *decoder) gateway(g *Gateway) {
 	b := d.of(g)
 	if t := d.of(&g.TLS); t != nil {
-		d.tls(&g.TLS, t)
+		switch {
+		case t.has("cert_file") != t.has("key_file"):
+			d.conflict(t.header, "cert_file and key_file go together: give both.")
+		case g.TLS.CertFile != "" && g.TLS.SelfSigned:
+			d.conflict(t.at("self_signed"), "cert_file and self_signed exclude each other: leave one of them out.")
+		}
 		d.acme(g)
 		if g.HTTP {
 			d.conflict(b.at("http"), "Over plain HTTP there are no certificates: leave out http, or the tls block.")
@@ -20,15 +31,6 @@ func (d *decoder) gateway(g *Gateway) {
 	g.OIDC = d.oidc(g.IssuerBlocks)
 	if g.Login != nil && !g.AsksForTokens() {
 		d.conflict(d.of(g.Login).header, "Without an oidc or token block the gateway asks for no token, and login has no effect: add an oidc block for the issuer, or leave out login.")
-	}
-}
-
-func (d *decoder) tls(t *TLS, b *block) {
-	switch {
-	case b.has("cert_file") != b.has("key_file"):
-		d.conflict(b.header, "cert_file and key_file go together: give both.")
-	case t.CertFile != "" && t.SelfSigned:
-		d.conflict(b.at("self_signed"), "cert_file and self_signed exclude each other: leave one of them out.")
 	}
 }
 
@@ -61,4 +63,70 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 		out = append(out, issuer)
 	}
 	return out
+}
+
+// maxDomains bounds the domains of an acme block.
+const maxDomains = 100
+
+// acme checks the acme block of the tls block. Without domains, it takes the host of
+// public_url.
+func (d *decoder) acme(g *Gateway) {
+	a := g.TLS.ACME
+	if a == nil {
+		return
+	}
+	b := d.of(a)
+	if d.of(&g.TLS).has("cert_file") || g.TLS.SelfSigned {
+		d.conflict(b.header, "cert_file, self_signed and acme exclude each other: leave all but one of them out.")
+	}
+	if b.has("accept_terms") && !a.AcceptTerms {
+		d.fail(b.at("accept_terms"), "Terms not agreed to", "An authority issues certificates only to users who agree to its terms: write true once you have read them, or leave out the acme block.")
+	}
+	if !b.has("domains") && !d.incomplete && g.PublicURL != "" {
+		if u, err := url.Parse(g.PublicURL); err == nil {
+			a.Domains = []string{u.Hostname()}
+			if _, err = parseDomain(u.Hostname()); err != nil {
+				d.errorf(b.header, "acme", err)
+			}
+		}
+	}
+	switch {
+	case !b.has("domains") && g.PublicURL == "", b.isEmpty("domains"):
+		d.conflict(b.header, "There is no name to have a certificate for: give domains, or public_url in the gateway block.")
+	case len(a.Domains) > maxDomains:
+		d.errorf(b.at("domains"), "domains", hint.New(fmt.Sprintf("there are more than %d", maxDomains), "name only those that clients reach the gateway by"))
+	}
+}
+
+func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
+	if p == nil {
+		return nil
+	}
+	return &PullThrough{
+		Enabled: p.Enabled,
+		Scope:   pull.Scope{Selector: d.selector(d.of(p), p.Include, p.Exclude), Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
+		Limits:  pull.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
+	}
+}
+
+// checkPullThrough warns if serve would refuse to start because any client could make the
+// gateway fetch from any host. It only warns, because flags may change the address.
+func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
+	g, p := c.Gateway, c.PullThrough
+	host, _, err := net.SplitHostPort(g.Listen)
+	beyond := err == nil && !ociaddr.Registry(host).IsLoopback() || g.PublicURL != "" || g.HTTP
+	if p == nil || !p.Enabled || !beyond || g.AsksForTokens() || p.NamesHosts() {
+		return
+	}
+	d.warn(d.of(f.PullThrough).header, "Pull-through for everybody", `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`)
+}
+
+// checkCooldown warns if serve would refuse to start because it has no folder to store when
+// it first saw each version. The data folder serves only with the embedded registry.
+func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
+	p := c.PullThrough
+	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.templates) == 0 {
+		return
+	}
+	d.warn(d.of(f.PullThrough).header, "A cooldown without a cache", `With this, serve refuses to start: since when versions are known is kept in the folder of the cache block. Add one to the gateway block.`)
 }

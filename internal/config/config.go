@@ -40,8 +40,7 @@ type Config struct {
 	// Warnings are about settings in the file that have no effect.
 	Warnings []Diagnostic
 
-	Data string // folder; "" for the default
-	Jobs int    // 0 for the default
+	Jobs int // 0 for the default
 
 	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials
 	// block; nil without one. They are valid.

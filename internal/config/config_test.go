@@ -306,7 +306,7 @@ gateway {
 `, machine{files: map[string]string{testDir + "/ca.pem": string(ca.CertPEM()), testDir + "/robot.pem": string(cert.CertPEM), "/run/robot.key": string(cert.KeyPEM)}})
 	s := c.RegistrySettings()["Harbor.example:8443"]
 	for name, check := range map[string]bool{
-		"data":        c.Data == testDir+"/data",
+		"data":        strings.Contains(string(c.InForce(Surroundings{}).HCL()), "data = \""+testDir+"/data\""),
 		"templates":   len(c.Templates()) == 1 && c.mirrors[0].Source == testFile+":3",
 		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":6",
 		"redirect":    s.RedirectsBlobs,

@@ -11,7 +11,6 @@ import (
 	"github.com/hashicorp/hcl/v2/gohcl"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -161,9 +160,6 @@ func (d *decoder) argument(b *block, v reflect.Value, f Field, path string) {
 	case attr == nil && !f.elsewhere && f.Default != "":
 		d.value(v, f, b, hcl.StaticExpr(cty.StringVal(f.Default), b.header))
 	case attr == nil:
-	case f.Kind == "secret":
-		v.Set(reflect.ValueOf(d.secret(attr)))
-		b.add(f.Name, redacted, place(attr.Expr.Range()))
 	case f.Kind == "template":
 		v.SetString(d.template(attr))
 		b.settings = append(b.settings, setting{f.Name, templateValue(v.String()), place(attr.Expr.Range())})
@@ -187,7 +183,12 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 	}
 	decoded := reflect.New(reflect.PointerTo(written))
 	if diags := gohcl.DecodeExpression(expr, d.ctx, decoded.Interface()); diags.HasErrors() {
-		d.invalidValue(f.Name, diags[0])
+		d.incomplete = true
+		if f.Kind == "secret" {
+			d.invalidSecret(f.Name, expr.Range(), diags)
+		} else {
+			d.invalidValue(f.Name, diags[0])
+		}
 		return nil, false
 	}
 	x := decoded.Elem().Elem()
@@ -207,6 +208,8 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 		}
 	}
 	switch v.Interface().(type) {
+	case auth.Secret:
+		return redacted, true
 	case string, []string:
 		if v.Len() > 0 {
 			x = v // as parsed
@@ -235,6 +238,7 @@ func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parse
 	out := parser.Call([]reflect.Value{x})
 	if err, failed := out[1].Interface().(error); failed {
 		d.errorf(at, name, err)
+		d.incomplete = d.incomplete || kind == "secret"
 		return x, false
 	}
 	return out[0], true
@@ -275,7 +279,6 @@ func (d *decoder) invalidNames(diags hcl.Diagnostics) {
 
 // invalidValue adds HCL's diagnostic about the value of an argument.
 func (d *decoder) invalidValue(name string, diag *hcl.Diagnostic) {
-	d.incomplete = true
 	if strings.HasPrefix(diag.Summary, "Unsupported ") {
 		diag = d.unknown(diag)
 	} else {
@@ -286,6 +289,18 @@ func (d *decoder) invalidValue(name string, diag *hcl.Diagnostic) {
 		}
 	}
 	d.diags = append(d.diags, diag)
+}
+
+// invalidSecret reports a secret that cannot be read. It drops the errors of HCL, which may
+// quote the secret, and keeps those of env and file.
+func (d *decoder) invalidSecret(name string, at hcl.Range, diags hcl.Diagnostics) {
+	err := errors.New("it is not text")
+	for _, diag := range diags {
+		if ferr := functionError(diag); ferr != nil {
+			err = ferr
+		}
+	}
+	d.errorf(at, name, hint.Wrap(err, `write a quoted string, env("NAME") or file("PATH")`))
 }
 
 // functionError returns the error of a function call that a diagnostic is about; nil for none.
@@ -329,35 +344,4 @@ func (d *decoder) parsePath(s string) (string, error) {
 		return "", errors.New("it holds a zero byte")
 	}
 	return d.env.beside(d.source.name, s), nil
-}
-
-// secret evaluates an argument that is a secret. It drops the errors of HCL, which may quote
-// the secret, and keeps those of env and file.
-func (d *decoder) secret(attr *hclsyntax.Attribute) auth.Secret {
-	const help = `write a quoted string, env("NAME") or file("PATH")`
-	fail := func(err error) auth.Secret {
-		d.errorf(attr.Expr.Range(), attr.Name, err)
-		d.incomplete = true
-		return auth.Secret{}
-	}
-	v, diags := attr.Expr.Value(d.ctx)
-	if diags.HasErrors() {
-		err := errors.New("it has no value")
-		for _, diag := range diags {
-			if ferr := functionError(diag); ferr != nil {
-				err = ferr
-			}
-		}
-		return fail(hint.Wrap(err, "%s", help))
-	}
-	v, err := convert.Convert(v, cty.String)
-	switch {
-	case err != nil || !v.IsWhollyKnown():
-		return fail(hint.New("it is not text", "%s", help))
-	case v.IsNull():
-		return auth.Secret{}
-	case v.AsString() == "":
-		return fail(hint.New("it is empty", "leave the argument out, or give it a value"))
-	}
-	return auth.NewSecret(v.AsString())
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/opentofu/svchost"
 	"golang.org/x/net/idna"
 
+	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -58,7 +59,7 @@ func (d *decoder) allParsers() map[string]reflect.Value {
 		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "sha256": parseSHA256, "size": parseSize,
 		"source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime, "version constraint": provider.ParseConstraint,
 		// Arguments.
-		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate,
+		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate, "secret": parseSecret,
 		"shutdown_timeout": parsePositiveDuration, "stale_if_error": parseDurationOrNone, "tag_ttl": parseDurationOrNone,
 		"timeout": parsePositiveDuration,
 		// Labels.
@@ -85,6 +86,13 @@ func parseRate(r float64) (float64, error) {
 		return 0, fmt.Errorf("%v is not more than 0", r)
 	}
 	return r, nil
+}
+
+func parseSecret(s string) (auth.Secret, error) {
+	if s == "" {
+		return auth.Secret{}, hint.New("it is empty", "leave the argument out, or give it a value")
+	}
+	return auth.NewSecret(s), nil
 }
 
 func parseClaims(claims map[string]string) (map[string]string, error) {
