@@ -955,6 +955,8 @@ func TestSchema(t *testing.T) {
 			}
 		case f.Kind == "":
 			t.Errorf("%s does not describe its value", path)
+		case strings.Contains(f.Default, "Default"):
+			t.Errorf("%s: no constant is named %s", path, f.Default)
 		}
 		if f.Flag != "" && f.Kind != "template" && f.Kind != "patterns" {
 			if flags[f.Flag] {
