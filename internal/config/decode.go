@@ -131,23 +131,29 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 			if f.Repeated && len(found[i].Labels) == 0 {
 				b.index = i
 			}
-			for j, text := range found[i].Labels {
-				b.label = text
-				_, kind := Label(f.Type)
-				parsed, ok := d.parse(kind, kind, reflect.ValueOf(text), b.header)
-				if !ok {
-					continue
-				}
-				inner.Field(j).Set(parsed)
-				if seen[parsed.Interface()] && f.Name != "oci_credentials" { // package auth finds these
-					d.fail(b.header, "Duplicate "+f.Name+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", f.Name, text))
-				}
-				seen[parsed.Interface()] = true
+			for _, text := range found[i].Labels { // one at most
+				d.label(b, f, inner.Field(0), text, seen)
 			}
 			out.blocks = append(out.blocks, b)
 		}
 	}
 	return out
+}
+
+// label decodes the label of a block into a field of its struct. seen are the labels of the
+// blocks before it.
+func (d *decoder) label(b *block, f Field, v reflect.Value, text string, seen map[any]bool) {
+	b.label = text
+	_, kind := Label(f.Type)
+	parsed, ok := d.parse(kind, kind, reflect.ValueOf(text), b.header)
+	if !ok {
+		return
+	}
+	v.Set(parsed)
+	if seen[parsed.Interface()] && f.Name != "oci_credentials" { // package auth finds these
+		d.fail(b.header, "Duplicate "+f.Name+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", f.Name, text))
+	}
+	seen[parsed.Interface()] = true
 }
 
 // argument decodes an argument of a block into a field of its struct.
