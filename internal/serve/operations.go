@@ -55,7 +55,7 @@ func (o *operations) Close() {
 // use observes a site from now on.
 func (o *operations) use(s *site) {
 	o.site.Store(s)
-	o.metrics.Watch(s.sizes)
+	o.metrics.Sample(s.sizes)
 	for _, r := range s.repositories.Registries() {
 		o.metrics.AddRegistries(auth.HostOf(r))
 	}

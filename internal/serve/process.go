@@ -45,11 +45,7 @@ func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress st
 	p.ending, p.end = context.WithCancel(context.Background())
 	var err error
 	p.ops, err = newOperations(ctx, o, metricsAddress)
-	if err != nil {
-		return nil, err
-	}
-	p.ops.watchPulls(p.budget)
-	return p, nil
+	return p, err
 }
 
 // openEmbedded opens the embedded registry once for all sites, because closing one does not

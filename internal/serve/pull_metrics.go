@@ -12,18 +12,6 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// watchPulls adds the usage of pull-through's limits to the metrics.
-func (o *operations) watchPulls(b *pull.Budget) {
-	o.metrics.WatchPull(func() telemetry.PullUsage {
-		u := b.Usage()
-		return telemetry.PullUsage{
-			Fetching: u.Fetching, MaxFetching: u.Limits.MaxConcurrent,
-			Today: u.Today, MaxPerDay: u.Limits.MaxPerDay,
-			Spool: u.Spool, MaxSpool: u.Limits.MaxSpool,
-		}
-	})
-}
-
 // pulled counts an event of pull-through.
 func (o *operations) pulled(e pull.Event) {
 	switch e.Kind {

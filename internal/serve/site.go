@@ -21,7 +21,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -134,13 +133,19 @@ func (s *site) retire() {
 	}
 }
 
-// sizes returns the sizes of the catalog and the cache, for the metrics.
-func (s *site) sizes() (out telemetry.Sizes) {
-	c := s.catalog.Size()
-	out.CatalogEntries, out.CatalogBytes = c.Entries, c.Bytes
+// sizes returns the sizes of the catalog and the cache, and the usage of pull-through's
+// limits, by the names of their metrics.
+func (s *site) sizes() map[string]float64 {
+	c, u := s.catalog.Size(), s.budget.Usage()
+	out := map[string]float64{
+		"catalog_entries": float64(c.Entries), "catalog_memory_bytes": float64(c.Bytes),
+		"pull_in_flight": float64(u.Fetching), "pull_in_flight_limit": float64(u.Limits.MaxConcurrent),
+		"pull_today_bytes": float64(u.Today), "pull_today_limit_bytes": float64(u.Limits.MaxPerDay),
+		"pull_spool_bytes": float64(u.Spool), "pull_spool_limit_bytes": float64(u.Limits.MaxSpool),
+	}
 	if s.cache != nil {
 		a := s.cache.Size()
-		out.CacheBytes, out.CacheLimit, out.CacheFetches = a.Bytes, a.Limit, a.Fetches
+		out["archive_cache_bytes"], out["archive_cache_limit_bytes"], out["archive_cache_fetches_in_flight"] = float64(a.Bytes), float64(a.Limit), float64(a.Fetches)
 	}
 	return out
 }
@@ -197,11 +202,10 @@ func (s *site) checkVersions() {
 	if !s.settings.gateway().VerifyRequired {
 		return
 	}
-	checker := verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: &s.ops.metrics.Verify, Log: s.log})
-	s.check = checker.Check
+	n := &s.ops.metrics.Verify
+	s.check = verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: n, Log: s.log}).Check
 	s.onClose(func() error {
-		n := checker.Counts()
-		s.log.Info("evidence was required: versions since the start", "verified", n.Verified, "refused", n.Refused, "packages_withheld", n.Withheld)
+		s.log.Info("evidence was required: versions since the start", "verified", n.Verified.Load(), "refused", n.Refused.Load(), "packages_withheld", n.Withheld.Load())
 		return nil
 	})
 }

@@ -29,7 +29,7 @@ type Metrics struct {
 	Verify   VerifyCounters
 	Access   AccessCounters
 
-	sizes      sampled[Sizes]
+	sampled    atomic.Pointer[func() map[string]float64]
 	requests   *prometheus.CounterVec
 	took       *prometheus.HistogramVec
 	inFlight   prometheus.Gauge
@@ -41,13 +41,19 @@ type Metrics struct {
 	reloadTime prometheus.Gauge
 }
 
-// Sizes are the sizes of a gateway's caches. Without a cache of archives, its sizes
-// are 0.
-type Sizes struct {
-	CatalogEntries         int
-	CatalogBytes           int64 // approximate
-	CacheBytes, CacheLimit int64
-	CacheFetches           int // archives that are being fetched
+// sampled are the gauges that each scrape reads anew, with their help.
+var sampled = map[string]string{
+	"catalog_memory_bytes":            "The approximate size of the catalog in memory.",
+	"catalog_entries":                 "Entries of the catalog in memory.",
+	"archive_cache_bytes":             "Bytes of archives in the cache; 0 without one.",
+	"archive_cache_limit_bytes":       "The limit of bytes in the cache; 0 without one.",
+	"archive_cache_fetches_in_flight": "Archives that the cache is fetching.",
+	"pull_in_flight":                  "Archives that are being fetched from their origin.",
+	"pull_in_flight_limit":            "The limit of archives that are fetched at once.",
+	"pull_today_bytes":                "Bytes of archives that were fetched since midnight UTC, with those being fetched.",
+	"pull_today_limit_bytes":          "The limit of bytes in a day; 0 without a limit.",
+	"pull_spool_bytes":                "Bytes on disk of archives that are being fetched.",
+	"pull_spool_limit_bytes":          "The limit of bytes on disk of archives that are being fetched.",
 }
 
 // NewMetrics returns the metrics of a version of ocibridge. The routes of requests have
@@ -65,6 +71,7 @@ func NewMetrics(version string, routes ...string) *Metrics {
 	m.registerArchives()
 	m.registerRefusals()
 	m.registerReloads()
+	m.registerSampled()
 	return m
 }
 
@@ -79,8 +86,9 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 // Gatherer returns the metrics for tests and exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Watch sets the function that returns the sizes. The last call counts.
-func (m *Metrics) Watch(sizes func() Sizes) { m.sizes.read.Store(&sizes) }
+// Sample sets the function that returns the values of the sampled gauges by their names;
+// the others are 0. The last call counts.
+func (m *Metrics) Sample(read func() map[string]float64) { m.sampled.Store(&read) }
 
 // RequestBegan counts a request of a client that begins.
 func (m *Metrics) RequestBegan() { m.inFlight.Inc() }
@@ -141,8 +149,6 @@ func (m *Metrics) registerCatalog() {
 	m.countBy("result", "catalog_answers_total", "Questions about versions, by the source of the answer: a current cache entry (hit), the registry (miss), an expired cache entry (stale), or none (failure).",
 		map[string]*atomic.Uint64{"hit": &c.Hits, "miss": &c.Misses, "stale": &c.Stale, "failure": &c.Failures})
 	m.count("catalog_refreshes_total", "Cache entries that were requested from the registry before they expired.", nil, &c.Refreshes)
-	m.sizes.gauge(m, "catalog_memory_bytes", "The approximate size of the catalog in memory.", func(s Sizes) float64 { return float64(s.CatalogBytes) })
-	m.sizes.gauge(m, "catalog_entries", "Entries of the catalog in memory.", func(s Sizes) float64 { return float64(s.CatalogEntries) })
 }
 
 func (m *Metrics) registerArchives() {
@@ -159,9 +165,6 @@ func (m *Metrics) registerArchives() {
 	m.count("archive_cache_evictions_total", "Archives that were removed from the cache to make room.", nil, &a.Evicted)
 	m.count("archive_cache_evicted_bytes_total", "Bytes of archives that were removed from the cache to make room.", nil, &a.EvictedBytes)
 	m.count("archive_cache_damaged_total", "Archives that were removed from the cache because they differed from their digest.", nil, &a.Damaged)
-	m.sizes.gauge(m, "archive_cache_bytes", "Bytes of archives in the cache; 0 without one.", func(s Sizes) float64 { return float64(s.CacheBytes) })
-	m.sizes.gauge(m, "archive_cache_limit_bytes", "The limit of bytes in the cache; 0 without one.", func(s Sizes) float64 { return float64(s.CacheLimit) })
-	m.sizes.gauge(m, "archive_cache_fetches_in_flight", "Archives that the cache is fetching.", func(s Sizes) float64 { return float64(s.CacheFetches) })
 }
 
 func (m *Metrics) registerRefusals() {
@@ -209,17 +212,13 @@ func (m *Metrics) histograms(name, help string, labels ...string) *prometheus.Hi
 	return v
 }
 
-// sampled are values that each scrape reads anew. They are zero until there is a
-// function that reads them.
-type sampled[T any] struct{ read atomic.Pointer[func() T] }
-
-// gauge registers a gauge of one of the values.
-func (s *sampled[T]) gauge(m *Metrics, name, help string, of func(T) float64) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 {
-		var value T
-		if read := s.read.Load(); read != nil {
-			value = (*read)()
-		}
-		return of(value)
-	}))
+func (m *Metrics) registerSampled() {
+	for name, help := range sampled {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, func() float64 {
+			if read := m.sampled.Load(); read != nil {
+				return (*read)()[name]
+			}
+			return 0
+		}))
+	}
 }

@@ -45,9 +45,6 @@ func filled() *telemetry.Metrics {
 	m.RequestBegan()
 	m.RequestEnded("index", http.MethodGet, 200, time.Millisecond)
 	m.RegistryRequest(telemetry.RegistryRequest{Host: "harbor.example.com", Status: 200, Took: time.Millisecond})
-	m.WatchPull(func() telemetry.PullUsage {
-		return telemetry.PullUsage{Fetching: 2, MaxFetching: 8, Today: 30, Spool: 20, MaxSpool: 100}
-	})
 	m.PullLimited("max_per_day")
 	m.PullFetched(telemetry.PullFetched, 1<<20, time.Second)
 	m.PullStored(telemetry.StoreStored)
@@ -78,8 +75,11 @@ func TestValues(t *testing.T) {
 	m.Access.Capability.Add(2)
 	m.Reloaded(errors.New("no"))
 	want(t, m, `ocibridge_catalog_entries 0`)
-	m.Watch(func() telemetry.Sizes {
-		return telemetry.Sizes{CatalogEntries: 7, CatalogBytes: 7000, CacheBytes: 50, CacheLimit: 60, CacheFetches: 3}
+	m.Sample(func() map[string]float64 {
+		return map[string]float64{
+			"catalog_entries": 7, "catalog_memory_bytes": 7000, "archive_cache_bytes": 50, "archive_cache_limit_bytes": 60, "archive_cache_fetches_in_flight": 3,
+			"pull_in_flight": 2, "pull_in_flight_limit": 8, "pull_today_bytes": 30, "pull_spool_bytes": 20, "pull_spool_limit_bytes": 100,
+		}
 	})
 	want(t, m,
 		`ocibridge_http_requests_total{method="GET",route="index",status="200"} 1`,

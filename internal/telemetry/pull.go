@@ -14,14 +14,6 @@ type pull struct {
 	took    prometheus.Observer
 	reached *prometheus.CounterVec
 	pushes  *prometheus.CounterVec
-	usage   sampled[PullUsage]
-}
-
-// PullUsage is the current use of pull-through's limits. A limit of 0 means no limit.
-type PullUsage struct {
-	Fetching, MaxFetching int   // archives
-	Today, MaxPerDay      int64 // bytes since midnight UTC
-	Spool, MaxSpool       int64 // bytes on disk of archives that are being fetched
 }
 
 // Outcomes of fetching an archive from its origin, for [Metrics.PullFetched], and of
@@ -55,16 +47,7 @@ func (p *pull) register(m *Metrics) {
 		[]string{"max_concurrent", "max_per_day", "max_spool", "max_size", "disk"}, "limit") // arguments of pull_through, and free disk space
 	p.bytes = m.counters("pull_bytes_total", "Bytes of archives that were fetched from origins.", nil).WithLabelValues()
 	p.took = m.histograms("pull_duration_seconds", "How long it took to fetch archives from their origins, until the last byte.").WithLabelValues()
-	p.usage.gauge(m, "pull_in_flight", "Archives that are being fetched from their origin.", func(u PullUsage) float64 { return float64(u.Fetching) })
-	p.usage.gauge(m, "pull_in_flight_limit", "The limit of archives that are fetched at once.", func(u PullUsage) float64 { return float64(u.MaxFetching) })
-	p.usage.gauge(m, "pull_today_bytes", "Bytes of archives that were fetched since midnight UTC, with those being fetched.", func(u PullUsage) float64 { return float64(u.Today) })
-	p.usage.gauge(m, "pull_today_limit_bytes", "The limit of bytes in a day; 0 without a limit.", func(u PullUsage) float64 { return float64(u.MaxPerDay) })
-	p.usage.gauge(m, "pull_spool_bytes", "Bytes on disk of archives that are being fetched.", func(u PullUsage) float64 { return float64(u.Spool) })
-	p.usage.gauge(m, "pull_spool_limit_bytes", "The limit of bytes on disk of archives that are being fetched.", func(u PullUsage) float64 { return float64(u.MaxSpool) })
 }
-
-// WatchPull sets the function that returns the current use of the limits.
-func (m *Metrics) WatchPull(usage func() PullUsage) { m.pull.usage.read.Store(&usage) }
 
 // PullChecked counts a version whose checksums were checked.
 func (m *Metrics) PullChecked(outcome string) { m.pull.checked.WithLabelValues(outcome).Inc() }

@@ -6,9 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/singleflight"
+	"github.com/ocibridge/ocibridge/internal/fresh"
 )
 
 // Check is one condition of readiness.
@@ -44,14 +45,11 @@ const (
 // Readiness reports whether a gateway is ready for requests. It is safe for concurrent
 // use.
 type Readiness struct {
-	metrics *Metrics
-	log     *slog.Logger
-	checks  []Check
-	running singleflight.Group
-
-	mu       sync.Mutex
-	last     *report // nil before the first checks
-	draining bool
+	metrics  *Metrics
+	log      *slog.Logger
+	checks   []Check
+	reports  *fresh.Cache[string, *report] // one, under one name
+	draining atomic.Bool
 }
 
 // report is the JSON document about all findings.
@@ -59,21 +57,21 @@ type report struct {
 	Ready  bool               `json:"ready"`
 	Says   string             `json:"says,omitempty"`
 	Checks map[string]Finding `json:"checks,omitempty"`
-
-	at time.Time
 }
 
 // NewReadiness returns a gateway's readiness, which is unknown until the first request.
 // It sets the metric "ready", and logs each change of a finding.
 func NewReadiness(m *Metrics, log *slog.Logger, checks ...Check) *Readiness {
-	return &Readiness{metrics: m, log: log, checks: checks}
+	h := &Readiness{metrics: m, log: log, checks: checks}
+	h.reports = fresh.New(fresh.Options[string, *report]{
+		Key: func(name string) string { return name }, Fetch: h.check, Timeout: checkTimeout, Patience: patience,
+	})
+	return h
 }
 
 // Drain makes the gateway not ready for the rest of the process's life.
 func (h *Readiness) Drain() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.draining = true
+	h.draining.Store(true)
 	h.metrics.ready.Set(0)
 }
 
@@ -94,69 +92,49 @@ func (h *Readiness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // report returns current findings, or stale ones if the checks take too long.
 func (h *Readiness) report(ctx context.Context) *report {
-	if r := h.newerThan(currentFor); r != nil {
-		return r
+	shuttingDown := &report{Says: "shutting down"}
+	if h.draining.Load() {
+		return shuttingDown
 	}
-	done := h.running.DoChan("", func() (any, error) { h.check(); return nil, nil })
-	wait := checkTimeout + patience
-	if h.newerThan(staleFor) != nil {
-		wait = patience
-	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout+patience)
 	defer cancel()
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
-	if r := h.newerThan(staleFor); r != nil {
-		return r
-	}
-	return &report{Says: "the checks do not end"}
-}
-
-// newerThan returns the last report if it is recent enough, or nil.
-func (h *Readiness) newerThan(age time.Duration) *report {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	found, err := h.reports.Get(ctx, "")
 	switch {
-	case h.draining:
-		return &report{Says: "shutting down"}
-	case h.last != nil && time.Since(h.last.at) < age:
-		return h.last
+	case h.draining.Load():
+		return shuttingDown
+	case err != nil:
+		return &report{Says: "the checks do not end"}
 	}
-	return nil
+	return found.Value
 }
 
 // check runs all checks at once.
-func (h *Readiness) check() {
-	ctx, cancel := context.WithTimeout(context.Background(), checkTimeout)
-	defer cancel()
+func (h *Readiness) check(ctx context.Context, _ string, last *fresh.Answer[*report]) (fresh.Answer[*report], error) {
 	findings := make([]Finding, len(h.checks))
 	var running sync.WaitGroup
 	for i, c := range h.checks {
 		running.Go(func() { findings[i] = c.Run(ctx) })
 	}
 	running.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	found := &report{Ready: true, Checks: map[string]Finding{}, at: time.Now()}
+	found := &report{Ready: true, Checks: map[string]Finding{}}
 	for i, c := range h.checks {
 		found.Checks[c.Name] = findings[i]
 		found.Ready = found.Ready && findings[i].OK
-		h.logChange(c.Name, findings[i])
+		was := Finding{OK: true}
+		if last != nil {
+			was = last.Value.Checks[c.Name]
+		}
+		h.logChange(c.Name, was, findings[i])
 	}
-	if !h.draining {
-		h.metrics.ready.Set(oneIf(found.Ready))
+	h.metrics.ready.Set(oneIf(found.Ready))
+	if h.draining.Load() {
+		h.metrics.ready.Set(0) // Drain was called meanwhile
 	}
-	h.last = found
+	return fresh.Answer[*report]{Value: found, TTL: currentFor, StaleFor: staleFor}, nil
 }
 
 // logChange logs a finding that differs from the previous one.
-func (h *Readiness) logChange(name string, f Finding) {
-	was := Finding{OK: true}
-	if h.last != nil {
-		was = h.last.Checks[name]
-	}
+func (h *Readiness) logChange(name string, was, f Finding) {
 	switch {
 	case f.OK == was.OK && f.Message == was.Message:
 	case !f.OK:
