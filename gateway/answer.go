@@ -81,7 +81,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveWarm answers from memory, without the registry or the router, if it can.
 func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	// With access control, the client must be authenticated first, and traces need the router.
-	if g.access != nil || g.hooks.Tracer != nil {
+	if g.Access != nil || g.Hooks.Tracer != nil {
 		return false
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
@@ -90,7 +90,7 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	now := time.Now()
-	item, ok := g.view(r).Warm(path, now)
+	item, ok := g.View(r).Warm(path, now)
 	if !ok {
 		return false
 	}
@@ -121,7 +121,7 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 			return err
 		}
 		if forAll {
-			g.catalog.Keep(item, a, len(a.body)+answerOverhead)
+			g.Catalog.Keep(item, a, len(a.body)+answerOverhead)
 		}
 	}
 	a.write(w, r)
@@ -140,7 +140,7 @@ func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "name the provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
 		return
 	}
-	n := g.catalog.Refresh(a)
-	g.log.InfoContext(r.Context(), "cached metadata dropped", "provider", a.String(), "entries", n)
+	n := g.Catalog.Refresh(a)
+	g.Log.InfoContext(r.Context(), "cached metadata dropped", "provider", a.String(), "entries", n)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -23,7 +23,7 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 		return err
 	}
 	if !access.Covers(r.Context(), p.Digest) {
-		g.access.ForbidCapability(w)
+		g.Access.ForbidCapability(w)
 		return nil
 	}
 	a := archives.Archive{Package: *p, Store: packages}
@@ -36,15 +36,15 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 			return err
 		}
 		a.Source = address.Path()
-	} else if g.redirect != nil {
-		a.Redirect = func(ctx context.Context, d ocispec.Descriptor) (string, error) { return g.redirect(ctx, address, d) }
+	} else if g.Redirect != nil {
+		a.Redirect = func(ctx context.Context, d ocispec.Descriptor) (string, error) { return g.Redirect(ctx, address, d) }
 	}
 	return g.archives.Serve(w, r, a)
 }
 
 // sizeOf returns the size of a package whose version does not have it.
 func (g *gateway) sizeOf(ctx context.Context, packages catalog.Packages, p artifact.Package, begin bool) (int64, error) {
-	if size, cached := g.cache.SizeOf(p.Digest); cached {
+	if size, cached := g.Cache.SizeOf(p.Digest); cached {
 		if begin {
 			packages.Requested(p)
 		}
@@ -73,7 +73,7 @@ func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Packag
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
 	defer cancel()
-	view := g.view(r)
+	view := g.View(r)
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)

@@ -22,8 +22,8 @@ var errNoHost = errors.New("the Host header names no host")
 // Anyone can send any Host, so the answer has Vary: Host, and the gateway does not cache it.
 func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error) {
 	switch {
-	case g.public != nil:
-		return g.public, nil
+	case g.PublicURL != nil:
+		return g.PublicURL, nil
 	case r.TLS == nil:
 		return nil, nil
 	}

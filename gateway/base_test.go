@@ -110,7 +110,7 @@ func TestHostOfAnother(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
 	p.catalog(catalog.Options{})
-	h := gateway.New(p.options)
+	h := gateway.NewBacked(p.options)
 	evil, ours := asks(h, documentPath, "evil.example", true), asks(h, documentPath, "mirror.example", true)
 	for w, want := range map[*httptest.ResponseRecorder]string{evil: "https://evil.example/", ours: "https://mirror.example/"} {
 		for _, u := range describes(t, w).all() {
@@ -153,7 +153,7 @@ func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
 	c := p.catalog(catalog.Options{})
-	h := gateway.New(p.options)
+	h := gateway.NewBacked(p.options)
 	describes(t, asks(h, documentPath, "mirror.example", true))
 	before := c.Size()
 	for i := range 200 {

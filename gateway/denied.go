@@ -46,7 +46,7 @@ func (g *gateway) deniedTag(a provider.Address, tag string) bool {
 	if !ok {
 		v, ok = ociaddr.Tag(tag).PartOf()
 	}
-	return ok && g.catalog.Denied(a, v)
+	return ok && g.Catalog.Denied(a, v)
 }
 
 // tagList buffers a page of tags.

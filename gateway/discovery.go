@@ -92,15 +92,15 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 }
 
 // routeDiscovery adds the routes of service discovery, if there is a service to announce.
-func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
+func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery).Name("discovery")
 	services := map[string]any{}
-	if at := o.announced(); ownHost(at) != "" {
+	if at := g.announced(); ownHost(at) != "" {
 		// The URL is relative to the requested host, so that it works behind a proxy and on any port.
 		services["providers.v1"] = strings.TrimSuffix(at.EscapedPath(), "/") + RegistryPath
 	}
-	if o.Login != nil {
-		services["login.v1"] = o.Login.document()
+	if g.Login != nil {
+		services["login.v1"] = g.Login.document()
 	}
 	if len(services) == 0 {
 		return
@@ -112,11 +112,11 @@ func (g *gateway) routeDiscovery(r *mux.Router, o Options) {
 	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
 
-// routeRegistry adds the routes of the provider registry protocol. Without a host name in public, own providers
-// have no routes.
-func (g *gateway) routeRegistry(r *mux.Router, public *url.URL) {
+// routeRegistry adds the routes of the provider registry protocol. If the gateway announces no host name, its own
+// providers have no routes.
+func (g *gateway) routeRegistry(r *mux.Router) {
 	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, func(next http.HandlerFunc) http.HandlerFunc { return next })
-	host := ownHost(public)
+	host := ownHost(g.announced())
 	if host == "" {
 		return
 	}

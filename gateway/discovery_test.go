@@ -31,7 +31,7 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			p.push(own, "1.0.0")
 			b.options.PublicURL = parseURL(t, public)
 			path := strings.TrimSuffix(b.options.PublicURL.Path, "/")
-			h := gateway.New(b.options)
+			h := gateway.NewBacked(b.options)
 			// A proxy in front of the gateway removes the path, except for discovery.
 			proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/.well-known/terraform.json" {
@@ -114,7 +114,7 @@ func TestLoginIsAnnounced(t *testing.T) {
 		for _, public := range []string{"https://example.com/tf/", "https://[::1]:8443/"} { // the last one has no own providers
 			b := newBench(t)
 			b.options.PublicURL, b.options.Login = parseURL(t, public), &login
-			h := gateway.New(b.options)
+			h := gateway.NewBacked(b.options)
 			server := httptest.NewTLSServer(h)
 			defer server.Close()
 			transport := server.Client().Transport.(*http.Transport).Clone()

@@ -93,8 +93,8 @@ func RetryAfterOf(err error) int {
 
 // hintOf returns the hint of an error, or "".
 func (g *gateway) hintOf(r *http.Request, err error) string {
-	if a, aerr := AddressOf(r); aerr == nil && g.explain != nil {
-		err = g.explain(a, err)
+	if a, aerr := AddressOf(r); aerr == nil && g.Explain != nil {
+		err = g.Explain(a, err)
 	}
 	return hint.Of(err)
 }
@@ -105,7 +105,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	switch status {
 	case http.StatusBadRequest:
-		g.log.InfoContext(r.Context(), "a document cannot be given an absolute URL: where a proxy sets the Host header, set public_url", "err", err)
+		g.Log.InfoContext(r.Context(), "a document cannot be given an absolute URL: where a proxy sets the Host header, set public_url", "err", err)
 		http.Error(w, "the Host header is not a valid host, and this document's URLs would contain it", status)
 		return
 	case http.StatusNotFound:
@@ -122,7 +122,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, verify.ErrRefused):
 		level = slog.LevelDebug // this was logged when the index was first read
 	}
-	g.log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err), "hint", g.hintOf(r, err))
+	g.Log.Log(r.Context(), level, "cannot answer", "path", r.URL.Path, "status", status, "err", hint.Brief(err), "hint", g.hintOf(r, err))
 	w.Header().Set("Retry-After", strconv.Itoa(RetryAfterOf(err)))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)

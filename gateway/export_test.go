@@ -2,13 +2,16 @@ package gateway
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"time"
 
 	"github.com/gorilla/mux"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Limits are the limits that a test sets; zero keeps the default.
@@ -17,9 +20,21 @@ type Limits struct {
 	Resumes                                     int
 }
 
+// Backed are options with repositories in place of a catalog.
+type Backed struct {
+	Options
+	Repository func(context.Context, provider.Address) (Store, error)
+	Check      func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+}
+
+// NewBacked is [New] with a catalog of the repositories, in memory and with default times, if there is no catalog.
+func NewBacked(o Backed) http.Handler {
+	return newHandler(o.with(catalog.Options{}, defaultLimits()), defaultLimits())
+}
+
 // NewWithin is [New] with other limits. Without a catalog, it uses one that caches nothing: the registry is
 // asked each time, and there are no stale answers.
-func NewWithin(o Options, l Limits) http.Handler {
+func NewWithin(o Backed, l Limits) http.Handler {
 	d := defaultLimits()
 	within := limits{
 		metadata: cmp.Or(l.Metadata, d.metadata),
@@ -28,21 +43,26 @@ func NewWithin(o Options, l Limits) http.Handler {
 			ClientStall: cmp.Or(l.ClientStall, d.ClientStall), Resumes: cmp.Or(l.Resumes, d.Resumes),
 		},
 	}
+	return newHandler(o.with(catalog.Options{TagTTL: -1, StaleIfError: -1}, within), within)
+}
+
+// with returns the options with a catalog.
+func (o Backed) with(c catalog.Options, l limits) Options {
 	if o.Catalog == nil {
-		c, err := catalog.New(catalog.Options{Repository: o.Repository, Check: o.Check, TagTTL: -1, StaleIfError: -1, Timeout: within.metadata, Log: o.Log})
-		if err != nil {
+		c.Repository, c.Check, c.Timeout, c.Log = o.Repository, o.Check, l.metadata, o.Log
+		var err error
+		if o.Catalog, err = catalog.New(c); err != nil {
 			panic(err)
 		}
-		o.Catalog = c
 	}
-	return newHandler(o, within)
+	return o.Options
 }
 
 // Paths returns the paths of a gateway's routes, with their variables.
 func Paths(o Options) []string {
-	g := &gateway{access: o.Access}
+	g := &gateway{Options: o}
 	var out []string
-	g.router(o).Walk(func(r *mux.Route, _ *mux.Router, _ []*mux.Route) error {
+	g.router().Walk(func(r *mux.Route, _ *mux.Router, _ []*mux.Route) error {
 		if path, err := r.GetPathTemplate(); err == nil {
 			out = append(out, path)
 		}

@@ -35,15 +35,8 @@ type Store = catalog.Store
 
 // Options configure a gateway.
 type Options struct {
-	// Catalog finds versions; the caller of New closes it. Nil means a catalog of Repository, in memory and
-	// with default times.
+	// Catalog finds versions; the caller of New closes it.
 	Catalog *catalog.Catalog
-	// Repository returns the repository of a provider. An error that wraps [ErrNotServed] means that the
-	// provider has none. Nil: no provider is served. It is ignored if there is a Catalog.
-	Repository func(context.Context, provider.Address) (Store, error)
-	// Check verifies a version that was read: its result replaces the version, and its error refuses the
-	// version; see package verify. Nil: all versions are served unchanged. It is ignored if there is a Catalog.
-	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 	// Fetches reports whether a request may cause a fetch from an origin. Other requests are answered from the
 	// registry alone. Nil: every request may.
 	Fetches func(*http.Request) bool
@@ -107,17 +100,8 @@ func defaultLimits() limits {
 }
 
 type gateway struct {
-	catalog  *catalog.Catalog
-	fetches  func(*http.Request) bool
-	access   *access.Control
-	public   *url.URL // nil: documents have relative URLs, or the request's Host
-	redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
-	explain  func(provider.Address, error) error // nil: errors keep their own hints
+	Options
 	archives *archives.Handler
-	cache    *archives.Cache // nil: no cache
-	h1       func(digest.Digest) (provider.Hash, bool)
-	hooks    Hooks
-	log      *slog.Logger
 	limits   limits
 	routes   http.Handler
 }
@@ -129,31 +113,37 @@ func newHandler(o Options, l limits) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Catalog == nil {
-		c, err := catalog.New(catalog.Options{Repository: o.Repository, Check: o.Check, Timeout: l.metadata, Log: o.Log})
-		if err != nil {
-			panic(err) // cannot happen: only a catalog on disk fails
-		}
-		o.Catalog = c
-	}
 	g := &gateway{
-		catalog: o.Catalog, fetches: o.Fetches, access: o.Access, public: o.PublicURL, redirect: o.Redirect, explain: o.Explain, cache: o.Cache, h1: o.H1, hooks: o.Hooks, log: o.Log, limits: l,
+		Options: o, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits}),
 	}
-	g.routes = g.access.Handler(g.logged(g.router(o)))
+	g.routes = g.Access.Handler(g.logged(g.router()))
 	return g
 }
 
-// view returns the catalog as a request may see it.
-func (g *gateway) view(r *http.Request) catalog.View {
-	if g.fetches != nil && !g.fetches(r) {
-		return g.catalog.Registry()
+// MayFetch reports whether a request may cause a fetch from an origin.
+func (o *Options) MayFetch(r *http.Request) bool { return o.Fetches == nil || o.Fetches(r) }
+
+// View returns the catalog as a request may see it.
+func (o *Options) View(r *http.Request) catalog.View {
+	if o.MayFetch(r) {
+		return o.Catalog.Union()
 	}
-	return g.catalog.Union()
+	return o.Catalog.Registry()
+}
+
+// H1Of returns the h1: hash of a package: the one in its index, or else a computed one. It is zero if neither is
+// known. If evidence is required, the index's own hash has been removed; see package verify.
+func (o *Options) H1Of(p artifact.Package) provider.Hash {
+	if p.H1.IsZero() && o.H1 != nil {
+		computed, _ := o.H1(p.Digest)
+		return computed
+	}
+	return p.H1
 }
 
 // router returns the routes. The hottest routes bypass it; see [gateway.ServeHTTP].
-func (g *gateway) router(o Options) *mux.Router {
+func (g *gateway) router() *mux.Router {
 	// SkipClean: mux would redirect //, .. and their encodings to another resource. The parsers of package
 	// provider check all paths, because the router accepts nearly anything.
 	r := mux.NewRouter().SkipClean(true)
@@ -161,19 +151,19 @@ func (g *gateway) router(o Options) *mux.Router {
 	r.NotFoundHandler = http.HandlerFunc(notFound)
 	r.Use(classify)
 	reads := r.Methods(http.MethodGet, http.MethodHead).Subrouter()
-	g.routeHealth(reads, o)
+	g.routeHealth(reads)
 	const address = MirrorPath + "{hostname}/{namespace}/{type}/"
 	reads.HandleFunc(address+"index.json", g.guarded(g.serveIndex)).Name(routeIndex)
 	reads.HandleFunc(address+"{version}.json", g.guarded(g.serveVersion)).Name(routeVersion)
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive)).Name("archive")
-	g.routeDiscovery(reads, o)
-	g.routeRegistry(reads, o.announced())
-	addPage(r, reads, o.Page)
-	if o.Access != nil {
-		r.Handle("/-/refresh", g.access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
+	g.routeDiscovery(reads)
+	g.routeRegistry(reads)
+	addPage(r, reads, g.Page)
+	if g.Access != nil {
+		r.Handle("/-/refresh", g.Access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
-	if o.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(o.Registry), g.limits.ClientStall))).Name("registry")
+	if g.Registry != nil {
+		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
 	}
 	return r
 }
@@ -184,7 +174,7 @@ type providerHandler func(w http.ResponseWriter, r *http.Request, a provider.Add
 // guarded passes on requests from clients that may read the requested provider, and answers with the handler's
 // error. Every route of a provider goes through it.
 func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
-	return g.access.Guard(AddressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return g.Access.Guard(AddressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := AddressOf(r)
 		if err != nil {
 			notFound(w, r)
@@ -239,17 +229,13 @@ func asksForHTML(r *http.Request) bool {
 }
 
 // routeHealth adds the routes for monitoring.
-func (g *gateway) routeHealth(r *mux.Router, o Options) {
+func (g *gateway) routeHealth(r *mux.Router) {
 	r.HandleFunc("/healthz", Healthz).Name(routeHealth)
-	if o.Ready != nil {
-		r.Handle("/readyz", o.Ready).Name(routeHealth)
+	if g.Ready != nil {
+		r.Handle("/readyz", g.Ready).Name(routeHealth)
 	}
-	switch {
-	case o.Metrics == nil:
-	case o.Access != nil:
-		r.Handle("/metrics", o.Access.GuardOperator(o.Metrics)).Name(routeHealth)
-	default:
-		r.Handle("/metrics", o.Metrics).Name(routeHealth)
+	if g.Metrics != nil {
+		r.Handle("/metrics", g.Access.GuardOperator(g.Metrics)).Name(routeHealth)
 	}
 }
 

@@ -49,7 +49,7 @@ type bench struct {
 	repo     *remote.Repository // of widget
 	log      *logBuffer
 	limits   gateway.Limits
-	options  gateway.Options
+	options  gateway.Backed
 }
 
 func newBench(t testing.TB) *bench {
@@ -62,8 +62,8 @@ func newBench(t testing.TB) *bench {
 	b.upstream = httptest.NewServer(b.registry)
 	t.Cleanup(b.upstream.Close)
 	b.repo = b.repository(widget)
-	b.options = gateway.Options{
-		Log: slog.New(slog.NewTextHandler(b.log, nil)),
+	b.options = gateway.Backed{
+		Options: gateway.Options{Log: slog.New(slog.NewTextHandler(b.log, nil))},
 		Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
 			if a.Hostname() == "elsewhere.example" {
 				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)
@@ -294,7 +294,7 @@ func TestHealthz(t *testing.T) {
 
 func TestZeroOptionsServeNothing(t *testing.T) {
 	b := newBench(t)
-	b.options = gateway.Options{}
+	b.options = gateway.Backed{}
 	c := b.serve()
 	for path, want := range map[string]int{prefix + "index.json": 404, archivePath("1.0.0", linux): 404, "/v2/": 404, prefix + "1.0.0.json": 200, "/healthz": 200} {
 		if a := c.get(path); a.status != want {

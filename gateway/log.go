@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/felixge/httpsnoop"
+
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
@@ -17,33 +19,30 @@ import (
 func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := g.begin(w, r, time.Now())
-		out := &statusWriter{ResponseWriter: w, status: http.StatusOK}
+		out := httpsnoop.Metrics{Code: http.StatusOK}
 		ctx, end := g.trace(contextWith(r.Context(), &line.route), r, line.id[0])
 		r = r.WithContext(ctx)
 		defer func() {
 			if p := recover(); p != nil {
 				if p != http.ErrAbortHandler {
-					g.log.ErrorContext(ctx, "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+					g.Log.ErrorContext(ctx, "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 				}
-				out.status = statusAborted
+				out.Code = statusAborted
 				defer panic(http.ErrAbortHandler)
 			}
-			line.access = access.LogAttrs(ctx)
-			g.ended(line, out.status, out.bytes)
-			end(nil, slog.String("http.route", line.route), slog.Int("http.response.status_code", out.status))
+			g.ended(line, out.Code, out.Written)
+			end(nil, slog.String("http.route", line.route), slog.Int("http.response.status_code", out.Code))
 		}()
-		next.ServeHTTP(out, r)
+		out.CaptureMetrics(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
 	})
 }
 
 // begin starts the log line of a request.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
-	line := &requestLine{
-		method: clip(r.Method), path: clip(r.URL.Path), client: r.RemoteAddr, agent: clip(r.UserAgent()), route: routeOther, start: now,
-	}
-	line.identify(w, r)
-	if g.hooks.Began != nil {
-		g.hooks.Began()
+	line := &requestLine{request: r, route: routeOther, start: now}
+	line.identify(w)
+	if g.Hooks.Began != nil {
+		g.Hooks.Began()
 	}
 	return line
 }
@@ -62,61 +61,31 @@ func clip(s string) string {
 
 // ended calls the hook for an answered request, and logs the request.
 func (g *gateway) ended(line *requestLine, status int, bytes int64) {
-	line.status, line.bytes, line.took = status, bytes, time.Since(line.start)
-	if g.hooks.Ended != nil {
-		g.hooks.Ended(line.route, line.method, status, line.took)
+	r, took := line.request, time.Since(line.start)
+	if g.Hooks.Ended != nil {
+		g.Hooks.Ended(line.route, r.Method, status, took)
 	}
 	level := slog.LevelInfo
 	if line.route == routeHealth {
 		level = slog.LevelDebug // machines poll it
 	}
 	ctx := context.Background() // the line has the ID of the request's context
-	if g.log.Enabled(ctx, level) {
-		g.log.LogAttrs(ctx, level, "request", line.attrs()...)
+	if g.Log.Enabled(ctx, level) {
+		g.Log.LogAttrs(ctx, level, "request", append([]slog.Attr{
+			slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)), slog.Int("status", status), slog.Int64("bytes", bytes),
+			slog.Duration("duration", took.Round(time.Millisecond)), slog.String("client", r.RemoteAddr), slog.String("agent", clip(r.UserAgent())),
+			slog.String(telemetry.LogKey, line.id[0]),
+		}, access.LogAttrs(r.Context())...)...)
 	}
 }
 
 // requestLine is the line of the log about a request.
 type requestLine struct {
-	method, path, client, agent string
-	id                          [1]string // as a header has it
-	route                       string
-	start                       time.Time
-	status                      int
-	bytes                       int64
-	took                        time.Duration
-	access                      []slog.Attr
-}
-
-// attrs returns the attributes of the line.
-func (l *requestLine) attrs() []slog.Attr {
-	return append([]slog.Attr{
-		slog.String("method", l.method), slog.String("path", l.path), slog.Int("status", l.status), slog.Int64("bytes", l.bytes),
-		slog.Duration("duration", l.took.Round(time.Millisecond)), slog.String("client", l.client), slog.String("agent", l.agent),
-		slog.String(telemetry.LogKey, l.id[0]),
-	}, l.access...)
+	request *http.Request
+	id      [1]string // as a header has it
+	route   string
+	start   time.Time
 }
 
 // statusAborted is the status of an aborted answer, in the log and for hooks.
 const statusAborted = 0
-
-// statusWriter records the status and size of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-	bytes  int64
-}
-
-func (s *statusWriter) WriteHeader(status int) {
-	s.status = status
-	s.ResponseWriter.WriteHeader(status)
-}
-
-func (s *statusWriter) Write(p []byte) (int, error) {
-	n, err := s.ResponseWriter.Write(p)
-	s.bytes += int64(n)
-	return n, err
-}
-
-// Unwrap gives http.ResponseController the wrapped writer.
-func (s *statusWriter) Unwrap() http.ResponseWriter { return s.ResponseWriter }

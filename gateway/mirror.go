@@ -31,7 +31,7 @@ type archiveJSON struct {
 func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.view(r).Versions(ctx, a)
+	item, err := g.View(r).Versions(ctx, a)
 	if err != nil {
 		return fmt.Errorf("list versions of %s: %w", a, err)
 	}
@@ -53,24 +53,24 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.view(r).Version(ctx, a, v)
+	item, err := g.View(r).Version(ctx, a, v)
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
 		return fmt.Errorf("read %s %s: %w", a, v, err)
 	}
 	// With access control, links depend on the client, and an h1: hash may become known later.
-	keep := g.access == nil && (err != nil || g.hashesAreKnown(item.Found))
+	keep := g.Access == nil && (err != nil || g.hashesAreKnown(item.Found))
 	return g.answer(w, r, item, keep, func() any {
 		out := versionJSON{Archives: map[string]archiveJSON{}}
 		if err == nil {
 			for _, p := range item.Found.Packages {
 				archive := g.archiveOf(v, p)
-				archive.URL = g.access.Link(r, a, archive.URL, p.Digest)
+				archive.URL = g.Access.Link(r, a, archive.URL, p.Digest)
 				out.Archives[p.Platform.String()] = archive
 			}
 			// If a platform were not listed, clients would look elsewhere.
 			for _, m := range item.Found.Missing {
 				url := fileURL(v.String()+"/", missingFile(a, v, m))
-				out.Archives[m.Platform.String()] = archiveJSON{URL: g.access.Link(r, a, url, m.Manifest)}
+				out.Archives[m.Platform.String()] = archiveJSON{URL: g.Access.Link(r, a, url, m.Manifest)}
 			}
 		}
 		return out
@@ -82,15 +82,10 @@ func (g *gateway) archiveOf(v provider.Version, p artifact.Package) archiveJSON 
 	return archiveJSON{fileURL(v.String()+"/", packageFile(p)), g.hashes(p)}
 }
 
-// hashes returns the hashes that clients may record for a package; clients trust each of them equally. If
-// evidence is required, the index's own h1: hash has been removed; see package verify.
+// hashes returns the hashes that clients may record for a package; clients trust each of them equally.
 func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	out := []provider.Hash{p.ZipHash()}
-	h1 := p.H1
-	if h1.IsZero() && g.h1 != nil {
-		h1, _ = g.h1(p.Digest)
-	}
-	if !h1.IsZero() {
+	if h1 := g.H1Of(p); !h1.IsZero() {
 		out = append(out, h1)
 	}
 	return out
@@ -98,7 +93,7 @@ func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 
 // hashesAreKnown reports whether no more hashes of a version's packages can become known.
 func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
-	return g.h1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return len(g.hashes(p)) < 2 })
+	return g.H1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return g.H1Of(p).IsZero() })
 }
 
 // writeJSON answers with a document that is built for each request.

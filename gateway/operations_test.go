@@ -21,7 +21,7 @@ func TestEveryEndpointIsDocumented(t *testing.T) {
 	b.options.PublicURL, b.options.Registry = parseURL(t, "https://"+host+"/"), b.truth
 	b.options.Ready, b.options.Metrics = http.NotFoundHandler(), http.NotFoundHandler()
 	b.options.Page = http.NotFoundHandler()
-	paths := gateway.Paths(b.options)
+	paths := gateway.Paths(b.options.Options)
 	for _, want := range []string{"/healthz", "/readyz", "/metrics", "/-/refresh", "/v2/", gateway.MirrorPath + "{hostname}/{namespace}/{type}/index.json"} {
 		if !slices.Contains(paths, want) {
 			t.Errorf("no route %s in %v", want, paths)

@@ -212,7 +212,7 @@ func FuzzPaths(f *testing.F) {
 		}
 		var asked []provider.Address
 		store := &emptyStore{}
-		h := gateway.New(gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}, Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		h := gateway.NewBacked(gateway.Backed{Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
 			asked = append(asked, a)
 			return store, nil
 		}})

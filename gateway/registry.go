@@ -79,7 +79,7 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	start := time.Now()
-	view := g.view(r)
+	view := g.View(r)
 	item, err := view.Versions(ctx, a)
 	var out versionsJSON
 	if err == nil {
@@ -129,7 +129,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 				if errors.Is(err, verify.ErrRefused) {
 					level = slog.LevelDebug // this was logged when the index was first read
 				}
-				g.log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", hint.Brief(err))
+				g.Log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", hint.Brief(err))
 			case !remembered:
 				return trouble[i]
 			}
@@ -143,7 +143,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 		if !slices.ContainsFunc(out, func(l *listedJSON) bool { return l != nil && l.Platforms != nil }) {
 			return nil, err
 		}
-		g.log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", hint.Brief(err))
+		g.Log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", hint.Brief(err))
 	}
 	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
 }
@@ -225,7 +225,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 	}
 	g.askSize(r, s, platform)
 	out, err := s.download(r.Context(), platform, func(base string, f file) string {
-		return absolute(g.access.Link(r, a, fileURL(base, f), f.digest))
+		return absolute(g.Access.Link(r, a, fileURL(base, f), f.digest))
 	}, g.hashes)
 	if err != nil {
 		return fmt.Errorf("%s %s for %s: %w", a, s.version, platform, err)
@@ -250,7 +250,7 @@ func (g *gateway) signedVersion(r *http.Request, a provider.Address) (*signedVer
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	s := &signedVersion{address: a, version: v}
-	if s.found, s.evidence, err = g.evidence(ctx, g.view(r), a, v); err != nil {
+	if s.found, s.evidence, err = g.evidence(ctx, g.View(r), a, v); err != nil {
 		return nil, fmt.Errorf("read signed %s %s: %w", a, v, err)
 	}
 	return s, nil
@@ -311,9 +311,9 @@ func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.P
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	size, err := g.sizeOf(ctx, g.view(r).Packages(ctx, s.address), s.found.Packages[i], false)
+	size, err := g.sizeOf(ctx, g.View(r).Packages(ctx, s.address), s.found.Packages[i], false)
 	if err != nil {
-		g.log.Debug("the size of a package is left out", "path", r.URL.Path, "err", hint.Brief(err))
+		g.Log.Debug("the size of a package is left out", "path", r.URL.Path, "err", hint.Brief(err))
 		return
 	}
 	found := *s.found
@@ -346,7 +346,7 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provi
 	}
 	d := digest.FromBytes(data)
 	if !access.Covers(r.Context(), d) {
-		g.access.ForbidCapability(w)
+		g.Access.ForbidCapability(w)
 		return nil
 	}
 	h.Set("ETag", strconv.Quote(d.String()))

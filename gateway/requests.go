@@ -6,8 +6,8 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -60,19 +60,18 @@ func classify(next http.Handler) http.Handler {
 
 // trace begins the span of a request, and returns a context with it and with the request's ID.
 func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (context.Context, telemetry.End) {
-	if t := g.hooks.Tracer; t != nil {
+	if t := g.Hooks.Tracer; t != nil {
 		ctx = t.Join(ctx, r.Header)
 	}
-	ctx = telemetry.WithRequest(ctx, id, g.hooks.Tracer)
+	ctx = telemetry.WithRequest(ctx, id, g.Hooks.Tracer)
 	return telemetry.Start(ctx, "request", slog.String("http.request.method", r.Method), slog.String("url.path", r.URL.Path), slog.String(telemetry.LogKey, id))
 }
 
-const (
-	// requestIDHeader is the header with the request's ID, in requests and answers.
-	requestIDHeader = "X-Request-Id"
-	// maxRequestID bounds the IDs of clients. Capabilities are longer.
-	maxRequestID = 64
-)
+// requestIDHeader is the header with the request's ID, in requests and answers.
+const requestIDHeader = "X-Request-Id"
+
+// validRequestID matches the IDs of clients that are safe to log. Capabilities are longer.
+var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 
 var (
 	// processID is the prefix of this process's IDs.
@@ -81,24 +80,12 @@ var (
 )
 
 // identify uses the client's request ID or creates one, and puts it into the answer.
-func (l *requestLine) identify(w http.ResponseWriter, r *http.Request) {
-	if given := r.Header[requestIDHeader]; len(given) == 1 && validRequestID(given[0]) {
+func (l *requestLine) identify(w http.ResponseWriter) {
+	if given := l.request.Header[requestIDHeader]; len(given) == 1 && validRequestID.MatchString(given[0]) {
 		l.id[0] = given[0]
 	} else {
 		var digits [32]byte
 		l.id[0] = string(strconv.AppendUint(append(digits[:0], processID...), requests.Add(1), 10))
 	}
 	w.Header()[requestIDHeader] = l.id[:]
-}
-
-// validRequestID reports whether an ID is safe to log.
-func validRequestID(id string) bool {
-	for i := range len(id) {
-		switch c := id[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("-_.:=+/", c) >= 0:
-		default:
-			return false
-		}
-	}
-	return id != "" && len(id) <= maxRequestID
 }

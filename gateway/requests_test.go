@@ -30,7 +30,7 @@ func TestRequestIDs(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	b.options.Log = slog.New(telemetry.Handler(slog.NewTextHandler(b.log, nil)))
-	s := httptest.NewServer(gateway.New(b.options))
+	s := httptest.NewServer(gateway.NewBacked(b.options))
 	t.Cleanup(s.Close)
 	c := &client{t, s, s.Client()}
 
@@ -67,7 +67,7 @@ func TestLongRequests(t *testing.T) {
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
 	req := httptest.NewRequest(strings.Repeat("M", 50_000), "/"+strings.Repeat("p", 50_000), nil)
 	req.Header.Set("User-Agent", strings.Repeat("u", 50_000))
-	gateway.New(b.options).ServeHTTP(httptest.NewRecorder(), req)
+	gateway.NewBacked(b.options).ServeHTTP(httptest.NewRecorder(), req)
 	for _, c := range []string{"M", "p", "u"} {
 		if !strings.Contains(b.log.String(), strings.Repeat(c, 1000)) {
 			t.Errorf("no %s in the log:\n%s", c, b.log)
@@ -134,7 +134,7 @@ func TestHooks(t *testing.T) {
 	b.options.Ready = http.HandlerFunc(gateway.Healthz)
 	b.options.PublicURL = parseURL(t, "https://providers.acme.example/")
 	b.options.Registry = b.truth
-	s := httptest.NewServer(gateway.New(b.options))
+	s := httptest.NewServer(gateway.NewBacked(b.options))
 	t.Cleanup(s.Close)
 	c := &client{t, s, s.Client()}
 	var want []string
@@ -205,7 +205,7 @@ func FuzzRequestID(f *testing.F) {
 	}
 	word := regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 	own := regexp.MustCompile(`^[A-Z2-7]{10}-[0-9]+$`)
-	h := gateway.New(gateway.Options{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return &emptyStore{}, nil }})
+	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return &emptyStore{}, nil }})
 	f.Fuzz(func(t *testing.T, id string) {
 		r, w := httptest.NewRequest(http.MethodGet, "/healthz", nil), httptest.NewRecorder()
 		r.Header.Set("X-Request-Id", id)

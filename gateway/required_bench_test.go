@@ -16,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -27,12 +28,13 @@ type required struct {
 	*bench
 	acme    *pgp.Signer
 	checker *verify.Checker
+	counted telemetry.VerifyCounters
 }
 
 func newRequired(t *testing.T) *required {
 	r := &required{bench: newBench(t), acme: pgp.For(t, "Acme")}
 	rules := trust.Rules{{Pattern: provider.MustParsePattern(host + "/acme/*"), Policy: trust.Policy{Keys: []string{r.acme.Fingerprint()}}}}
-	r.checker = verify.New(verify.Options{Policy: rules.For, Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.checker = verify.New(verify.Options{Policy: rules.For, Counters: &r.counted, Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	r.options.Check = func(ctx context.Context, s artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		return r.checker.Check(ctx, s, a, v, found)
 	}
@@ -178,4 +180,11 @@ func h1(t testing.TB, content []byte) provider.Hash {
 		t.Fatal(err)
 	}
 	return h
+}
+
+// counts are the results of checks.
+type counts struct{ verified, refused, withheld uint64 }
+
+func (r *required) counts() counts {
+	return counts{r.counted.Verified.Load(), r.counted.Refused.Load(), r.counted.Withheld.Load()}
 }

@@ -44,7 +44,7 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 	if got := download.Packages[darwin.String()].Hashes; len(download.Packages) != 2 || !slices.Equal(got, []string{zipHash(s.packages[darwin])}) {
 		t.Errorf("by the registry protocol: %+v", download)
 	}
-	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1}) {
+	if got := r.counts(); got != (counts{verified: 1}) {
 		t.Errorf("%+v", got)
 	}
 }
@@ -244,8 +244,8 @@ func TestCompromisedRegistry(t *testing.T) {
 			if strings.Contains(tc.log, "says that it is") {
 				return // this attack ended earlier
 			}
-			if r.checker.Counts() != (verify.Counts{Refused: 1}) {
-				t.Errorf("%+v", r.checker.Counts())
+			if r.counts() != (counts{refused: 1}) {
+				t.Errorf("%+v", r.counts())
 			}
 			// The refusal is logged once, however many clients ask.
 			if log := r.log.String(); strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, "level=WARN") || !strings.Contains(log, "refused_so_far=1") {
@@ -294,7 +294,7 @@ func TestRequiredWithholds(t *testing.T) {
 	if a := c.get(archivePath("1.0.0", plan9)); a.status == http.StatusOK {
 		t.Errorf("%+v", a)
 	}
-	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1, Withheld: 1}) {
+	if got := r.counts(); got != (counts{verified: 1, withheld: 1}) {
 		t.Errorf("%+v", got)
 	}
 	if !strings.Contains(r.log.String(), "package withheld") {
@@ -319,7 +319,7 @@ func TestReplacedAfterwards(t *testing.T) {
 // TestRequiredWithoutKeys requests a provider without pinned keys.
 func TestRequiredWithoutKeys(t *testing.T) {
 	r := newRequired(t)
-	r.checker = verify.New(verify.Options{Log: slog.New(slog.NewTextHandler(r.log, nil))})
+	r.checker = verify.New(verify.Options{Counters: &r.counted, Log: slog.New(slog.NewTextHandler(r.log, nil))})
 	r.put(r.honest(), "1.0.0")
 	r.checkTrouble(r.serve().get(prefix+"1.0.0.json"), "unpinned", http.StatusBadGateway)
 	if n := r.registry.Count(recorder.PathContains("/blobs/")); n != 0 || !strings.Contains(r.log.String(), "none is pinned") {
@@ -342,7 +342,7 @@ func TestTroubleIsNotAVerdict(t *testing.T) {
 	if a := c.get(prefix + "1.0.0.json"); a.status != http.StatusOK {
 		t.Errorf("afterwards: %+v", a)
 	}
-	if got := r.checker.Counts(); got != (verify.Counts{Verified: 1}) {
+	if got := r.counts(); got != (counts{verified: 1}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -110,7 +110,7 @@ func waits(ctx context.Context) error {
 func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Duration {
 	t.Helper()
 	start := time.Now()
-	h := gateway.New(gateway.Options{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return m, nil }})
+	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return m, nil }})
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))
 	if m.unclosed != 0 {
 		t.Errorf("%d answers of the registry are not closed", m.unclosed)
@@ -212,7 +212,7 @@ func TestTransferEndsWithItsClient(t *testing.T) {
 			}
 			return nil
 		}
-		h := gateway.New(gateway.Options{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return m, nil }})
+		h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return m, nil }})
 		w := httptest.NewRecorder()
 		defer func() {
 			if recover() != http.ErrAbortHandler || m.fetches != 1 || m.unclosed != 0 {

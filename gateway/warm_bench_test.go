@@ -37,7 +37,7 @@ func BenchmarkWarm(b *testing.B) {
 	w.options.Log = slog.New(slog.NewTextHandler(log, nil))
 	for _, name := range []string{"index.json", "1.7.0.json"} {
 		b.Run(name, func(b *testing.B) {
-			g := startTLS(b, gateway.New(w.options))
+			g := startTLS(b, gateway.NewBacked(w.options))
 			path := prefix + name
 			body := []byte(g.get(path).body)
 			bare := startTLS(b, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

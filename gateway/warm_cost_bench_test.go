@@ -20,7 +20,7 @@ func BenchmarkWarmCost(b *testing.B) {
 	w.options.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	m := telemetry.NewMetrics("")
 	w.options.Hooks = gateway.Hooks{Began: m.RequestBegan, Ended: m.RequestEnded}
-	g := gateway.New(w.options)
+	g := gateway.NewBacked(w.options)
 	r := httptest.NewRequest(http.MethodGet, prefix+"index.json", nil)
 	g.ServeHTTP(httptest.NewRecorder(), r)
 	to := &nowhere{header: http.Header{}}

@@ -86,18 +86,6 @@ func New(o Options) *Checker {
 	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, results: results}
 }
 
-// Counts are the numbers of indexes by result since the start.
-type Counts struct {
-	Verified uint64 // versions that may be served
-	Refused  uint64
-	Withheld uint64 // packages of verified versions that are not served
-}
-
-// Counts returns the current counts.
-func (c *Checker) Counts() Counts {
-	return Counts{c.n.Verified.Load(), c.n.Refused.Load(), c.n.Withheld.Load()}
-}
-
 // Check returns the part of a version that may be served, without the hashes that the index claims, and with
 // packages under their standard names; it does not change found. It reads from store only for an index that it
 // has not seen, five times at most. Errors either wrap [ErrRefused], which is final for that index, or come

@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
@@ -171,10 +172,14 @@ func (b *bench) explain(err error) error {
 
 // serve starts a gateway and returns a function that sends requests to it.
 func (b *bench) serve() func(path string) (status int, body string) {
-	server := httptest.NewServer(gateway.New(gateway.Options{Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		_, repo, err := b.repository(ctx, a)
 		return repo, err
-	}}))
+	}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	server := httptest.NewServer(gateway.New(gateway.Options{Catalog: known}))
 	b.t.Cleanup(server.Close)
 	return func(path string) (int, string) {
 		b.t.Helper()
