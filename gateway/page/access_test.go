@@ -35,8 +35,8 @@ func TestGatewayAddress(t *testing.T) {
 			if tc.public != "" {
 				b.options.PublicURL, _ = url.Parse(tc.public)
 			}
-			b.options.Snippets = func(gateway string, private bool) []page.Snippet {
-				return []page.Snippet{{ID: "x", Title: "X", Text: fmt.Sprintf("private=%v at=%s;", private, gateway)}}
+			b.options.Setup = func(gateway string, private bool) page.Setup {
+				return page.Setup{Hosts: fmt.Sprintf("private=%v at=%s;", private, gateway)}
 			}
 			c := b.serve(nil)
 			req := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -57,8 +57,8 @@ func TestAccess(t *testing.T) {
 	b.index(widget, "1.0.0", artifact.Version{})
 	n := &telemetry.AccessCounters{}
 	b.options.Configured = []provider.Address{widget, provider.MustParseAddress(host + "/others/secret")}
-	b.options.Snippets = func(_ string, private bool) []page.Snippet {
-		return []page.Snippet{{ID: "token", Title: "Tokens", Text: fmt.Sprintf("private=%v", private)}}
+	b.options.Setup = func(_ string, private bool) page.Setup {
+		return page.Setup{Credentials: fmt.Sprintf("private=%v", private)}
 	}
 	anybody := b.serve(access.New(access.Options{Counters: n, Tokens: []access.Token{token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "other.example/*/*")}}))
 	basic := func(password string) *client {
@@ -107,7 +107,7 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s: what others may read is listed:\n%s", path, a.text())
 		}
 	}
-	acme.want("/", 200, "private=true")
+	acme.want("/", 200, "private=true", "It takes network_mirror and host blocks, and not oci_mirror")
 	other.want(widgetPage, 403, "Not allowed", "whether or not it exists")
 	if strings.Contains(b.log.String(), "-token") {
 		t.Errorf("the log:\n%s", b.log)

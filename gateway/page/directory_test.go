@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -25,7 +26,7 @@ func TestDirectory(t *testing.T) {
 		var asked atomic.Int32
 		var takes atomic.Int64
 		var fails atomic.Bool
-		d := newDirectory(Options{Catalog: c, Configured: []provider.Address{a}, List: func(context.Context) ([]provider.Address, bool) {
+		d := newDirectory(Options{Options: gateway.Options{Catalog: c}, Configured: []provider.Address{a}, List: func(context.Context) ([]provider.Address, bool) {
 			asked.Add(1)
 			time.Sleep(time.Duration(takes.Load()))
 			if fails.Load() {

@@ -19,51 +19,44 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
-	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Snippet is a piece of configuration to copy.
-type Snippet struct {
-	ID    string // names the section in links
-	Title string
-	About string
-	Where string // the file that it belongs into
-	Text  string
-	Notes []string // below it
+// Setup is the configuration that clients need, to copy. A text is "" if there is none.
+type Setup struct {
+	Terraform   string // a network mirror
+	OpenTofu    string // the same
+	OCI         string // oci_mirror blocks
+	Hosts       string // host blocks
+	Credentials string // the block with the token
+	// TokenVariable is the variable that can replace the block with the token.
+	TokenVariable string
 }
 
 // Options configure a page.
 type Options struct {
-	Catalog *catalog.Catalog
-	// Access decides who may read what; nil: everyone may read everything.
-	Access *access.Control
-	// Snippets returns the client configuration for the gateway at a URL that ends in a slash. private is set
-	// if the client may read a provider: only then do snippets say where the providers are stored.
-	Snippets func(gateway string, private bool) []Snippet
+	// Options are those of the page's gateway.
+	gateway.Options
+	// Setup returns the client configuration for the gateway at a URL that ends in a slash; nil: there is none.
+	// private is set if the client may read a provider: only then does it say where the providers are stored.
+	Setup func(gateway string, private bool) Setup
 	// Reference returns the OCI reference of a version, without a scheme, for the gateway at a URL; it is "" if
 	// clients cannot read it. Nil: no version has one.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
 	// Policy returns the trust policy of a provider; nil pins no keys.
 	Policy func(provider.Address) trust.Policy
-	// H1 returns the h1: hash of a package, if it was computed from verified bytes; it may be nil.
-	H1 func(digest.Digest) (provider.Hash, bool)
 	// Pulls reports whether the gateway fetches missing versions of a provider from its origin; nil: it does
 	// not.
 	Pulls func(provider.Address) bool
-	// Fetches reports whether a request may cause a fetch from an origin; nil: every request may.
-	Fetches func(*http.Request) bool
 	// Configured are the providers that the configuration names.
 	Configured []provider.Address
 	// List returns the providers in the registry's catalog, and whether the list is complete. Nil: there is no
@@ -71,12 +64,6 @@ type Options struct {
 	List func(context.Context) (found []provider.Address, complete bool)
 	// ListTTL is how long such a list is current, unless the registry is slow; 0 means 30 s.
 	ListTTL time.Duration
-	// PublicURL is the gateway's URL for clients; nil: the host of the request, if that is valid.
-	PublicURL *url.URL
-	// Address is the gateway's URL if neither PublicURL nor the request has one.
-	Address *url.URL
-	// Log receives the reasons of errors; nil: no log.
-	Log *slog.Logger
 }
 
 // Limits of one page's content.
@@ -127,16 +114,6 @@ func New(o Options) http.Handler {
 	return p
 }
 
-// view returns the catalog as a request may see it, and whether it includes origins.
-func (p *page) view(r *http.Request) (view catalog.View, union bool) {
-	if p.fetches(r) {
-		return p.Catalog.Union(), true
-	}
-	return p.Catalog.Registry(), false
-}
-
-func (p *page) fetches(r *http.Request) bool { return p.Fetches == nil || p.Fetches(r) }
-
 // policy is the content security policy: a page may load only assets of the same host, and runs nothing inline.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
@@ -182,7 +159,8 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// gatewayURL returns the gateway's URL for clients, with a slash at the end.
+// gatewayURL returns the gateway's URL for clients, with a slash at the end: its public URL, or else the host of the
+// request, if that is valid.
 func (p *page) gatewayURL(r *http.Request) string {
 	if p.PublicURL != nil {
 		return p.PublicURL.String()
@@ -195,14 +173,6 @@ func (p *page) gatewayURL(r *http.Request) string {
 		return p.Address.String()
 	}
 	return "https://gateway.example/"
-}
-
-// h1 returns the h1: hash of a package: the one in its index if that is trusted, or else a computed one.
-func (p *page) h1(known provider.Hash, d digest.Digest) provider.Hash {
-	if known.IsZero() && p.H1 != nil {
-		known, _ = p.H1(d)
-	}
-	return known
 }
 
 // readable returns the addresses that the subject may read, sorted.

@@ -85,7 +85,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	asked, named := mux.Vars(r)["version"]
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
-	view, union := p.view(r)
+	view := p.View(r)
 	list, err := view.Versions(ctx, a)
 	if err != nil {
 		p.fail(w, r, a, "", fmt.Errorf("list versions of %s: %w", a, err))
@@ -93,7 +93,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	}
 	all := slices.Clone(list.All())
 	slices.Reverse(all)
-	v := providerView{Address: a, Total: len(all), Confirmed: view.Confirmed(a), Pulls: union && p.Pulls(a)}
+	v := providerView{Address: a, Total: len(all), Confirmed: view.Confirmed(a), Pulls: p.MayFetch(r) && p.Pulls(a)}
 	newest := newestOf(list.Versions)
 	chosen := newest
 	if named {

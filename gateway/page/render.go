@@ -2,18 +2,16 @@ package page
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"embed"
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"net/http"
-	"path"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gorilla/mux"
+	"github.com/opencontainers/go-digest"
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -26,77 +24,25 @@ var templateFiles embed.FS
 //go:embed assets/*
 var assetFiles embed.FS
 
-// assets are the files that pages load, each under a name that changes with its content, and under one that
-// does not.
-var assets = loadAssets()
-
-type asset struct {
-	contentType string
-	data        []byte
-}
-
-var assetTypes = map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-
-func loadAssets() map[string]asset {
-	entries, err := assetFiles.ReadDir("assets")
-	if err != nil {
-		panic(err) // embedded
-	}
-	out := map[string]asset{}
-	for _, e := range entries {
-		data, err := assetFiles.ReadFile("assets/" + e.Name())
-		if err != nil {
-			panic(err) // embedded
-		}
-		a := asset{assetTypes[path.Ext(e.Name())], data}
-		out[e.Name()], out[versioned(e.Name(), data)] = a, a
-	}
-	return out
-}
-
-func versioned(name string, data []byte) string {
-	sum := sha256.Sum256(data)
-	ext := path.Ext(name)
-	return strings.TrimSuffix(name, ext) + "." + base64.RawURLEncoding.EncodeToString(sum[:9]) + ext
-}
-
-// assetName returns the name under which an asset is served.
-func assetName(name string) (string, error) {
-	data, err := assetFiles.ReadFile("assets/" + name)
-	return versioned(name, data), err
-}
-
-// unversioned returns the original name of an asset, from its name in this or another version of the program.
-func unversioned(name string) string {
-	ext := path.Ext(name)
-	stem := strings.TrimSuffix(name, ext)
-	return strings.TrimSuffix(stem, path.Ext(stem)) + ext
-}
-
+// asset answers with a file that pages load.
 func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 	name := mux.Vars(r)["name"]
-	a, ok := assets[name]
-	h := w.Header()
-	h.Set("Cache-Control", "public, max-age=31536000, immutable")
-	if plain := unversioned(name); !ok || name == plain {
-		// While replicas are replaced, one replica's page requests its assets from another one.
-		a, ok = assets[plain]
-		h.Set("Cache-Control", "no-store")
-	}
-	if !ok {
+	data, err := assetFiles.ReadFile("assets/" + name)
+	if err != nil {
 		p.notFound(w, r)
 		return
 	}
-	h.Set("Content-Type", a.contentType)
-	h.Set("Content-Length", strconv.Itoa(len(a.data)))
-	w.Write(a.data)
+	h := w.Header()
+	h.Set("Cache-Control", "public, no-cache") // browsers revalidate it by its ETag
+	h.Set("ETag", strconv.Quote(digest.FromBytes(data).String()))
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }
 
 // views are the pages, each within the layout.
 var views = loadViews("front", "search", "provider", "message")
 
 func loadViews(names ...string) map[string]*template.Template {
-	functions := template.FuncMap{"asset": assetName, "bytes": humanBytes, "utc": utc, "code": newCode, "display": displayHost}
+	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "code": newCode, "display": displayHost}
 	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
 	out := map[string]*template.Template{}
 	for _, name := range names {

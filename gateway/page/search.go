@@ -15,7 +15,7 @@ import (
 // frontView is the page at the root.
 type frontView struct {
 	Host      string // of the gateway
-	Snippets  []Snippet
+	Setup     Setup
 	Providers listView // some of the known providers
 	More      bool     // there are other providers
 	Pending   bool
@@ -26,7 +26,7 @@ type frontView struct {
 // front shows the client configuration to everyone, and some providers to those who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
-	v := frontView{Host: hostOf(at), Pulls: p.pulls && p.fetches(r)}
+	v := frontView{Host: hostOf(at), Pulls: p.pulls && p.MayFetch(r)}
 	who, err := p.Access.Person(r)
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
@@ -37,8 +37,8 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 		v.More, v.Pending = len(all) > frontProviders, k.pending
 		v.Providers = listView{base(r), all[:min(len(all), frontProviders)]}
 	}
-	if p.Snippets != nil {
-		v.Snippets = p.Snippets(at, !v.Locked)
+	if p.Setup != nil {
+		v.Setup = p.Setup(at, !v.Locked)
 	}
 	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
 }
@@ -79,7 +79,7 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	k := p.directory.known(r.Context())
 	words := strings.Fields(strings.ToLower(query))
 	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, words) }))
-	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.fetches(r), Maybe: listView{base(r), withHost(query)}}
+	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.MayFetch(r), Maybe: listView{base(r), withHost(query)}}
 	v.Bad = len(all) == 0 && !plausible(query)
 	var from, to int
 	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))

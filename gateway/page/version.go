@@ -85,7 +85,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
 			Unvouched: unvouched(verified, pkg.Platform),
 		}
-		if h := p.h1(pkg.H1, pkg.Digest); !h.IsZero() {
+		if h := p.H1Of(pkg); !h.IsZero() {
 			view.H1 = h.String()
 		}
 		out.Packages = append(out.Packages, view)

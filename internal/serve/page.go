@@ -22,8 +22,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 	s.onClose(func() error { stop(); return nil })
 	about := pageSetup{s.repositories, s.settings.gateway().AsksForTokens()}
 	p := page.Options{
-		Catalog: o.Catalog, Access: o.Access, H1: o.H1, Policy: s.settings.Config.Trust.For, PublicURL: o.PublicURL, Address: o.Address, Log: s.log, Pulls: s.pulls, Fetches: o.Fetches,
-		Snippets: about.snippets, Reference: about.reference,
+		Options: o, Policy: s.settings.Config.Trust.For, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
 		List: func(ctx context.Context) ([]provider.Address, bool) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -50,66 +49,30 @@ type pageSetup struct {
 	tokens       bool // the gateway asks for a token
 }
 
-// snippets returns what "config client" prints, for the gateway at a URL. Without private
-// they name neither registries nor providers.
-func (p pageSetup) snippets(at string, private bool) []page.Snippet {
+// texts returns what "config client" prints, for the gateway at a URL. Without private it
+// names neither registries nor providers.
+func (p pageSetup) texts(at string, private bool) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
 	if private {
 		setup.Mirrors, readable.Mirrors = p.mirrors(at)
 	}
-	var out []page.Snippet
-	add := func(text func() (string, error), s page.Snippet) {
-		var err error
-		if s.Text, err = text(); err == nil && s.Text != "" {
-			out = append(out, s)
-		}
-	}
-	add(setup.Terraform, page.Snippet{
-		ID: "terraform", Title: "Terraform", Where: "~/.terraformrc, or the file that TF_CLI_CONFIG_FILE names",
-		About: "Every provider then comes from this gateway, by the network mirror protocol.",
-		Notes: []string{"To let other sources have what is not here, add direct {} below network_mirror."},
-	})
-	add(setup.OpenTofu, page.Snippet{
-		ID: "opentofu", Title: "OpenTofu", Where: "~/.tofurc, or the file that TF_CLI_CONFIG_FILE names",
-		About: "The same for OpenTofu. From 1.12 on, trust_all_hashes lets one init lock the hashes of every platform.",
-	})
+	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts())}
 	if p.repositories.Embedded != nil || len(readable.Mirrors) > 0 {
-		add(readable.OCI, page.Snippet{
-			ID: "oci-mirror", Title: "OpenTofu oci_mirror", Where: "~/.tofurc",
-			About: "OpenTofu 1.10 and later can read the OCI registry itself. That does not retry, and is not checked by this gateway.",
-		})
+		out.OCI = written(readable.OCI())
 	}
-	add(setup.Hosts, page.Snippet{
-		ID: "host", Title: "In place of the origins", Where: "~/.terraformrc or ~/.tofurc",
-		About: "With host blocks this gateway answers for the registries themselves: clients check the publisher’s signature end to end, lock every platform, and providers lock and providers mirror work behind an air gap. There is what is signed, and nothing else.",
-	})
-	add(terragrunt, page.Snippet{
-		ID: "terragrunt", Title: "Terragrunt", Where: "the shell, or a job",
-		About: "Terragrunt runs Terraform or OpenTofu, which read the configuration above.",
-		Notes: []string{"Its provider cache server (--provider-cache) reads that file, too. It takes network_mirror and host blocks, and not oci_mirror; older versions of it look for ~/.terraformrc alone, or the file that TF_CLI_CONFIG_FILE names."},
-	})
 	if p.tokens {
-		add(setup.Credentials, page.Snippet{
-			ID: "token", Title: "Tokens", Where: "~/.terraformrc or ~/.tofurc, beside what is above", About: aboutTokens, Notes: tokenNotes(setup),
-		})
+		out.Credentials, out.TokenVariable = written(setup.Credentials()), written(setup.TokenVariable())
 	}
 	return out
 }
 
-const aboutTokens = "This gateway asks for a token, which its operator gives out. Put yours in the place of TOKEN."
-
-func tokenNotes(setup *clientsetup.Setup) []string {
-	var out []string
-	if v, err := setup.TokenVariable(); err == nil {
-		out = append(out, "In place of the block, a variable: env '"+v+"=TOKEN' tofu init")
+// written returns a text, or "" if the text cannot be written.
+func written(text string, err error) string {
+	if err != nil {
+		return ""
 	}
-	return append(out, "With host blocks, clients send the token that they have for the origin’s name.",
-		"Browsers, docker login and oras login take it as password, with any user name.")
-}
-
-func terragrunt() (string, error) {
-	return "terragrunt run --all init\n", nil
+	return text
 }
 
 // mirrors returns the oci_mirror blocks for all repositories, and those for the repositories

@@ -1,11 +1,11 @@
 package serve
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/auth"
-	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -23,15 +23,6 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 	}
 	o := auth.Options{Registries: map[ociaddr.Registry]auth.Registry{plain: {PlainHTTP: true}}}
 	return &registry.Repositories{Templates: templates.Set{parsed}, Client: auth.New(o)}
-}
-
-func snippet(all []page.Snippet, id string) string {
-	for _, s := range all {
-		if s.ID == id {
-			return s.Text
-		}
-	}
-	return ""
 }
 
 // TestPageSaysWhatClientsCanRead shows what the page says about the registry: what clients can read from it directly,
@@ -56,34 +47,27 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pageSetup{tc.back, true}
-			all := p.snippets(tc.at, true)
-			if got := snippet(all, "oci-mirror"); tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
+			all := p.texts(tc.at, true)
+			if got := all.OCI; tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
 				t.Errorf("oci_mirror:\n%s\nwant %s", got, tc.mirror)
 			}
 			if got := p.reference(tc.at, a, v); got != tc.reference {
 				t.Errorf("reference %q, want %q", got, tc.reference)
 			}
-			if got := snippet(all, "terraform"); !strings.Contains(got, `"`+tc.at+`providers/"`) {
+			if got := all.Terraform; !strings.Contains(got, `"`+tc.at+`providers/"`) {
 				t.Errorf("terraform:\n%s", got)
 			}
-			if tc.back.Embedded == nil && !strings.Contains(snippet(all, "host"), `host "registry.acme.example"`) {
-				t.Errorf("host blocks:\n%s", snippet(all, "host"))
+			if tc.back.Embedded == nil && !strings.Contains(all.Hosts, `host "registry.acme.example"`) {
+				t.Errorf("host blocks:\n%s", all.Hosts)
 			}
-			for _, s := range p.snippets(tc.at, false) {
-				if strings.Contains(s.Text, "harbor") || strings.Contains(s.Text, "acme") {
-					t.Errorf("strangers are told of the registry, and of what is in it:\n%s", s.Text)
-				}
+			if got := fmt.Sprintf("%+v", p.texts(tc.at, false)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") {
+				t.Errorf("strangers see the registry, or its content:\n%s", got)
 			}
-			if got := snippet(all, "token"); !strings.Contains(got, `credentials "gateway.example"`) {
+			if got := all.Credentials; !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)
 			}
-			for _, s := range all {
-				if s.ID == "terragrunt" && (strings.Contains(s.About, "none of its own") || !strings.Contains(strings.Join(s.Notes, " "), "It takes network_mirror and host blocks, and not oci_mirror")) {
-					t.Errorf("Terragrunt: %s %q", s.About, s.Notes)
-				}
-			}
-			if got := snippet((pageSetup{tc.back, false}).snippets(tc.at, true), "token"); got != "" {
-				t.Errorf("tokens, of which none is asked for:\n%s", got)
+			if got := (pageSetup{tc.back, false}).texts(tc.at, true).Credentials; got != "" {
+				t.Errorf("a token, although none is required:\n%s", got)
 			}
 		})
 	}
