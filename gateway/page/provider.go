@@ -25,7 +25,7 @@ type providerView struct {
 	Address   provider.Address
 	Shown     *versionView // nil: no version can be shown
 	Newest    bool         // it is the version that clients choose by default
-	Unshown   string       // why the chosen version cannot be shown
+	Unshown   *messageView // why the newest version cannot be shown
 	Versions  []rowView
 	Total     int
 	Confirmed time.Time // when the registry last confirmed the list
@@ -75,7 +75,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	}
 	a, err := gateway.AddressOf(r)
 	if err != nil {
-		p.noAddress(w, r)
+		p.say(w, r, messageView{Kind: noAddress, Status: http.StatusNotFound})
 		return
 	}
 	if !who.MayRead(a) {
@@ -110,7 +110,8 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if err != nil { // users can choose another version
-			v.Unshown = p.unshown(r, chosen, err)
+			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", hint.Brief(err))
+			v.Unshown = &messageView{Kind: kindOf(err, chosen.String()), Version: chosen.String()}
 		}
 	}
 	part := r.URL.Query().Get("page")
@@ -126,14 +127,6 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		title += " " + chosen.String()
 	}
 	p.render(w, r, http.StatusOK, "provider", layout{Title: title, View: v})
-}
-
-// unshown logs why the newest version cannot be shown, and returns the page's text about it.
-func (p *page) unshown(r *http.Request, newest provider.Version, err error) string {
-	p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", newest.String(), "err", hint.Brief(err))
-	m := messageView{Status: gateway.StatusOf(err), Version: newest.String()}
-	m.describeTrouble(err)
-	return fmt.Sprintf("The newest version, %s, cannot be shown. %s.", newest, m.Heading)
 }
 
 // newestOf returns the version that clients choose by default: the newest, and a prerelease only if there is
