@@ -6,7 +6,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/pull"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -14,72 +13,41 @@ import (
 
 // pulled counts an event of pull-through.
 func (o *operations) pulled(e pull.Event) {
-	switch e.Kind {
-	case pull.Verified:
-		o.metrics.PullChecked(verifyOutcome(e.Err))
-	case pull.Fetched:
-		bytes := e.Bytes
-		if e.From == pull.FromRegistry {
-			bytes = 0
-		}
-		o.metrics.PullFetched(fetchOutcome(e), bytes, e.Took)
-		if limit := limitOf(e.Err); limit != "" {
-			o.metrics.PullLimited(limit)
-		}
-	case pull.Stored:
-		o.metrics.PullStored(storeOutcome(e.Err))
+	outcome, limit := resultOf(e)
+	o.metrics.Pulled(string(e.Kind), outcome)
+	if e.Kind != pull.Fetched {
+		return
+	}
+	if e.From != pull.FromRegistry {
+		o.metrics.PullDownloaded(e.Bytes, e.Took, e.Err == nil)
+	}
+	if limit != "" {
+		o.metrics.PullLimited(limit)
 	}
 }
 
-func verifyOutcome(err error) string {
-	switch {
-	case err == nil:
-		return telemetry.PullVerified
-	case trust.Refused(err):
-		return telemetry.PullRefused
-	}
-	return telemetry.PullFailed
-}
-
-func fetchOutcome(e pull.Event) string {
+// resultOf returns the outcome of an event as the metrics name it, and the limit that it
+// reached, if any. An event without an error has the name of its kind.
+func resultOf(e pull.Event) (outcome, limit string) {
 	var size *pull.SizeError
 	var busy *catalog.BusyError
 	switch err := e.Err; {
 	case err == nil && e.From == pull.FromRegistry:
-		return telemetry.PullPresent
+		return "present", ""
 	case err == nil:
-		return telemetry.PullFetched
+		return string(e.Kind), ""
 	case errors.As(err, &busy):
-		return telemetry.PullBusy
-	case errors.As(err, &size), trust.Refused(err):
-		return telemetry.PullRefused
-	case errors.Is(err, context.Canceled):
-		return telemetry.PullAbandoned
-	case errors.Is(err, pull.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
-		return telemetry.PullAbsent
-	}
-	return telemetry.PullFailed
-}
-
-// limitOf returns the limit that an error is about; "" for none.
-func limitOf(err error) string {
-	var size *pull.SizeError
-	var busy *catalog.BusyError
-	switch {
-	case errors.As(err, &busy):
-		return busy.Limit
+		return "busy", busy.Limit
 	case errors.As(err, &size):
-		return "max_size"
-	}
-	return ""
-}
-
-func storeOutcome(err error) string {
-	switch {
-	case err == nil:
-		return telemetry.StoreStored
+		return "refused", "max_size"
+	case trust.Refused(err):
+		return "refused", ""
+	case errors.Is(err, context.Canceled):
+		return "abandoned", ""
+	case errors.Is(err, pull.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
+		return "absent", ""
 	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrOccupied), errors.Is(err, pusher.ErrImmutable):
-		return telemetry.StoreConflict
+		return "conflict", ""
 	}
-	return telemetry.StoreFailed
+	return "failed", ""
 }

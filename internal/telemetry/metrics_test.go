@@ -46,8 +46,10 @@ func filled() *telemetry.Metrics {
 	m.RequestEnded("index", http.MethodGet, 200, time.Millisecond)
 	m.RegistryRequest(telemetry.RegistryRequest{Host: "harbor.example.com", Status: 200, Took: time.Millisecond})
 	m.PullLimited("max_per_day")
-	m.PullFetched(telemetry.PullFetched, 1<<20, time.Second)
-	m.PullStored(telemetry.StoreStored)
+	m.Pulled("fetched", "fetched")
+	m.PullDownloaded(1<<20, time.Second, true)
+	m.Pulled("stored", "stored")
+	m.Pulled("stored", "abandoned") // which only fetches are
 	m.Reloaded(nil)
 	telemetry.NewReadiness(m, slog.New(slog.DiscardHandler)).Refresh(context.Background())
 	return m
@@ -103,6 +105,7 @@ func TestValues(t *testing.T) {
 		`ocibridge_pull_fetches_total{outcome="busy"} 0`,
 		`ocibridge_pull_bytes_total 1.048576e+06`,
 		`ocibridge_pull_pushes_total{outcome="stored"} 1`,
+		`ocibridge_pull_pushes_total{outcome="failed"} 1`,
 		`ocibridge_pull_limits_reached_total{limit="max_per_day"} 1`,
 		`ocibridge_pull_limits_reached_total{limit="disk"} 0`,
 		`ocibridge_pull_duration_seconds_count 1`,
