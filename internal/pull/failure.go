@@ -9,6 +9,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/origin"
@@ -68,7 +69,7 @@ func reasons(err error) []error {
 	out := []error{
 		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
-		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded,
+		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, document.ErrBusy,
 	}
 	var busy *catalog.BusyError
 	if errors.As(err, &busy) {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/origin"
@@ -157,7 +158,7 @@ func TestReasonsOfFailures(t *testing.T) {
 	for _, reason := range []error{
 		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,
 		trust.ErrUnsigned, trust.ErrSignature, trust.ErrChecksum, trust.ErrNotListed, provider.ErrNotZip, artifact.ErrTooLarge,
-		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, &catalog.BusyError{Limit: "disk", RetryAfter: time.Second}, &SizeError{2, 1},
+		context.Canceled, context.DeadlineExceeded, os.ErrDeadlineExceeded, document.ErrBusy, &catalog.BusyError{Limit: "disk", RetryAfter: time.Second}, &SizeError{2, 1},
 	} {
 		err := hint.Wrap(fmt.Errorf("%s: %w", long, reason), "help")
 		for name, got := range map[string]error{"kept": flatten(err), "brief": brief(err)} {
