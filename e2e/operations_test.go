@@ -205,7 +205,7 @@ func TestOperations(t *testing.T) {
 	// The gateway serves stale answers, and is still ready.
 	r.Stop()
 	o := s.serve(config)
-	watch(t, o).ready(http.StatusOK, "last good answers stand in")
+	watch(t, o).ready(http.StatusOK, "stale answers are served")
 	waitFor(t, o, "ready, but not as it should be", 1)
 	if log := o.Log(); !strings.Contains(log, r.Host) {
 		t.Errorf("the log does not say why:\n%s", log)
@@ -231,7 +231,7 @@ func TestNotReady(t *testing.T) {
 	r.Stop()
 	g := s.serve("--template", template(r), "--metrics-listen", "localhost:0", "--log-format", "json")
 	w := watch(t, g)
-	w.ready(http.StatusServiceUnavailable, "nothing can stand in for it")
+	w.ready(http.StatusServiceUnavailable, "there are no stale answers")
 	if status, body, _ := w.get(w.base + "/healthz"); status != http.StatusOK || body != "ok\n" {
 		t.Errorf("it is alive: %d %s", status, body)
 	}

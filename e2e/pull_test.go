@@ -177,7 +177,7 @@ func TestPullThrough(t *testing.T) {
 	ready, err := p.CA.HTTPClient().Get(strings.TrimSuffix(gateway.URL, "providers/") + "readyz")
 	clients.Must(t, err)
 	defer ready.Body.Close()
-	if body, err := io.ReadAll(ready.Body); err != nil || ready.StatusCode != http.StatusOK || !strings.Contains(string(body), "stand in") {
+	if body, err := io.ReadAll(ready.Body); err != nil || ready.StatusCode != http.StatusOK || !strings.Contains(string(body), "stale answers are served") {
 		t.Errorf("without the registry, by what it remembers: %s %s", ready.Status, body)
 	}
 	resp, err := p.CA.HTTPClient().Get(gateway.URL + world.Host + "/acme/never/index.json")

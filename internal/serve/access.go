@@ -20,7 +20,7 @@ func (s *site) controlAccess(before *access.Control) error {
 	}
 	o := access.Options{Log: s.log, Counters: &s.ops.metrics.Access, Before: before, Keys: s.randomKeys, Tokens: g.Tokens, Issuers: g.OIDC}
 	if g.CapabilityKeyFile == "" {
-		s.log.Info("links to archives are good in this process alone, and until it ends: gateways side by side need gateway.capability_key_file")
+		s.log.Info("links to archives are valid only in this process, until it ends: replicas need gateway.capability_key_file")
 	} else {
 		var err error
 		if s.keys, err = watchKeys(g.CapabilityKeyFile, s.log); err != nil {

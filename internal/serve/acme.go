@@ -51,8 +51,7 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	mu    sync.Mutex
-	ready map[string]bool // by domain: the manager has a certificate, or its folder does
+	ready sync.Map // has the domains whose certificate the manager has, or its folder
 }
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
@@ -75,7 +74,7 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	i := &issued{log: log, ready: map[string]bool{}}
+	i := &issued{log: log}
 	i.ended, i.end = context.WithCancel(context.Background())
 	for _, d := range c.Domains {
 		name, err := idna.Lookup.ToASCII(d)
@@ -83,7 +82,9 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 			return nil, hint.New(fmt.Sprintf("acme: %q is no name of a host", d), "write names as clients have them in URLs")
 		}
 		i.domains = append(i.domains, name)
-		i.ready[name] = hasCertificate(dir, name)
+		if hasCertificate(dir, name) {
+			i.ready.Store(name, nil)
+		}
 	}
 	i.manager = &autocert.Manager{
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
@@ -189,9 +190,7 @@ func (i *issued) obtain(domain string) (*tls.Certificate, error) {
 		return nil, i.ended.Err()
 	}
 	if err == nil {
-		i.mu.Lock()
-		i.ready[domain] = true
-		i.mu.Unlock()
+		i.ready.Store(domain, nil)
 	}
 	return cert, err
 }
@@ -235,10 +234,7 @@ func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return nil, errors.New("the name of the host is none")
 		}
 	}
-	i.mu.Lock()
-	ready := i.ready[name]
-	i.mu.Unlock()
-	if !ready {
+	if _, ready := i.ready.Load(name); !ready {
 		return nil, fmt.Errorf("there is no certificate for %q", name)
 	}
 	return i.manager.GetCertificate(helloFor(name))

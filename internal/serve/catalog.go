@@ -19,8 +19,11 @@ const embeddedTTL = -1
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: s.store, Account: s.account, Place: s.location, Anew: auth.WithFreshToken, Check: s.check, Deny: g.Deny,
+		Repository: s.store, Account: s.account, Place: s.location, Anew: auth.WithFreshToken, Deny: g.Deny,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
+	}
+	if g.VerifyRequired {
+		s.requireEvidence(&o)
 	}
 	if s.puller != nil {
 		o.Origin = s.puller

@@ -76,7 +76,7 @@ func (l *live) replace(s *site) {
 func (l *live) close(s *site) {
 	defer l.closing.Done()
 	if err := s.Close(); err != nil {
-		l.process.log.Warn("what earlier settings needed could not be closed", "err", err)
+		l.process.log.Warn("resources of earlier settings could not be closed", "err", err)
 	}
 }
 
@@ -93,7 +93,7 @@ func (l *live) Close() error {
 	case <-done:
 		return nil
 	case <-time.After(closeTimeout):
-		return errors.New("requests do not end")
+		return errors.New("some requests have not ended")
 	}
 }
 

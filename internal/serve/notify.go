@@ -15,7 +15,7 @@ type manager struct{ log *slog.Logger }
 // notify sends assignments to the service manager, one on each line, as in sd_notify(3).
 func (m manager) notify(assignments string) {
 	if _, err := daemon.SdNotify(false, assignments); err != nil {
-		m.log.Warn("the service manager cannot be told", "what", assignments, "err", err)
+		m.log.Warn("the service manager cannot be notified", "what", assignments, "err", err)
 	}
 }
 

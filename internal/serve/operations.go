@@ -118,7 +118,7 @@ func (o *operations) listen() (stop func() error, err error) {
 // checkConfiguration checks that there are valid settings.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
-		return telemetry.Finding{OK: true, Message: "what it is now cannot be used: what it was stays in force", Err: *err}
+		return telemetry.Finding{OK: true, Message: "the new configuration cannot be used: the earlier one stays in force", Err: *err}
 	}
 	return telemetry.Finding{OK: o.site.Load() != nil}
 }
@@ -127,7 +127,7 @@ func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	site := o.site.Load()
 	if site == nil {
-		return telemetry.Finding{Message: "nothing is served yet"}
+		return telemetry.Finding{Message: "the gateway serves nothing yet"}
 	}
 	reachable, asked, err := site.repositories.Reachable(ctx)
 	switch {
@@ -136,7 +136,7 @@ func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	case reachable > 0:
 		return telemetry.Finding{OK: true, Message: fmt.Sprintf("%d of %d registries cannot be reached", asked-reachable, asked), Err: err}
 	case site.catalog.CanStandIn():
-		return telemetry.Finding{OK: true, Message: "it cannot be reached: its last good answers stand in", Err: err}
+		return telemetry.Finding{OK: true, Message: "it cannot be reached: stale answers are served", Err: err}
 	}
-	return telemetry.Finding{Message: "it cannot be reached, and nothing can stand in for it", Err: err}
+	return telemetry.Finding{Message: "it cannot be reached, and there are no stale answers", Err: err}
 }

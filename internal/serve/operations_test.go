@@ -64,7 +64,7 @@ func TestOperationsOutliveReloads(t *testing.T) {
 	r.process.ops = again // which remembers nothing
 	again.use(r.live.current.Load())
 	r.as("nonsense")
-	if status, body := asked(again.handler(), "/readyz"); status != http.StatusOK || !strings.Contains(body, "what it was stays in force") {
+	if status, body := asked(again.handler(), "/readyz"); status != http.StatusOK || !strings.Contains(body, "the earlier one stays in force") {
 		t.Errorf("after a reload that failed: %d %s", status, body)
 	}
 	scraped := testOperations(t)

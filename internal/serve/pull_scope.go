@@ -43,8 +43,8 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 		p.byDefault, p.Platforms = true, []provider.Platform{own}
 	}
 	if reachable && !controlled && !p.NamesHosts() {
-		return nil, UsageError{hint.New("with pull_through, whoever reaches this gateway could have it fetch from anywhere: it is not on this machine alone, there is no access control, and include names no hosts",
-			`let include in the pull_through block name what may be fetched, such as ["registry.opentofu.org/hashicorp/*"], or add token or oidc blocks, or start with --no-pull-through`)}
+		return nil, UsageError{hint.New("with pull_through, everyone who can connect could make the gateway fetch from any host: other machines can connect, there is no access control, and include names no hosts",
+			`name in include of the pull_through block what may be fetched, such as ["registry.opentofu.org/hashicorp/*"], or add token or oidc blocks, or start with --no-pull-through`)}
 	}
 	return p, nil
 }
@@ -57,8 +57,8 @@ func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 		name := p.forbids(r.Header)
 		if name != "" {
 			once.Do(func() {
-				log.Warn("requests that come by way of others are answered from the registry alone: nothing is fetched from origins for them", "header", name,
-					"hint", "a pull_through block says what may be fetched for whom")
+				log.Warn("requests through a proxy or from another site are answered from the registry alone: they cause no fetch from an origin", "header", name,
+					"hint", "if that is intended, write a pull_through block")
 			})
 		}
 		return name == ""

@@ -118,11 +118,11 @@ func (r *reloader) keepListeners(s, before *Settings) error {
 		return hint.New("http cannot change while serve runs", "restart it: nothing of the new settings is in force before")
 	}
 	if now.Listen != then.Listen {
-		r.log.Warn("the address to listen on changes with a restart; the rest of the settings does not wait for that", "listen", then.Listen, "new", now.Listen)
+		r.log.Warn("the address to listen on changes only at a restart; the other settings do not wait for that", "listen", then.Listen, "new", now.Listen)
 		now.Listen = then.Listen
 	}
 	if now.MetricsListen != then.MetricsListen {
-		r.log.Warn("the address of the metrics changes with a restart; the rest of the settings does not wait for that", "listen", then.MetricsListen, "new", now.MetricsListen)
+		r.log.Warn("the address of the metrics changes only at a restart; the other settings do not wait for that", "listen", then.MetricsListen, "new", now.MetricsListen)
 		now.MetricsListen = then.MetricsListen
 	}
 	return nil
@@ -155,7 +155,7 @@ func (r *reloader) stillThere(name string, s *Settings) error {
 	case len(bytes.TrimSpace(b)) == 0:
 		err = fmt.Errorf("the configuration file %s is empty", name)
 	case s.Config.File != name:
-		r.log.Info("another configuration file counts now", "file", s.Config.File, "before", name)
+		r.log.Info("another configuration file is in force", "file", s.Config.File, "before", name)
 	}
 	return hint.Wrap(err, "put it back, or restart to go on without it")
 }

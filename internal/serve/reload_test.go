@@ -205,7 +205,7 @@ func TestReloadKeeps(t *testing.T) {
 	if !r.as(withToken("  listen = \"localhost:9999\"\n  deny = [\"registry.acme.example/acme/absent\"]\n")) {
 		t.Fatal(r.log.buf.String())
 	}
-	if r.listen() != "localhost:1234" || r.log.count("level=WARN msg=\"the address to listen on changes with a restart") != 1 {
+	if r.listen() != "localhost:1234" || r.log.count("level=WARN msg=\"the address to listen on changes only at a restart") != 1 {
 		t.Errorf("%s: %s", r.listen(), r.log.buf.String())
 	}
 	if got := r.status("/providers/registry.acme.example/acme/absent/1.0.0.json", testToken); got != http.StatusUnavailableForLegalReasons {

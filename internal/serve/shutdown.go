@@ -41,7 +41,7 @@ func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	p.manager.notify(daemon.SdNotifyStopping)
 	g := l.current.Load().settings.gateway()
 	if g.ShutdownDelay > 0 {
-		p.log.Info("shutting down: requests are still answered, for whoever does not know yet", "for", g.ShutdownDelay)
+		p.log.Info("shutting down: requests are still answered, until load balancers notice", "for", g.ShutdownDelay)
 		select {
 		case err := <-failed:
 			return err

@@ -1,14 +1,12 @@
 package serve
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -37,7 +35,6 @@ type site struct {
 	cache        *archives.Cache              // nil without a cache block
 	control      *access.Control              // nil: everybody may read everything
 	keys         *files.Watched[*access.Keys] // nil without a key file
-	check        checkVersion                 // nil: every version is served
 	catalog      *catalog.Catalog             // answers clients
 	pulls        func(provider.Address) bool  // selects the providers to pull through; nil for none
 	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
@@ -48,9 +45,6 @@ type site struct {
 
 	closers []func() error // called in reverse order
 }
-
-// checkVersion decides whether a version may be served. See [catalog.Options].
-type checkVersion = func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 
 // newSite makes a site. before is the site that the new one will replace; nil for none. The
 // caller closes the site.
@@ -82,7 +76,6 @@ func (s *site) open(before *site) error {
 	if err := s.controlAccess(known); err != nil {
 		return err
 	}
-	s.checkVersions()
 	if err := s.openPuller(); err != nil {
 		return err
 	}
@@ -95,7 +88,7 @@ func (s *site) open(before *site) error {
 		}
 	}
 	if s.control == nil && !loopback(s.addr) {
-		s.log.Warn("there is no access control: whoever reaches this gateway may read everything that it serves", "address", s.addr)
+		s.log.Warn("there is no access control: everyone who can connect may read everything that this gateway serves", "address", s.addr)
 	}
 	s.address.Embedded, s.address.Tokens = s.repositories.Embedded != nil, s.control != nil
 	s.handler = gateway.New(s.gatewayOptions())
@@ -197,13 +190,10 @@ func (s *site) openCache() error {
 	return nil
 }
 
-// checkVersions has the catalog verify the evidence of versions, if that is required.
-func (s *site) checkVersions() {
-	if !s.settings.gateway().VerifyRequired {
-		return
-	}
+// requireEvidence has the catalog verify the evidence of versions.
+func (s *site) requireEvidence(o *catalog.Options) {
 	n := &s.ops.metrics.Verify
-	s.check = verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: n, Log: s.log}).Check
+	o.Check = verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: n, Log: s.log}).Check
 	s.onClose(func() error {
 		s.log.Info("evidence was required: versions since the start", "verified", n.Verified.Load(), "refused", n.Refused.Load(), "packages_withheld", n.Withheld.Load())
 		return nil
@@ -227,7 +217,7 @@ func (s *site) gatewayOptions() gateway.Options {
 		o.Redirect = s.repositories.BlobRedirect
 		redirects := func(r auth.Registry) bool { return r.RedirectsBlobs }
 		if !slices.ContainsFunc(slices.Collect(maps.Values(s.settings.Config.RegistrySettings())), redirects) {
-			s.log.Warn("redirect = true sends nobody anywhere: no registry block has mirrors_blobs_by_redirect")
+			s.log.Warn("redirect = true has no effect: no registry block has mirrors_blobs_by_redirect")
 		}
 	}
 	o.Page = s.page(o)
