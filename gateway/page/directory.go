@@ -59,17 +59,13 @@ func newDirectory(o Options) *directory {
 }
 
 // known returns the known names. It asks the registry for its list, one request at a time. The request
-// continues if no client waits for it any more; callers wait only briefly. The names are unsorted, without
+// continues if no client waits for it any more; callers wait only briefly. The names are sorted, without
 // duplicates.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
-	seen := map[provider.Address]bool{}
 	all := slices.Concat(out.providers, d.configured, d.catalog.Known())
-	out.providers = slices.DeleteFunc(all, func(a provider.Address) bool {
-		again := seen[a]
-		seen[a] = true
-		return again
-	})
+	slices.SortFunc(all, byName)
+	out.providers = slices.Compact(all)
 	return out
 }
 

@@ -21,7 +21,7 @@ const retryAfter = 5
 
 // messageView is a page with nothing but a message, whose texts are in the templates.
 type messageView struct {
-	Kind   string // one of the kinds of a message
+	Kind   string // as the template "heading" lists them
 	Status int
 	// Address and Version are the requested provider and version; they may be "".
 	Address, Version string
@@ -31,47 +31,30 @@ type messageView struct {
 	RequestID        string
 }
 
-// Kinds of a message.
-const (
-	noPage              = "no page"
-	noAddress           = "no address"
-	noToken             = "no token"
-	unknownToken        = "unknown token" // its issuer cannot be reached
-	notAllowed          = "not allowed"
-	notServed           = "not served"
-	noProvider          = "no provider"
-	noVersion           = "no version"
-	versionDenied       = "denied"
-	versionInvalid      = "invalid"
-	versionRefused      = "refused"
-	originUnavailable   = "origin unavailable"
-	registryUnavailable = "registry unavailable"
-)
-
 // kindOf returns the kind of the message about an error, for a version of a provider if version is not "".
 func kindOf(err error, version string) string {
 	switch status := gateway.StatusOf(err); {
 	case errors.Is(err, catalog.ErrNotServed):
-		return notServed
+		return "not served"
 	case status == http.StatusNotFound && version != "":
-		return noVersion
+		return "no version"
 	case status == http.StatusNotFound:
-		return noProvider
+		return "no provider"
 	case status == http.StatusUnavailableForLegalReasons:
-		return versionDenied
+		return "denied"
 	case isInvalid(err):
-		return versionInvalid
+		return "invalid"
 	case trust.Refused(err):
-		return versionRefused
+		return "refused"
 	case errors.Is(err, catalog.ErrSource):
-		return originUnavailable
+		return "origin unavailable"
 	}
-	return registryUnavailable
+	return "registry unavailable"
 }
 
 // notFound answers requests for unknown paths.
 func (p *page) notFound(w http.ResponseWriter, r *http.Request) {
-	p.say(w, r, messageView{Kind: noPage, Status: http.StatusNotFound})
+	p.say(w, r, messageView{Kind: "no page", Status: http.StatusNotFound})
 }
 
 // say answers with a message.
@@ -87,17 +70,17 @@ func (p *page) say(w http.ResponseWriter, r *http.Request, m messageView) {
 func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.Access.Refused(err)
 	if errors.Is(err, access.ErrUnavailable) {
-		p.say(w, r, messageView{Kind: unknownToken, Status: http.StatusServiceUnavailable, Again: retryAfter})
+		p.say(w, r, messageView{Kind: "unknown token", Status: http.StatusServiceUnavailable, Again: retryAfter})
 		return
 	}
 	w.Header().Set("WWW-Authenticate", access.Challenge)
-	p.say(w, r, messageView{Kind: noToken, Status: http.StatusUnauthorized})
+	p.say(w, r, messageView{Kind: "no token", Status: http.StatusUnauthorized})
 }
 
 // forbid answers a client that may not read a provider, whether or not the provider exists.
 func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, a provider.Address) {
 	p.Access.Refused(nil)
-	p.say(w, r, messageView{Kind: notAllowed, Status: http.StatusForbidden, Address: a.String(), Who: who.Name()})
+	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, Address: a.String(), Who: who.Name()})
 }
 
 // fail answers if a provider, or a version of it if version is not "", cannot be shown. Only the log gets the

@@ -75,7 +75,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	}
 	a, err := gateway.AddressOf(r)
 	if err != nil {
-		p.say(w, r, messageView{Kind: noAddress, Status: http.StatusNotFound})
+		p.say(w, r, messageView{Kind: "no address", Status: http.StatusNotFound})
 		return
 	}
 	if !who.MayRead(a) {
