@@ -117,7 +117,7 @@ func newHandler(o Options, l limits) http.Handler {
 		Options: o, limits: l,
 		archives: archives.New(archives.Options{Cache: o.Cache, Counters: o.Archives, Log: o.Log, Limits: l.Limits}),
 	}
-	g.routes = g.Access.Handler(g.logged(g.router()))
+	g.routes = g.Access.Handler(g.router())
 	return g
 }
 
@@ -147,9 +147,9 @@ func (g *gateway) router() *mux.Router {
 	// SkipClean: mux would redirect //, .. and their encodings to another resource. The parsers of package
 	// provider check all paths, because the router accepts nearly anything.
 	r := mux.NewRouter().SkipClean(true)
-	r.MethodNotAllowedHandler = http.HandlerFunc(methodNotAllowed)
-	r.NotFoundHandler = http.HandlerFunc(notFound)
-	r.Use(classify)
+	r.MethodNotAllowedHandler = g.logged(http.HandlerFunc(methodNotAllowed))
+	r.NotFoundHandler = g.logged(http.HandlerFunc(notFound))
+	r.Use(g.logged)
 	reads := r.Methods(http.MethodGet, http.MethodHead).Subrouter()
 	g.routeHealth(reads)
 	const address = MirrorPath + "{hostname}/{namespace}/{type}/"
@@ -158,7 +158,7 @@ func (g *gateway) router() *mux.Router {
 	reads.HandleFunc(address+"{version}/{platform}/{filename}", g.guarded(g.serveArchive)).Name("archive")
 	g.routeDiscovery(reads)
 	g.routeRegistry(reads)
-	addPage(r, reads, g.Page)
+	g.addPage(r, reads)
 	if g.Access != nil {
 		r.Handle("/-/refresh", g.Access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
@@ -196,7 +196,8 @@ func versionOf(r *http.Request) (provider.Version, error) {
 }
 
 // addPage adds the routes of the web page.
-func addPage(r, reads *mux.Router, page http.Handler) {
+func (g *gateway) addPage(r, reads *mux.Router) {
+	page := g.Page
 	if page == nil {
 		return
 	}
@@ -214,13 +215,13 @@ func addPage(r, reads *mux.Router, page http.Handler) {
 			h.Set("Vary", "Accept")
 			w.WriteHeader(http.StatusSeeOther)
 		})
-	r.NotFoundHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	r.NotFoundHandler = g.logged(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asksForHTML(r) {
 			page.ServeHTTP(w, r)
 			return
 		}
 		notFound(w, r)
-	})
+	}))
 }
 
 // asksForHTML reports whether a request comes from a browser. Clients of the protocols do not accept HTML.

@@ -1,8 +1,8 @@
 package gateway
 
 import (
-	"net"
 	"net/netip"
+	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,27 +18,18 @@ const maxHost = 253 + len(":65535")
 // ValidHost reports whether a Host header is a name or an IP address, with or without a port. Only a valid one
 // may appear in a document or in configuration to copy.
 func ValidHost(s string) bool {
-	if len(s) > maxHost {
+	u, err := url.Parse("//" + s)
+	if err != nil || u.Host != s || len(s) > maxHost {
 		return false
 	}
-	host := s
-	if i := strings.LastIndexByte(s, ':'); i >= 0 && !strings.HasSuffix(s, "]") {
-		var port string
-		var err error
-		if host, port, err = net.SplitHostPort(s); err != nil {
-			return false
-		}
+	if port := u.Port(); s != u.Hostname() && s != "["+u.Hostname()+"]" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
 			return false
 		}
-		if strings.HasPrefix(s, "[") {
-			host = "[" + host + "]"
-		}
 	}
-	if inner, ok := strings.CutPrefix(host, "["); ok {
-		inner, closed := strings.CutSuffix(inner, "]")
-		ip, err := netip.ParseAddr(inner)
-		return closed && err == nil && ip.Is6() && ip.Zone() == ""
+	if strings.HasPrefix(s, "[") {
+		ip, err := netip.ParseAddr(u.Hostname())
+		return err == nil && ip.Is6() && ip.Zone() == ""
 	}
-	return hostName.MatchString(host)
+	return hostName.MatchString(u.Hostname())
 }

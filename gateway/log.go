@@ -20,7 +20,8 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := g.begin(w, r, time.Now())
 		out := httpsnoop.Metrics{Code: http.StatusOK}
-		ctx, end := g.trace(contextWith(r.Context(), &line.route), r, line.id[0])
+		line.route = routeOf(r)
+		ctx, end := g.trace(r.Context(), r, line.id[0])
 		r = r.WithContext(ctx)
 		defer func() {
 			if p := recover(); p != nil {
@@ -39,7 +40,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 
 // begin starts the log line of a request.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
-	line := &requestLine{request: r, route: routeOther, start: now}
+	line := &requestLine{request: r, start: now}
 	line.identify(w)
 	if g.Hooks.Began != nil {
 		g.Hooks.Began()

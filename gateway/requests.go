@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -41,21 +39,12 @@ func RouteNames() []string {
 	return []string{routeOther, routeIndex, routeVersion, "archive", "versions", "download", "checksums", "discovery", "registry", "operator", routeHealth, routePage}
 }
 
-type routeKey struct{}
-
-// contextWith returns ctx with a variable for the route of its request.
-func contextWith(ctx context.Context, route *string) context.Context {
-	return context.WithValue(ctx, routeKey{}, route)
-}
-
-// classify stores the route of a request in its context.
-func classify(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if to, ok := r.Context().Value(routeKey{}).(*string); ok {
-			*to = cmp.Or(mux.CurrentRoute(r).GetName(), routePage)
-		}
-		next.ServeHTTP(w, r)
-	})
+// routeOf returns the name of the route that the router chose for a request.
+func routeOf(r *http.Request) string {
+	if route := mux.CurrentRoute(r); route != nil {
+		return cmp.Or(route.GetName(), routePage)
+	}
+	return routeOther
 }
 
 // trace begins the span of a request, and returns a context with it and with the request's ID.
@@ -73,19 +62,11 @@ const requestIDHeader = "X-Request-Id"
 // validRequestID matches the IDs of clients that are safe to log. Capabilities are longer.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 
-var (
-	// processID is the prefix of this process's IDs.
-	processID = rand.Text()[:10] + "-"
-	requests  atomic.Uint64
-)
-
 // identify uses the client's request ID or creates one, and puts it into the answer.
 func (l *requestLine) identify(w http.ResponseWriter) {
+	l.id[0] = rand.Text()
 	if given := l.request.Header[requestIDHeader]; len(given) == 1 && validRequestID.MatchString(given[0]) {
 		l.id[0] = given[0]
-	} else {
-		var digits [32]byte
-		l.id[0] = string(strconv.AppendUint(append(digits[:0], processID...), requests.Add(1), 10))
 	}
 	w.Header()[requestIDHeader] = l.id[:]
 }

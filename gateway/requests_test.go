@@ -34,7 +34,7 @@ func TestRequestIDs(t *testing.T) {
 	t.Cleanup(s.Close)
 	c := &client{t, s, s.Client()}
 
-	own := regexp.MustCompile(`^[A-Z2-7]{10}-[0-9]+$`)
+	own := regexp.MustCompile(`^[A-Z2-7]{26}$`)
 	seen := map[string]bool{}
 	for range 3 { // from the registry, from the catalog, and from memory
 		id := c.get(prefix + "index.json").header.Get("X-Request-Id")
@@ -204,7 +204,7 @@ func FuzzRequestID(f *testing.F) {
 		f.Add(id)
 	}
 	word := regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
-	own := regexp.MustCompile(`^[A-Z2-7]{10}-[0-9]+$`)
+	own := regexp.MustCompile(`^[A-Z2-7]{26}$`)
 	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return &emptyStore{}, nil }})
 	f.Fuzz(func(t *testing.T, id string) {
 		r, w := httptest.NewRequest(http.MethodGet, "/healthz", nil), httptest.NewRecorder()

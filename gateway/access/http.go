@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/felixge/httpsnoop"
 
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -107,24 +110,17 @@ func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
 	return subject
 }
 
-// privateWriter marks every answer as private, because net/http removes the header from some errors.
-type privateWriter struct{ http.ResponseWriter }
-
+// keepPrivate marks every answer as private, also errors, from which net/http removes the header.
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
-	w.Header().Set("Cache-Control", private)
-	return privateWriter{w}
+	h := w.Header()
+	h.Set("Cache-Control", private)
+	return httpsnoop.Wrap(w, httpsnoop.Hooks{WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
+		return func(status int) {
+			h.Set("Cache-Control", cmp.Or(h.Get("Cache-Control"), private))
+			next(status)
+		}
+	}})
 }
-
-// WriteHeader implements [http.ResponseWriter].
-func (w privateWriter) WriteHeader(status int) {
-	if w.Header().Get("Cache-Control") == "" {
-		w.Header().Set("Cache-Control", private)
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap gives http.ResponseController the wrapped writer.
-func (w privateWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // ForbidCapability rejects a capability that does not cover the requested file; see [Covers].
 func (c *Control) ForbidCapability(w http.ResponseWriter) {

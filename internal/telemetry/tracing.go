@@ -117,15 +117,10 @@ func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTex
 func attributes(attrs []slog.Attr) []attribute.KeyValue {
 	var out []attribute.KeyValue
 	for _, a := range attrs {
-		switch v := a.Value; v.Kind() {
-		case slog.KindInt64:
+		if v := a.Value; v.Kind() == slog.KindInt64 {
 			out = append(out, attribute.Int64(a.Key, v.Int64()))
-		case slog.KindString:
-			if v.String() != "" {
-				out = append(out, attribute.String(a.Key, bounded(v.String())))
-			}
-		default:
-			out = append(out, attribute.String(a.Key, bounded(v.String())))
+		} else if text := v.String(); text != "" {
+			out = append(out, attribute.String(a.Key, bounded(text)))
 		}
 	}
 	return out
