@@ -37,7 +37,7 @@ type providerView struct {
 type rowView struct {
 	Version   provider.Version
 	Path      string
-	Platforms []string
+	Platforms []provider.Platform
 	State     string // one of the states of a row
 	Current   bool   // it is the shown version
 }
@@ -163,7 +163,7 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
 		// The origin is not asked about versions that nobody has chosen.
-		row.State, row.Platforms = rowOffered, names(offer.Platforms)
+		row.State, row.Platforms = rowOffered, offer.Platforms
 		return row
 	}
 	item, err := view.Version(ctx, a, v)
@@ -177,7 +177,7 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 	case err != nil:
 		return row
 	}
-	row.Platforms = names(item.Found.Platforms())
+	row.Platforms = item.Found.Platforms()
 	if item.Found.Evidence == nil {
 		row.State = rowNone
 		return row
@@ -192,11 +192,4 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 		row.State = rowChecksum
 	}
 	return row
-}
-
-func names(platforms []provider.Platform) (out []string) {
-	for _, platform := range platforms {
-		out = append(out, platform.String())
-	}
-	return out
 }

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,23 +16,18 @@ import (
 
 // versionView is one version.
 type versionView struct {
-	Version    provider.Version
-	Protocols  []string
-	Signature  signatureView
-	Packages   []packageView
-	Require    string // required_providers, to copy
-	Reference  string // the OCI reference, if clients can read it
-	Stored     bool   // at least partly, in the registry
-	Index      string // the digest; "" if it is not stored
-	Prerelease bool
+	Version   provider.Version
+	Protocols []string
+	Signature signatureView
+	Packages  []packageView
+	Require   string // required_providers, to copy
+	Reference string // the OCI reference, if clients can read it
+	Index     string // the digest; "" if no part of the version is in the registry
 }
 
 // packageView is one platform's package.
 type packageView struct {
-	Platform  provider.Platform
-	Filename  string
-	Size      int64  // 0 if unknown
-	ZH, H1    string // H1 is "" if it was not computed
+	artifact.Package
 	Elsewhere bool   // it is not in the registry, and is fetched at the first request
 	Missing   string // the digest of a manifest that the registry lacks, or ""
 	Unvouched string // why the evidence does not cover it; "" if it does
@@ -68,36 +62,30 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	}
 	found := item.Found
 	out := &versionView{
-		Version: v, Protocols: found.Protocols, Require: requirement(a, v), Prerelease: v.IsPrerelease(),
+		Version: v, Protocols: found.Protocols, Require: requirement(a, v),
 	}
 	stored := item.Stored()
-	if out.Stored = stored != nil; out.Stored {
+	if stored != nil {
 		out.Index = stored.Index.Digest.String()
-	}
-	if p.Reference != nil && out.Stored {
-		out.Reference = p.Reference(p.gatewayURL(r), a, v)
+		if p.Reference != nil {
+			out.Reference = p.Reference(p.gatewayURL(r), a, v)
+		}
 	}
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
 	for _, pkg := range found.Packages {
-		view := packageView{
-			Platform: pkg.Platform, Filename: pkg.Filename, Size: pkg.Size, ZH: pkg.ZipHash().String(),
+		pkg.H1 = p.H1Of(pkg)
+		out.Packages = append(out.Packages, packageView{
+			Package:   pkg,
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
 			Unvouched: unvouched(verified, pkg.Platform),
-		}
-		if h := p.H1Of(pkg); !h.IsZero() {
-			view.H1 = h.String()
-		}
-		out.Packages = append(out.Packages, view)
-	}
-	for _, m := range found.Missing {
-		out.Packages = append(out.Packages, packageView{
-			Platform: m.Platform, Filename: provider.PackageFilename(a, v, m.Platform), Missing: m.Manifest.String(),
 		})
 	}
-	slices.SortStableFunc(out.Packages, func(a, b packageView) int {
-		return cmp.Or(cmp.Compare(a.Platform.OS, b.Platform.OS), cmp.Compare(a.Platform.Arch, b.Platform.Arch))
-	})
+	for _, m := range found.Missing {
+		missing := artifact.Package{Platform: m.Platform, Filename: provider.PackageFilename(a, v, m.Platform)}
+		out.Packages = append(out.Packages, packageView{Package: missing, Missing: m.Manifest.String()})
+	}
+	slices.SortStableFunc(out.Packages, func(a, b packageView) int { return a.Platform.Compare(b.Platform) })
 	return out, nil
 }
 

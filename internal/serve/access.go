@@ -2,6 +2,7 @@ package serve
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime"
@@ -36,7 +37,7 @@ func (s *site) controlAccess(before *access.Control) error {
 // changes.
 func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], error) {
 	keys, err := files.Watch(log, func(contents [][]byte) (*access.Keys, error) {
-		if err := refusePublic(file); err != nil {
+		if err := refuseOpen(file, 0o007, "its readers can read every provider: run chmod o-rwx "+file+", or set defaultMode = 0440 of the Kubernetes secret"); err != nil {
 			return nil, err
 		}
 		k, err := access.ParseKeys(contents[0])
@@ -54,15 +55,14 @@ func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], err
 	return keys, nil
 }
 
-// refusePublic refuses a file that every user of the machine may use. Windows has no modes.
-func refusePublic(file string) error {
-	info, err := os.Stat(file)
+// refuseOpen refuses a file or folder if its mode lets others use it. Windows has no modes.
+func refuseOpen(path string, others fs.FileMode, help string) error {
+	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o007 != 0 {
-		return hint.New(fmt.Sprintf("everybody may use %s, its mode being %04o", file, mode),
-			"who reads it can read every provider: chmod o-rwx %s, or of a Kubernetes secret set defaultMode to 0440", file)
+	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&others != 0 {
+		return hint.New(fmt.Sprintf("other users can use %s: its mode is %04o", path, mode), "%s", help)
 	}
 	return nil
 }

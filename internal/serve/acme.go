@@ -6,12 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -122,18 +120,10 @@ func (i *issued) begin() {
 // ownFolder makes a folder for the keys of certificates. It refuses a folder that other
 // users can read.
 func ownFolder(dir string) error {
-	err := os.MkdirAll(dir, 0o700)
-	var info fs.FileInfo
-	if err == nil {
-		info, err = os.Stat(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name a folder that the gateway's user may write to, as directory in the acme block")
 	}
-	if err != nil {
-		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name one that the user who runs this may write to, as directory in the acme block")
-	}
-	if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o077 != 0 {
-		return hint.New(fmt.Sprintf("acme: others may use %s, its mode being %04o", dir, mode), "it holds the keys of certificates: chmod 700 %s", dir)
-	}
-	return nil
+	return refuseOpen(dir, 0o077, "it holds the keys of certificates: chmod 700 "+dir)
 }
 
 // Close ends the renewal of certificates.
