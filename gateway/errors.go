@@ -56,38 +56,33 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// pauseOf returns the pause before a retry if err means that a limit on fetches from origins is reached.
+// pauseOf returns the pause before a retry: the time that a limit lasts or that the registry or the origin
+// requested, or else a default. limited is set if err means that a limit on fetches from origins is reached.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
+	var later *outgoing.LaterError
 	switch {
 	case errors.As(err, &busy):
 		return busy.RetryAfter, true
 	case errors.Is(err, document.ErrBusy):
 		return document.RetryAfter, true
+	case errors.As(err, &later) && !later.Until.IsZero():
+		return min(time.Until(later.Until), maxRetryAfter), false
 	}
-	return 0, false
+	return retryAfter, false
 }
 
 const (
-	// retryAfter is the default Retry-After, in seconds.
-	retryAfter = 5
+	// retryAfter is the default Retry-After.
+	retryAfter = 5 * time.Second
 	// maxRetryAfter bounds the Retry-After of a registry or an origin that the gateway passes on, because
 	// Terraform sleeps for whatever time it gets.
 	maxRetryAfter = 5 * time.Minute
 )
 
-// RetryAfterOf returns the seconds of the Retry-After header for an error: the time that the registry or the
-// origin requested, or that a limit lasts, or else a default.
+// RetryAfterOf returns the seconds of the Retry-After header for an error.
 func RetryAfterOf(err error) int {
-	wait, limited := pauseOf(err)
-	var later *outgoing.LaterError
-	switch {
-	case limited:
-	case errors.As(err, &later) && !later.Until.IsZero():
-		wait = min(time.Until(later.Until), maxRetryAfter)
-	default:
-		wait = retryAfter * time.Second
-	}
+	wait, _ := pauseOf(err)
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
 

@@ -19,8 +19,8 @@ import (
 // retryAfter is the Retry-After, in seconds, for clients whose issuer cannot be reached.
 const retryAfter = 5
 
-// private is the Cache-Control of every answer that depends on the client.
-const private = "private, no-store"
+// Private is the Cache-Control of every answer that depends on the client.
+const Private = "private, no-store"
 
 // Handler wraps all other handlers, including the log of requests. It removes the capability from a path, so
 // that no later handler sees it.
@@ -113,10 +113,10 @@ func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
 // keepPrivate marks every answer as private, also errors, from which net/http removes the header.
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 	h := w.Header()
-	h.Set("Cache-Control", private)
+	h.Set("Cache-Control", Private)
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 		return func(status int) {
-			h.Set("Cache-Control", cmp.Or(h.Get("Cache-Control"), private))
+			h.Set("Cache-Control", cmp.Or(h.Get("Cache-Control"), Private))
 			next(status)
 		}
 	}})
@@ -130,7 +130,7 @@ func (c *Control) ForbidCapability(w http.ResponseWriter) {
 
 // forbid rejects a client whose token does not cover the request, and every invalid capability.
 func forbid(w http.ResponseWriter) {
-	w.Header().Set("Cache-Control", private)
+	w.Header().Set("Cache-Control", Private)
 	http.Error(w, "not allowed: the token does not cover this provider, or the link has expired", http.StatusForbidden)
 }
 
@@ -165,7 +165,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Cache-Control", private)
+		w.Header().Set("Cache-Control", Private)
 		subject, err := c.authenticate(r, true)
 		if err != nil {
 			c.count(err)

@@ -9,9 +9,6 @@ import (
 // user.
 const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
 
-// Private is the Cache-Control of every answer that depends on the client.
-const Private = private
-
 // everybody is the subject if there is no access control.
 var everybody = &Subject{grants: []*grant{{}}}
 

@@ -19,6 +19,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -161,18 +162,18 @@ func withoutSlash(w http.ResponseWriter, r *http.Request) {
 
 // gatewayURL returns the gateway's URL for clients, with a slash at the end: its public URL, or else the host of the
 // request, if that is valid.
-func (p *page) gatewayURL(r *http.Request) string {
+func (p *page) gatewayURL(r *http.Request) *url.URL {
 	if p.PublicURL != nil {
-		return p.PublicURL.String()
+		return p.PublicURL
 	}
 	if gateway.ValidHost(r.Host) {
 		// Clients require TLS: if this request came without it, a proxy provides it.
-		return "https://" + strings.ToLower(r.Host) + "/"
+		return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}
 	}
 	if p.Address != nil {
-		return p.Address.String()
+		return p.Address
 	}
-	return "https://gateway.example/"
+	return &url.URL{Scheme: "https", Host: "gateway.example", Path: "/"}
 }
 
 // readable returns the addresses that the subject may read. It reuses the slice.

@@ -26,7 +26,7 @@ type frontView struct {
 // front shows the client configuration to everyone, and some providers to those who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
-	v := frontView{Host: hostOf(at), Pulls: p.pulls && p.MayFetch(r)}
+	v := frontView{Host: at.Host, Pulls: p.pulls && p.MayFetch(r)}
 	who, err := p.Access.Person(r)
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
@@ -38,16 +38,9 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 		v.Providers = listView{base(r), all[:min(len(all), frontProviders)]}
 	}
 	if p.Setup != nil {
-		v.Setup = p.Setup(at, !v.Locked)
+		v.Setup = p.Setup(at.String(), !v.Locked)
 	}
 	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
-}
-
-func hostOf(gateway string) string {
-	if u, err := url.Parse(gateway); err == nil {
-		return u.Host
-	}
-	return gateway
 }
 
 // searchView is the result of a search.

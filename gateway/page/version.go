@@ -68,7 +68,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	if stored != nil {
 		out.Index = stored.Index.Digest.String()
 		if p.Reference != nil {
-			out.Reference = p.Reference(p.gatewayURL(r), a, v)
+			out.Reference = p.Reference(p.gatewayURL(r).String(), a, v)
 		}
 	}
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))

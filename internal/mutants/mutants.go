@@ -797,7 +797,7 @@ var mutants = []mutant{
 	{"the access check of metrics", "gateway.(*gateway).routeHealth",
 		"g.Access.GuardOperator(g.Metrics)", "g.Metrics",
 		"gateway.TestWhoMayReadMetrics"},
-	{"the bound of a Retry-After that is passed on", "gateway.RetryAfterOf",
+	{"the bound of a Retry-After that is passed on", "gateway.pauseOf",
 		"min(time.Until(later.Until), maxRetryAfter)", "time.Until(later.Until)",
 		"gateway.TestRetryAfterIsPassedOn"},
 	{"the character check of a request ID", "gateway.(*requestLine).identify",

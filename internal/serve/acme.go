@@ -257,7 +257,6 @@ func (s *site) openACME(c config.ACME) (*issued, error) {
 		return nil, err
 	}
 	s.onClose(release)
-	s.acme = by
 	return by, nil
 }
 

@@ -39,7 +39,6 @@ type site struct {
 	pulls        func(provider.Address) bool  // selects the providers to pull through; nil for none
 	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
 	puller       *pull.Puller                 // nil without pull-through
-	acme         *issued                      // nil without an ACME issuer
 	certificates *certificates                // nil for plain HTTP
 	handler      http.Handler
 
@@ -110,8 +109,8 @@ func (s *site) Close() error {
 // begin starts what must wait until this site is the current one: ACME needs a gateway that
 // answers, and the limits of pull-through apply from now on.
 func (s *site) begin() {
-	if s.acme != nil {
-		s.acme.begin()
+	if s.certificates != nil && s.certificates.acme != nil {
+		s.certificates.acme.begin()
 	}
 	if s.puller != nil {
 		s.puller.Begin()
