@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -27,9 +28,7 @@ func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 		case err != nil:
 			next.ServeHTTP(w, r)
 		case kind == "manifests" && g.deniedTag(a, what):
-			w.Header().Set("Content-Type", contentTypeJSON[0])
-			w.WriteHeader(http.StatusUnavailableForLegalReasons)
-			json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": "DENIED", "message": "this version is denied here"}}})
+			access.RegistryError(w, http.StatusUnavailableForLegalReasons, "DENIED", "this version is denied here")
 		case kind == "tags" && what == "list":
 			list := &tagList{ResponseWriter: w, status: http.StatusOK}
 			next.ServeHTTP(list, r)

@@ -63,9 +63,8 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 		out := versionJSON{Archives: map[string]archiveJSON{}}
 		if err == nil {
 			for _, p := range item.Found.Packages {
-				archive := g.archiveOf(v, p)
-				archive.URL = g.Access.Link(r, a, archive.URL, p.Digest)
-				out.Archives[p.Platform.String()] = archive
+				url := fileURL(v.String()+"/", packageFile(p)) // relative to the document
+				out.Archives[p.Platform.String()] = archiveJSON{g.Access.Link(r, a, url, p.Digest), g.hashes(p)}
 			}
 			// If a platform were not listed, clients would look elsewhere.
 			for _, m := range item.Found.Missing {
@@ -75,11 +74,6 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 		}
 		return out
 	})
-}
-
-// archiveOf describes a package. Its URL is relative to the document's.
-func (g *gateway) archiveOf(v provider.Version, p artifact.Package) archiveJSON {
-	return archiveJSON{fileURL(v.String()+"/", packageFile(p)), g.hashes(p)}
 }
 
 // hashes returns the hashes that clients may record for a package; clients trust each of them equally.

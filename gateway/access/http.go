@@ -173,17 +173,17 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 		switch {
 		case errors.Is(err, ErrUnavailable):
 			w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-			registryError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the issuer of the token cannot be reached now")
+			RegistryError(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the issuer of the token cannot be reached now")
 			return
 		case err != nil:
 			w.Header().Set("WWW-Authenticate", `Basic realm="ocibridge"`)
-			registryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "use a token of this gateway as the password")
+			RegistryError(w, http.StatusUnauthorized, "UNAUTHORIZED", "use a token of this gateway as the password")
 			return
 		}
 		stateOf(r.Context()).setSubject(subject)
 		if !subject.mayAsk(r, address) {
 			c.n.Forbidden.Add(1)
-			registryError(w, http.StatusForbidden, "DENIED", "the token does not cover this repository")
+			RegistryError(w, http.StatusForbidden, "DENIED", "the token does not cover this repository")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -224,8 +224,8 @@ func repositoryOf(p string) (string, bool) {
 	return "", false
 }
 
-// registryError answers with an error of the distribution specification.
-func registryError(w http.ResponseWriter, status int, code, message string) {
+// RegistryError answers with an error of the distribution specification.
+func RegistryError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})

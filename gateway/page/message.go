@@ -16,9 +16,6 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// retryAfter is the Retry-After of temporary errors, in seconds.
-const retryAfter = 5
-
 // messageView is a page with nothing but a message, whose texts are in the templates.
 type messageView struct {
 	Kind   string // as the template "heading" lists them
@@ -70,7 +67,7 @@ func (p *page) say(w http.ResponseWriter, r *http.Request, m messageView) {
 func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.Access.Refused(err)
 	if errors.Is(err, access.ErrUnavailable) {
-		p.say(w, r, messageView{Kind: "unknown token", Status: http.StatusServiceUnavailable, Again: retryAfter})
+		p.say(w, r, messageView{Kind: "unknown token", Status: http.StatusServiceUnavailable, Again: gateway.RetryAfterOf(err)})
 		return
 	}
 	w.Header().Set("WWW-Authenticate", access.Challenge)
