@@ -211,10 +211,6 @@ func (s *state) setSubject(subject *Subject) { s.subject, s.name = subject, subj
 
 type stateKey struct{}
 
-func contextWith(ctx context.Context, s *state) context.Context {
-	return context.WithValue(ctx, stateKey{}, s)
-}
-
 func stateOf(ctx context.Context) *state {
 	if s, ok := ctx.Value(stateKey{}).(*state); ok {
 		return s

@@ -2,6 +2,7 @@ package access
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -30,7 +31,7 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := &state{}
-		r = r.WithContext(contextWith(r.Context(), s))
+		r = r.WithContext(context.WithValue(r.Context(), stateKey{}, s))
 		// A segment of a repository's name may look like a capability.
 		if !strings.HasPrefix(r.URL.Path, registryPath) {
 			var plain string
