@@ -64,12 +64,16 @@ func IsManifest(mediaType string) bool {
 // registries may do so too.
 const MaxManifestBytes = 4 << 20
 
+// UnknownSize is the size of a package that no registry has stored and whose origin has not
+// announced its size.
+const UnknownSize = -1
+
 // Package is one platform's package within a version.
 type Package struct {
 	Platform provider.Platform
 	Filename string
 	Digest   digest.Digest // of the zip, always sha256
-	Size     int64         // of the zip, in bytes
+	Size     int64         // of the zip, in bytes, or [UnknownSize]
 	H1       provider.Hash // zero if it was not computed
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor

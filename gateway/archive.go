@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/gorilla/mux"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -18,7 +17,7 @@ import (
 
 // serveArchive answers with a package.
 func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address provider.Address) error {
-	p, packages, err := g.archive(r, address)
+	p, blob, err := g.archive(r, address)
 	if err != nil {
 		return err
 	}
@@ -26,31 +25,29 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 		g.Access.ForbidCapability(w)
 		return nil
 	}
-	a := archives.Archive{Package: *p, Store: packages}
-	if a.Package.Size == 0 {
+	a := archives.Archive{Package: *p, Blob: blob}
+	if p.Size == artifact.UnknownSize {
 		// The request may have to wait for a slot among the packages that are being fetched.
 		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.Start)
-		a.Package.Size, err = g.sizeOf(ctx, packages, *p, r.Method != http.MethodHead)
+		a.Package.Size, err = g.sizeOf(ctx, blob, *p, r.Method != http.MethodHead)
 		cancel()
 		if err != nil {
 			return err
 		}
 		a.Source = address.Path()
-	} else if g.Redirect != nil {
-		a.Redirect = func(ctx context.Context, d ocispec.Descriptor) (string, error) { return g.Redirect(ctx, address, d) }
 	}
 	return g.archives.Serve(w, r, a)
 }
 
 // sizeOf returns the size of a package whose version does not have it.
-func (g *gateway) sizeOf(ctx context.Context, packages catalog.Packages, p artifact.Package, begin bool) (int64, error) {
+func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Package, begin bool) (int64, error) {
 	if size, cached := g.Cache.SizeOf(p.Digest); cached {
 		if begin {
-			packages.Requested(p)
+			blob.Requested()
 		}
 		return size, nil
 	}
-	size, err := packages.Size(ctx, p, begin)
+	size, err := blob.Size(ctx, begin)
 	if err == nil && size <= 0 {
 		err = errors.New("its origin does not say how large it is")
 	}
@@ -61,7 +58,7 @@ func (g *gateway) sizeOf(ctx context.Context, packages catalog.Packages, p artif
 }
 
 // archive finds the package that a request is for.
-func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Package, catalog.Packages, error) {
+func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Package, catalog.Blob, error) {
 	vars := mux.Vars(r)
 	v, err := versionOf(r)
 	if err != nil {
@@ -84,7 +81,7 @@ func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Packag
 	}
 	for i := range found.Packages {
 		if p := &found.Packages[i]; p.Platform == platform && p.Filename == vars["filename"] {
-			return p, view.Packages(ctx, a), nil
+			return p, view.Package(ctx, a, v, *p), nil
 		}
 	}
 	return nil, nil, errAbsent

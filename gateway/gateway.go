@@ -9,7 +9,6 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -57,9 +55,6 @@ type Options struct {
 	Address *url.URL
 	// Login says where clients get a token for the gateway; nil: it is not announced.
 	Login *Login
-	// Redirect returns the registry's redirect for the blob of a provider's package, or "" if the registry
-	// answers itself; nil: clients are not redirected.
-	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
 	// Cache caches packages; nil: every package is streamed from the registry.
 	Cache *archives.Cache
 	// Registry answers /v2/, except for the tags of versions that the Catalog denies; it may be nil.

@@ -294,24 +294,24 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 	if s.found.Protocols == nil {
 		out.Protocols = protocols(s.evidence.Record.Protocols)
 	}
-	if p.Size == 0 {
+	if p.Size == artifact.UnknownSize {
 		return out, nil // OpenTofu refuses hashes without the package's size
 	}
 	for _, p := range vouched {
-		out.Packages[p.Platform.String()] = packageJSON{hashes(p), p.Size}
+		out.Packages[p.Platform.String()] = packageJSON{hashes(p), max(p.Size, 0)}
 	}
 	return out, nil
 }
 
 // askSize fills in the size of the package for a platform that the registry does not have yet, if it is known.
 func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.Platform) {
-	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == 0 })
+	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == artifact.UnknownSize })
 	if i < 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	size, err := g.sizeOf(ctx, g.View(r).Packages(ctx, s.address), s.found.Packages[i], false)
+	size, err := g.sizeOf(ctx, g.View(r).Package(ctx, s.address, s.version, s.found.Packages[i]), s.found.Packages[i], false)
 	if err != nil {
 		g.Log.Debug("the size of a package is left out", "path", r.URL.Path, "err", hint.Brief(err))
 		return

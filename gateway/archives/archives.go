@@ -27,7 +27,6 @@ import (
 	"strings"
 	"time"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -81,23 +80,25 @@ func New(o Options) *Handler {
 	return &Handler{o.Cache, o.Log, o.Limits, o.Counters}
 }
 
-// Store reads packages. oras-go's remote.Repository implements it.
-type Store interface {
-	artifact.Fetcher
-	// Exists reports whether a package can be fetched, and answers HEAD.
-	Exists(context.Context, ocispec.Descriptor) (bool, error)
+// Blob is a package in the registry or at its origin.
+type Blob interface {
+	// Open opens the package, which has size bytes. Its body begins at start, which is offset,
+	// or 0 if the source cannot skip the bytes before it.
+	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
+	// Exists reports whether the package can be opened, and answers HEAD.
+	Exists(context.Context) (bool, error)
+	// Redirect returns the URL to which the registry redirects clients; "" if the registry
+	// sends the package itself.
+	Redirect(context.Context) (string, error)
 }
 
 // Archive is a requested archive.
 type Archive struct {
 	Package artifact.Package
-	Store   Store // has the package
-	// Source is the origin of the packages in Store; "": the registry.
-	// Requests for the same package from another source do not wait for this one.
+	Blob    Blob
+	// Source is the origin that may have the package; "": the registry has it. Requests for
+	// the same package from another source do not wait for this one.
 	Source string
-	// Redirect returns the target of the registry's redirect for the blob; "" if the
-	// registry sends the blob itself. nil: clients are not redirected.
-	Redirect func(context.Context, ocispec.Descriptor) (string, error)
 }
 
 // Serve answers GET and HEAD for an archive. If it returns an error, the registry has
@@ -193,7 +194,7 @@ func (h *Handler) check(ctx context.Context, a Archive) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, h.limits.Start)
 	defer cancel()
-	found, err := a.Store.Exists(ctx, a.Package.Layer())
+	found, err := a.Blob.Exists(ctx)
 	var answer *errcode.ErrorResponse
 	var network net.Error
 	switch {
@@ -216,12 +217,12 @@ func isOutage(status int) bool {
 // redirect returns the client's redirect target; "" if the gateway sends the archive. It
 // also sends the archive if the registry fails, and then reports that failure.
 func (h *Handler) redirect(ctx context.Context, a Archive) string {
-	if a.Redirect == nil {
+	if a.Source != "" {
 		return ""
 	}
 	within, cancel := context.WithTimeout(ctx, h.limits.Start)
 	defer cancel()
-	to, err := a.Redirect(within, a.Package.Layer())
+	to, err := a.Blob.Redirect(within)
 	if err != nil && ctx.Err() == nil {
 		h.log.WarnContext(ctx, "no redirect: the archive is answered by the gateway", "file", a.Package.Filename, "err", err)
 	}
@@ -243,7 +244,7 @@ func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Serv
 			return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 		}
 	}
-	c, err := openStream(ctx, a.Store, a.Package.Layer(), h.limits)
+	c, err := openStream(ctx, a, h.limits)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 	}

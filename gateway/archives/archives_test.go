@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
@@ -42,12 +41,20 @@ type registry struct {
 	gone    bool
 }
 
-func (r *registry) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadCloser, error) {
+// blob is a package in a registry, which cannot skip bytes.
+type blob struct {
+	*registry
+	digest digest.Digest
+}
+
+func (b blob) Redirect(context.Context) (string, error) { return "", nil }
+
+func (r blob) Open(ctx context.Context, _, _ int64) (io.ReadCloser, int64, error) {
 	fetch := int(r.fetches.Add(1))
 	if r.gone {
-		return nil, errors.New("the registry is not there")
+		return nil, 0, errors.New("the registry is not there")
 	}
-	data, offset := r.data[d.Digest], 0
+	data, offset := r.data[r.digest], 0
 	return io.NopCloser(readerFunc(func(p []byte) (int, error) {
 		if r.before != nil {
 			if err := r.before(fetch, offset); err != nil {
@@ -62,15 +69,15 @@ func (r *registry) Fetch(ctx context.Context, d ocispec.Descriptor) (io.ReadClos
 			return 0, io.EOF
 		}
 		return n, nil
-	})), nil
+	})), 0, nil
 }
 
-// Exists reports whether the registry has a package.
-func (r *registry) Exists(_ context.Context, d ocispec.Descriptor) (bool, error) {
+// Exists reports whether the registry has the package.
+func (r blob) Exists(context.Context) (bool, error) {
 	if r.gone {
 		return false, errors.New("the registry is not there")
 	}
-	_, found := r.data[d.Digest]
+	_, found := r.data[r.digest]
 	return found, nil
 }
 
@@ -132,7 +139,7 @@ func (s *scene) start(c *archives.Cache) {
 }
 
 func (s *scene) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := s.handler.Serve(w, r, archives.Archive{Package: s.packages[r.URL.Path], Store: s.registry}); err != nil {
+	if err := s.handler.Serve(w, r, archives.Archive{Package: s.packages[r.URL.Path], Blob: blob{s.registry, s.packages[r.URL.Path].Digest}}); err != nil {
 		fmt.Fprintln(s.log, err)
 		http.Error(w, err.Error(), http.StatusBadGateway)
 	}
@@ -525,16 +532,18 @@ func TestBrokenFetchIsResumed(t *testing.T) {
 // fetcher gets every blob from a URL.
 type fetcher string
 
-func (f fetcher) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
+func (f fetcher) Exists(context.Context) (bool, error) { return true, nil }
 
-func (f fetcher) Fetch(ctx context.Context, _ ocispec.Descriptor) (io.ReadCloser, error) {
+func (f fetcher) Redirect(context.Context) (string, error) { return "", nil }
+
+func (f fetcher) Open(ctx context.Context, _, _ int64) (io.ReadCloser, int64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, string(f), nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return resp.Body, nil
+	return resp.Body, 0, nil
 }

@@ -9,9 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
@@ -92,7 +89,7 @@ func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *sh
 	c.running.Go(func() {
 		defer cancel()
 		defer s.Close()
-		c.fill(ctx, s, a.Store, a.Package.Layer(), l)
+		c.fill(ctx, s, a, l)
 	})
 	return s, file, false
 }
@@ -113,10 +110,10 @@ func (c *Cache) isUnchanged(s *shared) bool {
 }
 
 // fill brings an archive from the folder or from the registry.
-func (c *Cache) fill(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) {
+func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
 	if s.file = c.load(ctx, s.blob); s.file != nil {
 		s.Load(s.file, s.blob.size)
-	} else if err := c.fetch(ctx, s, store, desc, l); err != nil {
+	} else if err := c.fetch(ctx, s, a, l); err != nil {
 		s.Finish(err)
 		return
 	}
@@ -125,11 +122,11 @@ func (c *Cache) fill(ctx context.Context, s *shared, store artifact.Fetcher, des
 
 // fetch brings an archive from the registry, for clients to read on the way, and stores
 // it in the folder once it is verified.
-func (c *Cache) fetch(ctx context.Context, s *shared, store artifact.Fetcher, desc ocispec.Descriptor, l Limits) (err error) {
+func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err error) {
 	if err := c.prepare(ctx, s); err != nil {
 		return err
 	}
-	ctx, end := telemetry.Start(ctx, "archive fetch", slog.String("digest", desc.Digest.String()), slog.Int64("size", desc.Size))
+	ctx, end := telemetry.Start(ctx, "archive fetch", slog.String("digest", a.Package.Digest.String()), slog.Int64("size", a.Package.Size))
 	defer func() { end(err) }()
 	stored := int64(0)
 	defer func() {
@@ -139,7 +136,7 @@ func (c *Cache) fetch(ctx context.Context, s *shared, store artifact.Fetcher, de
 		c.unreserve(s.blob.size, stored)
 		c.countFetch(-1)
 	}()
-	in, err := openStream(ctx, store, desc, l)
+	in, err := openStream(ctx, a, l)
 	if err != nil {
 		s.file.Close()
 		return err

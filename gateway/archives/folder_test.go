@@ -214,7 +214,7 @@ func TestFetchForParent(t *testing.T) {
 	h := archives.New(archives.Options{Cache: cache, Limits: limits})
 	p := artifact.Package{Digest: digest.Digest(os.Getenv("FETCH_DIGEST")), Size: 3 << 20}
 	w := &halfWriter{ResponseRecorder: httptest.NewRecorder()}
-	h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Store: fetcher(os.Getenv("FETCH_FROM"))})
+	h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Blob: fetcher(os.Getenv("FETCH_FROM"))})
 }
 
 // halfWriter reports when it has a megabyte.
@@ -253,7 +253,7 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 					t.Error("not broken off")
 				}
 			}()
-			h.Serve(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx), archives.Archive{Package: p, Store: slow})
+			h.Serve(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx), archives.Archive{Package: p, Blob: blob{slow, p.Digest}})
 		}()
 		// A client that comes back in time finds the fetch, and keeps it.
 		time.Sleep(3 * time.Minute)
@@ -266,7 +266,7 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 		}
 		slow.before = nil
 		w := httptest.NewRecorder()
-		if err := h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Store: slow}); err != nil || !bytes.Equal(w.Body.Bytes(), data) {
+		if err := h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Blob: blob{slow, p.Digest}}); err != nil || !bytes.Equal(w.Body.Bytes(), data) {
 			t.Errorf("%v, %d bytes", err, w.Body.Len())
 		}
 		if n := slow.fetches.Load(); n != 2 {

@@ -52,7 +52,7 @@ func (r *reader) fallBack() error {
 	}
 	head := r.s.Content()
 	head = io.NewSectionReader(head, 0, min(head.Size(), offset))
-	tail := &stream{r.ctx, &transfer{store: r.archive.Store, desc: r.archive.Package.Layer(), limits: r.limits, offset: head.Size()}, sha256.New()}
+	tail := &stream{ctx: r.ctx, archive: r.archive, limits: r.limits, hash: sha256.New(), offset: head.Size()}
 	if _, err := io.Copy(tail.hash, contextReader{r.ctx, head}); err != nil {
 		return err
 	}

@@ -104,6 +104,9 @@ type Options struct {
 	// digest is kept while the version is in memory. The store reads metadata of at most
 	// 4 MiB, and caches it.
 	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
+	// Redirect returns the URL to which the registry redirects requests for a package; "" if
+	// it answers them itself. Nil: clients are not redirected.
+	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
 	// Origin has what the registry lacks; nil: there is none.
 	Origin Origin
 	// Deny lists versions that are never served.
@@ -160,6 +163,9 @@ func New(o Options) (*Catalog, error) {
 	}
 	if o.Repository == nil {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
+	}
+	if o.Redirect == nil {
+		o.Redirect = func(context.Context, provider.Address, ocispec.Descriptor) (string, error) { return "", nil }
 	}
 	if o.Place == nil {
 		o.Place = func(provider.Address) string { return "" }
@@ -293,17 +299,18 @@ func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCl
 	return io.NopCloser(bytes.NewReader(item.content)), nil
 }
 
-// Packages returns a reader for the packages of a provider. If its repository cannot be
-// opened, the reader's methods return the reason.
-func (v View) Packages(ctx context.Context, a provider.Address) Packages {
+// Package returns a package of a version. If the provider's repository cannot be opened, the
+// package's methods return the reason.
+func (v View) Package(ctx context.Context, a provider.Address, of provider.Version, p artifact.Package) Blob {
 	store, err := v.c.opts.Repository(ctx, a)
-	if err != nil {
-		return unavailable{err}
+	stored := Stored{store, p.Layer(), func(ctx context.Context) (string, error) { return v.c.opts.Redirect(ctx, a, p.Layer()) }}
+	switch {
+	case err != nil:
+		return unavailable{stored, err}
+	case v.union && v.c.opts.Origin.Selects(a):
+		return v.c.opts.Origin.Package(a, of, p, stored)
 	}
-	if v.union && v.c.opts.Origin.Selects(a) {
-		return v.c.opts.Origin.Packages(a, store)
-	}
-	return stored{store}
+	return stored
 }
 
 // Warm returns the current item in memory for the path of a network mirror's document

@@ -184,7 +184,9 @@ func (r refusing) Complete(context.Context, provider.Address, provider.Version, 
 
 func (refusing) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
 
-func (refusing) Packages(provider.Address, catalog.Store) catalog.Packages { return nil }
+func (refusing) Package(provider.Address, provider.Version, artifact.Package, catalog.Stored) catalog.Blob {
+	return nil
+}
 
 func (refusing) Forget(provider.Address) {}
 

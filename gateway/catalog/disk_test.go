@@ -162,7 +162,7 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 		pass(time.Hour)
 		k.restart()
 		k.want("[1.0.0]", true, "[]")
-		if _, err := k.Packages(k.t.Context(), widget).Fetch(k.t.Context(), artifact.Version{}.Index); !errors.Is(err, unreachable) {
+		if _, _, err := k.Package(k.t.Context(), widget, v100, artifact.Package{}).Open(k.t.Context(), 0, 0); !errors.Is(err, unreachable) {
 			k.t.Errorf("%v", err)
 		}
 	})

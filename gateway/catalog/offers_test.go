@@ -39,7 +39,9 @@ func (o *offering) Offers(ctx context.Context, _ provider.Address) ([]catalog.Of
 
 func (o *offering) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
 
-func (o *offering) Packages(provider.Address, catalog.Store) catalog.Packages { return nil }
+func (o *offering) Package(provider.Address, provider.Version, artifact.Package, catalog.Stored) catalog.Blob {
+	return nil
+}
 
 func (o *offering) Forget(provider.Address) {}
 

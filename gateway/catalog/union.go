@@ -37,53 +37,80 @@ type Origin interface {
 	// version in the registry; stored is nil if the registry says that it lacks the version.
 	// The result is nil if neither has it, and stored itself if the origin adds nothing, or
 	// does not answer before ctx ends. A version with packages of the origin has no index,
-	// and packages of unknown size have 0 bytes. An error that
-	// wraps [ErrSource] means that the origin failed; other errors refuse the version.
+	// and their size may be [artifact.UnknownSize]. An error that wraps [ErrSource] means that
+	// the origin failed; other errors refuse the version.
 	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
 	// Blob returns evidence of a completed version that the registry lacks.
 	Blob(provider.Address, digest.Digest) ([]byte, bool)
-	// Packages returns a reader for the packages of a provider with a given repository.
-	Packages(provider.Address, Store) Packages
+	// Package returns a package of a version. Stored is the package in the registry, which
+	// may lack it.
+	Package(a provider.Address, v provider.Version, p artifact.Package, stored Stored) Blob
 	// Forget drops what is cached about a provider.
 	Forget(provider.Address)
 }
 
-// Packages reads the packages of one provider.
-type Packages interface {
-	artifact.Fetcher
-	// Exists reports whether a package can be fetched. A reader that cannot tell returns
+// Blob is one package, wherever it is.
+type Blob interface {
+	// Exists reports whether the package can be opened. A blob that cannot tell returns
 	// true.
-	Exists(context.Context, ocispec.Descriptor) (bool, error)
-	// Size returns the size of a package whose size its version does not have. Begin means
-	// that the package is about to be read.
-	Size(ctx context.Context, p artifact.Package, begin bool) (int64, error)
-	// Requested notes that a client gets a package without a size from a cache.
-	Requested(artifact.Package)
+	Exists(context.Context) (bool, error)
+	// Size waits for the size of a package whose version does not have it, in bytes. Begin
+	// means that the package is about to be opened.
+	Size(ctx context.Context, begin bool) (int64, error)
+	// Open opens the package, which has size bytes. Its body begins at start, which is offset,
+	// or 0 if the source cannot skip the bytes before it.
+	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
+	// Redirect returns the URL to which the registry redirects clients; "" if there is none.
+	Redirect(context.Context) (string, error)
+	// Requested notes that a client gets a package of unknown size from a cache.
+	Requested()
 }
 
-// stored reads the packages that the registry has.
-type stored struct{ Store }
-
-// Size implements [Packages].
-func (stored) Size(_ context.Context, p artifact.Package, _ bool) (int64, error) {
-	return 0, fmt.Errorf("%s: its size is not known", p.Filename)
+// Stored is a package in the registry.
+type Stored struct {
+	Store    Store
+	Layer    ocispec.Descriptor
+	redirect func(context.Context) (string, error)
 }
 
-// Requested implements [Packages].
-func (stored) Requested(artifact.Package) {}
+// Exists implements [Blob].
+func (s Stored) Exists(ctx context.Context) (bool, error) { return s.Store.Exists(ctx, s.Layer) }
 
-// unavailable are the packages of a repository that cannot be opened.
-type unavailable struct{ err error }
+// Size implements [Blob].
+func (s Stored) Size(context.Context, bool) (int64, error) { return s.Layer.Size, nil }
 
-func (u unavailable) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
-	return nil, u.err
+// Open implements [Blob].
+func (s Stored) Open(ctx context.Context, size, offset int64) (io.ReadCloser, int64, error) {
+	s.Layer.Size = size
+	body, err := s.Store.Fetch(ctx, s.Layer)
+	if seeker, ok := body.(io.Seeker); ok && offset > 0 {
+		if _, err := seeker.Seek(offset, io.SeekStart); err == nil {
+			return body, offset, nil
+		}
+		// Some registries announce ranges and refuse them. The body is still at its start.
+	}
+	return body, 0, err
 }
 
-func (u unavailable) Exists(context.Context, ocispec.Descriptor) (bool, error) { return false, u.err }
+// Redirect implements [Blob].
+func (s Stored) Redirect(ctx context.Context) (string, error) { return s.redirect(ctx) }
 
-func (u unavailable) Size(context.Context, artifact.Package, bool) (int64, error) { return 0, u.err }
+// Requested implements [Blob].
+func (Stored) Requested() {}
 
-func (unavailable) Requested(artifact.Package) {}
+// unavailable is a package of a repository that cannot be opened.
+type unavailable struct {
+	Stored
+	err error
+}
+
+func (u unavailable) Exists(context.Context) (bool, error) { return false, u.err }
+
+func (u unavailable) Size(context.Context, bool) (int64, error) { return 0, u.err }
+
+func (u unavailable) Open(context.Context, int64, int64) (io.ReadCloser, int64, error) {
+	return nil, 0, u.err
+}
 
 // ErrSource means that an origin failed, and not the registry.
 var ErrSource = errors.New("the origin of what the registry lacks is in trouble")

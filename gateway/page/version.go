@@ -74,7 +74,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
 	for _, pkg := range found.Packages {
-		pkg.H1 = p.H1Of(pkg)
+		pkg.H1, pkg.Size = p.H1Of(pkg), max(pkg.Size, 0) // the page shows no size of 0
 		out.Packages = append(out.Packages, packageView{
 			Package:   pkg,
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),

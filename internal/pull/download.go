@@ -40,7 +40,7 @@ const (
 type download struct {
 	*fill.File
 	p      *Puller
-	store  *store
+	store  catalog.Store // the repository
 	want   wanted
 	at     *origin.Package // where the push found it; nil: the origin is asked
 	cancel context.CancelCauseFunc
@@ -91,7 +91,7 @@ func (p *Puller) underway(ctx context.Context, w wanted) *reader {
 
 // join opens the download of a package, which it begins if needed. A request of a client
 // (at is nil) also has the version pushed.
-func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Package) (*reader, error) {
+func (p *Puller) join(request context.Context, s catalog.Store, w wanted, at *origin.Package) (*reader, error) {
 	client := at == nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +115,7 @@ func (p *Puller) join(request context.Context, s *store, w wanted, at *origin.Pa
 }
 
 // beginLocked begins a download, and opens it. It is called with mu held.
-func (p *Puller) beginLocked(request context.Context, s *store, w wanted, at *origin.Package) *reader {
+func (p *Puller) beginLocked(request context.Context, s catalog.Store, w wanted, at *origin.Package) *reader {
 	ctx, cancel := context.WithCancelCause(telemetry.Follow(p.ctx, request))
 	d := &download{p: p, store: s, want: w, at: at, cancel: cancel, urgent: make(chan struct{})}
 	d.File = fill.New(fill.Options{Cancel: func() { cancel(nil) }, Linger: lingerTime, Limit: maxUnannounced, Closed: d.closed})

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
@@ -123,33 +123,34 @@ const probeAfter = 5 * time.Millisecond
 
 // probe asks the registry for a package that is not tagged, once.
 type probe struct {
-	store    *store
-	ask      func() *ocispec.Descriptor // nil: the registry does not have it
+	d        *download
+	ask      func() (size int64) // 0: the registry does not have it
 	answered atomic.Bool
 }
 
 func (d *download) probe(ctx context.Context) *probe {
-	p := &probe{store: d.store}
-	p.ask = sync.OnceValue(func() *ocispec.Descriptor {
+	p := &probe{d: d}
+	p.ask = sync.OnceValue(func() int64 {
 		defer p.answered.Store(true)
 		ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 		defer cancel()
-		return d.store.stored(ctx, d.want.digest)
+		return storedSize(ctx, d.store, d.want.digest)
 	})
 	return p
 }
 
 // open opens the package in the registry; nil if the registry does not have it, or fails.
 func (p *probe) open(ctx context.Context) (io.ReadCloser, int64) {
-	desc := p.ask()
-	if desc == nil {
+	size := p.ask()
+	if size <= 0 {
 		return nil, 0
 	}
-	body, err := p.store.Store.Fetch(ctx, *desc)
+	layer := artifact.Package{Digest: p.d.want.digest, Size: size}.Layer()
+	body, err := p.d.store.Fetch(ctx, layer)
 	if err != nil {
 		return nil, 0
 	}
-	return body, desc.Size
+	return body, size
 }
 
 // copy copies the package into the file, and verifies its digest.

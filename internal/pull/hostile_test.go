@@ -114,13 +114,12 @@ func TestHostilePackages(t *testing.T) {
 }
 
 // fetched reads a package as the gateway does, and returns the error that ended the read.
-func fetched(ctx context.Context, store catalog.Packages, p artifact.Package) error {
-	size, err := store.Size(ctx, p, true)
+func fetched(ctx context.Context, store pulled, p artifact.Package) error {
+	size, err := store.blob(p).Size(ctx, true)
 	if err != nil {
 		return err
 	}
-	p.Size = size
-	body, err := store.Fetch(ctx, p.Layer())
+	body, _, err := store.blob(p).Open(ctx, size, 0)
 	if err != nil {
 		return err
 	}

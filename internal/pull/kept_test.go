@@ -92,7 +92,7 @@ func fail(t *testing.T, p *Puller, s *failing) {
 	for _, v := range s.versions {
 		found, err := store.Complete(t.Context(), provider.MustParseVersion(v), nil)
 		if err == nil {
-			_, err = store.Fetch(t.Context(), found.Packages[0].Layer())
+			_, _, err = store.blob(found.Packages[0]).Open(t.Context(), 1, 0)
 		}
 		if err == nil {
 			t.Fatal("it does not fail")

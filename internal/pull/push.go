@@ -34,7 +34,7 @@ const (
 
 // job pushes one version with the platforms that clients request meanwhile.
 type job struct {
-	store   *store
+	store   catalog.Store // the repository
 	subject subject
 
 	// Guarded by Puller.mu.
@@ -48,7 +48,7 @@ type job struct {
 // pushLocked has the version of a package pushed. The package was requested by a client,
 // which waits for the download d; nil: it got the package elsewhere. It is called with mu
 // held.
-func (p *Puller) pushLocked(s *store, w wanted, d *download) {
+func (p *Puller) pushLocked(s catalog.Store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return
 	}
@@ -274,7 +274,7 @@ func (p *Puller) platforms(available []artifact.Package, requested []provider.Pl
 // opener returns the [origin.Package.Open] of a package for a push: it opens the download
 // that clients read as well. Downloads that the job holds have waiting clients; they
 // go first.
-func (p *Puller) opener(s *store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
+func (p *Puller) opener(s catalog.Store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
 	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {
 		if !isHeld {

@@ -162,20 +162,6 @@ func (r *release) describe(e *Event) {
 	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
 }
 
-// wants returns the package of a provider with a digest, if the digest is known.
-func (p *Puller) wants(a provider.Address, d digest.Digest) (wanted, bool) {
-	for _, answer := range p.releases.Good() {
-		r := answer.Value
-		if r.subject.provider != a {
-			continue
-		}
-		if i := slices.IndexFunc(r.packages, func(p artifact.Package) bool { return p.Digest == d }); i >= 0 {
-			return wanted{r.subject, r.packages[i].Platform, r.packages[i].Filename, d}, true
-		}
-	}
-	return wanted{}, false
-}
-
 // Blob implements [catalog.Origin].
 func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) {
 	for _, answer := range p.releases.Good() {
@@ -299,7 +285,7 @@ func (r *release) list(offered []provider.Platform) error {
 		name := provider.PackageFilename(r.subject.provider, r.subject.version, platform)
 		if sum, ok := r.sums.Sum(name); ok {
 			r.packages = append(r.packages, artifact.Package{
-				Platform: platform, Filename: name, Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]),
+				Platform: platform, Filename: name, Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]), Size: artifact.UnknownSize,
 			})
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -160,13 +159,12 @@ func TestSpoolIsShared(t *testing.T) {
 }
 
 // begin starts to read a package as the gateway does.
-func begin(t *testing.T, store catalog.Packages, p artifact.Package) (body io.ReadCloser, size int64, err error) {
+func begin(t *testing.T, store pulled, p artifact.Package) (body io.ReadCloser, size int64, err error) {
 	t.Helper()
-	size, err = store.Size(t.Context(), p, true)
+	size, err = store.blob(p).Size(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Size = size
-	body, err = store.Fetch(t.Context(), p.Layer())
+	body, _, err = store.blob(p).Open(t.Context(), size, 0)
 	return body, size, err
 }

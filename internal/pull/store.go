@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -130,89 +129,111 @@ func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release
 	return &out
 }
 
-// store reads the packages of a provider from its repository and its origin.
-type store struct {
-	catalog.Store // the repository
-	p             *Puller
-	address       provider.Address
+// blob is a package of a version that may be pulled through.
+type blob struct {
+	catalog.Stored // the package in the registry
+	p              *Puller
+	want           wanted
 }
 
 var (
-	_ catalog.Origin   = (*Puller)(nil)
-	_ catalog.Packages = (*store)(nil)
+	_ catalog.Origin = (*Puller)(nil)
+	_ catalog.Blob   = (*blob)(nil)
 )
 
-// Packages implements [catalog.Origin].
-func (p *Puller) Packages(a provider.Address, repository catalog.Store) catalog.Packages {
-	return &store{Store: repository, p: p, address: a}
+// Package implements [catalog.Origin].
+func (p *Puller) Package(a provider.Address, v provider.Version, pkg artifact.Package, stored catalog.Stored) catalog.Blob {
+	return &blob{stored, p, wanted{subject{a, v}, pkg.Platform, pkg.Filename, pkg.Digest}}
 }
 
-// Exists implements [catalog.Packages].
-func (s *store) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
-	if _, ok := s.p.wants(s.address, desc.Digest); ok {
+// isOffered reports whether a verified release in memory has the package.
+func (b *blob) isOffered() bool {
+	a := b.p.releases.Last(b.want.subject)
+	return a != nil && a.Err == nil && a.Value.has(b.want)
+}
+
+// has reports whether a release has a package.
+func (r *release) has(w wanted) bool {
+	p := r.find(w.platform)
+	return p != nil && p.Digest == w.digest
+}
+
+// Exists implements [catalog.Blob].
+func (b *blob) Exists(ctx context.Context) (bool, error) {
+	if b.isOffered() {
 		return true, nil
 	}
-	return s.Store.Exists(ctx, desc)
+	return b.Stored.Exists(ctx)
 }
 
-// Fetch reads a package from the registry or from its origin. It joins a download in flight, and starts a download if
-// the registry lacks the package.
-func (s *store) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	w, can := s.p.wants(s.address, desc.Digest)
-	if can {
-		if d := s.p.underway(ctx, w); d != nil {
-			return readAlong(ctx, d, desc)
+// Open reads the package from the registry or from its origin. It joins a download in flight,
+// and starts a download if the registry lacks the package.
+func (b *blob) Open(ctx context.Context, size, offset int64) (io.ReadCloser, int64, error) {
+	offered := b.isOffered()
+	if offered {
+		if r := b.p.underway(ctx, b.want); r != nil {
+			return r.readFrom(ctx, size, offset)
 		}
 	}
-	body, err := s.Store.Fetch(ctx, desc)
+	body, start, err := b.Stored.Open(ctx, size, offset)
 	if err == nil || ctx.Err() != nil {
-		return body, err
+		return body, start, err
 	}
-	if !can { // a failed download may have ended what was known of the package
-		return nil, cmp.Or(s.p.failure(s.address, desc.Digest), err)
+	if !offered { // the failure of a download may have removed the release from memory
+		return nil, 0, cmp.Or(b.p.failure(b.want.key()), err)
 	}
 	if !errors.Is(err, errdef.ErrNotFound) {
-		s.p.o.Log.WarnContext(ctx, "the registry is in trouble: a package is taken from its origin", "file", w.filename, "err", brief(err))
+		b.p.o.Log.WarnContext(ctx, "the registry is unavailable: fetching the package from its origin", "file", b.want.filename, "err", brief(err))
 	}
-	d, err := s.p.join(ctx, s, w, nil)
+	r, err := b.p.join(ctx, b.Store, b.want, nil)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return readAlong(ctx, d, desc)
+	return r.readFrom(ctx, size, offset)
 }
 
 // failure returns the error of a download that failed a moment ago, or nil.
-func (p *Puller) failure(a provider.Address, d digest.Digest) error {
+func (p *Puller) failure(key packageKey) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f := p.failed[packageKey{a, d}]; f.holds(time.Now()) {
+	if f := p.failed[key]; f.holds(time.Now()) {
 		return f.err
 	}
 	return nil
 }
 
-// readAlong returns the reader of a download. It returns an error if the download has another size than desc.
-func readAlong(ctx context.Context, r *reader, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	size, err := r.d.Size(ctx)
-	if err == nil && size != desc.Size {
-		err = fmt.Errorf("%s: its origin has %d bytes, not %d", r.d.want.filename, size, desc.Size)
+// readFrom moves the reader to an offset. It closes the reader, and returns an error, if the
+// download has another size.
+func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadCloser, int64, error) {
+	got, err := r.d.Size(ctx)
+	if err == nil && got != size {
+		err = fmt.Errorf("%s: its origin has %d bytes, not %d", r.d.want.filename, got, size)
+	}
+	if err == nil {
+		_, err = r.Seek(offset, io.SeekStart)
 	}
 	if err != nil {
 		r.Close()
-		return nil, err
+		return nil, 0, err
 	}
-	return r, nil
+	return r, offset, nil
 }
 
-// Size implements [catalog.Packages]. With begin, it starts the download.
-func (s *store) Size(ctx context.Context, pkg artifact.Package, begin bool) (int64, error) {
-	w, r, err := s.find(ctx, pkg)
-	if err != nil {
+// Size implements [catalog.Blob]. With begin, it starts the download.
+func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
+	w := b.want
+	r, err := b.p.release(ctx, w.subject)
+	switch {
+	case errors.Is(err, ErrNotOffered):
+		return 0, outage(err) // it was, a moment ago
+	case err != nil:
 		return 0, err
+	case !r.has(w):
+		return 0, outage(hint.New(fmt.Sprintf("%s: its origin lists another package now", w.filename), "ask again"))
 	}
 	size := r.size(w.digest)
 	if begin && !r.isStored(w.digest) {
-		reader, err := s.p.join(ctx, s, w, nil)
+		reader, err := b.p.join(ctx, b.Store, w, nil)
 		if err != nil {
 			return 0, err
 		}
@@ -222,81 +243,38 @@ func (s *store) Size(ctx context.Context, pkg artifact.Package, begin bool) (int
 		}
 		return reader.d.Size(ctx)
 	}
-	if size > 0 {
-		return size, s.p.limit.fits(size)
+	if size == 0 {
+		at, err := b.p.locate(ctx, r, w)
+		if err != nil {
+			return 0, brief(err)
+		}
+		if at.Size != nil {
+			r.setSize(w.digest, at.Size(ctx))
+		}
+		if size = r.size(w.digest); size == 0 {
+			return 0, outage(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
+		}
 	}
-	at, err := s.p.locate(ctx, r, w)
-	if err != nil {
-		return 0, brief(err)
-	}
-	if at.Size != nil {
-		r.setSize(w.digest, at.Size(ctx))
-	}
-	if size = r.size(w.digest); size > 0 {
-		return size, s.p.limit.fits(size)
-	}
-	return 0, outage(fmt.Errorf("%s: its origin does not say how large it is", w.filename))
+	return size, b.p.limit.fits(size)
 }
 
-// Requested implements [catalog.Packages]. It stores a package, with its version, after a client got the package from a
-// cache. Such a request starts no download, which would store the package otherwise.
-func (s *store) Requested(pkg artifact.Package) {
-	v, err := versionOf(s.address, pkg)
-	if err != nil {
-		return // it was not pulled through
-	}
-	w := wanted{subject{s.address, v}, pkg.Platform, pkg.Filename, pkg.Digest}
-	if r := s.p.current(w.subject); r != nil && r.isStored(w.digest) {
+// Requested implements [catalog.Blob]. It stores the package's version after a client got the
+// package from a cache: no download does that then.
+func (b *blob) Requested() {
+	if r := b.p.current(b.want.subject); r != nil && r.isStored(b.want.digest) {
 		return
 	}
-	s.p.mu.Lock()
-	defer s.p.mu.Unlock()
-	s.p.pushLocked(s, w, nil)
+	b.p.mu.Lock()
+	defer b.p.mu.Unlock()
+	b.p.pushLocked(b.Store, b.want, nil)
 }
 
-// find returns the facts about a package. It requests the package's version again if the version was evicted.
-func (s *store) find(ctx context.Context, pkg artifact.Package) (wanted, *release, error) {
-	about := subject{provider: s.address}
-	w, ok := s.p.wants(s.address, pkg.Digest)
-	if ok {
-		about = w.subject
-	} else {
-		v, err := versionOf(s.address, pkg)
-		if err != nil {
-			return wanted{}, nil, err
-		}
-		about.version = v
+// storedSize returns the size of a package that the registry already has, tagged or not; 0
+// if the registry lacks the package or fails.
+func storedSize(ctx context.Context, s catalog.Store, d digest.Digest) int64 {
+	desc, err := s.Blobs().Resolve(ctx, d.String())
+	if err != nil || desc.Digest != d {
+		return 0
 	}
-	r, err := s.p.release(ctx, about)
-	if errors.Is(err, ErrNotOffered) {
-		err = outage(err) // it was, a moment ago
-	}
-	if err != nil {
-		return wanted{}, nil, err
-	}
-	p := r.find(pkg.Platform)
-	if p == nil || p.Digest != pkg.Digest {
-		return wanted{}, nil, outage(hint.New(fmt.Sprintf("%s: its origin lists another package now", pkg.Filename), "ask again"))
-	}
-	return wanted{about, p.Platform, p.Filename, p.Digest}, r, nil
-}
-
-// versionOf parses the version in the file name of a package.
-func versionOf(a provider.Address, pkg artifact.Package) (provider.Version, error) {
-	rest, ok := strings.CutPrefix(pkg.Filename, "terraform-provider-"+a.Type()+"_")
-	rest, is := strings.CutSuffix(rest, "_"+pkg.Platform.String()+".zip")
-	if !ok || !is {
-		return provider.Version{}, fmt.Errorf("%s is no package that can be pulled through", pkg.Filename)
-	}
-	return provider.ParseVersion(rest)
-}
-
-// stored returns the descriptor of a package that the registry already has, tagged or not. It returns nil if the
-// registry lacks the package or fails.
-func (s *store) stored(ctx context.Context, d digest.Digest) *ocispec.Descriptor {
-	desc, err := s.Store.Blobs().Resolve(ctx, d.String())
-	if err != nil || desc.Digest != d || desc.Size <= 0 {
-		return nil
-	}
-	return &desc
+	return desc.Size
 }

@@ -140,13 +140,19 @@ func (l locating) Package(ctx context.Context, a provider.Address, v provider.Ve
 
 // pulled is one provider as its origin offers it.
 type pulled struct {
-	catalog.Packages
 	p *Puller
 	a provider.Address
 }
 
 // of returns a provider whose repository is empty.
-func of(p *Puller, a provider.Address) pulled { return pulled{p.Packages(a, empty{}), p, a} }
+func of(p *Puller, a provider.Address) pulled { return pulled{p, a} }
+
+// blob returns a package, whose file name has its version.
+func (s pulled) blob(p artifact.Package) catalog.Blob {
+	v := strings.TrimPrefix(p.Filename, "terraform-provider-"+s.a.Type()+"_")
+	v = strings.TrimSuffix(v, "_"+p.Platform.String()+".zip")
+	return s.p.Package(s.a, provider.MustParseVersion(v), p, catalog.Stored{Store: empty{}, Layer: p.Layer()})
+}
 
 func (s pulled) Offers(ctx context.Context) ([]catalog.Offer, []string, error) {
 	return s.p.Offers(ctx, s.a)
@@ -423,7 +429,7 @@ func TestPausesHoldNoDisk(t *testing.T) {
 }
 
 // read reads a package as the gateway does.
-func read(t *testing.T, store catalog.Packages, p artifact.Package) {
+func read(t *testing.T, store pulled, p artifact.Package) {
 	t.Helper()
 	body, size, err := begin(t, store, p)
 	if err != nil {

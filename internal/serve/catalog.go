@@ -31,6 +31,9 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	if s.repositories.Embedded != nil && g.TagTTL == 0 {
 		o.TagTTL = embeddedTTL
 	}
+	if g.Redirect {
+		o.Redirect = s.repositories.BlobRedirect
+	}
 	if g.Cache != nil {
 		o.Directory = filepath.Join(g.Cache.Directory, "catalog")
 	}

@@ -53,7 +53,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	}
 	defer metadata.Close()
 	for name, view := range map[string]catalog.View{"with pull-through": metadata.Union(), "the registry alone": metadata.Registry()} {
-		if found, err := view.Packages(t.Context(), a).Exists(t.Context(), blob.Descriptor); !found || err != nil {
+		if found, err := view.Package(t.Context(), a, provider.MustParseVersion("1.0.0"), artifact.Package{Digest: blob.Descriptor.Digest, Size: blob.Descriptor.Size}).Exists(t.Context()); !found || err != nil {
 			t.Errorf("%s: the gateway finds it: %t, %v", name, found, err)
 		}
 	}

@@ -213,7 +213,6 @@ func (s *site) gatewayOptions() gateway.Options {
 		o.Registry = s.repositories.Embedded.ReadOnly()
 	}
 	if g.Redirect {
-		o.Redirect = s.repositories.BlobRedirect
 		redirects := func(r auth.Registry) bool { return r.RedirectsBlobs }
 		if !slices.ContainsFunc(slices.Collect(maps.Values(s.settings.Config.RegistrySettings())), redirects) {
 			s.log.Warn("redirect = true has no effect: no registry block has mirrors_blobs_by_redirect")
