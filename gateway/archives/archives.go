@@ -62,12 +62,7 @@ type Options struct {
 }
 
 // Handler answers requests for archives.
-type Handler struct {
-	cache    *Cache
-	log      *slog.Logger
-	limits   Limits
-	counters *telemetry.ArchiveCounters
-}
+type Handler struct{ o Options }
 
 // New returns a handler.
 func New(o Options) *Handler {
@@ -77,7 +72,7 @@ func New(o Options) *Handler {
 	if o.Counters == nil {
 		o.Counters = &telemetry.ArchiveCounters{}
 	}
-	return &Handler{o.Cache, o.Log, o.Limits, o.Counters}
+	return &Handler{o}
 }
 
 // Blob is a package in the registry or at its origin.
@@ -121,7 +116,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error
 		w.Header().Set("Location", to)
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusTemporaryRedirect)
-		h.counters.Redirected.Add(a.Package.Size)
+		h.o.Counters.Redirected.Add(a.Package.Size)
 		return nil
 	}
 	return h.send(w, r, a)
@@ -140,8 +135,8 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 	from.Add(sent)
 	if err != nil {
 		if r.Context().Err() == nil {
-			h.counters.BrokenOff.Add(1)
-			h.log.ErrorContext(ctx, "archive broken off", "path", r.URL.Path, "err", err)
+			h.o.Counters.BrokenOff.Add(1)
+			h.o.Log.ErrorContext(ctx, "archive broken off", "path", r.URL.Path, "err", err)
 		}
 		// The client must see that its answer is incomplete.
 		panic(http.ErrAbortHandler)
@@ -155,7 +150,7 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 // by fetching the whole archive.
 func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	ranges := r.Header.Get("Range")
-	if ranges == "" || h.cache != nil && r.Method == http.MethodGet && !strings.Contains(ranges, ",") {
+	if ranges == "" || h.o.Cache != nil && r.Method == http.MethodGet && !strings.Contains(ranges, ",") {
 		return r
 	}
 	r = r.Clone(r.Context())
@@ -178,8 +173,8 @@ func (h *Handler) status(r *http.Request, a Archive) int {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) (sent int64, err error) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("ETag", strconv.Quote(a.Package.Digest.String()))
-	out := newAnswer(w, content, h.limits.ClientStall)
-	out.ranges = h.cache != nil
+	out := newAnswer(w, content, h.o.Limits.ClientStall)
+	out.ranges = h.o.Cache != nil
 	http.ServeContent(out, r, "", time.Time{}, content)
 	if r.Method == http.MethodHead {
 		return 0, nil
@@ -189,10 +184,10 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, conte
 
 // check returns an error if it is cheap to find out that a GET would fail.
 func (h *Handler) check(ctx context.Context, a Archive) error {
-	if h.cache != nil && h.cache.has(a.blob()) {
+	if h.o.Cache != nil && h.o.Cache.has(a.blob()) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.limits.Start)
+	ctx, cancel := context.WithTimeout(ctx, h.o.Limits.Start)
 	defer cancel()
 	found, err := a.Blob.Exists(ctx)
 	var answer *errcode.ErrorResponse
@@ -220,11 +215,11 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	if a.Source != "" {
 		return ""
 	}
-	within, cancel := context.WithTimeout(ctx, h.limits.Start)
+	within, cancel := context.WithTimeout(ctx, h.o.Limits.Start)
 	defer cancel()
 	to, err := a.Blob.Redirect(within)
 	if err != nil && ctx.Err() == nil {
-		h.log.WarnContext(ctx, "no redirect: the archive is answered by the gateway", "file", a.Package.Filename, "err", err)
+		h.o.Log.WarnContext(ctx, "no redirect: the archive is answered by the gateway", "file", a.Package.Filename, "err", err)
 	}
 	return to
 }
@@ -232,23 +227,23 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 // open opens an archive in the cache or, if the cache cannot have it, in the registry. It
 // also returns the counter of answers from there.
 func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Served, error) {
-	if h.cache != nil {
-		c, err := h.cache.open(ctx, a, h.limits)
+	if h.o.Cache != nil {
+		c, err := h.o.Cache.open(ctx, a, h.o.Limits)
 		if err == nil {
 			if c.hit {
-				return c, &h.counters.Cached, nil
+				return c, &h.o.Counters.Cached, nil
 			}
-			return c, &h.counters.Fetched, nil
+			return c, &h.o.Counters.Fetched, nil
 		}
 		if !errors.Is(err, errBypass) {
 			return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 		}
 	}
-	c, err := openStream(ctx, a, h.limits)
+	c, err := openStream(ctx, a, h.o.Limits)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s: %w", a.Package.Filename, err)
 	}
-	return c, &h.counters.Streamed, nil
+	return c, &h.o.Counters.Streamed, nil
 }
 
 // content is the archive that one answer reads.

@@ -39,9 +39,8 @@ import (
 // removing the least recently used archives. It never removes an archive that is in use.
 // If there is no room for an archive, it is not cached.
 //
-// Several processes may share a folder. Each of them sees the changes of the others when
-// it counts the folder, which it does at least once a minute while it fetches. Until then
-// the others may exceed the limit.
+// Several processes may share a folder. A fetch's temporary file has the size of its archive
+// from the beginning, so that each process sees the room that the others need.
 //
 // Everyone who can write to the folder is trusted with its h1 hashes. They are only
 // guarded against damage.
@@ -51,21 +50,17 @@ type Cache struct {
 	log *slog.Logger
 	h1  bool
 	n   *telemetry.ArchiveCounters
-	id  string // prefix of the names of this process's temporary files
 
 	storage func(*os.File) fill.Storage // tests replace it
 
-	room     sync.Mutex // guards the following, and removals
-	total    int64      // bytes in the folder at the last count, and changes since
-	reserved int64      // bytes of fetches under way
-	counted  time.Time
+	room    sync.Mutex    // held while the folder is counted, and while archives are removed
+	fetches chan struct{} // has an element for each fetch
 
-	mu      sync.Mutex // guards the following; room is never locked while it is held
-	known   map[string]known
-	shared  map[blob]*shared
-	fetches int
-	failed  time.Time // when the folder could not be written
-	closed  bool
+	mu     sync.Mutex // guards the following; room is never locked while it is held
+	known  map[string]known
+	shared map[blob]*shared
+	failed time.Time // when the folder could not be written
+	closed bool
 
 	running sync.WaitGroup // fetches
 	hashing sync.Mutex     // computes one h1 at a time
@@ -75,9 +70,7 @@ type Cache struct {
 type known struct {
 	file     fs.FileInfo // when it was hashed; nil: it was not
 	verified time.Time
-	used     time.Time
-	touched  time.Time // when the mtime on disk was updated
-	h1       string    // "": unknown
+	h1       string // "": unknown
 }
 
 // blob identifies an archive in use. It includes the size, because one of two manifests
@@ -94,10 +87,8 @@ func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package
 const (
 	// rehashAfter is when an archive is hashed again.
 	rehashAfter = 24 * time.Hour
-	// recountAfter is when the folder is counted again.
-	recountAfter = time.Minute
-	// touchAfter is when the mtime on disk is updated.
-	touchAfter = time.Minute
+	// orphanAfter is when a meta file without an archive is removed.
+	orphanAfter = time.Minute
 	// pauseAfterFailure is how long nothing is written to a folder that has failed.
 	pauseAfterFailure = time.Minute
 	// abandonAfter is how long a fetch goes on without clients.
@@ -125,7 +116,7 @@ type CacheOptions struct {
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
 		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
-		known: map[string]known{}, shared: map[blob]*shared{}, storage: func(f *os.File) fill.Storage { return f },
+		fetches: make(chan struct{}, maxFetches), known: map[string]known{}, shared: map[blob]*shared{}, storage: func(f *os.File) fill.Storage { return f },
 	}
 	if err := c.makeFolders(); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be used: %w", dir, err),
@@ -133,11 +124,9 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	}
 	c.room.Lock()
 	defer c.room.Unlock()
-	archives, err := c.count()
-	if err != nil {
+	if _, err := c.shrink(c.max); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be read: %w", dir, err), "is all below it owned by the user who runs this?")
 	}
-	c.evict(archives, c.max)
 	return c, nil
 }
 
@@ -149,16 +138,14 @@ func (c *Cache) makeFolders() error {
 	if err := os.MkdirAll(c.temporary(), 0o700); err != nil {
 		return err
 	}
-	probe, err := os.CreateTemp(c.temporary(), "open-*")
+	probe, err := c.create(0)
 	if err != nil {
 		return err
 	}
-	c.id = filepath.Base(probe.Name()) + "."
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// Close cancels the fetches under way, waits for their end, and writes the archives' last
-// uses to disk.
+// Close cancels the fetches under way, and waits for their end.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -167,13 +154,6 @@ func (c *Cache) Close() error {
 	}
 	c.mu.Unlock()
 	c.running.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for hex, k := range c.known {
-		if k.used.After(k.touched) {
-			_ = os.Chtimes(c.meta(hex), k.used, k.used)
-		}
-	}
 	return nil
 }
 
@@ -209,7 +189,6 @@ func (c *Cache) load(ctx context.Context, b blob) *os.File {
 		err = c.rehash(ctx, f, info, b.hex)
 	}
 	if err == nil && info.Mode().IsRegular() && info.Size() == b.size {
-		c.use(b.hex)
 		return f
 	}
 	f.Close()
@@ -263,18 +242,10 @@ func (c *Cache) forget(hex string) {
 	c.update(hex, func(k *known) { k.file = nil })
 }
 
-// use notes that an archive is used now. The mtime on disk is updated rarely: it only has
-// to survive a restart.
+// use notes that an archive was used, for other processes and the next start as well.
 func (c *Cache) use(hex string) {
 	now := time.Now()
-	touch := false
-	c.update(hex, func(k *known) {
-		k.used = now
-		if touch = now.Sub(k.touched) >= touchAfter; touch {
-			k.touched = now
-		}
-	})
-	if touch && errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
+	if errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
 		// Without the file only the age of the archive is lost. It must not replace a file
 		// with an h1 hash that appears at the same time.
 		if f, err := os.OpenFile(c.meta(hex), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
@@ -288,9 +259,7 @@ func (c *Cache) discard(hex string, info fs.FileInfo) {
 	c.room.Lock()
 	defer c.room.Unlock()
 	if now, err := os.Stat(c.path(hex)); err == nil && os.SameFile(now, info) {
-		if err := os.Remove(c.path(hex)); err == nil {
-			c.total -= info.Size()
-		}
+		_ = os.Remove(c.path(hex))
 	}
 }
 

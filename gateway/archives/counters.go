@@ -2,7 +2,7 @@ package archives
 
 // Size is the size of a [Cache].
 type Size struct {
-	Bytes   int64 // in the folder, as far as known
+	Bytes   int64 // in the folder, with those that fetches under way will write
 	Limit   int64
 	Fetches int // under way
 }
@@ -10,9 +10,7 @@ type Size struct {
 // Size returns the current size of the cache.
 func (c *Cache) Size() Size {
 	c.room.Lock()
-	bytes := c.total
-	c.room.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return Size{bytes, c.max, c.fetches}
+	defer c.room.Unlock()
+	_, bytes, _ := c.count() // why it cannot be read is logged with the next fetch
+	return Size{bytes, c.max, len(c.fetches)}
 }

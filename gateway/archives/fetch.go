@@ -123,19 +123,13 @@ func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
 // fetch brings an archive from the registry, for clients to read on the way, and stores
 // it in the folder once it is verified.
 func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err error) {
-	if err := c.prepare(ctx, s); err != nil {
+	end, err := c.prepare(ctx, s)
+	if err != nil {
 		return err
 	}
-	ctx, end := telemetry.Start(ctx, "archive fetch", slog.String("digest", a.Package.Digest.String()), slog.Int64("size", a.Package.Size))
-	defer func() { end(err) }()
-	stored := int64(0)
-	defer func() {
-		if stored == 0 {
-			_ = os.Remove(s.file.Name())
-		}
-		c.unreserve(s.blob.size, stored)
-		c.countFetch(-1)
-	}()
+	defer end()
+	ctx, ended := telemetry.Start(ctx, "archive fetch", slog.String("digest", a.Package.Digest.String()), slog.Int64("size", a.Package.Size))
+	defer func() { ended(err) }()
 	in, err := openStream(ctx, a, l)
 	if err != nil {
 		s.file.Close()
@@ -154,9 +148,7 @@ func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err 
 	if err := c.commit(s.file, s.blob.hex); err != nil {
 		_ = c.bypass(ctx, err) // its readers can go on all the same
 		s.Retire()
-		return nil
 	}
-	stored = s.blob.size
 	return nil
 }
 
@@ -173,35 +165,25 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 	return in.check()
 }
 
-// prepare makes room for a fetch, and creates its file. Its error wraps errBypass.
-func (c *Cache) prepare(ctx context.Context, s *shared) error {
-	if err := c.countFetch(1); err != nil {
-		return err
-	}
-	err := c.reserve(s.blob.size)
-	if err == nil {
-		if s.file, err = c.create(); err == nil {
-			return nil
-		}
-		c.unreserve(s.blob.size, 0)
-	}
-	c.countFetch(-1)
-	return c.bypass(ctx, err)
-}
-
-// countFetch counts a fetch that begins (1) or ends (-1). It refuses one that must not
-// begin.
-func (c *Cache) countFetch(n int) error {
+// prepare makes room for a fetch, and creates its file, which end removes unless it has its
+// name by then. An error wraps errBypass.
+func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case n > 0 && c.fetches >= maxFetches:
-		return fmt.Errorf("%w: %d fetches are under way", errBypass, maxFetches)
-	case n > 0 && time.Since(c.failed) < pauseAfterFailure:
-		return errBypass
+	paused := time.Since(c.failed) < pauseAfterFailure
+	c.mu.Unlock()
+	if paused {
+		return nil, errBypass
 	}
-	c.fetches += n
-	return nil
+	select {
+	case c.fetches <- struct{}{}:
+	default:
+		return nil, fmt.Errorf("%w: %d fetches are under way", errBypass, maxFetches)
+	}
+	if s.file, err = c.reserve(s.blob.size); err != nil {
+		<-c.fetches
+		return nil, c.bypass(ctx, err)
+	}
+	return func() { _ = os.Remove(s.file.Name()); <-c.fetches }, nil
 }
 
 // bypass logs why an archive is not cached, and returns an error that wraps errBypass.

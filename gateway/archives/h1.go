@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -80,24 +80,6 @@ func metaLine(hex, h1 string) string {
 	return fmt.Sprintf("%s %x\n", h1, sha256.Sum256([]byte(hex+" "+h1)))
 }
 
-// writeMeta writes an archive's meta file.
-func (c *Cache) writeMeta(hex, h1 string) error {
-	f, err := c.create()
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err = f.WriteString(metaLine(hex, h1)); err == nil {
-		if err = os.MkdirAll(filepath.Dir(c.meta(hex)), 0o700); err == nil {
-			err = os.Rename(f.Name(), c.meta(hex))
-		}
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
-}
-
 // hashContent computes the h1 hash of a verified archive, if [CacheOptions.H1] is set and
 // the hash is unknown.
 func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
@@ -115,7 +97,7 @@ func (c *Cache) hashContent(ctx context.Context, f *os.File, b blob) {
 		return
 	}
 	c.setH1(b.hex, h1)
-	if err := c.writeMeta(b.hex, h1); err != nil {
+	if err := privatefolder.Write(c.meta(b.hex), []byte(metaLine(b.hex, h1))); err != nil {
 		c.log.WarnContext(ctx, "an h1 hash is not kept", "sha256", b.hex, "err", err)
 	}
 }
