@@ -11,12 +11,6 @@ type Temp struct {
 // NewTemp creates a temporary file in dir; "" is the system's folder. pattern is as for
 // [os.CreateTemp]; the file has a name only where the system requires one.
 func NewTemp(dir, pattern string) (*Temp, error) {
-	if dir == "" {
-		dir = os.TempDir()
-	}
-	if f := namelessFile(dir); f != nil {
-		return &Temp{File: f}, nil
-	}
 	f, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return nil, err
