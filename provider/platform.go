@@ -57,6 +57,12 @@ func (p Platform) String() string { return p.OS + "_" + p.Arch }
 // MarshalText implements [encoding.TextMarshaler].
 func (p Platform) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParsePlatform].
+func (p *Platform) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePlatform(string(text))
+	return err
+}
+
 // Compare orders platforms by operating system, then by architecture.
 func (p Platform) Compare(q Platform) int {
 	return cmp.Or(cmp.Compare(p.OS, q.OS), cmp.Compare(p.Arch, q.Arch))

@@ -137,7 +137,7 @@ func (v Version) IsPrerelease() bool { return v.v.Prerelease != "" }
 // MarshalText implements [encoding.TextMarshaler].
 func (v Version) MarshalText() ([]byte, error) { return []byte(v.String()), nil }
 
-// UnmarshalText is [ParseVersion].
+// UnmarshalText implements [encoding.TextUnmarshaler] with [ParseVersion].
 func (v *Version) UnmarshalText(text []byte) (err error) {
 	*v, err = ParseVersion(string(text))
 	return err

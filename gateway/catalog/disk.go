@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -52,11 +53,11 @@ type disk struct {
 // hexadecimal and a line end.
 type record struct {
 	Provider  string             `json:"provider"`
-	Version   string             `json:"version,omitempty"`
+	Version   provider.Version   `json:"version,omitzero"`
 	Confirmed time.Time          `json:"confirmed"` // by the registry
 	Index     ocispec.Descriptor `json:"index,omitzero"`
 	ETag      string             `json:"etag,omitempty"`
-	Versions  []string           `json:"versions,omitempty"`
+	Versions  []provider.Version `json:"versions,omitempty"`
 	// Missing are the manifests that the index names and the registry lacked.
 	Missing []digest.Digest `json:"missing,omitempty"`
 }
@@ -102,11 +103,16 @@ func (d *disk) content(a provider.Address, dgst digest.Digest) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	data, ok := d.read(filepath.Join(d.folder(a), name), artifact.MaxManifestBytes)
+	file := filepath.Join(d.folder(a), name)
+	data, ok := d.read(file, artifact.MaxManifestBytes)
+	touch(file)
 	return data, ok && digest.FromBytes(data) == dgst
 }
 
-// read returns a whole file that is not larger than limit.
+// touch notes that a file was used. A sweep removes unused files first.
+func touch(file string) { _ = os.Chtimes(file, time.Time{}, time.Now()) }
+
+// read returns a whole file of at most limit bytes.
 func (d *disk) read(name string, limit int64) ([]byte, bool) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -117,25 +123,16 @@ func (d *disk) read(name string, limit int64) ([]byte, bool) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil || int64(len(data)) > limit {
-		return nil, false
-	}
-	// Only what goes first when space is short depends on it.
-	_ = os.Chtimes(name, time.Time{}, time.Now())
-	return data, true
+	return data, err == nil && int64(len(data)) <= limit
 }
 
-// record reads a record, if there is one and it is whole.
-func (d *disk) record(a provider.Address, name string) (r record, ok bool) {
-	data, ok := d.read(filepath.Join(d.folder(a), name), maxRecord)
-	if !ok {
-		return r, false
-	}
+// record reads the record in a file, if there is one and it is intact.
+func (d *disk) record(file string) (r record, ok bool) {
+	data, ok := d.read(file, maxRecord)
 	sum, body, _ := bytes.Cut(data, []byte("\n"))
-	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || recordLimits.Unmarshal(body, &r) != nil || r.Provider != a.Path() {
-		return r, false
-	}
-	return r, true
+	ok = ok && string(sum) == fmt.Sprintf("%x", sha256.Sum256(body)) && recordLimits.Unmarshal(body, &r) == nil &&
+		!slices.Contains(r.Versions, provider.Version{})
+	return r, ok
 }
 
 func (d *disk) putRecord(a provider.Address, name string, r record) error {
@@ -237,41 +234,24 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 	}
 }
 
-// maxRecordsLooked bounds how many records are read for one that would do.
-const maxRecordsLooked = 256
+// maxRecordsRead bounds how many records are read in search of a current one.
+const maxRecordsRead = 256
 
-// hasRecord reports whether something is on disk that the registry confirmed after a
-// time. That is no use of it: what goes first when space is short is as before.
-func (d *disk) hasRecord(after time.Time) (found bool) {
-	looked := 0
-	_ = filepath.WalkDir(d.dir, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasPrefix(entry.Name(), contentPrefix) || strings.HasPrefix(entry.Name(), privatefolder.Temporary) {
-			return nil // it may have gone meanwhile
+// hasRecord reports whether the registry has confirmed a record on disk since a time. The
+// search counts as no use of the records.
+func (d *disk) hasRecord(since time.Time) (found bool) {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	read := 0
+	d.walk(ctx, func(file string, _, _ int64) {
+		if strings.HasPrefix(filepath.Base(file), contentPrefix) {
+			return
 		}
-		if confirmed, ok := confirmedAt(name); ok && confirmed.After(after) {
-			found = true
-			return fs.SkipAll
+		r, ok := d.record(file)
+		found = ok && r.Confirmed.After(since)
+		if read++; found || read >= maxRecordsRead {
+			stop()
 		}
-		if looked++; looked >= maxRecordsLooked {
-			return fs.SkipAll
-		}
-		return nil
 	})
 	return found
-}
-
-// confirmedAt returns when the registry confirmed what a record says.
-func confirmedAt(file string) (time.Time, bool) {
-	f, err := os.Open(file)
-	if err != nil {
-		return time.Time{}, false
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxRecord))
-	_, body, _ := bytes.Cut(data, []byte("\n"))
-	var r record
-	if err != nil || recordLimits.Unmarshal(body, &r) != nil {
-		return time.Time{}, false
-	}
-	return r.Confirmed, true
 }

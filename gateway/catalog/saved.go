@@ -15,7 +15,6 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // recordName is the file name of an answer's record; "" if it has none.
@@ -125,15 +124,12 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 
 // newRecord returns the record of an item that the registry confirmed at a time.
 func newRecord(item *Item, at time.Time) record {
-	r := record{Provider: item.Address.Path(), Version: item.Version.String(), Confirmed: at, ETag: item.etag}
+	r := record{Provider: item.Address.Path(), Version: item.Version, Confirmed: at, ETag: item.etag, Versions: item.tagged}
 	if found := item.Found; found != nil {
 		r.Index = found.Index
 		for _, m := range found.Missing {
 			r.Missing = append(r.Missing, m.Manifest)
 		}
-	}
-	for _, v := range item.tagged {
-		r.Versions = append(r.Versions, v.String())
 	}
 	return r
 }
@@ -169,18 +165,14 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		item.content, err = up.whole(c.ctx, up.desc)
 		return item, time.Now(), err
 	}
-	r, ok := c.disk.record(up.address, up.recordName())
-	if !ok || r.Version != up.version.String() || time.Since(r.Confirmed) >= c.opts.StaleIfError {
+	file := filepath.Join(c.disk.folder(up.address), up.recordName())
+	r, ok := c.disk.record(file)
+	touch(file)
+	if !ok || r.Provider != up.address.Path() || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
 		return nil, at, errNotSaved
 	}
 	if up.kind == listing {
-		tagged := make([]provider.Version, len(r.Versions))
-		for i, text := range r.Versions {
-			if tagged[i], err = provider.ParseVersion(text); err != nil {
-				return nil, at, err
-			}
-		}
-		c.list(item, tagged, r.ETag)
+		c.list(item, r.Versions, r.ETag)
 		return item, r.Confirmed, nil
 	}
 	saved := savedIndex{up, r.Index, r.Missing}

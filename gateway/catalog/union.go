@@ -18,11 +18,11 @@ import (
 
 // Offer is a version that a provider's origin offers, whether or not the registry has it.
 type Offer struct {
-	Version   provider.Version
-	Protocols []string            // nil if not known
-	Platforms []provider.Platform // nil if not known
+	Version   provider.Version    `json:"version"`
+	Protocols []string            `json:"protocols,omitempty"` // nil if not known
+	Platforms []provider.Platform `json:"platforms,omitempty"` // nil if not known
 	// Signed means that the version is served only if it is signed.
-	Signed bool
+	Signed bool `json:"-"`
 }
 
 // Origin is where the versions come from that the registry lacks.

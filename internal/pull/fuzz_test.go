@@ -24,6 +24,8 @@ func FuzzListFile(f *testing.F) {
 		`{"provider":"registry.acme.example/acme/widget","confirmed":"2026-01-02T03:04:05Z","versions":[],"seen":{"1.0.0":"2026-01-02T03:04:05Z","2.0.0-rc.1":"0001-01-01T00:00:00Z"}}`,
 		`{"provider":"registry.acme.example/acme/other","versions":[{"version":"1.0.0"}]}`,
 		`{"provider":"registry.acme.example/acme/widget","versions":[{"version":"01.0"},{"version":"1.0.0","platforms":["linux"]}]}`,
+		`{"provider":"registry.acme.example/acme/widget","versions":[{"version":null}]}`,
+		`{"provider":"registry.acme.example/acme/widget","versions":[{"version":"1.0.0","platforms":[null]}]}`,
 		`{`, ``,
 	} {
 		f.Add([]byte(seed), true)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -21,19 +22,13 @@ import (
 // listFile is the JSON of a list on disk. The file begins with a line that has the SHA-256
 // of the JSON in hexadecimal.
 type listFile struct {
-	Provider  string       `json:"provider"`
-	Confirmed time.Time    `json:"confirmed"`
-	Versions  []listedFile `json:"versions"`
-	Warnings  []string     `json:"warnings,omitempty"`
+	Provider  string          `json:"provider"`
+	Confirmed time.Time       `json:"confirmed"`
+	Versions  []catalog.Offer `json:"versions"`
+	Warnings  []string        `json:"warnings,omitempty"`
 	// Seen has all listed versions, whether or not the scope allows them; nil without a
 	// cooldown.
-	Seen map[string]time.Time `json:"seen,omitempty"`
-}
-
-type listedFile struct {
-	Version   string   `json:"version"`
-	Protocols []string `json:"protocols,omitempty"`
-	Platforms []string `json:"platforms,omitempty"`
+	Seen map[provider.Version]time.Time `json:"seen,omitempty"`
 }
 
 func (p *Puller) listPath(a provider.Address) string {
@@ -64,21 +59,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 		}
 		return nil
 	}
-	out := listFile{Provider: a.Path(), Confirmed: l.at, Warnings: l.warnings}
-	for _, o := range l.offers {
-		f := listedFile{Version: o.Version.String(), Protocols: o.Protocols}
-		for _, platform := range o.Platforms {
-			f.Platforms = append(f.Platforms, platform.String())
-		}
-		out.Versions = append(out.Versions, f)
-	}
-	if l.seen != nil {
-		out.Seen = map[string]time.Time{}
-		for v, at := range l.seen {
-			out.Seen[v.String()] = at
-		}
-	}
-	body, err := json.Marshal(out)
+	body, err := json.Marshal(listFile{a.Path(), l.at, l.offers, l.warnings, l.seen})
 	if err != nil {
 		return err
 	}
@@ -131,35 +112,15 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() {
 		return nil, errDamaged
 	}
-	out := &list{at: in.Confirmed, warnings: in.Warnings}
-	if in.Seen != nil {
-		out.seen = map[provider.Version]time.Time{}
-	}
-	for text, at := range in.Seen {
-		v, err := provider.ParseVersion(text)
-		if err != nil {
-			return nil, errDamaged
-		}
-		out.seen[v] = at
+	if slices.ContainsFunc(in.Versions, func(o catalog.Offer) bool { return o.Version.IsZero() || slices.Contains(o.Platforms, provider.Platform{}) }) {
+		return nil, errDamaged
 	}
 	policy := p.o.Policy(a)
-	for _, f := range in.Versions {
-		v, err := provider.ParseVersion(f.Version)
-		if err != nil {
-			return nil, errDamaged
-		}
-		if !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
-			continue
-		}
-		o := catalog.Offer{Version: v, Protocols: f.Protocols, Signed: !policy.AllowUnsigned || policy.Pins()}
-		for _, text := range f.Platforms {
-			platform, err := provider.ParsePlatform(text)
-			if err != nil {
-				return nil, errDamaged
-			}
-			o.Platforms = append(o.Platforms, platform)
-		}
-		out.offers = append(out.offers, o)
+	offers := slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool {
+		return !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(o.Version)
+	})
+	for i := range offers {
+		offers[i].Signed = !policy.AllowUnsigned || policy.Pins()
 	}
-	return out, nil
+	return &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen, offers: offers}, nil
 }
