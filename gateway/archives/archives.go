@@ -16,6 +16,7 @@
 package archives
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,12 +67,8 @@ type Handler struct{ o Options }
 
 // New returns a handler.
 func New(o Options) *Handler {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Counters == nil {
-		o.Counters = &telemetry.ArchiveCounters{}
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Counters = cmp.Or(o.Counters, &telemetry.ArchiveCounters{})
 	return &Handler{o}
 }
 

@@ -155,12 +155,8 @@ func New(o Options) (*Catalog, error) {
 	o.Timeout = cmp.Or(o.Timeout, 8*time.Second)
 	o.Memory = cmp.Or(o.Memory, 12<<20)
 	o.DirectorySize = cmp.Or(o.DirectorySize, 512<<20)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Counters == nil {
-		o.Counters = &fresh.Counters{}
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Counters = cmp.Or(o.Counters, &fresh.Counters{})
 	if o.Repository == nil {
 		o.Repository = func(context.Context, provider.Address) (Store, error) { return nil, ErrNotServed }
 	}

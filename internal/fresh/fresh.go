@@ -163,9 +163,7 @@ func New[K, V any](o Options[K, V]) *Cache[K, V] {
 	o.Patience = cmp.Or(o.Patience, 2*time.Second)
 	o.MaxBytes = cmp.Or(o.MaxBytes, math.MaxInt64)
 	o.MaxEntries = cmp.Or(o.MaxEntries, math.MaxInt)
-	if o.Counters == nil {
-		o.Counters = &Counters{}
-	}
+	o.Counters = cmp.Or(o.Counters, &Counters{})
 	if o.Size == nil {
 		o.Size = func(K, V, error) int64 { return 0 }
 	}

@@ -6,13 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
@@ -88,69 +85,38 @@ func (d *download) reserve(ctx context.Context, host string) (*reservation, erro
 	return d.p.limit.reserve(ctx, -1, by)
 }
 
-// begin opens the package at its origin, or in the registry if that has it by now: another
-// gateway may have pushed it. For a client the origin comes first, and the registry is only
-// asked if the origin does not answer at once. unlocated is why the origin does not name
-// the package's location; nil if it does.
+// begin opens the package in the registry if that has it by now, because another gateway may
+// have pushed it. Otherwise it opens the package at its origin. unlocated is why the origin
+// does not name the package's location; nil if it does.
 func (d *download) begin(ctx context.Context, r *release, at origin.Package, unlocated error) (body io.ReadCloser, size int64, from string, err error) {
-	known := d.probe(ctx)
-	if d.at == nil {
-		defer time.AfterFunc(probeAfter, func() { known.ask() }).Stop()
-	}
-	if d.at != nil || unlocated != nil {
-		if body, size := known.open(ctx); body != nil {
-			return body, size, FromRegistry, nil
-		}
+	if body, size := d.openStored(ctx); body != nil {
+		return body, size, FromRegistry, nil
 	}
 	if unlocated != nil {
 		return nil, 0, r.origin, unlocated
 	}
 	body, size, err = d.open(ctx, at)
-	if err != nil || known.answered.Load() {
-		if stored, size := known.open(ctx); stored != nil {
-			if body != nil {
-				body.Close()
-			}
-			return stored, size, FromRegistry, nil
-		}
-	}
 	return body, size, r.origin, err
 }
 
-// probeAfter is how long an origin may take before the registry is asked as well. Both at
-// once would slow down an origin that is near.
-const probeAfter = 5 * time.Millisecond
+// probeTimeout bounds the registry's time to say that it has a package. A registry that
+// does not answer must not keep clients from the origin.
+const probeTimeout = 5 * time.Second
 
-// probe asks the registry for a package that is not tagged, once.
-type probe struct {
-	d        *download
-	ask      func() (size int64) // 0: the registry does not have it
-	answered atomic.Bool
-}
-
-func (d *download) probe(ctx context.Context) *probe {
-	p := &probe{d: d}
-	p.ask = sync.OnceValue(func() int64 {
-		defer p.answered.Store(true)
-		ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
-		defer cancel()
-		return storedSize(ctx, d.store, d.want.digest)
-	})
-	return p
-}
-
-// open opens the package in the registry; nil if the registry does not have it, or fails.
-func (p *probe) open(ctx context.Context) (io.ReadCloser, int64) {
-	size := p.ask()
-	if size <= 0 {
+// openStored opens the package in the registry, tagged or not. It returns nil if the registry
+// lacks the package or fails.
+func (d *download) openStored(ctx context.Context) (io.ReadCloser, int64) {
+	asking, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	desc, err := d.store.Blobs().Resolve(asking, d.want.digest.String())
+	if err != nil || desc.Digest != d.want.digest || desc.Size <= 0 {
 		return nil, 0
 	}
-	layer := artifact.Package{Digest: p.d.want.digest, Size: size}.Layer()
-	body, err := p.d.store.Fetch(ctx, layer)
+	body, err := d.store.Fetch(ctx, desc)
 	if err != nil {
 		return nil, 0
 	}
-	return body, size
+	return body, desc.Size
 }
 
 // copy copies the package into the file, and verifies its digest.

@@ -112,7 +112,9 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() {
 		return nil, errDamaged
 	}
-	if slices.ContainsFunc(in.Versions, func(o catalog.Offer) bool { return o.Version.IsZero() || slices.Contains(o.Platforms, provider.Platform{}) }) {
+	if slices.ContainsFunc(in.Versions, func(o catalog.Offer) bool {
+		return o.Version.IsZero() || slices.Contains(o.Platforms, provider.Platform{})
+	}) {
 		return nil, errDamaged
 	}
 	policy := p.o.Policy(a)

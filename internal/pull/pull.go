@@ -18,12 +18,16 @@
 package pull
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/fresh"
@@ -121,6 +125,7 @@ type Puller struct {
 	lists    *fresh.Cache[provider.Address, *list]
 	folder   listFolder
 	releases *fresh.Cache[subject, *release]
+	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the warnings about versions that the log has
 
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -149,17 +154,11 @@ func New(o Options) (*Puller, error) {
 	if o.Policy == nil {
 		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
 	}
-	if o.ListTTL == 0 {
-		o.ListTTL = 5 * time.Minute
-	}
-	if o.StaleIfError == 0 {
-		o.StaleIfError = catalog.DefaultStaleIfError
-	}
+	o.ListTTL = cmp.Or(o.ListTTL, 5*time.Minute)
+	o.StaleIfError = cmp.Or(o.StaleIfError, catalog.DefaultStaleIfError)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Events == nil {
 		o.Events = func(Event) {}
-	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Scope.Cooldown > 0 && o.Directory == "" {
 		return nil, hint.New("a cooldown needs a place to keep since when versions are known", "add a cache block to the gateway block")
@@ -182,7 +181,9 @@ func New(o Options) (*Puller, error) {
 	if p.limit == nil {
 		p.limit = NewBudget(o.Limits)
 	}
-	return p, nil
+	var err error
+	p.logged, err = lru.New[[sha256.Size]byte, struct{}](maxLogged)
+	return p, err
 }
 
 // Begin applies the limits of the Puller's options to its budget, which others may share.

@@ -218,7 +218,7 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 	default:
 		log.Info("pulled through: a version is stored", "repository", result.Repository.String(), "status", result.Status, "platforms", len(result.Packages))
 		for _, w := range result.Warnings {
-			if r == nil || r.isNew(w) {
+			if p.isNew(j.subject, w) {
 				log.Warn("pulled through: a version is stored, with a warning", "warning", w)
 			}
 		}

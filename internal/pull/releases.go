@@ -52,36 +52,16 @@ type release struct {
 	sizes     map[digest.Digest]int64
 	stored    map[digest.Digest]bool // in the registry by now
 	locations map[provider.Platform]location
-	// logged has the SHA-256 of warnings that the log has, maxLogged at most.
-	logged [][sha256.Size]byte
 }
 
-// maxLogged bounds the number of warnings about a version that are remembered as logged. Further warnings are logged
-// each time.
-const maxLogged = 16
+// maxLogged bounds how many warnings are remembered as logged.
+const maxLogged = 4096
 
-// isNew reports whether a warning was not logged yet, and remembers it as logged.
-func (r *release) isNew(warning string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sum := sha256.Sum256([]byte(warning))
-	if slices.Contains(r.logged, sum) {
-		return false
-	}
-	if len(r.logged) < maxLogged {
-		r.logged = append(r.logged, sum)
-	}
-	return true
-}
-
-// inherit remembers the warnings that an earlier answer about the version has logged.
-func (r *release) inherit(before *release) {
-	if before == nil {
-		return
-	}
-	before.mu.Lock()
-	defer before.mu.Unlock()
-	r.logged = slices.Clone(before.logged)
+// isNew reports whether a warning about a version was not logged yet, and remembers it as
+// logged.
+func (p *Puller) isNew(s subject, warning string) bool {
+	known, _ := p.logged.ContainsOrAdd(sha256.Sum256([]byte(s.String()+" "+warning)), struct{}{})
+	return !known
 }
 
 // wanted is a package that its origin offers.
@@ -123,7 +103,7 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 }
 
 // askForRelease requests a version from the origin, for the cache. A refusal is an answer.
-func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnswer) (releaseAnswer, error) {
+func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
@@ -144,12 +124,9 @@ func (p *Puller) askForRelease(ctx context.Context, s subject, last *releaseAnsw
 		return releaseAnswer{Err: err, TTL: refusalTTL}, nil
 	}
 	r.describe(&event)
-	if last != nil {
-		r.inherit(last.Value)
-	}
 	p.o.Log.InfoContext(ctx, "pulled through: checksums accepted", "version", s.String(), "from", r.origin, "verdict", r.sums.Verdict(), "key", r.sums.Signer().Fingerprint, "platforms", len(r.packages))
 	for _, w := range warnings {
-		if r.isNew(w) {
+		if p.isNew(s, w) {
 			p.o.Log.WarnContext(ctx, "pulled through: the origin's answer about a version has a flaw", "version", s.String(), "warning", w)
 		}
 	}

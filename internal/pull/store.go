@@ -96,7 +96,7 @@ func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release
 		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 		switch {
 		case listed && d != pkg.Digest:
-			if r.isNew(fmt.Sprint("conflict ", pkg.Digest)) {
+			if p.isNew(r.subject, fmt.Sprint("conflict ", pkg.Digest)) {
 				p.o.Log.ErrorContext(ctx, "the registry and the origin have different packages: the registry's is served",
 					"version", r.subject.String(), "platform", pkg.Platform.String(), "registry", pkg.Digest, "origin", d,
 					"hint", "find out which of them the publisher released")
@@ -267,14 +267,4 @@ func (b *blob) Requested() {
 	b.p.mu.Lock()
 	defer b.p.mu.Unlock()
 	b.p.pushLocked(b.Store, b.want, nil)
-}
-
-// storedSize returns the size of a package that the registry already has, tagged or not; 0
-// if the registry lacks the package or fails.
-func storedSize(ctx context.Context, s catalog.Store, d digest.Digest) int64 {
-	desc, err := s.Blobs().Resolve(ctx, d.String())
-	if err != nil || desc.Digest != d {
-		return 0
-	}
-	return desc.Size
 }
