@@ -94,7 +94,7 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	kept, ok := item.Kept().(*answer)
+	kept, ok := item.Document().(*answer)
 	if !ok {
 		return false
 	}
@@ -113,7 +113,7 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {
-		a, _ = item.Kept().(*answer)
+		a, _ = item.Document().(*answer)
 	}
 	if a == nil {
 		var err error
@@ -121,7 +121,7 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 			return err
 		}
 		if forAll {
-			g.Catalog.Keep(item, a, len(a.body)+answerOverhead)
+			g.Catalog.CacheDocument(item, a, len(a.body)+answerOverhead)
 		}
 	}
 	a.write(w, r)

@@ -260,7 +260,7 @@ func TestRegistryStopped(t *testing.T) {
 	first.Close()
 	b.catalog(catalog.Options{TagTTL: time.Nanosecond, Directory: dir})
 	check(b.serve())
-	if !strings.Contains(b.log.String(), "last good answer stands in") {
+	if !strings.Contains(b.log.String(), "serving its last good answer") {
 		t.Errorf("the log does not say so:\n%s", b.log)
 	}
 }
@@ -308,10 +308,10 @@ func TestErrorPolicy(t *testing.T) {
 			b.publishAs(provider.MustParseAddress(host+"/acme/foreign"), widget)
 			b.options.Log = nil
 			b.catalog(catalog.Options{
-				TagTTL:  -1,
-				Anew:    func(ctx context.Context) context.Context { return ctx },
-				Account: func(provider.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
-				Deny:    []catalog.Deny{{Pattern: provider.PatternFor(denied)}},
+				TagTTL:     -1,
+				FreshToken: func(ctx context.Context) context.Context { return ctx },
+				Account:    func(provider.Address) catalog.Account { return catalog.Account{DeniedMeansAbsent: tc.means} },
+				Deny:       []catalog.Deny{{Pattern: provider.PatternFor(denied)}},
 			})
 			c := b.serve()
 			archive := tc.asked + "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)

@@ -65,9 +65,12 @@ var (
 	ErrBusy = fresh.ErrBusy
 )
 
-// Account is how the gateway talks to a repository. Repositories with the same account
-// share their outages.
+// Account is how the gateway reads a provider's repository. Repositories whose accounts have
+// the same name share their outages.
 type Account struct {
+	// Repository is the name of the repository. Answers on disk about another repository are
+	// ignored.
+	Repository string
 	// Name is equal for repositories of one registry that are read with one credential.
 	Name string
 	// DeniedMeansAbsent means that the registry answers "denied" for absent repositories.
@@ -93,12 +96,10 @@ type Options struct {
 	Repository func(context.Context, provider.Address) (Store, error)
 	// Account returns the account of a provider's repository; nil: all have the zero one.
 	Account func(provider.Address) Account
-	// Place returns the name of a provider's repository. Answers on disk about another
-	// repository are ignored. Nil: a provider always has the same repository.
-	Place func(provider.Address) string
-	// Anew returns a context whose requests use new tokens, so that the answer shows what
-	// the login may read now. Nil: there is no such context, and "denied" never means absent.
-	Anew func(context.Context) context.Context
+	// FreshToken returns a context whose requests use new tokens, so that the answer shows
+	// what the login may read now. Nil: there is no such context, and "denied" never means
+	// absent.
+	FreshToken func(context.Context) context.Context
 	// Check, if any, decides about a version when its index is first read. The version that
 	// it returns is served; its error refuses the version. The decision about an index
 	// digest is kept while the version is in memory. The store reads metadata of at most
@@ -163,9 +164,6 @@ func New(o Options) (*Catalog, error) {
 	if o.Redirect == nil {
 		o.Redirect = func(context.Context, provider.Address, ocispec.Descriptor) (string, error) { return "", nil }
 	}
-	if o.Place == nil {
-		o.Place = func(provider.Address) string { return "" }
-	}
 	if o.Account == nil {
 		o.Account = func(provider.Address) Account { return Account{} }
 	}
@@ -182,7 +180,7 @@ func New(o Options) (*Catalog, error) {
 	})
 	if o.Directory != "" {
 		var err error
-		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Place, o.Log); err != nil {
+		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Account, o.Log); err != nil {
 			return nil, err
 		}
 		c.sweep()
@@ -235,7 +233,7 @@ func (v View) Versions(ctx context.Context, a provider.Address) (*Item, error) {
 }
 
 // Version returns a version, in an item with Found. Its errors are those of Versions, and
-// [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.Keep] can cache a document
+// [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.CacheDocument] can cache a document
 // with it.
 func (v View) Version(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
 	if v.c.Denied(a, of) {
@@ -323,9 +321,9 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	return a.Value, true
 }
 
-// Keep caches a document of at most size bytes with the item that it was made from, for
-// [Item.Kept].
-func (c *Catalog) Keep(i *Item, value any, size int) {
+// CacheDocument caches a document of at most size bytes with the item that it was made from, for
+// [Item.Document].
+func (c *Catalog) CacheDocument(i *Item, value any, size int) {
 	if i.document.CompareAndSwap(nil, &cachedDocument{value, int64(size)}) {
 		c.cache.Resize(i.about)
 	}
@@ -387,8 +385,8 @@ func (c *Catalog) Size() (s Size) {
 	return s
 }
 
-// CanStandIn reports whether any answer could be served if the registry failed now.
-func (c *Catalog) CanStandIn() bool {
+// CanServeStale reports whether any answer could be served if the registry failed now.
+func (c *Catalog) CanServeStale() bool {
 	now := time.Now()
 	if c.disk != nil && c.disk.hasRecord(now.Add(-c.opts.StaleIfError)) {
 		return true

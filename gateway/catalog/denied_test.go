@@ -45,7 +45,7 @@ func TestDeniedMeansAbsent(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			change := func(o *catalog.Options) {
-				o.Anew = func(ctx context.Context) context.Context { return ctx }
+				o.FreshToken = func(ctx context.Context) context.Context { return ctx }
 				o.Account = func(a provider.Address) catalog.Account {
 					name := "a"
 					if a == widget {

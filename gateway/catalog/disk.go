@@ -40,13 +40,13 @@ import (
 //
 // The time of a file is when it was last of use.
 type disk struct {
-	dir    string
-	limit  int64 // bytes
-	place  func(provider.Address) string
-	log    *slog.Logger
-	bytes  atomic.Int64 // about, once swept
-	sweeps sync.Mutex
-	warned atomic.Bool
+	dir     string
+	limit   int64 // bytes
+	account func(provider.Address) Account
+	log     *slog.Logger
+	bytes   atomic.Int64 // about, once swept
+	sweeps  sync.Mutex
+	warned  atomic.Bool
 }
 
 // record is what is kept of an answer. It stands in a file after its SHA-256 in
@@ -72,18 +72,18 @@ const (
 // recordLimits bound a record. A record has some 20 values and a provider's versions.
 var recordLimits = document.Limits{Bytes: maxRecord, Values: maxVersions + 100, Elements: maxVersions}
 
-func openDisk(dir string, limit int64, place func(provider.Address) string, log *slog.Logger) (*disk, error) {
+func openDisk(dir string, limit int64, account func(provider.Address) Account, log *slog.Logger) (*disk, error) {
 	if err := privatefolder.Make(dir, log); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("catalog cache: %w", err), "the folder of the gateway's cache must be writable for the user that serve runs as")
 	}
-	return &disk{dir: dir, limit: limit, place: place, log: log}, nil
+	return &disk{dir: dir, limit: limit, account: account, log: log}, nil
 }
 
 // folder returns that of a provider in its repository.
 func (d *disk) folder(a provider.Address) string {
 	name := a.Path()
-	if place := d.place(a); place != "" {
-		name += "\n" + place
+	if repository := d.account(a).Repository; repository != "" {
+		name += "\n" + repository
 	}
 	sum := sha256.Sum256([]byte(name))
 	name = hex.EncodeToString(sum[:16])

@@ -171,17 +171,17 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 // TestAnotherRepositoryAfterARestart shows that the saved answer of one repository is never used for another
 // repository.
 func TestAnotherRepositoryAfterARestart(t *testing.T) {
-	at := func(place string) func(provider.Address) string {
-		return func(provider.Address) string { return place }
+	at := func(repository string) func(provider.Address) catalog.Account {
+		return func(provider.Address) catalog.Account { return catalog.Account{Repository: repository} }
 	}
-	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Place = at("one") }, func(k *kept) {
+	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.Account = at("one") }, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
 		synctest.Wait() // the answer is on disk
-		k.options.Place = at("another")
+		k.options.Account = at("another")
 		k.restart()
 		k.down(unreachable)
 		k.want("", false, "[1 get 1 list]")
-		k.options.Place = at("one")
+		k.options.Account = at("one")
 		k.restart()
 		k.want("[1.0.0]", true, "[]")
 	})

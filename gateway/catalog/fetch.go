@@ -87,7 +87,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
 		// The token may be older than the repository.
-		versions, etag, err = listTags(c.opts.Anew(ctx), up.store, "")
+		versions, etag, err = listTags(c.opts.FreshToken(ctx), up.store, "")
 	}
 	switch {
 	case errors.Is(err, errUnchanged):

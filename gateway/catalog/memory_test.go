@@ -45,7 +45,7 @@ func TestMemoryIsAsBelieved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.Keep(item, make([]byte, 3000), 3000)
+		c.CacheDocument(item, make([]byte, 3000), 3000)
 	}
 	took, believed := heap()-before, c.Size().Bytes
 	t.Logf("it takes %d bytes and believes to take %d", took, believed)
@@ -117,7 +117,7 @@ func TestWhatDoesNotExistTakesLittle(t *testing.T) {
 			if !errors.Is(err, catalog.ErrAbsent) {
 				b.t.Fatal(err)
 			}
-			b.Keep(absent, "absent", 100)
+			b.CacheDocument(absent, "absent", 100)
 			if n := b.Size().Bytes; n > limit {
 				b.t.Fatalf("%d bytes after %d questions", n, 2*i)
 			}

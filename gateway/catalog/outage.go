@@ -29,7 +29,7 @@ func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again b
 		c.watch.failed(q.account().Name, now)
 	}
 	if stale != nil && c.ctx.Err() == nil {
-		c.opts.Log.LogAttrs(ctx, level, "the registry is in trouble: its last good answer stands in",
+		c.opts.Log.LogAttrs(ctx, level, "the registry is unavailable: serving its last good answer",
 			slog.String("of", q.name()), slog.Duration("age", now.Sub(stale.At).Round(time.Second)), slog.Any("err", hint.Brief(err)))
 	}
 }
@@ -156,7 +156,7 @@ func saysDenied(err error) bool {
 // mayMeanAbsent reports whether an error is a denial by a registry that also denies absent
 // repositories.
 func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
-	return account.DeniedMeansAbsent && c.opts.Anew != nil && saysDenied(err)
+	return account.DeniedMeansAbsent && c.opts.FreshToken != nil && saysDenied(err)
 }
 
 // deniedIsAbsent reports whether a denial means that the repository is absent: the registry
@@ -171,7 +171,7 @@ func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provide
 		if err != nil {
 			return false
 		}
-		if versions, _, err := listTags(c.opts.Anew(ctx), store, ""); err == nil && len(versions) > 0 {
+		if versions, _, err := listTags(c.opts.FreshToken(ctx), store, ""); err == nil && len(versions) > 0 {
 			return true
 		}
 	}

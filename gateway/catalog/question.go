@@ -157,9 +157,9 @@ type cachedDocument struct {
 // newItem returns an empty answer to a question.
 func newItem(q question) *Item { return &Item{Address: q.address, Version: q.version, about: q} }
 
-// Kept returns the document that [Catalog.Keep] has cached with the item, nil if there
+// Document returns the document that [Catalog.CacheDocument] has cached with the item, nil if there
 // is none.
-func (i *Item) Kept() any {
+func (i *Item) Document() any {
 	if d := i.document.Load(); d != nil {
 		return d.value
 	}

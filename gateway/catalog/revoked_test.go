@@ -92,7 +92,7 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 		Account: func(a provider.Address) catalog.Account {
 			return catalog.Account{Name: client.Account(repository(a)), DeniedMeansAbsent: true}
 		},
-		Anew: auth.WithFreshToken, TagTTL: ttl,
+		FreshToken: auth.WithFreshToken, TagTTL: ttl,
 	})
 }
 

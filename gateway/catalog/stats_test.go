@@ -19,13 +19,13 @@ func TestCounters(t *testing.T) {
 			}
 		}
 		versions := func() { b.Versions(b.t.Context(), widget) }
-		if b.CanStandIn() || b.Size() != (catalog.Size{}) {
-			t.Errorf("nothing was asked: %v, %+v", b.CanStandIn(), b.Size())
+		if b.CanServeStale() || b.Size() != (catalog.Size{}) {
+			t.Errorf("nothing was asked: %v, %+v", b.CanServeStale(), b.Size())
 		}
 		versions()
 		want("first", 0, 1, 0, 0, 0)
-		if !b.CanStandIn() || b.Size().Entries != 1 || b.Size().Bytes < 100 {
-			t.Errorf("after an answer: %v, %+v", b.CanStandIn(), b.Size())
+		if !b.CanServeStale() || b.Size().Entries != 1 || b.Size().Bytes < 100 {
+			t.Errorf("after an answer: %v, %+v", b.CanServeStale(), b.Size())
 		}
 		versions()
 		want("at once", 1, 1, 0, 0, 0)
@@ -38,7 +38,7 @@ func TestCounters(t *testing.T) {
 		versions()
 		want("while it is down", 2, 1, 1, 0, 1)
 		pass(25 * time.Hour)
-		if b.CanStandIn() {
+		if b.CanServeStale() {
 			t.Error("an answer of yesterday may stand in")
 		}
 		versions()
@@ -46,21 +46,21 @@ func TestCounters(t *testing.T) {
 	})
 }
 
-// TestCanStandInAfterARestart shows that answers on disk count as available during an outage.
-func TestCanStandInAfterARestart(t *testing.T) {
+// TestCanServeStaleAfterARestart shows that answers on disk count as available during an outage.
+func TestCanServeStaleAfterARestart(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.restart()
-		if k.CanStandIn() {
+		if k.CanServeStale() {
 			t.Error("nothing is on disk")
 		}
 		k.want("[1.0.0]", true, "[1 get 1 list]")
 		k.restart()
 		pass(23 * time.Hour)
-		if !k.CanStandIn() {
+		if !k.CanServeStale() {
 			t.Error("what is on disk may not stand in")
 		}
 		pass(2 * time.Hour)
-		if k.CanStandIn() {
+		if k.CanServeStale() {
 			t.Error("an answer of yesterday may stand in")
 		}
 	})

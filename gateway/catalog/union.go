@@ -113,7 +113,7 @@ func (u unavailable) Open(context.Context, int64, int64) (io.ReadCloser, int64, 
 }
 
 // ErrSource means that an origin failed, and not the registry.
-var ErrSource = errors.New("the origin of what the registry lacks is in trouble")
+var ErrSource = errors.New("the provider's origin is unavailable")
 
 // BusyError means that a limit on fetches from origins is reached. A retry after RetryAfter
 // may succeed.

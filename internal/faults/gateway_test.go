@@ -80,7 +80,7 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, Anew: auth.WithFreshToken, Origin: origin,
+	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, FreshToken: auth.WithFreshToken, Origin: origin,
 		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) {
 			repo, err := r.auth.Repository(ctx, r.repo)
 			if err != nil {

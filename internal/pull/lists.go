@@ -162,7 +162,7 @@ func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listA
 	err = brief(err)
 	end(err)
 	if err != nil {
-		p.o.Log.WarnContext(ctx, "the origin is in trouble: what it offers is not known now", "provider", a.String(), "err", err, "hint", hint.Of(err))
+		p.o.Log.WarnContext(ctx, "the origin is unavailable: serving its last list of versions, if any", "provider", a.String(), "err", err, "hint", hint.Of(err))
 		return listAnswer{}, flatten(err)
 	}
 	answer := p.newListAnswer(l)

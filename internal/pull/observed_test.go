@@ -49,11 +49,11 @@ func TestObserved(t *testing.T) {
 	}
 	s.close() // completes the log
 	for message, id := range map[string]string{
-		"pulled through: checksums accepted":                        "asks",
-		"platform=linux_amd64":                                      "asks",
-		"the origin is in trouble: what it offers is not known now": "troubled",
-		"pulled through: a version is stored":                       "",
-		"platform=darwin_arm64":                                     "",
+		"pulled through: checksums accepted":                                   "asks",
+		"platform=linux_amd64":                                                 "asks",
+		"the origin is unavailable: serving its last list of versions, if any": "troubled",
+		"pulled through: a version is stored":                                  "",
+		"platform=darwin_arm64":                                                "",
 	} {
 		found := 0
 		for line := range strings.Lines(s.log.String()) {

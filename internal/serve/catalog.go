@@ -19,7 +19,7 @@ const embeddedTTL = -1
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: s.store, Account: s.account, Place: s.location, Anew: auth.WithFreshToken, Deny: g.Deny,
+		Repository: s.store, Account: s.account, FreshToken: auth.WithFreshToken, Deny: g.Deny,
 		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
 	if g.VerifyRequired {
@@ -57,21 +57,15 @@ func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, er
 	return registry.ReadOnly{Repository: repo}, nil
 }
 
-// location names the repository of a provider; "" if there is none.
-func (s *site) location(a provider.Address) string {
+// account returns the repository of a provider, and the login that the gateway uses for it.
+func (s *site) account(a provider.Address) catalog.Account {
 	repo, err := s.repositories.Templates.Repository(a)
 	if err != nil {
-		return ""
-	}
-	return repo.String()
-}
-
-// account returns the login that the gateway uses for the repository of a provider.
-func (s *site) account(a provider.Address) catalog.Account {
-	client := s.repositories.Client
-	repo, err := s.repositories.Templates.Repository(a)
-	if err != nil || client == nil {
 		return catalog.Account{}
 	}
-	return catalog.Account{Name: client.Account(repo), DeniedMeansAbsent: client.Settings(repo.Registry).DeniedMeansAbsent}
+	out := catalog.Account{Repository: repo.String()}
+	if client := s.repositories.Client; client != nil {
+		out.Name, out.DeniedMeansAbsent = client.Account(repo), client.Settings(repo.Registry).DeniedMeansAbsent
+	}
+	return out
 }

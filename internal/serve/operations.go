@@ -135,7 +135,7 @@ func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 		return telemetry.Finding{OK: true}
 	case reachable > 0:
 		return telemetry.Finding{OK: true, Message: fmt.Sprintf("%d of %d registries cannot be reached", asked-reachable, asked), Err: err}
-	case site.catalog.CanStandIn():
+	case site.catalog.CanServeStale():
 		return telemetry.Finding{OK: true, Message: "it cannot be reached: stale answers are served", Err: err}
 	}
 	return telemetry.Finding{Message: "it cannot be reached, and there are no stale answers", Err: err}
