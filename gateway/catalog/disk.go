@@ -29,28 +29,28 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// disk keeps good answers in a folder: one below it for each provider, with a
-// record of its list of tags, one of what each version's tag names, and content by
-// its digest. All is written beside and renamed, and checked when it is read, so
-// that what a crash has spoilt is as good as not there.
+// disk caches good answers in a folder. Each provider has a folder below it, with a record of
+// its list of tags, a record of each version's index, and content by its digest. A file is
+// written under a temporary name and renamed. It is checked whenever it is read, so that a
+// file that a crash has damaged counts as absent.
 //
 //	ab/cdef0123.../list          record
 //	               3.2.4         record
 //	               sha256-89...  content
 //
-// The time of a file is when it was last of use.
+// The mtime of a file is its last use.
 type disk struct {
 	dir     string
 	limit   int64 // bytes
 	account func(provider.Address) Account
 	log     *slog.Logger
-	bytes   atomic.Int64 // about, once swept
+	bytes   atomic.Int64 // roughly, after the first sweep
 	sweeps  sync.Mutex
 	warned  atomic.Bool
 }
 
-// record is what is kept of an answer. It stands in a file after its SHA-256 in
-// hexadecimal and a line end.
+// record is the JSON of an answer on disk. The file begins with a line that has the SHA-256
+// of the JSON in hexadecimal.
 type record struct {
 	Provider  string             `json:"provider"`
 	Version   provider.Version   `json:"version,omitzero"`
@@ -65,7 +65,7 @@ type record struct {
 const (
 	listName      = "list"
 	contentPrefix = "sha256-"
-	// maxRecord bounds what is read of a record.
+	// maxRecord bounds the bytes of a record that are read.
 	maxRecord = 16 << 20
 )
 
@@ -79,7 +79,7 @@ func openDisk(dir string, limit int64, account func(provider.Address) Account, l
 	return &disk{dir: dir, limit: limit, account: account, log: log}, nil
 }
 
-// folder returns that of a provider in its repository.
+// folder returns the folder of a provider in its repository.
 func (d *disk) folder(a provider.Address) string {
 	name := a.Path()
 	if repository := d.account(a).Repository; repository != "" {
@@ -97,7 +97,7 @@ func contentName(dgst digest.Digest) (string, bool) {
 	return contentPrefix + dgst.Encoded(), true
 }
 
-// content returns what a digest names, if it is there and right.
+// content returns the content of a digest, if it is on disk and intact.
 func (d *disk) content(a provider.Address, dgst digest.Digest) ([]byte, bool) {
 	name, ok := contentName(dgst)
 	if !ok {
@@ -143,7 +143,7 @@ func (d *disk) putRecord(a provider.Address, name string, r record) error {
 	return d.put(a, name, append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...))
 }
 
-// put writes a file whole or not at all.
+// put writes a whole file, or changes nothing.
 func (d *disk) put(a provider.Address, name string, data []byte) error {
 	if err := privatefolder.Write(filepath.Join(d.folder(a), name), data); err != nil {
 		return err
@@ -162,17 +162,17 @@ func (d *disk) drop(a provider.Address) {
 	}
 }
 
-// warn logs once what is wrong with the folder: the catalog goes on without.
+// warn logs the first error of the folder. The catalog continues without the folder.
 func (d *disk) warn(err error) {
 	if !d.warned.Swap(true) {
 		d.log.Warn("the catalog cannot be kept on disk as it should; it goes on in memory", "err", err)
 	}
 }
 
-// fileOverhead is what a file takes on disk beside its content, about.
+// fileOverhead is roughly the size of a file on disk without its content, in bytes.
 const fileOverhead = 2 << 10
 
-// sweep cleans the folder, unless that is under way.
+// sweep cleans the folder, unless another sweep is in progress.
 func (d *disk) sweep(ctx context.Context) {
 	if d.sweeps.TryLock() {
 		defer d.sweeps.Unlock()
@@ -180,9 +180,9 @@ func (d *disk) sweep(ctx context.Context) {
 	}
 }
 
-// clean counts what is on disk, and removes what was not used for longest where
-// that is too much. It holds neither names nor times of files in memory, of which
-// there may be many: it counts by the hour first.
+// clean counts the bytes on disk. If they exceed the bound, it removes the least recently
+// used files. There may be many files, so it keeps no list of them in memory: it first
+// counts the bytes by the hour of their last use.
 func (d *disk) clean(ctx context.Context) {
 	total, byHour := int64(0), map[int64]int64{}
 	d.walk(ctx, func(_ string, size, hour int64) {
@@ -216,14 +216,14 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 			return ctx.Err()
 		}
 		if err != nil || entry.IsDir() {
-			return nil // it may have gone meanwhile
+			return nil // another process may have removed it
 		}
 		info, err := entry.Info()
 		if err != nil {
 			return nil
 		}
 		if age := time.Since(info.ModTime()); strings.HasPrefix(entry.Name(), privatefolder.Temporary) && age > time.Hour {
-			_ = os.Remove(name) // of a process that did not end well
+			_ = os.Remove(name) // its process has died
 			return nil
 		}
 		f(name, info.Size()+fileOverhead, info.ModTime().Unix()/3600)

@@ -56,6 +56,7 @@ type observed struct {
 
 func newWatch() *watch { return &watch{accounts: map[string]*observed{}} }
 
+// account returns the entry of an account. It is called with mu held.
 func (w *watch) account(name string) *observed {
 	o := w.accounts[name]
 	if o == nil {
@@ -90,20 +91,14 @@ func (w *watch) failed(account string, now time.Time) {
 func (w *watch) lastFailure(account string) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if o := w.accounts[account]; o != nil {
-		return o.failed
-	}
-	return time.Time{}
+	return w.account(account).failed
 }
 
 // witnessesFor returns providers of an account, other than a, whose repositories exist.
 func (w *watch) witnessesFor(account string, a provider.Address) []provider.Address {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if o := w.accounts[account]; o != nil {
-		return slices.DeleteFunc(slices.Clone(o.exist), func(b provider.Address) bool { return a == b })
-	}
-	return nil
+	return slices.DeleteFunc(slices.Clone(w.account(account).exist), func(b provider.Address) bool { return a == b })
 }
 
 // ofRegistry reports whether an error concerns the whole registry: it cannot be reached, or
