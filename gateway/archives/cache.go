@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -54,6 +55,8 @@ type Cache struct {
 	storage func(*os.File) fill.Storage // tests replace it
 
 	room    sync.Mutex    // held while the folder is counted, and while archives are removed
+	counted time.Time     // of the folder; guarded by room
+	bytes   atomic.Int64  // in the folder when it was counted, and changes by this process since
 	fetches chan struct{} // has an element for each fetch
 
 	mu     sync.Mutex // guards the following; room is never locked while it is held
@@ -89,6 +92,9 @@ const (
 	rehashAfter = 24 * time.Hour
 	// orphanAfter is when a meta file without an archive is removed.
 	orphanAfter = time.Minute
+	// recountAfter is how long other processes' changes to the folder go unnoticed while there
+	// is room.
+	recountAfter = time.Minute
 	// pauseAfterFailure is how long nothing is written to a folder that has failed.
 	pauseAfterFailure = time.Minute
 	// abandonAfter is how long a fetch goes on without clients.
@@ -258,8 +264,8 @@ func (c *Cache) use(hex string) {
 func (c *Cache) discard(hex string, info fs.FileInfo) {
 	c.room.Lock()
 	defer c.room.Unlock()
-	if now, err := os.Stat(c.path(hex)); err == nil && os.SameFile(now, info) {
-		_ = os.Remove(c.path(hex))
+	if now, err := os.Stat(c.path(hex)); err == nil && os.SameFile(now, info) && os.Remove(c.path(hex)) == nil {
+		c.bytes.Add(-info.Size())
 	}
 }
 

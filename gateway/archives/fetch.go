@@ -183,7 +183,12 @@ func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) 
 		<-c.fetches
 		return nil, c.bypass(ctx, err)
 	}
-	return func() { _ = os.Remove(s.file.Name()); <-c.fetches }, nil
+	return func() {
+		if os.Remove(s.file.Name()) == nil {
+			c.bytes.Add(-s.blob.size)
+		}
+		<-c.fetches
+	}, nil
 }
 
 // bypass logs why an archive is not cached, and returns an error that wraps errBypass.

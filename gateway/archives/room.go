@@ -28,14 +28,20 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 	if size > c.max {
 		return nil, fmt.Errorf("%w: it is larger than all that is kept", errBypass)
 	}
-	total, err := c.shrink(c.max - size)
-	switch {
-	case err != nil:
-		return nil, err
-	case total > c.max-size:
-		return nil, fmt.Errorf("%w: there is no room beside what is in use", errBypass)
+	if c.bytes.Load() > c.max-size || time.Since(c.counted) > recountAfter {
+		total, err := c.shrink(c.max - size)
+		switch {
+		case err != nil:
+			return nil, err
+		case total > c.max-size:
+			return nil, fmt.Errorf("%w: there is no room beside what is in use", errBypass)
+		}
 	}
-	return c.create(size)
+	f, err := c.create(size)
+	if err == nil {
+		c.bytes.Add(size)
+	}
+	return f, err
 }
 
 // shrink removes the least recently used archives until at most limit bytes are left, and
@@ -43,8 +49,13 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 // held.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
 	archives, total, err := c.count()
-	if err != nil || total <= limit {
+	if err != nil {
 		return total, err
+	}
+	c.counted = time.Now()
+	defer func() { c.bytes.Store(total) }()
+	if total <= limit {
+		return total, nil
 	}
 	slices.SortFunc(archives, func(a, b entry) int { return a.used.Compare(b.used) })
 	inUse := c.inUse()
@@ -129,10 +140,13 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 	return out, nil
 }
 
-// forgetMissing forgets all archives that are not in the folder.
+// forgetMissing forgets all archives that are neither in the folder nor in use.
 func (c *Cache) forgetMissing(present map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for b := range c.shared {
+		present[b.hex] = true // a verified file might not have its name yet
+	}
 	for hex := range c.known {
 		if !present[hex] {
 			delete(c.known, hex)
@@ -152,7 +166,8 @@ func (c *Cache) sweep() (inUse int64, err error) {
 		if isAbandoned(name) && os.Remove(name) == nil {
 			continue
 		}
-		if info, err := e.Info(); err == nil {
+		// On Windows, the folder's entry has an old size while the file is open.
+		if info, err := os.Lstat(name); err == nil {
 			inUse += info.Size()
 		}
 	}
@@ -175,6 +190,9 @@ func (c *Cache) create(size int64) (*os.File, error) {
 		}
 		f.Close()
 		_ = os.Remove(f.Name())
+		if err != nil {
+			return nil, err
+		}
 	}
 	return nil, errors.New("other processes remove its temporary files")
 }

@@ -21,7 +21,8 @@ type stream struct {
 	archive Archive
 	limits  Limits
 	hash    hash.Hash // of the bytes that were read
-	offset  int64
+	offset  int64 // of the next byte from the registry
+	start   int64 // of the next byte for the reader, if it is greater than offset
 	resumes int
 	conn    *connection // nil: none is open
 }
@@ -33,6 +34,12 @@ func openStream(ctx context.Context, a Archive, l Limits) (*stream, error) {
 
 // Read implements [io.Reader].
 func (s *stream) Read(p []byte) (int, error) {
+	if skip := s.start - s.offset; skip > 0 {
+		s.start = 0
+		if _, err := io.CopyN(io.Discard, s, skip); err != nil {
+			return 0, err
+		}
+	}
 	for {
 		size := s.archive.Package.Size
 		if s.offset == size {
@@ -97,13 +104,15 @@ func (s *stream) open(within time.Duration) error {
 	return nil
 }
 
-// Seek implements [io.Seeker] as far as http.ServeContent needs it for a whole file: to
-// the end, which gives the size, and back.
+// Seek implements [io.Seeker] as far as http.ServeContent needs it for a file or a range: to
+// the end, which gives the size, back, and forward. The next Read reads and hashes the bytes
+// that Seek skips.
 func (s *stream) Seek(offset int64, whence int) (int64, error) {
 	switch {
 	case whence == io.SeekEnd && offset == 0:
 		return s.archive.Package.Size, nil
-	case whence == io.SeekStart && offset == s.offset:
+	case whence == io.SeekStart && offset >= s.offset:
+		s.start = offset
 		return offset, nil
 	}
 	return 0, errors.New("a stream is read in order")

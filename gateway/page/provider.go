@@ -111,7 +111,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		}
 		if err != nil { // users can choose another version
 			p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", chosen.String(), "err", hint.Brief(err))
-			v.Unshown = &messageView{Kind: kindOf(err, chosen.String()), Version: chosen.String()}
+			v.Unshown = &messageView{Kind: kindOf(err, chosen.String()), Status: gateway.StatusOf(err), Version: chosen.String()}
 		}
 	}
 	part := r.URL.Query().Get("page")

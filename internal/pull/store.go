@@ -143,7 +143,7 @@ var (
 
 // Package implements [catalog.Origin].
 func (p *Puller) Package(a provider.Address, v provider.Version, pkg artifact.Package, stored catalog.Stored) catalog.Blob {
-	return &blob{stored, p, wanted{subject{a, v}, pkg.Platform, pkg.Filename, pkg.Digest}}
+	return &blob{stored, p, wanted{subject{a, v}, pkg.Platform, provider.PackageFilename(a, v, pkg.Platform), pkg.Digest}}
 }
 
 // isOffered reports whether a verified release in memory has the package.
