@@ -131,7 +131,7 @@ func saidOf(err error) string {
 		return "this gateway has reached a limit of its fetches from origins"
 	case errors.Is(err, catalog.ErrSource):
 		return "the provider's origin is unavailable"
-	case errors.Is(err, artifact.ErrMissing):
+	case errors.Is(err, artifact.ErrMissing), errors.Is(err, catalog.ErrLost), errors.Is(err, archives.ErrGone):
 		return "the registry behind this mirror lacks part of this version"
 	case isContent(err), errors.Is(err, verify.ErrRefused):
 		return "the stored version is not one that this gateway may serve"

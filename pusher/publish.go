@@ -249,7 +249,7 @@ func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	case errors.Is(err, errdef.ErrNotFound), w.o.Force && isReplaceable(err):
 		return nil, nil
 	case refusals.Policy(err) && w.tagged != nil:
-		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, err)
+		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, errors.Unwrap(err)) // without the operation
 		return w.tagged, nil
 	}
 	return v, err

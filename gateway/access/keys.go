@@ -58,7 +58,8 @@ func (k *Keys) String() string { return redacted }
 // GoString keeps keys out of logs.
 func (k *Keys) GoString() string { return k.String() }
 
-// mac returns the HMAC of the parts, each with its length, so that different parts have different HMACs.
+// mac returns the HMAC of the concatenated parts. The caller makes sure that different parts have different
+// concatenations: all parts but the last have a fixed size, or end with a zero byte.
 func mac(key []byte, parts ...[]byte) []byte {
 	h := hmac.New(sha256.New, key)
 	for _, p := range parts {

@@ -226,7 +226,8 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 			_ = os.Remove(name) // its process has died
 			return nil
 		}
-		f(name, info.Size()+fileOverhead, info.ModTime().Unix()/3600)
+		// After a wrong clock, files from the future count as used just now.
+		f(name, info.Size()+fileOverhead, min(info.ModTime().Unix(), time.Now().Unix())/3600)
 		return nil
 	})
 	if err != nil && ctx.Err() == nil {

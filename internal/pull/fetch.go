@@ -53,7 +53,7 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	d.Begin(file, size)
-	if err := d.copy(body); err != nil {
+	if err := d.copy(body, from); err != nil {
 		return from, err
 	}
 	return from, d.checkZip(ctx)
@@ -119,8 +119,9 @@ func (d *download) openStored(ctx context.Context) (io.ReadCloser, int64) {
 	return body, desc.Size
 }
 
-// copy copies the package into the file, and verifies its digest.
-func (d *download) copy(body io.Reader) error {
+// copy copies the package from the registry or from its origin into the file, and verifies its
+// digest.
+func (d *download) copy(body io.Reader, from string) error {
 	hash := sha256.New()
 	err := d.Fill(io.TeeReader(body, hash))
 	s := d.State()
@@ -130,11 +131,17 @@ func (d *download) copy(body io.Reader) error {
 	case errors.As(err, &storage):
 		return storage.Err
 	case errors.As(err, &tooLong):
-		return fmt.Errorf("%s: its origin sends %w", d.want.filename, err)
+		return fmt.Errorf("%s: %s sends %w", d.want.filename, from, err)
+	case err != nil && from == FromRegistry:
+		return fmt.Errorf("%s after %d bytes from the registry: %w", d.want.filename, s.Written, err)
 	case err != nil:
 		return outage(fmt.Errorf("%s after %d bytes: %w", d.want.filename, s.Written, err))
 	}
-	if got := digest.NewDigest(digest.SHA256, hash); got != d.want.digest {
+	got := digest.NewDigest(digest.SHA256, hash)
+	if got != d.want.digest && from == FromRegistry {
+		return fmt.Errorf("%s: the registry sent %d bytes with the digest %s instead of %s", d.want.filename, s.Written, got, d.want.digest)
+	}
+	if got != d.want.digest {
 		return hint.Wrap(fmt.Errorf("%s: %w: its %d bytes are %s, and SHA256SUMS lists %s", d.want.filename, trust.ErrChecksum, s.Written, got, d.want.digest),
 			"the package is not what its publisher released, or was damaged on the way; nothing was stored")
 	}

@@ -117,12 +117,12 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	}) {
 		return nil, errDamaged
 	}
+	// The file may be from other settings: today's scope and cooldown apply.
+	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen}
+	out.offers = slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool { return !p.allows(o.Version, out) })
 	policy := p.o.Policy(a)
-	offers := slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool {
-		return !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(o.Version)
-	})
-	for i := range offers {
-		offers[i].Signed = !policy.AllowUnsigned || policy.Pins()
+	for i := range out.offers {
+		out.offers[i].Signed = !policy.AllowUnsigned || policy.Pins()
 	}
-	return &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen, offers: offers}, nil
+	return out, nil
 }

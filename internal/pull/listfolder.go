@@ -27,15 +27,16 @@ type listFolder struct {
 
 	mu    sync.Mutex // guards the following
 	bytes int64
-	full  bool // a list was not saved for lack of room
+	full  bool // a list might not have been saved for lack of room
 }
 
 // errFull means that a list does not fit on disk.
 var errFull = errors.New("there is no room for it")
 
-// count adds the sizes of the files in a folder. It ignores files that it cannot read.
-func (f *listFolder) count(dir string) {
-	if f.max = maxListFolder; dir == "" {
+// count adds the sizes of the files in a folder, of which max bytes may be used. It ignores
+// files that it cannot read.
+func (f *listFolder) count(dir string, max int64) {
+	if f.max = max; dir == "" {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
@@ -47,6 +48,7 @@ func (f *listFolder) count(dir string) {
 		}
 		return nil
 	})
+	f.full = f.bytes > f.max-maxListFile // an earlier process might have found no room
 }
 
 // replace reserves room for a file of size bytes that replaces the file at path.
@@ -57,8 +59,9 @@ func (f *listFolder) replace(path string, size int64) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if size > before && (size > maxListFile || f.bytes+size-before > f.max) {
-		f.full = true
+	tooLarge, noRoom := size > maxListFile, f.bytes+size-before > f.max
+	if size > before && (tooLarge || noRoom) {
+		f.full = f.full || noRoom
 		return hint.Wrap(fmt.Errorf("%d bytes of %d are taken, and this list has %d: %w", f.bytes, f.max, size, errFull),
 			"let include in the pull_through block name fewer providers, and remove the folder origins beside the cache")
 	}

@@ -56,6 +56,16 @@ func TestListFolderIsBounded(t *testing.T) {
 		if got := again.folder.bytes; got != sizeOf(t, dir) {
 			t.Errorf("another process counts %d bytes", got)
 		}
+		var next, empty listFolder
+		if next.count(dir, 2<<10); !next.isFull() {
+			t.Error("the next process takes a provider whose list did not fit for a new one")
+		}
+		if empty.count(t.TempDir(), maxListFolder); empty.isFull() {
+			t.Error("an empty folder is full")
+		}
+		if err := empty.replace(filepath.Join(dir, "large"), maxListFile+1); err == nil || empty.isFull() {
+			t.Errorf("a list that is too large: %v, full: %t", err, empty.isFull())
+		}
 	})
 }
 

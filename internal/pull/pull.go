@@ -175,7 +175,7 @@ func New(o Options) (*Puller, error) {
 		o: o, limit: o.Budget, retired: make(chan struct{}),
 		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{},
 	}
-	p.folder.count(o.Directory)
+	p.folder.count(o.Directory, maxListFolder)
 	p.lists, p.releases = p.newLists(), p.newReleases()
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	if p.limit == nil {

@@ -259,6 +259,29 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
+// TestLongerCooldown shows that a saved list offers no version that a longer cooldown holds back, even while the origin
+// fails.
+func TestLongerCooldown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}}
+		o := Options{Scope: Scope{Cooldown: time.Hour}, Directory: t.TempDir(), ListTTL: time.Minute}
+		p := puller(t, s, o)
+		for _, want := range []string{"1.0.0", "1.0.0", "1.0.0", "1.0.0 2.0.0"} {
+			if got := offered(t, p); got != want {
+				t.Errorf("offered are %q, want %q", got, want)
+			}
+			s.set(func() { s.versions = []string{"1.0.0", "2.0.0"} })
+			time.Sleep(50 * time.Minute)
+		}
+		p.Close()
+		o.Scope.Cooldown = 7 * 24 * time.Hour
+		s.set(func() { s.err = errors.New("503") })
+		if got := offered(t, puller(t, s, o)); got != "1.0.0" {
+			t.Errorf("by a longer cooldown offered are %q", got)
+		}
+	})
+}
+
 // TestScopeChanges shows that the scope can change between two processes or on a reload. If the new scope leaves no
 // version of a list on disk, the Puller does not conclude that the origin has no versions.
 func TestScopeChanges(t *testing.T) {
