@@ -1,14 +1,14 @@
 // Package access decides who may read which providers of a gateway.
 //
 // A client authenticates with a bearer token: either one whose SHA-256 sum is configured, or one that a
-// configured OpenID Connect issuer signed. Clients send the token only for documents, and not for the archives,
-// checksums and signatures that the documents name: the URLs of these contain a capability instead, see
-// [Control.Link].
+// configured OpenID Connect issuer signed. Clients send the token only with requests for documents. They send
+// none with requests for the archives, checksums and signatures that the documents name, so the URLs of these
+// files contain a capability instead; see [Control.Link].
 //
 // Invariants:
 //
-//   - A client without a valid token gets 401. A client whose token does not cover
-//     a provider gets 403, whether or not the provider exists.
+//   - A client without a valid token gets 401. A client whose token does not cover the requested provider gets
+//     403, whether or not the provider exists.
 //   - A token is compared with all configured tokens in constant time. An expired
 //     token gets the same answer as an unknown one.
 //   - No token and no capability appears in a log, an error or the path that
@@ -39,10 +39,10 @@ import (
 type Options struct {
 	Tokens  []Token
 	Issuers []Issuer
-	// Keys returns the keys of capabilities, and is called at every use. Nil means a random key, which no other
-	// process has.
+	// Keys returns the keys that sign and verify capabilities; it is called for every capability. Nil means one
+	// random key, so no other process accepts this one's capabilities.
 	Keys func() *Keys
-	// Before is the control that this one replaces. Its cached issuer keys are taken over. It may be nil.
+	// Before, if not nil, is the control that this one replaces: New takes over its cached issuer keys.
 	Before *Control
 	// Client makes the requests to issuers; nil means a client that trusts the system's authorities.
 	Client *http.Client
@@ -56,16 +56,16 @@ type Options struct {
 type Token struct {
 	Name     string
 	SHA256   [sha256.Size]byte // of the token
-	Selector provider.Selector // the providers that it may read
+	Selector provider.Selector // the providers that the token may read
 	Expires  time.Time         // zero: never
 	Operator bool
 }
 
-// Control decides who may read what. It is safe for concurrent use.
+// Control decides which providers a client may read. It is safe for concurrent use.
 type Control struct {
-	tokens  []*grant // in the order of the options, as in grants
+	tokens  []*grant // in the order of Options.Tokens; grants begins with the same elements
 	issuers []*issuer
-	grants  []*grant // of tokens and rules
+	grants  []*grant // one for each token, then one for each rule of an issuer
 	keys    func() *Keys
 	ring    atomic.Pointer[ring]
 	log     *slog.Logger
@@ -103,11 +103,11 @@ func New(o Options) *Control {
 	return c
 }
 
-// grant gives read access to some providers: a token, or a rule of an issuer.
+// grant is a token, or a rule of an issuer, that gives read access to some providers.
 type grant struct {
 	kind, name string
-	// binding identifies the secret or the claims behind the grant, so that a capability of a token does not
-	// outlive the token's replacement.
+	// binding is a hash of the token, or of the rule's conditions. A capability depends on it, so it becomes
+	// invalid when the token is replaced.
 	binding  [sha256.Size]byte
 	selector provider.Selector
 	expires  time.Time
@@ -151,11 +151,11 @@ var (
 	ErrUnavailable = errors.New("the issuer of the token cannot be reached")
 )
 
-// maxToken bounds the length of a token.
+// maxToken is the maximum length of a token in bytes.
 const maxToken = 16 << 10
 
-// authenticate returns the subject of a request's bearer token or, if basic is true, of a token sent as
-// password. It fails with ErrUnknown or ErrUnavailable.
+// authenticate returns the subject of a request's bearer token. If basic is true, the token may also be the
+// password of Basic authentication. It fails with ErrUnknown or ErrUnavailable.
 func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	token, ok := shown(r, basic)
 	if !ok || token == "" || len(token) > maxToken {
@@ -167,7 +167,7 @@ func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	return c.byIssuer(r.Context(), token)
 }
 
-// shown returns the token of a request.
+// shown returns the token in a request's Authorization header.
 func shown(r *http.Request, basic bool) (string, bool) {
 	if len(r.Header.Values("Authorization")) != 1 {
 		return "", false
@@ -199,10 +199,10 @@ func (c *Control) byToken(token string, now time.Time) *Subject {
 	return &Subject{name: "token " + g.name, grants: []*grant{g}, expires: g.expires}
 }
 
-// state is what the package knows about a request, from [Control.Handler] on.
+// state is what this package knows about a request. [Control.Handler] adds it to the request's context.
 type state struct {
-	capability string // as it was in the path
-	digest     [sha256.Size]byte
+	capability string            // as it was in the path, or ""
+	digest     [sha256.Size]byte // the hash of the digest that the capability covers
 	subject    *Subject
 	name       string // of the client, for the log
 }

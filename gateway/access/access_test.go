@@ -33,13 +33,14 @@ func token(name, text string, patterns ...string) access.Token {
 	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: selector(patterns...)}
 }
 
-// door is a handler behind a control: it serves documents at HOST/NAMESPACE/TYPE/doc, and files below them.
+// door is a handler behind a control. It serves documents at HOST/NAMESPACE/TYPE/doc, and files at other
+// paths below HOST/NAMESPACE/TYPE.
 type door struct {
 	t       *testing.T
 	control *access.Control
 	content digest.Digest // of every file
 	through int           // requests that reached a document or file
-	seen    []string      // paths that the handler behind the control saw
+	seen    []string      // paths and URLs that the handler behind the control received
 	attrs   []slog.Attr
 }
 
@@ -72,7 +73,7 @@ func (d *door) handler() http.Handler {
 	}))
 }
 
-// get sends a request with the given values of Authorization.
+// get sends a request with the given Authorization headers.
 func (d *door) get(path string, authorization ...string) *httptest.ResponseRecorder {
 	d.t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -205,7 +206,8 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// TestSecretsStayInside searches everything that the handler behind the control sees.
+// TestSecretsStayInside shows that neither the token nor the capability of a request reaches the log or the
+// handler behind the control.
 func TestSecretsStayInside(t *testing.T) {
 	var log bytes.Buffer
 	d := newDoor(t, access.Options{

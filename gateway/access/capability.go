@@ -32,8 +32,8 @@ const (
 	size     = signed + sha256.Size
 )
 
-// Lifetime is the maximum lifetime of a capability. It expires at a full minute, at most one minute earlier, so
-// that requests within a minute get the same capability.
+// Lifetime is the maximum lifetime of a capability. Its expiry is rounded down to a full minute, so requests
+// within one minute get the same capability.
 const Lifetime = 15 * time.Minute
 
 // encoding is strict: it accepts exactly one text for each capability.
@@ -41,18 +41,18 @@ var encoding = base64.RawURLEncoding.Strict()
 
 // Link returns a reference to a file for the client of a request, with a capability if access is controlled.
 // The reference is a path, either absolute or relative to the request's path; d is the digest of the file. The
-// handler of that path must be behind [Control.Guard], and must check [Covers] before it sends the file.
+// handler that serves the file must be behind [Control.Guard], and must call [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest.Digest) string {
 	if c == nil {
 		return ref
 	}
 	s := stateOf(r.Context()).subject
 	if s == nil {
-		return ref // a client that reads documents by a capability also has a token
+		return ref // the request has no token: only a client with a token gets capabilities
 	}
 	g := s.grantFor(a)
 	if g == nil {
-		return ref // the handler is not behind Guard: the link leads nowhere
+		return ref // the handler is not behind Guard: without a capability, the link does not work
 	}
 	file, err := url.PathUnescape(ref)
 	if err != nil {
@@ -81,8 +81,9 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 	return mac(key, []byte("capability\x00"), claims, []byte(file))
 }
 
-// verify returns the grant by which a capability opens a file of a provider, and the sum of the digest that it
-// names. The grant is nil if the capability is not valid. The amount of work does not depend on the reason.
+// verify returns the grant that a capability for a provider's file was signed for, and the hash of the digest
+// that the capability covers. The grant is nil if the capability is not valid. The amount of work does not
+// depend on why it is invalid.
 func (c *Control) verify(capability, file string, a provider.Address, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)
@@ -97,7 +98,7 @@ func (c *Control) verify(capability, file string, a provider.Address, now time.T
 		ours := c.equal(capabilityMAC(key, raw[:signed], file), raw[signed:]) & wellFormed
 		for g, id := range ring.ids[k] {
 			same := c.equal(id, raw[timeSize:timeSize+idSize])
-			// Rules with the same claims have the same name.
+			// Rules of one issuer with the same claims have the same ID, but may select different providers.
 			if !c.grants[g].selector.Selects(a) {
 				same = 0
 			}
@@ -112,15 +113,15 @@ func (c *Control) verify(capability, file string, a provider.Address, now time.T
 }
 
 // Covers reports whether a request may read content with the digest. A request with a capability may read only
-// one digest.
+// content with the capability's digest.
 func Covers(ctx context.Context, d digest.Digest) bool {
 	s := stateOf(ctx)
 	sum := sha256.Sum256([]byte(d))
 	return s.capability == "" || subtle.ConstantTimeCompare(s.digest[:], sum[:]) == 1
 }
 
-// split removes a capability from a path and returns both; capability is "" if there is none. It redacts
-// everything else in the path that may be a capability.
+// split removes the capability from a path and returns both; capability is "" if there is none. It redacts all
+// other segments of the path that might be a capability.
 func split(p string) (without, capability string) {
 	if !strings.Contains(p, mark) {
 		return p, ""
@@ -138,5 +139,5 @@ func split(p string) (without, capability string) {
 	return strings.Join(parts, "/"), capability
 }
 
-// redacted replaces a capability.
+// redacted replaces capabilities and keys in paths and logs.
 const redacted = "REDACTED"

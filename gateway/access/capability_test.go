@@ -29,7 +29,8 @@ func keys(t *testing.T, file string) func() *access.Keys {
 	return func() *access.Keys { return k }
 }
 
-// ci is a gateway with one token for acme's providers.
+// ci returns the options of a control with one token, which covers acme's providers, and with the keys in
+// a key file.
 func ci(t *testing.T, file string) access.Options {
 	return access.Options{
 		Tokens: []access.Token{token("ci", "ci-token", "registry.acme.example/acme/*")},
@@ -52,8 +53,8 @@ func TestCapabilityLasts(t *testing.T) {
 	})
 }
 
-// TestCapabilityRepeats shows that a client gets the same capability within a minute, so that its document
-// stays current, and that this does not extend the lifetime.
+// TestCapabilityRepeats shows that a client gets the same capability for a minute, so its cached document
+// stays valid, and that this does not extend the capability's lifetime.
 func TestCapabilityRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, ci(t, firstKey))
@@ -79,7 +80,8 @@ func TestCapabilityRepeats(t *testing.T) {
 	})
 }
 
-// TestForgedCapabilities shows that all of them get the same answer, before any other check.
+// TestForgedCapabilities shows that all invalid capabilities get the same answer, even with a valid token,
+// and do not reach the handler.
 func TestForgedCapabilities(t *testing.T) {
 	d := newDoor(t, ci(t, firstKey))
 	link := d.link("ci-token")
@@ -115,7 +117,7 @@ func TestForgedCapabilities(t *testing.T) {
 		altered[i] ^= 1
 		forged[fmt.Sprintf("byte %d altered", i)] = with("cap1." + base64.RawURLEncoding.EncodeToString(altered))
 	}
-	// The last letter has unused bits.
+	// The last letter of the base64 has unused bits, which must be zero.
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
 		if other := capability[:len(capability)-1] + string(c); other != capability {
 			forged["last letter "+string(c)] = with(other)

@@ -2,7 +2,7 @@ package access
 
 import "crypto/subtle"
 
-// CountComparisons makes a control count the bytes of secrets that it compares in constant time.
+// CountComparisons makes a control count the bytes that it compares in constant time.
 func CountComparisons(c *Control) *int {
 	n := new(int)
 	c.equal = func(a, b []byte) int {

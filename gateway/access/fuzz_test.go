@@ -12,9 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// FuzzCapability tries paths without a token, in which CAP is replaced by a valid capability. Only the path
-// that the capability belongs to passes, in any encoding, and the handler behind the control never sees a
-// capability.
+// FuzzCapability sends requests without a token whose paths contain a valid capability in place of CAP. It
+// checks that only the path that the capability belongs to passes, in any encoding, and that the handler
+// behind the control never receives a capability.
 func FuzzCapability(f *testing.F) {
 	d := newDoor(nil, access.Options{Tokens: []access.Token{token("ci", "ci-token", "registry.acme.example/acme/*")}, Keys: mustKeys(firstKey)})
 	w := httptest.NewRecorder()
@@ -50,7 +50,7 @@ func FuzzCapability(f *testing.F) {
 			t.Errorf("%q is answered %d", path, w.Code)
 		}
 		if strings.HasPrefix(u.Path, "/v2/") {
-			return // whose segments are no capabilities
+			return // segments of the registry's paths are not capabilities
 		}
 		for _, seen := range d.seen {
 			path, _, _ := strings.Cut(seen, "?")
@@ -69,8 +69,8 @@ func mustKeys(file string) func() *access.Keys {
 	return func() *access.Keys { return k }
 }
 
-// FuzzAuthorization tries headers: only the right token passes, in any spelling of the header, and all others
-// get the same answer.
+// FuzzAuthorization checks that only an Authorization header with the right token passes. Case and spaces in
+// the header may vary; all other headers get 401 or 503.
 func FuzzAuthorization(f *testing.F) {
 	const right = "ci-token"
 	d := newDoor(nil, access.Options{
@@ -118,7 +118,7 @@ func FuzzParseKeys(f *testing.F) {
 			}
 			return
 		}
-		// The control accepts what these keys sign.
+		// The control accepts capabilities that these keys have signed.
 		d := newDoor(t, access.Options{Tokens: []access.Token{token("ci", "ci-token")}, Keys: func() *access.Keys { return k }})
 		if w := d.get(d.link("ci-token")); w.Code != http.StatusOK {
 			t.Errorf("%d", w.Code)

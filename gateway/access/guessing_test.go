@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// guesses yields n tokens: random ones, and ones that resemble the right one.
+// guesses yields about n wrong tokens: some are random, and some resemble the right token.
 func guesses(n int, right string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for i := range n {
@@ -41,7 +41,7 @@ func guesses(n int, right string) func(yield func(string) bool) {
 	}
 }
 
-// said is a summary of an answer, which is cheap to record.
+// said records an answer. It is cheaper than an httptest.ResponseRecorder.
 type said struct {
 	status int
 	header http.Header
@@ -60,8 +60,8 @@ func (s *said) same(other *said) bool {
 	return s.status == other.status && bytes.Equal(s.body, other.body) && maps.EqualFunc(s.header, other.header, slices.Equal)
 }
 
-// TestGuessing tries a million tokens. All of them, and one that has expired, get identical answers; nothing is
-// kept of them; and the right token still works afterwards.
+// TestGuessing shows that a million wrong tokens get the same answer as an expired token, that they do not fill
+// the memory, and that the right token still works afterwards.
 func TestGuessing(t *testing.T) {
 	const right = "b1946ac92492d2347c6235b4d2611184"
 	expired := token("old", "expired-token")
@@ -99,15 +99,15 @@ func TestGuessing(t *testing.T) {
 		}
 	}
 	if after := heap(); after > before+4<<20 {
-		t.Errorf("%d KiB are kept of them", (after-before)>>10)
+		t.Errorf("the wrong tokens have left %d KiB in memory", (after-before)>>10)
 	}
 	if got := get(right); got.status != http.StatusOK {
 		t.Errorf("the right one: %+v", got)
 	}
 }
 
-// TestGuessesTakeTheSameWork counts compared bytes, because time would prove nothing here: every token,
-// including the right one, and every capability causes the same comparisons.
+// TestGuessesTakeTheSameWork shows that every token, right or wrong, causes the same comparisons, and so does
+// every capability. It counts the compared bytes, because measured times would prove nothing.
 func TestGuessesTakeTheSameWork(t *testing.T) {
 	const right = "b1946ac92492d2347c6235b4d2611184"
 	tokens := []access.Token{token("ci", right)}
@@ -143,8 +143,8 @@ func TestGuessesTakeTheSameWork(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokensOfAnIssuer shows that tokens that name an existing key are refused with the same answer,
-// without a request to the issuer for each.
+// TestMadeUpTokensOfAnIssuer shows that forged tokens that name an existing key all get the same answer, and do
+// not each cause a request to the issuer.
 func TestMadeUpTokensOfAnIssuer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

@@ -20,11 +20,11 @@ import (
 // retryAfter is the Retry-After, in seconds, for clients whose issuer cannot be reached.
 const retryAfter = 5
 
-// Private is the Cache-Control of every answer that depends on the client.
+// Private is the Cache-Control header of every answer that depends on the client.
 const Private = "private, no-store"
 
-// Handler wraps all other handlers, including the log of requests. It removes the capability from a path, so
-// that no later handler sees it.
+// Handler wraps all other handlers, including the one that logs requests. It removes the capability from a
+// request's path, so that no other handler sees it.
 func (c *Control) Handler(next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -48,8 +48,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Guard passes on requests whose token or capability may read the requested provider. A path without a provider
-// is 404.
+// Guard passes on requests whose token or capability covers the requested provider, and rejects all others.
+// address returns that provider; if it fails, the answer to a request with a valid token is 404.
 func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -111,7 +111,7 @@ func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
 	return subject
 }
 
-// keepPrivate marks every answer as private, also errors, from which net/http removes the header.
+// keepPrivate marks every answer as private, even errors: http.ServeContent removes Cache-Control from them.
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 	h := w.Header()
 	h.Set("Cache-Control", Private)
@@ -129,7 +129,7 @@ func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	forbid(w)
 }
 
-// forbid rejects a client whose token does not cover the request, and every invalid capability.
+// forbid answers 403 to a token that does not cover the requested provider, and to an invalid capability.
 func forbid(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", Private)
 	http.Error(w, "not allowed: the token does not cover this provider, or the link has expired", http.StatusForbidden)
@@ -159,8 +159,8 @@ func (c *Control) refuse(w http.ResponseWriter, err error) {
 // registryPath is the prefix of the embedded registry's paths.
 const registryPath = "/v2/"
 
-// GuardRegistry is [Control.Guard] for the registry at /v2/; address returns the provider of a repository. A
-// client may also send its token as the password of any user.
+// GuardRegistry is [Control.Guard] for the embedded registry at /v2/; address returns the provider of a
+// repository. A client may also send its token as the password of any user.
 func (c *Control) GuardRegistry(address func(repository string) (provider.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -196,8 +196,7 @@ func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address
 	if s.mayReadAll() || r.URL.Path == registryPath {
 		return true
 	}
-	// Otherwise the path must have exactly one meaning, because the registry itself
-	// decides which repository it names.
+	// The path must be unambiguous, because the registry parses it again to find the repository.
 	name, ok := repositoryOf(r.URL.Path)
 	if !ok || r.URL.RawPath != "" {
 		return false
@@ -206,7 +205,8 @@ func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address
 	return err == nil && s.MayRead(a)
 }
 
-// repositoryOf returns the repository that a request to a registry reads.
+// repositoryOf returns the repository in the path of a request that reads from a registry. The bool is false
+// for other paths, and for those that the registry might parse differently.
 func repositoryOf(p string) (string, bool) {
 	parts := strings.Split(strings.TrimPrefix(p, registryPath), "/")
 	if len(parts) < 3 {
@@ -225,7 +225,7 @@ func repositoryOf(p string) (string, bool) {
 	return "", false
 }
 
-// RegistryError answers with an error of the distribution specification.
+// RegistryError answers with an error in the format of the distribution specification.
 func RegistryError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

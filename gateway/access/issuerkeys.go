@@ -25,29 +25,29 @@ const (
 	// current is the age at which keys are refreshed in the background. A token that names an unknown key causes
 	// an immediate refresh.
 	current = time.Hour
-	// stale is how long keys stay valid while the issuer cannot be reached.
+	// stale is how long cached keys can be used while the issuer cannot be reached.
 	stale = 24 * time.Hour
-	// pause is the minimum time between two requests to an issuer, because anyone can make up a token that
-	// names a key.
+	// pause is the minimum time between two requests to an issuer. It is needed because anyone can send made-up
+	// tokens that name unknown keys.
 	pause = 5 * time.Second
-	// maxWait is how long a client waits for an issuer; clients themselves wait for 10 seconds. fetchTimeout
-	// bounds the request to the issuer.
+	// maxWait is how long a client's request waits for an issuer; clients give up after 10 seconds. fetchTimeout
+	// limits how long fetching the keys may take.
 	maxWait      = 5 * time.Second
 	fetchTimeout = 10 * time.Second
-	// maxDocument bounds each document of an issuer in bytes, and maxIssuerKeys the
-	// number of its keys.
+	// maxDocument is the maximum size of an issuer's document in bytes, and maxIssuerKeys the maximum number of
+	// its keys.
 	maxDocument   = 1 << 20
 	maxIssuerKeys = 100
-	// minModulus and maxModulus bound an issuer's RSA keys in bits. RFC 7518 requires
-	// the least; with a key of a million bits, verifying one signature takes minutes.
+	// minModulus and maxModulus limit the size of an issuer's RSA keys in bits. RFC 7518 requires the minimum.
+	// With a key of a million bits, verifying one signature would take minutes.
 	minModulus = 2048
 	maxModulus = 8192
-	// maxReason bounds the error and the hint that the log has about an issuer.
+	// maxReason is the maximum length in bytes of an error, and of a hint, about an issuer in the log.
 	maxReason = 500
 )
 
-// keySource caches the keys of an issuer. It fetches them when they are first needed, once for all concurrent
-// requests.
+// keySource caches the keys of an issuer. It fetches them when they are first needed; concurrent requests share
+// one fetch.
 type keySource struct {
 	issuer string
 	client *http.Client
@@ -75,8 +75,8 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 }
 
 // find returns the keys that may have signed a token whose header names a key. It fails with ErrUnavailable if
-// the issuer cannot be reached, and with ErrUnknown if the issuer has no such key. It never waits if it has the
-// key.
+// the issuer cannot be reached, and with ErrUnknown if the issuer has no such key. It does not wait if the key
+// is cached.
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -98,7 +98,7 @@ func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey,
 	return nil, ErrUnknown
 }
 
-// fetch asks the issuer for its keys.
+// fetch fetches the issuer's keys for the cache.
 func (s *keySource) fetch(ctx context.Context, _ string, _ *fresh.Answer[*jose.JSONWebKeySet]) (fresh.Answer[*jose.JSONWebKeySet], error) {
 	began := time.Now()
 	set, err := s.ask(ctx)
@@ -157,9 +157,8 @@ func (s *keySource) get(ctx context.Context, url string) ([]byte, error) {
 	return body, nil
 }
 
-// parseKeySet reads a key set. As RFC 7517 recommends, it leaves out keys that this
-// package cannot use: keys of unknown types, private keys, and RSA keys that are too
-// small or too large.
+// parseKeySet reads a key set. As RFC 7517 recommends, it ignores keys that this package cannot use: keys of
+// unknown types, private keys, and RSA keys that are too small or too large.
 func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 	keys, err := splitKeySet(body)
 	if err != nil {
@@ -204,9 +203,8 @@ func splitKeySet(body []byte) ([]json.RawMessage, error) {
 	return keys, nil
 }
 
-// parseKey reads a public key. It gives go-jose only the members that make up the
-// key, because go-jose also parses certificates, which nothing here needs, and
-// validates private keys, which can take hours.
+// parseKey reads a public key. It passes only the members of a public key to go-jose. Otherwise go-jose would
+// also parse certificates, which this package does not need, and validate private keys, which can take hours.
 func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 	var key struct {
 		Type    string  `json:"kty"`

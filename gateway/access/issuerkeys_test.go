@@ -19,14 +19,14 @@ import (
 
 func base64url(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// mersenne returns 2^n-1, which is prime for some n: such an RSA key takes no time to create, but long to
-// validate.
+// mersenne returns 2^n-1, which is prime for some n. An RSA key made of such primes takes no time to
+// create, but a long time to validate.
 func mersenne(n uint) *big.Int {
 	one := big.NewInt(1)
 	return one.Sub(one.Lsh(one, n), big.NewInt(1))
 }
 
-// privateKey returns a valid RSA private key as a JWK.
+// privateKey returns an RSA private key as a JWK. Its primes are 2^a-1 and 2^b-1.
 func privateKey(t *testing.T, a, b uint) string {
 	t.Helper()
 	one, e, p, q := big.NewInt(1), big.NewInt(65537), mersenne(a), mersenne(b)
@@ -91,7 +91,8 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// TestKeysAreCountedWhileTheyAreRead shows that a document with many keys is not decoded completely.
+// TestKeysAreCountedWhileTheyAreRead shows that a document with too many keys is rejected before all of
+// it is decoded.
 func TestKeysAreCountedWhileTheyAreRead(t *testing.T) {
 	body := append(append([]byte(`{"keys":[`), bytes.Repeat([]byte("{},"), 300_000)...), "{}]}"...)
 	allocations := testing.AllocsPerRun(1, func() {

@@ -14,8 +14,8 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// algorithms are the signature algorithms that a token may use. All of them use
-// a private key, which only the issuer has.
+// algorithms are the signature algorithms that a token may use. All of them are
+// asymmetric: only the issuer has the private key.
 var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512,
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
@@ -54,7 +54,7 @@ var (
 )
 
 // unverifiedToken is a JWT whose signature is not verified yet. Its issuer and key
-// ID only serve to find the key.
+// ID must be used only to find the key.
 type unverifiedToken struct {
 	signed        *jose.JSONWebSignature
 	issuer, keyID string
@@ -109,7 +109,7 @@ func checkHeader(token string) error {
 }
 
 // isTokenType reports whether a typ header is one of tokenTypes. Types are media
-// types: case does not matter, and the prefix application/ may be left out.
+// types: case does not matter, and the prefix application/ may be omitted.
 func isTokenType(typ json.RawMessage) bool {
 	var s string
 	if json.Unmarshal(typ, &s) != nil {
@@ -119,13 +119,14 @@ func isTokenType(typ json.RawMessage) bool {
 }
 
 // unmarshalExact decodes JSON. Unlike encoding/json, it compares names exactly and
-// refuses an object that has a name twice.
+// refuses objects with duplicate names.
 func unmarshalExact(data []byte, dest any) error {
 	return josejson.Unmarshal(data, dest)
 }
 
-// hasVariant reports whether an object has a name that other programs may take for
-// one of the given names, because they ignore case as encoding/json does.
+// hasVariant reports whether an object has a name that differs from one of the
+// given names only in case. Programs that ignore case, as encoding/json does, would
+// treat both as the same name.
 func hasVariant(object map[string]json.RawMessage, names ...string) bool {
 	for got := range object {
 		for _, name := range names {
@@ -176,7 +177,8 @@ func parseClaims(payload []byte) (*tokenClaims, error) {
 	return c, nil
 }
 
-// check checks that a token is from the issuer, for the audience, and valid now.
+// check checks that a token is from the issuer, is for the audience, and is
+// currently valid.
 func (c *tokenClaims) check(issuer, audience string, now time.Time) error {
 	r := c.registered
 	switch {
@@ -194,6 +196,6 @@ func (c *tokenClaims) check(issuer, audience string, now time.Time) error {
 	return nil
 }
 
-// inRange reports whether a date is absent or between 1970 and 9999. Numbers that
-// do not fit 64 bits become some date outside of that range.
+// inRange reports whether a date is absent or between 1970 and 9999. A number that
+// does not fit into 64 bits is decoded as a date outside that range.
 func inRange(d *jwt.NumericDate) bool { return d == nil || *d >= 0 && *d <= maxDate }

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// FuzzParseClaims compares the claims that are checked with two other readings of
-// the same token, by exact names and without case: a token that passes has one
-// meaning for all three.
+// FuzzParseClaims checks that a token that passes means the same to other
+// parsers: one that compares names exactly, and one that ignores case.
 func FuzzParseClaims(f *testing.F) {
 	const issuer, audience = "https://issuer.example", "gateway"
 	now := time.Unix(1_800_000_000, 0)

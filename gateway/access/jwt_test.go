@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 )
 
-// payload returns the claims of a token as JSON, with additional members at the end. A reader that ignores
-// case, or uses the last of two members, reads those.
+// payload returns the claims of a token as JSON, with additional members at the end. A parser that ignores
+// case, or that uses the last of two duplicate members, uses the additional ones.
 func payload(t *testing.T, changes map[string]any, more ...string) string {
 	t.Helper()
 	b, err := json.Marshal(claims(changes))
@@ -31,12 +31,12 @@ func payload(t *testing.T, changes map[string]any, more ...string) string {
 	return strings.TrimSuffix(string(b), "}") + "," + strings.Join(append(more, `"last":0}`), ",")
 }
 
-// header returns the header of a token as JSON, with additional members.
+// header returns the header of a token as JSON, with additional members before alg and kid.
 func (i *issuer) header(more ...string) string {
 	return "{" + strings.Join(append(more, `"alg":"ES256"`, fmt.Sprintf(`"kid":%q`, i.id)), ",") + "}"
 }
 
-// signature returns the issuer's signature of a text.
+// signature returns the issuer's signature of a text, in base64.
 func (i *issuer) signature(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	r, s, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
@@ -46,7 +46,7 @@ func (i *issuer) signature(text string) string {
 	return base64url(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-// written returns a token with exactly this header and payload.
+// written returns a signed token with exactly this header and payload.
 func (i *issuer) written(header, payload string) string {
 	text := base64url([]byte(header)) + "." + base64url([]byte(payload))
 	return text + "." + i.signature(text)
@@ -57,7 +57,7 @@ type tokenCase struct {
 	status int
 }
 
-// wantStatus sends tokens to a gateway that trusts the issuer.
+// wantStatus checks the status of requests with each token to a gateway that trusts the issuer.
 func (i *issuer) wantStatus(t *testing.T, cases map[string]tokenCase) {
 	t.Helper()
 	d := newDoor(t, i.trusting(rule("registry.acme.example/acme/*", "repository_owner", "acme")))
@@ -254,12 +254,12 @@ func TestCompactSerializationOnly(t *testing.T) {
 	})
 }
 
-// TestKeyInATokenIsNotValidated shows that such a key is refused before go-jose reads it, which would take
-// seconds and end with another error.
+// TestKeyInATokenIsNotValidated shows that a token with a key in its header is refused before go-jose
+// validates the key, which would take seconds and end with another error.
 func TestKeyInATokenIsNotValidated(t *testing.T) {
 	token := base64url([]byte(`{"alg":"RS256","jwk":`+privateKey(t, 9689, 9941)+`}`)) + ".e30.AAAA"
 	if len(token) > 16<<10 {
-		t.Fatalf("%d bytes: no such token is read at all", len(token))
+		t.Fatalf("the token has %d bytes: it would be refused for its length", len(token))
 	}
 	if err := access.CheckToken(token); !errors.Is(err, access.ErrOwnKey) {
 		t.Error(err)

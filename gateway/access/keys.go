@@ -17,7 +17,8 @@ const (
 	maxKeys = 16
 )
 
-// Keys sign capabilities. The first one signs, and all of them verify.
+// Keys sign and verify capabilities. The first key signs new capabilities; a capability is valid if any of the
+// keys has signed it.
 type Keys struct{ keys [][]byte }
 
 // ParseKeys reads a key file: one key per line in hexadecimal, of at least 32 bytes. The first key signs. Empty
@@ -68,18 +69,18 @@ func mac(key []byte, parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// ring caches the grants' IDs for each key.
+// ring is a set of keys with the IDs of all grants for each key.
 type ring struct {
 	*Keys
-	ids [][][]byte // by key and grant
+	ids [][][]byte // ids[k][g] is the ID of grant g with key k
 }
 
-// grantID names a grant in a capability, and reveals nothing without the key.
+// grantID returns the ID of a grant in a capability. Without the key, the ID reveals nothing about the grant.
 func grantID(key []byte, g *grant) []byte {
 	return mac(key, []byte("grant\x00"), []byte(g.kind), []byte{0}, []byte(g.name), []byte{0}, g.binding[:])[:idSize]
 }
 
-// current returns the ring of the current keys.
+// current returns the ring of the current keys. It computes the IDs again only if the keys have changed.
 func (c *Control) current() *ring {
 	k := c.keys()
 	if r := c.ring.Load(); r != nil && r.Keys == k {

@@ -29,13 +29,13 @@ type Issuer struct {
 
 // Rule gives tokens with certain claims access to some providers.
 type Rule struct {
-	// Claims are the claims that a token must have, each with exactly that value. A list matches if one of its
-	// elements does; a bool or number matches its JSON text.
+	// Claims are the claims that a token must have, with their exact values. A list matches if one of its
+	// elements does. A bool or a number is compared as JSON text.
 	Claims   map[string]string
 	Selector provider.Selector
 }
 
-// issuer is an Issuer with its keys, which all issuers with the same URL share.
+// issuer is an Issuer with its keys. Issuers with the same URL share the keys.
 type issuer struct {
 	name, url, audience string
 	rules               []rule
@@ -77,7 +77,7 @@ func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	for _, name := range slices.Sorted(maps.Keys(r.Claims)) {
 		text = append(text, name, r.Claims[name])
 	}
-	b, _ := json.Marshal(text) // strings always can
+	b, _ := json.Marshal(text) // cannot fail: only strings
 	return sha256.Sum256(b)
 }
 
@@ -114,11 +114,11 @@ func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) 
 	return found, nil
 }
 
-// maxSubject bounds the length of a token's subject in the log.
+// maxSubject is the maximum length of a token's subject in the log, in characters.
 const maxSubject = 200
 
-// subject verifies a token and returns its subject. If no rule applies, the subject is known but may read
-// nothing.
+// subject verifies a token and returns its subject. If no rule applies, the subject is authenticated but may
+// read nothing.
 func (i *issuer) subject(ctx context.Context, t *unverifiedToken) (*Subject, error) {
 	keys, err := i.keys.find(ctx, t.keyID)
 	if err != nil {
@@ -151,7 +151,7 @@ func (r rule) applies(claims map[string]json.RawMessage) bool {
 	return len(r.claims) > 0
 }
 
-// has reports whether a claim has a value.
+// has reports whether a claim is the wanted value, or a list that contains it.
 func has(claim json.RawMessage, want string) bool {
 	var list []json.RawMessage
 	if json.Unmarshal(claim, &list) == nil {
@@ -174,7 +174,8 @@ func is(value json.RawMessage, want string) bool {
 	return string(value) == want
 }
 
-// public returns the keys of a set that may have signed a token whose header names a key; keyID "" matches any.
+// public returns the keys of a set that might have signed a token whose header names keyID; "" matches all
+// keys.
 func public(set *jose.JSONWebKeySet, keyID string) []crypto.PublicKey {
 	var out []crypto.PublicKey
 	for _, k := range set.Keys {

@@ -25,15 +25,15 @@ import (
 
 const issuerURL = "https://issuer.example/ci"
 
-// issuer is an OpenID Connect issuer, and the transport that reaches it.
+// issuer is a fake OpenID Connect issuer, and the http.RoundTripper that reaches it.
 type issuer struct {
 	t         *testing.T
 	key       *ecdsa.PrivateKey
-	id        string // of the key
-	name      string // in its discovery document
-	keysAt    string
-	down      bool          // and resets connections
-	silent    chan struct{} // does not answer until this is closed
+	id        string        // of the key
+	name      string        // in its discovery document
+	keysAt    string        // the URL of its keys
+	down      bool          // refuses connections
+	silent    chan struct{} // if not nil, the issuer answers only once this is closed
 	discovery string        // its discovery document, if written by hand
 	keySet    string        // its key set, if written by hand
 	oversized bool
@@ -47,7 +47,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-// rotate makes the issuer sign with another key.
+// rotate makes the issuer sign with a new key.
 func (i *issuer) rotate(id string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -85,7 +85,7 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 			io.WriteString(w, i.keySet)
 			break
 		}
-		// The key set also has keys that cannot have signed, and one of an unknown type.
+		// The key set also has keys that are not for signatures, and one of an unknown type.
 		public := jose.JSONWebKey{Key: i.key.Public(), KeyID: i.id, Use: "sig"}
 		encrypts := jose.JSONWebKey{Key: i.key.Public(), KeyID: "encrypts", Use: "enc"}
 		shared := jose.JSONWebKey{Key: []byte("marked-shared-secret-of-32-bytes"), KeyID: "shared"}
@@ -141,7 +141,7 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 	return out
 }
 
-// trusting is a gateway that trusts the issuer's tokens, with the given rules.
+// trusting returns the options of a control that trusts the issuer's tokens, with the given rules.
 func (i *issuer) trusting(rules ...access.Rule) access.Options {
 	return access.Options{
 		Issuers: []access.Issuer{{Name: "ci", URL: issuerURL, Audience: "gateway", Rules: rules}},
@@ -232,7 +232,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// TestIssuersCapability shows that a capability ends with the token and with the rule.
+// TestIssuersCapability shows that a capability becomes invalid when the token expires, and when the rule
+// is removed or no longer covers the provider.
 func TestIssuersCapability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -271,7 +272,7 @@ func TestIssuersCapability(t *testing.T) {
 	})
 }
 
-// discovery makes an issuer answer with a handwritten discovery document.
+// discovery returns a function that makes an issuer answer with the given discovery document.
 func discovery(format string, a ...any) func(*issuer) (mend func()) {
 	return func(i *issuer) func() {
 		i.discovery = fmt.Sprintf(format, a...)
@@ -348,7 +349,7 @@ func TestIssuerInTrouble(t *testing.T) {
 					t.Errorf("the log has %d bytes", log.Len())
 				}
 				if i.plain {
-					t.Error("it was asked by plain HTTP")
+					t.Error("the issuer received a request by plain HTTP")
 				}
 				if !strings.Contains(log.String(), "cannot have the keys") {
 					t.Errorf("the log does not say why:\n%s", log.String())
@@ -358,7 +359,8 @@ func TestIssuerInTrouble(t *testing.T) {
 	}
 }
 
-// TestIssuersKeysArePassedOn replaces one control by another while the issuer is down.
+// TestIssuersKeysArePassedOn shows that a new control takes over its predecessor's issuer keys, and so
+// works while the issuer is down.
 func TestIssuersKeysArePassedOn(t *testing.T) {
 	i := newIssuer(t)
 	o := i.trusting(rule("*/*/*", "repository_owner", "acme"))
@@ -382,7 +384,8 @@ func TestIssuersKeysArePassedOn(t *testing.T) {
 	}
 }
 
-// TestIssuerIsAskedSeldom shows that the requests to an issuer are bounded, whatever clients send.
+// TestIssuerIsAskedSeldom shows that an issuer gets at most one request in five seconds, whatever tokens
+// clients send, and that its keys are used for a day if it is down.
 func TestIssuerIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -395,7 +398,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 				t.Fatalf("a key that is made up: %d", w.Code)
 			}
 			if w := d.get(doc, good); w.Code != http.StatusOK {
-				t.Fatalf("beside it: %d", w.Code)
+				t.Fatalf("the good token: %d", w.Code)
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -403,7 +406,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 			t.Errorf("asked %d times in %s", asked, time.Since(start))
 		}
 
-		// A new key is valid at once; the old one is no longer valid.
+		// A new key is valid immediately; the old one is no longer valid.
 		time.Sleep(time.Minute)
 		i.rotate("second")
 		if w := d.get(doc, "Bearer "+i.token(nil)); w.Code != http.StatusOK {
@@ -428,7 +431,8 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestIssuerThatFailsIsAskedSeldom shows that clients cannot make the gateway flood an issuer that fails.
+// TestIssuerThatFailsIsAskedSeldom shows that an issuer that fails also gets at most one request in five
+// seconds.
 func TestIssuerThatFailsIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -447,7 +451,7 @@ func TestIssuerThatFailsIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestManyWaitForOneAnswer shows that concurrent requests share one request to the issuer.
+// TestManyWaitForOneAnswer shows that concurrent requests from clients share one request to the issuer.
 func TestManyWaitForOneAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

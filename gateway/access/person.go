@@ -5,17 +5,17 @@ import (
 	"net/http"
 )
 
-// Challenge is the WWW-Authenticate header that makes a browser prompt for a token, as the password of any
-// user.
+// Challenge is the WWW-Authenticate header that makes a browser prompt for a user name and a password. The
+// password is a token; the user name does not matter.
 const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
 
-// everybody is the subject if there is no access control.
+// everybody is the subject of all requests without access control. It may read everything.
 var everybody = &Subject{grants: []*grant{{}}}
 
-// Person returns the subject of a request for a page: by a bearer token or, because browsers support that, by a
-// token as the password of any user. Without a control, it returns a subject that may read everything. It fails
-// with [ErrUnknown], to be answered with a [Challenge], or with [ErrUnavailable]; callers count the refusal
-// with [Control.Refused].
+// Person returns the subject of a request for a page. The token may be a bearer token or, because browsers
+// support that, the password of any user. A nil control returns a subject that may read everything. Person
+// fails with [ErrUnknown], which callers answer with a [Challenge], or with [ErrUnavailable]. Callers count
+// refused requests with [Control.Refused].
 func (c *Control) Person(r *http.Request) (*Subject, error) {
 	if c == nil {
 		return everybody, nil
@@ -28,8 +28,8 @@ func (c *Control) Person(r *http.Request) (*Subject, error) {
 	return s, nil
 }
 
-// Refused counts a refused request: for an error of [Control.Person] or, if err is nil, because the subject has
-// no access.
+// Refused counts a refused request. err is the error of [Control.Person], or nil if the subject is known but
+// may not read the provider.
 func (c *Control) Refused(err error) {
 	if err == nil {
 		c.n.Forbidden.Add(1)
@@ -38,8 +38,8 @@ func (c *Control) Refused(err error) {
 	c.count(err)
 }
 
-// Name returns the subject's name, such as "token ci"; it is "" without access control.
+// Name returns the subject's name, such as "token ci"; or "" without access control.
 func (s *Subject) Name() string { return s.name }
 
-// NameOf returns the name of a request's subject; it is "" before authentication, and without access control.
+// NameOf returns the name of a request's subject, or "" before authentication and without access control.
 func NameOf(ctx context.Context) string { return stateOf(ctx).name }

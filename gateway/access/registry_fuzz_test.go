@@ -12,8 +12,8 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// FuzzRepositoryOf compares the repository that access is decided for with the one that the embedded registry's
-// own router reads from the same path.
+// FuzzRepositoryOf checks that the access control and the embedded registry's own router find the same
+// repository in a path.
 func FuzzRepositoryOf(f *testing.F) {
 	for _, s := range []string{
 		"/v2/registry.acme.example/acme/widget/tags/list", "/v2/registry.acme.example/acme/widget/manifests/1.0.0", "/v2/a/b/c/blobs/sha256:00", "/v2/a/manifests/b/manifests/c",
@@ -36,12 +36,13 @@ func FuzzRepositoryOf(f *testing.F) {
 			return // not a path of the registry
 		}
 		if got := match.Vars["name"]; got != name {
-			t.Errorf("%q: access is decided for %q, and the registry reads %q", path, name, got)
+			t.Errorf("%q: the access control finds %q, and the registry %q", path, name, got)
 		}
 	})
 }
 
-// FuzzParseKeySet shows that every parsed key of an issuer can verify signatures.
+// FuzzParseKeySet checks that a parsed key set has only public keys, and not too many, and that it parses again
+// after it is marshalled.
 func FuzzParseKeySet(f *testing.F) {
 	for _, s := range []string{
 		`{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`,

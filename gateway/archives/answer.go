@@ -8,22 +8,24 @@ import (
 	"time"
 )
 
-// CopyBuffer is how many bytes of an archive an answer or a fetch holds in memory.
+// CopyBuffer is the number of bytes of an archive that an answer or a fetch holds in
+// memory.
 const CopyBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([CopyBuffer]byte) }}
 
 // answer sends an archive's bytes to a client. It withholds the last bytes until the
-// whole archive is verified, and bounds the time that the client may take for each piece.
+// whole archive is verified, and limits the time that the client may take to read each
+// piece.
 type answer struct {
 	http.ResponseWriter
 	content content
 	client  *http.ResponseController
 	stall   time.Duration
-	ranges  bool  // whether the client may ask for ranges
+	ranges  bool  // whether the client may request ranges
 	left    int64 // bytes that are still to be sent
 	sent    int64
-	err     error // why the answer ends early
+	err     error // the reason why the answer ends early, or nil
 }
 
 func newAnswer(w http.ResponseWriter, c content, stall time.Duration) *answer {
@@ -49,7 +51,7 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
-	// A ResponseWriter need not support deadlines; those of net/http's server do.
+	// Not every ResponseWriter supports deadlines; net/http's server does.
 	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
@@ -73,7 +75,7 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	return sent, err
 }
 
-// end returns why the answer is incomplete; nil if it is complete.
+// end returns the reason why the answer is incomplete, or nil if it is complete.
 func (a *answer) end() error {
 	if a.err == nil && a.left > 0 {
 		return io.ErrUnexpectedEOF

@@ -1,11 +1,11 @@
-// Package archives answers requests for the bytes of packages: from a cache on disk,
-// streamed from the registry, or with the registry's own redirect to its storage.
+// Package archives serves the bytes of packages. It reads them from a cache on disk, streams
+// them from the registry, or passes on the registry's redirect to its storage.
 //
 // Invariants:
 //
-//   - No answer is complete before the digest of the whole archive is verified. The last
-//     bytes of every answer, and of every range, wait for that. If the digest is wrong, the
-//     answer breaks off.
+//   - No answer is complete before the digest of the whole archive is verified. The last bytes
+//     of every answer, and of every range, wait for that. If the digest is wrong, the answer
+//     is broken off.
 //   - The cache serves only archives that this process has hashed, and that have not
 //     changed on disk since; see [Cache].
 //   - However many clients wait for an archive, the cache fetches it once.
@@ -43,23 +43,23 @@ var (
 	ErrGone = errors.New("the registry does not have the package that its manifest names")
 )
 
-// Limits bound how long the registry and the client may delay an answer.
+// Limits limit how long the registry and the client may delay an answer.
 type Limits struct {
-	// Start is how long the registry may take to begin an archive.
+	// Start is the time that the registry may take until it begins to send an archive.
 	Start time.Duration
-	// RegistryStall is how long the registry may send no byte, and ClientStall how long the
-	// client may take none.
+	// RegistryStall is the longest time without a byte from the registry, and ClientStall the
+	// longest time that the client may take to read a piece.
 	RegistryStall, ClientStall time.Duration
-	// Resumes is how often a broken transfer is resumed.
+	// Resumes is the number of times that a broken transfer is resumed.
 	Resumes int
 }
 
 // Options configure a [Handler].
 type Options struct {
-	Cache    *Cache       // nil: every archive is streamed from the registry
-	Log      *slog.Logger // nil: no log
+	Cache    *Cache       // if nil, every archive is streamed from the registry
+	Log      *slog.Logger // if nil, nothing is logged
 	Limits   Limits
-	Counters *telemetry.ArchiveCounters // nil: no counting
+	Counters *telemetry.ArchiveCounters // if nil, nothing is counted
 }
 
 // Handler answers requests for archives.
@@ -74,12 +74,12 @@ func New(o Options) *Handler {
 
 // Blob is a package in the registry or at its origin.
 type Blob interface {
-	// Open opens the package, which has size bytes. Its body begins at start, which is offset,
-	// or 0 if the source cannot skip the bytes before it.
+	// Open opens the package, which has size bytes. The first byte of body is the package's
+	// byte at start. start is offset, or 0 if the source cannot skip bytes.
 	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
-	// Exists reports whether the package can be opened, and answers HEAD.
+	// Exists reports whether the package can be opened. It is called for HEAD requests.
 	Exists(context.Context) (bool, error)
-	// Redirect returns the URL to which the registry redirects clients; "" if the registry
+	// Redirect returns the URL to which the registry redirects clients, or "" if the registry
 	// sends the package itself.
 	Redirect(context.Context) (string, error)
 }
@@ -88,8 +88,8 @@ type Blob interface {
 type Archive struct {
 	Package artifact.Package
 	Blob    Blob
-	// Source is the origin that may have the package; "": the registry has it. Requests for
-	// the same package from another source do not wait for this one.
+	// Source names the origin that may have the package, or is "" if the registry has it.
+	// Requests for the same package from different sources do not wait for each other.
 	Source string
 }
 
@@ -142,9 +142,9 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 }
 
 // withoutRange removes a Range header that the gateway ignores, as RFC 9110 (section 14.2)
-// allows. HEAD has no ranges. A request for several ranges would read an archive out of
-// order, and could read it more than once. Without a cache, a range could only be verified
-// by fetching the whole archive.
+// allows. HEAD has no ranges. A request for several ranges would read an archive out of order,
+// and could read it more than once. Without a cache, the gateway would have to fetch the whole
+// archive to verify a range.
 func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	ranges := r.Header.Get("Range")
 	if ranges == "" || h.o.Cache != nil && r.Method == http.MethodGet && !strings.Contains(ranges, ",") {
@@ -165,8 +165,8 @@ func (h *Handler) status(r *http.Request, a Archive) int {
 	return probe.status
 }
 
-// serve answers a request with content. It returns how many bytes were sent, and why the
-// answer is incomplete.
+// serve answers a request with content. It returns the number of bytes that were sent, and an
+// error if the answer is incomplete.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) (sent int64, err error) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("ETag", strconv.Quote(a.Package.Digest.String()))
@@ -179,7 +179,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, conte
 	return out.sent, out.end()
 }
 
-// check returns an error if it is cheap to find out that a GET would fail.
+// check returns an error if a GET would fail, as far as that can be found out cheaply.
 func (h *Handler) check(ctx context.Context, a Archive) error {
 	if h.o.Cache != nil && h.o.Cache.has(a.blob()) {
 		return nil
@@ -196,8 +196,8 @@ func (h *Handler) check(ctx context.Context, a Archive) error {
 	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isOutage(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}
-	// Some registries do not support HEAD, leave out headers that clients need, or redirect
-	// HEAD to storage that only allows GET.
+	// Some registries do not support HEAD, omit required headers, or redirect HEAD to storage
+	// that only allows GET.
 	return nil
 }
 
@@ -206,8 +206,8 @@ func isOutage(status int) bool {
 	return status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
 }
 
-// redirect returns the client's redirect target; "" if the gateway sends the archive. It
-// also sends the archive if the registry fails, and then reports that failure.
+// redirect returns the URL to which the client is redirected, or "" if the gateway sends the
+// archive. If the registry fails to answer, redirect logs the failure and returns "".
 func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	if a.Source != "" {
 		return ""
@@ -221,8 +221,8 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	return to
 }
 
-// open opens an archive in the cache or, if the cache cannot have it, in the registry. It
-// also returns the counter of answers from there.
+// open opens an archive in the cache or, if the cache cannot store it, in the registry. It
+// also returns the counter for answers from that place.
 func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Served, error) {
 	if h.o.Cache != nil {
 		c, err := h.o.Cache.open(ctx, a, h.o.Limits)
@@ -251,7 +251,7 @@ type content interface {
 	verify() error
 }
 
-// sized is the content of an answer without a body. It only has a size.
+// sized is the content of an answer without a body: only its size is used.
 type sized int64
 
 func (s sized) Seek(offset int64, whence int) (int64, error) {

@@ -33,15 +33,15 @@ func random(size int, seed byte) []byte {
 	return data
 }
 
-// registry is a registry that can send wrong bytes or fail.
+// registry is a fake registry that can send wrong bytes or fail.
 type registry struct {
 	data    map[digest.Digest][]byte // the bytes that it sends
 	fetches atomic.Int32
-	before  func(fetch, offset int) error // called before each piece is sent, if not nil
+	before  func(fetch, offset int) error // if not nil, called before each piece is sent
 	gone    bool
 }
 
-// blob is a package in a registry, which cannot skip bytes.
+// blob is a package in a registry. Its Open always starts at the first byte.
 type blob struct {
 	*registry
 	digest digest.Digest
@@ -183,7 +183,7 @@ func (s *scene) get(path string, headers ...string) answer {
 	return s.do(http.MethodGet, path, headers...)
 }
 
-// want gets a complete archive, and checks the number of fetches.
+// want downloads an archive, and checks that it is complete and caused the given number of fetches.
 func (s *scene) want(path string, fetches int32) {
 	s.t.Helper()
 	before := s.registry.fetches.Load()
@@ -202,8 +202,8 @@ func (s *scene) file(path string) string {
 	return filepath.Join(s.dir, "archives", "sha256", hex[:2], hex)
 }
 
-// age changes a file's mtime. The clocks of file systems may be too coarse to do that
-// within a test.
+// age sets a file's mtime to a minute from now. Writing to the file might not change its mtime within a test, because
+// the clocks of file systems can be too coarse.
 func (s *scene) age(path string) {
 	s.t.Helper()
 	at := time.Now().Add(time.Minute)
@@ -222,7 +222,7 @@ func (s *scene) until(what string, is func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			s.t.Fatalf("after a minute it is not so that %s", what)
+			s.t.Fatalf("after a minute, still waiting until %s", what)
 		}
 	}
 }
@@ -286,8 +286,8 @@ func TestCachedArchive(t *testing.T) {
 	}
 }
 
-// TestConditions sends ranges and conditional requests, for a cached archive and during a
-// fetch.
+// TestConditions checks the answers to ranges and conditional requests, for an archive that is being fetched and for a
+// cached one.
 func TestConditions(t *testing.T) {
 	const size = 300_000
 	data := random(size, 1)
@@ -422,7 +422,7 @@ func TestClientsShareAFetch(t *testing.T) {
 				}
 			}()
 		}
-		reading.Wait() // half of it, while the registry is paused
+		reading.Wait() // each client has half of the archive while the registry is paused
 		close(g.open)
 		all.Wait()
 		if n := s.registry.fetches.Load(); n != 1 {
@@ -431,8 +431,8 @@ func TestClientsShareAFetch(t *testing.T) {
 	})
 }
 
-// TestArchiveThatIsNotItsDigest shows that every answer is broken off if the archive has another digest, also an answer
-// with a range. The cache keeps nothing of the archive.
+// TestArchiveThatIsNotItsDigest shows that every answer, even one with a range, is broken off if the archive does not
+// match its digest, and that the cache then keeps no file of it.
 func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	for name, change := range map[string]func(data []byte) []byte{
 		"first byte":    func(d []byte) []byte { d[0] ^= 1; return d },
@@ -455,7 +455,7 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 							if headers != nil {
 								want = 100
 							}
-							// A client that came late may get the error status at once.
+							// A client that comes late may get an error status instead of a broken answer.
 							if a := s.get("/a", headers...); a.status != http.StatusBadGateway && (a.err == nil || len(a.body) >= want) {
 								t.Errorf("%v: %d with %d bytes, and no error", headers, a.status, len(a.body))
 							}
@@ -479,7 +479,8 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestFetchOutlivesItsClient shows that a client that comes back reads the same fetch.
+// TestFetchOutlivesItsClient shows that a fetch continues when its client leaves, and that a client that comes back
+// reads from it.
 func TestFetchOutlivesItsClient(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		s.add("/a", random(1_000_000, 1))
@@ -502,8 +503,8 @@ func TestFetchOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// TestRegistryThatIsNotThere shows that no client gets an archive while the registry is down. The next client starts a
-// new fetch.
+// TestRegistryThatIsNotThere shows that a failed fetch is not remembered: once the registry is back, the next client
+// starts a new fetch.
 func TestRegistryThatIsNotThere(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))
@@ -515,7 +516,7 @@ func TestRegistryThatIsNotThere(t *testing.T) {
 	s.want("/a", 1)
 }
 
-// TestBrokenFetchIsResumed shows that clients do not notice a fetch that breaks off and resumes.
+// TestBrokenFetchIsResumed shows that a fetch resumes when its connection breaks, and that clients do not notice.
 func TestBrokenFetchIsResumed(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1_000_000, 1))
@@ -529,7 +530,7 @@ func TestBrokenFetchIsResumed(t *testing.T) {
 	s.want("/a", 0)
 }
 
-// fetcher gets every blob from a URL.
+// fetcher is the URL of a package: its Open sends a GET request.
 type fetcher string
 
 func (f fetcher) Exists(context.Context) (bool, error) { return true, nil }

@@ -30,21 +30,21 @@ import (
 //	tmp/...                 fetches under way
 //
 // An archive is fetched into tmp, and renamed once its digest is verified. It is hashed
-// again before its first use in a process, after a day of use, and whenever its file was
-// replaced, or has changed its size or mtime. An archive that does not match its digest is
-// removed and fetched again. So a file that a crash, a failing disk or a person has damaged
-// is never served. The cache misses a change within that day that keeps size and mtime;
-// clients detect it, because they check the hash of each download.
+// again before its first use in a process, a day after it was last hashed, and whenever its
+// file was replaced or its size or mtime has changed. An archive that does not match its
+// digest is removed and fetched again. So a file that a crash, a failing disk or a person
+// has damaged is not served. During that day the cache misses a change that preserves size
+// and mtime; clients detect it, because they check the hash of each download.
 //
-// The size limit includes fetches under way: the cache makes room before a fetch, by
-// removing the least recently used archives. It never removes an archive that is in use.
-// If there is no room for an archive, it is not cached.
+// Fetches in progress count towards the size limit: before a fetch, the cache makes room by
+// removing the least recently used archives. It never removes an archive that is in use. If
+// there is no room for an archive, it is not cached.
 //
 // Several processes may share a folder. A fetch's temporary file has the size of its archive
 // from the beginning, so that each process sees the room that the others need.
 //
-// Everyone who can write to the folder is trusted with its h1 hashes. They are only
-// guarded against damage.
+// Everyone who can write to the folder can forge its h1 hashes: their checksums only detect
+// damage.
 type Cache struct {
 	dir string
 	max int64
@@ -52,17 +52,17 @@ type Cache struct {
 	h1  bool
 	n   *telemetry.ArchiveCounters
 
-	storage func(*os.File) fill.Storage // tests replace it
+	storage func(*os.File) fill.Storage // replaced in tests
 
 	room    sync.Mutex    // held while the folder is counted, and while archives are removed
-	counted time.Time     // of the folder; guarded by room
-	bytes   atomic.Int64  // in the folder when it was counted, and changes by this process since
-	fetches chan struct{} // has an element for each fetch
+	counted time.Time     // the time of the last count; guarded by room
+	bytes   atomic.Int64  // the size of the folder at the last count, plus this process's changes since
+	fetches chan struct{} // a semaphore: one element for each fetch
 
 	mu     sync.Mutex // guards the following; room is never locked while it is held
 	known  map[string]known
 	shared map[blob]*shared
-	failed time.Time // when the folder could not be written
+	failed time.Time // the last time that the folder could not be written
 	closed bool
 
 	running sync.WaitGroup // fetches
@@ -71,14 +71,14 @@ type Cache struct {
 
 // known is what the process knows about an archive in the folder.
 type known struct {
-	file     fs.FileInfo // when it was hashed; nil: it was not
+	file     fs.FileInfo // as it was when it was hashed; nil if it was not
 	verified time.Time
-	h1       string // "": unknown
+	h1       string // "" if unknown
 }
 
-// blob identifies an archive in use. It includes the size, because one of two manifests
-// that name the same digest may lie about it, and the source, because one of two sources
-// may hang.
+// blob identifies an archive in use. It includes the size, because two manifests may name
+// the same digest with different sizes. It includes the source, so that a source that hangs
+// does not block requests to another.
 type blob struct {
 	hex    string
 	size   int64
@@ -88,18 +88,20 @@ type blob struct {
 func (a Archive) blob() blob { return blob{a.Package.Digest.Encoded(), a.Package.Size, a.Source} }
 
 const (
-	// rehashAfter is when an archive is hashed again.
+	// rehashAfter is the time after which an archive is hashed again.
 	rehashAfter = 24 * time.Hour
-	// orphanAfter is when a meta file without an archive is removed.
+	// orphanAfter is the age at which a meta file without an archive is removed.
 	orphanAfter = time.Minute
-	// recountAfter is how long other processes' changes to the folder go unnoticed while there
-	// is room.
+	// recountAfter is how long changes by other processes can go unnoticed while there is room
+	// in the folder.
 	recountAfter = time.Minute
-	// pauseAfterFailure is how long nothing is written to a folder that has failed.
+	// pauseAfterFailure is how long the cache writes nothing after a write to the folder has
+	// failed.
 	pauseAfterFailure = time.Minute
-	// abandonAfter is how long a fetch goes on without clients.
+	// abandonAfter is how long a fetch continues without clients.
 	abandonAfter = 5 * time.Minute
-	// maxFetches bounds the fetches at once. Further archives are not cached.
+	// maxFetches is the maximum number of concurrent fetches. Further archives are streamed,
+	// and not cached.
 	maxFetches = 64
 )
 
@@ -110,15 +112,15 @@ var errBypass = errors.New("past the cache")
 type CacheOptions struct {
 	// H1 computes the h1: hash of each cached archive, for [Cache.H1].
 	H1 bool
-	// Log gets problems of the folder; nil: no log.
+	// Log receives problems with the folder. If nil, nothing is logged.
 	Log *slog.Logger
-	// Counters counts requests to the cache; nil: no counting.
+	// Counters counts requests to the cache. If nil, nothing is counted.
 	Counters *telemetry.ArchiveCounters
 }
 
-// OpenCache opens the cache in a folder, which it creates if needed, of at most maxSize
-// bytes. It removes unfinished fetches of processes that have ended. The caller closes
-// the cache.
+// OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds
+// at most maxSize bytes. OpenCache removes unfinished fetches of processes that have exited.
+// The caller closes the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
 		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
@@ -136,7 +138,8 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// makeFolders makes the folders, and checks that it can write to them.
+// makeFolders creates the folders, and checks that it can write to the one for temporary
+// files.
 func (c *Cache) makeFolders() error {
 	if err := privatefolder.Make(c.dir, c.log); err != nil {
 		return err
@@ -151,7 +154,7 @@ func (c *Cache) makeFolders() error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// Close cancels the fetches under way, and waits for their end.
+// Close cancels all fetches, and waits until they have ended.
 func (c *Cache) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -167,8 +170,8 @@ func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
 
-// SizeOf returns the size of the archive with a digest if it is in the folder. Its bytes
-// may not be verified yet. A nil cache has no archives.
+// SizeOf returns the size of the archive with a digest, if it is in the folder. The archive
+// may still be unverified. A nil cache has no archives.
 func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return 0, false
@@ -208,7 +211,8 @@ func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	return nil
 }
 
-// isVerified reports whether a file is the one that was verified, unchanged.
+// isVerified reports whether a file was verified less than [rehashAfter] ago, and has
+// neither been replaced nor changed since.
 func (c *Cache) isVerified(hex string, info fs.FileInfo) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,7 +221,8 @@ func (c *Cache) isVerified(hex string, info fs.FileInfo) bool {
 		time.Since(k.verified) < rehashAfter
 }
 
-// rehash hashes a file, and notes that it is verified if it matches its name.
+// rehash hashes a file. If the hash matches the file's name, it records the file as
+// verified.
 func (c *Cache) rehash(ctx context.Context, f *os.File, info fs.FileInfo, hex string) error {
 	h := sha256.New()
 	if _, err := io.Copy(h, contextReader{ctx, f}); err != nil {
@@ -243,17 +248,17 @@ func (c *Cache) setVerified(hex string, info fs.FileInfo) {
 	c.update(hex, func(k *known) { k.file, k.verified = info, time.Now() })
 }
 
-// forget has an archive hashed again before its next use.
+// forget drops the verification of an archive, so it is hashed again before its next use.
 func (c *Cache) forget(hex string) {
 	c.update(hex, func(k *known) { k.file = nil })
 }
 
-// use notes that an archive was used, for other processes and the next start as well.
+// use records on disk that an archive was used, for other processes and for the next start.
 func (c *Cache) use(hex string) {
 	now := time.Now()
 	if errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
-		// Without the file only the age of the archive is lost. It must not replace a file
-		// with an h1 hash that appears at the same time.
+		// If the file cannot be created, only the time of the last use is lost. O_EXCL keeps
+		// it from replacing a file with an h1 hash that is created at the same moment.
 		if f, err := os.OpenFile(c.meta(hex), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			f.Close()
 		}
@@ -269,7 +274,8 @@ func (c *Cache) discard(hex string, info fs.FileInfo) {
 	}
 }
 
-// has reports whether an archive is in the folder or on its way, without reading it.
+// has reports whether an archive is in the folder or is being fetched. It does not read the
+// archive.
 func (c *Cache) has(b blob) bool {
 	c.mu.Lock()
 	s := c.shared[b]

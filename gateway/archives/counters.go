@@ -2,9 +2,9 @@ package archives
 
 // Size is the size of a [Cache].
 type Size struct {
-	Bytes   int64 // in the folder, including those that running fetches will write
+	Bytes   int64 // in the folder, including those that fetches in progress will write
 	Limit   int64
-	Fetches int // under way
+	Fetches int // in progress
 }
 
 // Size returns the current size of the cache, without reading the folder.

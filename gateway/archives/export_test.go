@@ -8,7 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
-// FillUp makes the disk of a cache full after that many more bytes.
+// FillUp makes the disk of a cache appear full during each fetch,
+// after the given number of bytes.
 func (c *Cache) FillUp(after int) {
 	c.storage = func(f *os.File) fill.Storage { return &fullDisk{f, after} }
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// shared is an archive in use. All answers read the same open file, while a fetch may
-// still fill it.
+// shared is an archive in use. All answers read the same open file, even while a fetch is
+// still writing it.
 type shared struct {
 	*fill.File
 	blob    blob
-	cancel  context.CancelFunc // ends the fetch
-	fetched atomic.Bool        // the archive comes from the registry, and not from the folder
-	file    *os.File           // set before File begins
+	cancel  context.CancelFunc // cancels the fetch
+	fetched atomic.Bool        // the archive comes from the registry, not from the folder
+	file    *os.File           // set before File.Begin or File.Load
 }
 
 // open returns a reader of an archive as soon as the first bytes are available, from the
@@ -36,7 +36,7 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	if s == nil {
 		return nil, errBypass
 	}
-	// An archive that this request begins may be verified below, and is a miss still.
+	// Look before waiting: an archive that is verified only during the wait is no hit.
 	hit := joined && s.State().Verified
 	if err := s.Begun(ctx); err != nil {
 		file.Close()
@@ -54,9 +54,9 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	return &reader{Reader: file, ctx: ctx, cache: c, s: s, hit: hit, archive: a, limits: l}, nil
 }
 
-// acquire opens the archive in use, and reports true, or begins to use it. It replaces
-// an archive whose file has changed since it was verified. It returns nil if the cache is
-// closed.
+// acquire opens an archive that is already in use, or starts to load or fetch it. The bool
+// reports whether the archive was in use. If its file has changed since it was verified,
+// acquire starts again with a new one. It returns nil if the cache is closed.
 func (c *Cache) acquire(request context.Context, a Archive, l Limits) (*shared, *fill.Reader, bool) {
 	for {
 		s, file, joined := c.joinOrBegin(request, a, l)
@@ -80,7 +80,7 @@ func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *sh
 	if c.closed {
 		return nil, nil, false
 	}
-	// The fetch serves all clients, and outlives the request that begins it.
+	// The fetch serves all clients, and may outlive the request that starts it.
 	ctx, cancel := context.WithCancel(telemetry.Follow(context.Background(), request))
 	s := &shared{blob: b, cancel: cancel}
 	s.File = fill.New(fill.Options{Cancel: cancel, Abandon: abandonAfter, Closed: func() { c.remove(s) }})
@@ -109,7 +109,7 @@ func (c *Cache) isUnchanged(s *shared) bool {
 	return err == nil && c.isVerified(s.blob.hex, info)
 }
 
-// fill brings an archive from the folder or from the registry.
+// fill loads an archive from the folder, or fetches it from the registry.
 func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
 	if s.file = c.load(ctx, s.blob); s.file != nil {
 		s.Load(s.file, s.blob.size)
@@ -120,8 +120,8 @@ func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
 	c.hashContent(ctx, s.file, s.blob)
 }
 
-// fetch brings an archive from the registry, for clients to read on the way, and stores
-// it in the folder once it is verified.
+// fetch fetches an archive from the registry, and stores it in the folder once it is
+// verified. Clients can read it during the fetch.
 func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err error) {
 	end, err := c.prepare(ctx, s)
 	if err != nil {
@@ -146,7 +146,7 @@ func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err 
 	}
 	s.Finish(nil)
 	if err := c.commit(s.file, s.blob.hex); err != nil {
-		_ = c.bypass(ctx, err) // its readers can go on all the same
+		_ = c.bypass(ctx, err) // its readers have the open file, and can continue
 		s.Retire()
 	}
 	return nil
@@ -165,8 +165,9 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 	return in.check()
 }
 
-// prepare makes room for a fetch, and creates its file, which end removes unless it has its
-// name by then. An error wraps errBypass.
+// prepare makes room for a fetch, and creates its temporary file. The caller calls end
+// after the fetch; it removes the file unless [Cache.commit] has renamed it. An error wraps
+// errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	c.mu.Lock()
 	paused := time.Since(c.failed) < pauseAfterFailure
@@ -191,8 +192,8 @@ func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) 
 	}, nil
 }
 
-// bypass logs why an archive is not cached, and returns an error that wraps errBypass.
-// If the folder is the reason, nothing is written to it for a while.
+// bypass logs why an archive is not cached, and returns an error that wraps errBypass. If
+// the folder has failed, the cache writes nothing to it for [pauseAfterFailure].
 func (c *Cache) bypass(ctx context.Context, err error) error {
 	if errors.Is(err, errBypass) {
 		c.log.InfoContext(ctx, "an archive is not kept", "err", err)

@@ -25,7 +25,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestLeastRecentlyUsedGoesFirst keeps the size limit, also after a restart.
+// TestLeastRecentlyUsedGoesFirst shows that a cache at its size limit removes the least
+// recently used archives, and that a restart preserves their order.
 func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	s := newScene(t)
 	s.max = 350_000
@@ -69,7 +70,8 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLargerThanAll: an archive larger than the cache is streamed, and evicts nothing.
+// TestLargerThanAll shows that an archive larger than the cache is streamed, and evicts
+// nothing.
 func TestLargerThanAll(t *testing.T) {
 	s := newScene(t)
 	s.max = 150_000
@@ -82,8 +84,8 @@ func TestLargerThanAll(t *testing.T) {
 	s.want("/a", 0)
 }
 
-// TestEvictionBreaksNoDownload reads an archive slowly. Meanwhile other archives evict
-// everything that is not in use, and another process evicts what it can.
+// TestEvictionBreaksNoDownload shows that a slow download completes although new archives
+// fill the cache and another process evicts all files in the folder.
 func TestEvictionBreaksNoDownload(t *testing.T) {
 	s := newScene(t)
 	const size = 32 << 20 // more than the buffers of a connection hold
@@ -94,7 +96,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 	s.add("/b", random(200_000, 2))
 	s.add("/c", random(200_000, 3))
 	s.want("/a", 1)
-	s.idle() // it has its place
+	s.idle() // until the archive has its final name
 	resp, err := s.server.Client().Get(s.server.URL + "/a")
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +112,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 		t.Error("an archive in use was removed")
 	}
 	s.max = 1000
-	other := s.open() // evicts everything that it does not use itself
+	other := s.open() // evicts all archives, because none is in use in this "process"
 	defer other.Close()
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !bytes.Equal(append(first, rest...), data) {
@@ -118,7 +120,8 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 	}
 }
 
-// TestTwoProcesses share a folder while one of them fetches.
+// TestTwoProcesses shows that two processes can share a folder while one of them fetches an
+// archive, and that an archive that was removed from it is fetched again.
 func TestTwoProcesses(t *testing.T) {
 	s := newScene(t)
 	data := random(1_000_000, 1)
@@ -150,8 +153,8 @@ func TestTwoProcesses(t *testing.T) {
 	for first.Users() > 0 {
 		time.Sleep(time.Millisecond)
 	}
-	s.want("/a", 0) // by the new one
-	// What the old one removes is fetched again, and what it replaced is served.
+	s.want("/a", 0) // from the folder, by the new process
+	// The cache notices that an archive was removed.
 	s.want("/b", 1)
 	s.idle()
 	if err := os.Remove(s.file("/b")); err != nil {
@@ -160,7 +163,8 @@ func TestTwoProcesses(t *testing.T) {
 	s.want("/b", 1)
 }
 
-// TestKilledInTheMiddle kills a process while it fetches.
+// TestKilledInTheMiddle shows that the next process removes the temporary file of a process
+// that was killed during a fetch, and fetches the archive itself.
 func TestKilledInTheMiddle(t *testing.T) {
 	s := newScene(t)
 	data := random(3<<20, 1)
@@ -205,7 +209,7 @@ const halfway = "halfway\n"
 func TestFetchForParent(t *testing.T) {
 	dir := os.Getenv("FETCH_INTO")
 	if dir == "" {
-		return // by itself it has nothing to show
+		return // it runs only as that process
 	}
 	cache, err := archives.OpenCache(dir, 1<<30, archives.CacheOptions{})
 	if err != nil {
@@ -217,7 +221,7 @@ func TestFetchForParent(t *testing.T) {
 	h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Blob: fetcher(os.Getenv("FETCH_FROM"))})
 }
 
-// halfWriter reports when it has a megabyte.
+// halfWriter prints halfway once it has received a megabyte.
 type halfWriter struct {
 	*httptest.ResponseRecorder
 	n int
@@ -231,7 +235,8 @@ func (w *halfWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestNobodyWaitsAnyMore cancels a fetch that has been without clients for a while.
+// TestNobodyWaitsAnyMore shows that a fetch continues for five minutes without clients, and
+// is then cancelled.
 func TestNobodyWaitsAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache, err := archives.OpenCache(t.TempDir(), 1<<30, archives.CacheOptions{})
@@ -255,7 +260,7 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 			}()
 			h.Serve(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx), archives.Archive{Package: p, Blob: blob{slow, p.Digest}})
 		}()
-		// A client that comes back in time finds the fetch, and keeps it.
+		// The fetch still runs three minutes after its client has left, but not after six.
 		time.Sleep(3 * time.Minute)
 		if cache.Users() != 1 {
 			t.Errorf("%d users", cache.Users())
@@ -276,7 +281,8 @@ func TestNobodyWaitsAnyMore(t *testing.T) {
 	})
 }
 
-// TestH1: the hash is that of the archive, survives restarts, and is evicted with it.
+// TestH1 checks that the cache computes the h1: hash of an archive, keeps it across
+// restarts, ignores a damaged meta file, and drops the hash when the archive is evicted.
 func TestH1(t *testing.T) {
 	s := newScene(t)
 	s.options.H1 = true
@@ -307,7 +313,7 @@ func TestH1(t *testing.T) {
 	s.restart()
 	check(d, want.String())
 
-	// A damaged note is not believed, and made anew.
+	// A damaged meta file is ignored, and written again.
 	meta := s.file("/a") + ".meta"
 	note, err := os.ReadFile(meta)
 	if err != nil {
@@ -323,7 +329,7 @@ func TestH1(t *testing.T) {
 		s.idle()
 		check(d, want.String())
 	}
-	// Nor is one of another archive.
+	// The meta file of another archive is ignored, too.
 	other, err := os.ReadFile(s.file("/b") + ".meta")
 	if err != nil || !strings.HasPrefix(string(other), "none ") {
 		t.Fatalf("%q, %v", other, err)
@@ -338,7 +344,7 @@ func TestH1(t *testing.T) {
 	s.restart()
 	check(d, "")
 	if _, ok := (*archives.Cache)(nil).H1(d); ok {
-		t.Error("no cache knows it")
+		t.Error("a nil cache returns a hash")
 	}
 }
 
@@ -379,7 +385,7 @@ func TestH1OfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestH1IsNotComputedUnasked: without the option, no hash is computed.
+// TestH1IsNotComputedUnasked shows that h1: hashes are computed only with the option H1.
 func TestH1IsNotComputedUnasked(t *testing.T) {
 	s := newScene(t)
 	zip, err := release.Zip(map[string][]byte{"x": nil})
@@ -392,7 +398,7 @@ func TestH1IsNotComputedUnasked(t *testing.T) {
 	if h, ok := s.cache.H1(d); ok {
 		t.Errorf("%s", h)
 	}
-	// Asked for later, it is computed when the archive is next used.
+	// If the option is set later, the hash is computed when the archive is next used.
 	s.options.H1 = true
 	s.restart()
 	s.want("/a", 0)
@@ -402,8 +408,8 @@ func TestH1IsNotComputedUnasked(t *testing.T) {
 	}
 }
 
-// TestFolderIsItsOwnersAlone: whoever can write to the folder can change h1 hashes, and its
-// packages may be private.
+// TestFolderIsItsOwnersAlone shows that only the owner can read and write the folder:
+// packages may be private, and other users must not forge h1 hashes.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	s := newScene(t)
 	s.dir = filepath.Join(t.TempDir(), "cache")
@@ -411,7 +417,7 @@ func TestFolderIsItsOwnersAlone(t *testing.T) {
 	s.restart()
 	s.add("/a.zip", random(100_000, 1))
 	s.want("/a.zip", 1)
-	s.idle() // each file has its place
+	s.idle() // until each file has its final name
 	files := 0
 	err := filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -446,7 +452,7 @@ func TestWideFolderIsNarrowed(t *testing.T) {
 	}
 }
 
-// TestForeignFilesStay: files that are not the cache's are not touched.
+// TestForeignFilesStay shows that the cache does not remove files that it has not created.
 func TestForeignFilesStay(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))

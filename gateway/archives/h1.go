@@ -16,19 +16,20 @@ import (
 )
 
 // metaSuffix ends the name of an archive's meta file. The file has one line: the h1: hash
-// or [noH1], a blank, and a SHA-256 over the archive's digest and the hash. It is empty
-// before the h1 is computed.
+// or [noH1], a space, and the SHA-256 of the archive's digest and that hash. The file is
+// empty until the h1 hash is computed.
 const metaSuffix = ".meta"
 
-// noH1 marks archives without an h1 hash: clients could compute different ones.
+// noH1 marks archives that get no h1 hash, because clients could compute different hashes
+// of them.
 const noH1 = "none"
 
-// maxMeta bounds how many bytes of a meta file are read.
+// maxMeta is the maximum number of bytes that are read of a meta file.
 const maxMeta = 1 << 10
 
 func (c *Cache) meta(hex string) string { return c.path(hex) + metaSuffix }
 
-// H1 returns the h1: hash of the archive with a digest, which the cache has computed from
+// H1 returns the h1: hash of the archive with a digest. The cache computes it from
 // verified bytes. It returns false if the archive is not cached, or has no h1 hash (see
 // [provider.H1]). A nil cache has no archives.
 func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
@@ -39,7 +40,7 @@ func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 	return hash, err == nil
 }
 
-// knownH1 returns an archive's h1 hash or [noH1]; "" if it is unknown.
+// knownH1 returns an archive's h1 hash or [noH1], or "" if the hash is unknown.
 func (c *Cache) knownH1(hex string) string {
 	c.mu.Lock()
 	h1 := c.known[hex].h1
@@ -57,8 +58,8 @@ func (c *Cache) setH1(hex, h1 string) {
 	c.update(hex, func(k *known) { k.h1 = h1 })
 }
 
-// readMeta returns the h1 hash in an archive's meta file; "" if it has none, or is
-// damaged.
+// readMeta returns the h1 hash in an archive's meta file, or "" if the file contains none
+// or is damaged.
 func (c *Cache) readMeta(hex string) string {
 	f, err := os.Open(c.meta(hex))
 	if err != nil {

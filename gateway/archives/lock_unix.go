@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// newFile creates a file, which must not exist.
+// newFile creates a file, and fails if it exists.
 func newFile(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }

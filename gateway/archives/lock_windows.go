@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// newFile creates a file, which must not exist. The file can be renamed and removed while
-// it is open, as on other systems.
+// newFile creates a file, and fails if it exists. The file can be renamed and removed
+// while it is open, as on other systems.
 func newFile(name string) (*os.File, error) {
 	const share = syscall.FILE_SHARE_READ | syscall.FILE_SHARE_WRITE | syscall.FILE_SHARE_DELETE
 	h, err := open(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, share, syscall.CREATE_NEW)
@@ -16,7 +16,7 @@ func newFile(name string) (*os.File, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// lock marks a file as in use. Here, each open handle does that.
+// lock marks a file as in use. On Windows, an open handle is enough.
 func lock(*os.File) error { return nil }
 
 // isAbandoned reports whether no process has a file open.

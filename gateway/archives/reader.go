@@ -10,17 +10,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
-// reader reads an archive in use for one answer. If the folder fails in the middle of a
-// fetch, it continues from the registry.
+// reader reads an archive in use for one answer. If the folder fails during a fetch,
+// the reader continues with a stream from the registry.
 type reader struct {
 	*fill.Reader
 	ctx     context.Context // of the request that is answered
 	cache   *Cache
 	s       *shared
-	hit     bool // the archive was in the folder
+	hit     bool // the answer is counted as a cache hit
 	archive Archive
 	limits  Limits
-	tail    *stream // the rest, from the registry; nil: not needed
+	tail    *stream // reads the rest from the registry; nil unless the folder has failed
 }
 
 // Read implements [io.Reader].
@@ -44,7 +44,9 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fallBack opens the rest of the archive in the registry, after the bytes in the file.
+// fallBack continues with a stream from the registry at the reader's offset. First it
+// hashes the bytes before that offset that are in the file, so that the stream can
+// verify the whole archive.
 func (r *reader) fallBack() error {
 	offset, err := r.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -56,7 +58,7 @@ func (r *reader) fallBack() error {
 	if _, err := io.Copy(tail.hash, contextReader{r.ctx, head}); err != nil {
 		return err
 	}
-	r.tail = tail // which Close closes
+	r.tail = tail // closed by Close
 	_, err = io.CopyN(io.Discard, tail, offset-head.Size())
 	return err
 }

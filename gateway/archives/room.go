@@ -44,9 +44,10 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 	return f, err
 }
 
-// shrink removes the least recently used archives until at most limit bytes are left, and
-// returns how many are. It never removes an archive that is in use. It is called with room
-// held.
+// shrink removes the least recently used archives until at most limit bytes are left. It
+// returns the number of bytes that are left, which exceeds limit if other archives are in
+// use or cannot be removed. It never removes an archive that is in use. It is called with
+// room held.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
 	archives, total, err := c.count()
 	if err != nil {
@@ -87,8 +88,9 @@ func (c *Cache) inUse() map[string]bool {
 	return out
 }
 
-// count returns the archives in the folder, and the bytes of all its files. It removes
-// files of ended processes, and forgets archives that are gone. It is called with room held.
+// count returns the archives in the folder, and the total size of all its files. It removes
+// files of processes that have exited, and forgets archives that no longer exist. It is
+// called with room held.
 func (c *Cache) count() (archives []entry, total int64, err error) {
 	if total, err = c.sweep(); err != nil {
 		return nil, 0, err
@@ -113,7 +115,7 @@ func (c *Cache) count() (archives []entry, total int64, err error) {
 	return archives, total, nil
 }
 
-// countIn returns the archives in one of the folder's parts, with their last uses on disk.
+// countIn returns the archives in one subfolder of sha256, with the times of their last use.
 func (c *Cache) countIn(part string) ([]entry, error) {
 	entries, err := os.ReadDir(filepath.Join(c.dir, "sha256", part))
 	if err != nil {
@@ -128,12 +130,12 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 		}
 		info, err := e.Info()
 		switch {
-		case err != nil || !info.Mode().IsRegular(): // another process has removed it, or it is none of the cache's
+		case err != nil || !info.Mode().IsRegular(): // another process has removed it, or it is not a file of the cache
 		case !isMeta && !temporary:
 			out = append(out, entry{hex, info.Size(), info.ModTime()})
 		case len(out) > 0 && out[len(out)-1].hex == hex: // names are sorted
 			out[len(out)-1].used = info.ModTime()
-		case time.Since(info.ModTime()) > orphanAfter: // a newer one may precede its archive
+		case time.Since(info.ModTime()) > orphanAfter: // a newer meta file may be written before its archive
 			_ = os.Remove(filepath.Join(c.dir, "sha256", part, e.Name()))
 		}
 	}
@@ -154,8 +156,8 @@ func (c *Cache) forgetMissing(present map[string]bool) {
 	}
 }
 
-// sweep removes the temporary files of processes that have ended. It returns the bytes of
-// those in use.
+// sweep removes the temporary files of processes that have exited. It returns the total size
+// of the temporary files in use.
 func (c *Cache) sweep() (inUse int64, err error) {
 	entries, err := os.ReadDir(c.temporary())
 	if err != nil {
@@ -174,7 +176,8 @@ func (c *Cache) sweep() (inUse int64, err error) {
 	return inUse, nil
 }
 
-// create makes a temporary file of size bytes, and marks it as in use for other processes.
+// create creates a temporary file of size bytes, and locks it, so that other processes see
+// that it is in use.
 func (c *Cache) create(size int64) (*os.File, error) {
 	for range 3 {
 		f, err := newFile(filepath.Join(c.temporary(), rand.Text()))
@@ -182,7 +185,7 @@ func (c *Cache) create(size int64) (*os.File, error) {
 			return nil, err
 		}
 		err = errors.Join(lock(f), f.Truncate(size))
-		// Another process may have removed it before it was locked.
+		// Another process may have removed the file before it was locked.
 		if named, statErr := os.Stat(f.Name()); err == nil && statErr == nil {
 			if info, err := f.Stat(); err == nil && os.SameFile(info, named) {
 				return f, nil
@@ -197,8 +200,8 @@ func (c *Cache) create(size int64) (*os.File, error) {
 	return nil, errors.New("other processes remove its temporary files")
 }
 
-// commit gives a fetched file its name. A crash may lose the file, and some file systems
-// then leave a part of it: the cache notices when it hashes the file.
+// commit renames a fetched file to its final name. After a crash, some file systems leave
+// only a part of the file; the cache notices that when it hashes the file.
 func (c *Cache) commit(f *os.File, hex string) error {
 	if err := f.Sync(); err != nil {
 		return err

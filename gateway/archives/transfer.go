@@ -13,18 +13,18 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// stream reads an archive of exactly the announced size from the registry, in order and
-// once. If the connection breaks or stalls, the stream resumes there, unseen by its reader:
-// clients do not retry.
+// stream reads an archive from the registry once, in order, and fails if it does not have
+// exactly the announced size. If the connection breaks or stalls, the stream resumes at the
+// same byte, and its reader does not notice: clients do not retry.
 type stream struct {
-	ctx     context.Context // of the request or the fetch that reads it
+	ctx     context.Context // of the request or the fetch that reads the stream
 	archive Archive
 	limits  Limits
-	hash    hash.Hash // of the bytes that were read
-	offset  int64 // of the next byte from the registry
-	start   int64 // of the next byte for the reader, if it is greater than offset
+	hash    hash.Hash // of the bytes read so far
+	offset  int64     // the offset of the next byte from the registry
+	start   int64     // the offset of the next byte for the reader, if greater than offset
 	resumes int
-	conn    *connection // nil: none is open
+	conn    *connection // nil if none is open
 }
 
 func openStream(ctx context.Context, a Archive, l Limits) (*stream, error) {
@@ -63,7 +63,8 @@ func (s *stream) Read(p []byte) (int, error) {
 	}
 }
 
-// readOnce reads on. It opens the archive at the current offset if no connection is open.
+// readOnce reads the next bytes. If no connection is open, it opens the archive at the
+// current offset.
 func (s *stream) readOnce(p []byte) (int, error) {
 	if s.conn == nil {
 		if err := s.open(s.limits.RegistryStall); err != nil {
@@ -104,9 +105,9 @@ func (s *stream) open(within time.Duration) error {
 	return nil
 }
 
-// Seek implements [io.Seeker] as far as http.ServeContent needs it for a file or a range: to
-// the end, which gives the size, back, and forward. The next Read reads and hashes the bytes
-// that Seek skips.
+// Seek implements [io.Seeker] as far as http.ServeContent needs it for a file or a range: it
+// seeks to the end, to get the size, and then back and forward. The next Read reads and
+// hashes the bytes that Seek skips.
 func (s *stream) Seek(offset int64, whence int) (int64, error) {
 	switch {
 	case whence == io.SeekEnd && offset == 0:
@@ -126,7 +127,7 @@ func (s *stream) verify() error {
 	return s.check()
 }
 
-// check compares the digest of the bytes that were read with the archive's.
+// check compares the digest of the bytes that were read with the archive's digest.
 func (s *stream) check() error {
 	if got := digest.NewDigest(digest.SHA256, s.hash); got != s.archive.Package.Digest {
 		return fmt.Errorf("%w: %s instead of %s", ErrDigest, got, s.archive.Package.Digest)
@@ -143,11 +144,11 @@ func (s *stream) Close() error {
 	return nil
 }
 
-// connection is one response of the registry with a blob. It is cancelled if it stalls
-// during a read. Time between reads does not count: a slow client is not the registry's
-// fault.
+// connection reads the registry's response to one request for a blob. The request is
+// cancelled if a read stalls. Time between reads does not count: a slow client is not the
+// registry's fault.
 type connection struct {
-	body    io.ReadCloser // nil: no response came
+	body    io.ReadCloser // nil if no response arrived
 	limit   time.Duration
 	timer   *time.Timer
 	cancel  context.CancelFunc
@@ -162,7 +163,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// explain names the stall if it is the reason why a request was cancelled.
+// explain wraps err in ErrStalled if the request was cancelled because it stalled.
 func (c *connection) explain(err error) error {
 	if err != nil && err != io.EOF && c.stalled.Load() {
 		return fmt.Errorf("%w: %v", ErrStalled, err)

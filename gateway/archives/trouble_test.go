@@ -11,7 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 )
 
-// TestFullDisk fills the disk in the middle of a fetch. Every client continues at its offset, without the cache.
+// TestFullDisk shows that clients get their complete answers when the disk becomes full during a fetch: each
+// continues at its offset with a stream from the registry.
 func TestFullDisk(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		const size = 1_000_000
@@ -41,11 +42,12 @@ func TestFullDisk(t *testing.T) {
 		if !strings.Contains(s.log.String(), "no space left") {
 			t.Errorf("log:\n%s", s.log)
 		}
-		s.want("/a", 1) // without the cache, for a while
+		s.want("/a", 1) // the cache is bypassed for a while
 	})
 }
 
-// TestFullDiskAndWrongArchive shows that archives are verified as strictly after the cache has given up.
+// TestFullDiskAndWrongArchive shows that an archive is still verified when it is streamed because the disk is
+// full.
 func TestFullDiskAndWrongArchive(t *testing.T) {
 	s := newScene(t)
 	data := random(1_000_000, 1)
@@ -59,7 +61,7 @@ func TestFullDiskAndWrongArchive(t *testing.T) {
 	}
 }
 
-// TestFolderThatIsGone removes the folder under a running process, which still serves archives.
+// TestFolderThatIsGone shows that a process still serves archives after its folder was removed.
 func TestFolderThatIsGone(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(100_000, 1))
@@ -83,7 +85,8 @@ func TestFolderThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestAlteredFile changes a cached file in many ways. The cache serves none of the changed files.
+// TestAlteredFile shows that the cache does not serve a file that was truncated, extended, rewritten or
+// replaced, and fetches the archive again.
 func TestAlteredFile(t *testing.T) {
 	data := random(200_000, 1)
 	flipped := bytes.Clone(data)
@@ -119,7 +122,8 @@ func TestAlteredFile(t *testing.T) {
 	}
 }
 
-// TestRotBetweenProcesses changes a file without changing its size and times.
+// TestRotBetweenProcesses shows that a new process detects a changed file even if its size and mtime are the
+// same.
 func TestRotBetweenProcesses(t *testing.T) {
 	s := newScene(t)
 	data := random(200_000, 1)

@@ -44,7 +44,7 @@ var (
 	darwin = provider.MustParsePlatform("darwin_arm64")
 )
 
-// bench is a page in front of a real registry, which a test can make lie.
+// bench is a page in front of a real registry, some of whose answers a test can replace.
 type bench struct {
 	t        *testing.T
 	registry *recorder.Recorder
@@ -92,7 +92,8 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// push pushes a release of an address, optionally signed.
+// push adds a release to the origin and pushes it to the registry. The release is optionally
+// signed.
 func (b *bench) push(a provider.Address, version string, signed bool) *release.Release {
 	b.t.Helper()
 	spec := release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Protocols: []string{"5.0", "6.1"}}
@@ -132,7 +133,8 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 	return r
 }
 
-// index pushes a version for one platform, without evidence. Its index has the claims of v.
+// index pushes a version for one platform, without evidence. Everything else in its index is
+// taken from v.
 func (b *bench) index(a provider.Address, version string, v artifact.Version) {
 	b.t.Helper()
 	v.Provider, v.Version = a, provider.MustParseVersion(version)
@@ -164,7 +166,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// lie answers the registry's requests whose path contains part with h.
+// lie makes h answer all registry requests whose path contains part.
 func (b *bench) lie(part string, h http.HandlerFunc) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, part) {
@@ -175,7 +177,7 @@ func (b *bench) lie(part string, h http.HandlerFunc) {
 	})
 }
 
-// serve returns a gateway with the page.
+// serve returns a client of a gateway with the page.
 func (b *bench) serve(control *access.Control) *client {
 	b.t.Helper()
 	c, err := catalog.New(b.catalog)

@@ -15,22 +15,22 @@ const (
 	// listTimeout is how long a registry may take to list its repositories.
 	listTimeout = time.Minute
 	// listPatience is how long a request waits for the first list, and agedPatience how long it waits if there
-	// is an older one. Then the page shows what is known.
+	// is an older list. After that time, the page shows the providers that are known.
 	listPatience = 2 * time.Second
 	agedPatience = 250 * time.Millisecond
-	// listRest is the pause between two lists, as a multiple of the time that the last one took. It spares
-	// registries with many repositories, and those that are asked about each repository.
+	// listRest is the minimum pause between two lists, as a multiple of the duration of the previous one. It
+	// spares registries with many repositories, and those that need a request for each repository.
 	listRest = 20
-	// maxListed bounds how many providers of a list are kept.
+	// maxListed is the maximum number of providers in a list. The rest of a longer list is dropped.
 	maxListed = 20_000
 )
 
-// directory knows the names of providers: those that the configuration names, those that clients requested, and
+// directory knows the names of providers: those in the configuration, those that clients have requested, and
 // those in the registry's catalog, if it has one.
 type directory struct {
 	configured []provider.Address
 	catalog    *catalog.Catalog
-	lists      *fresh.Cache[string, listed] // of the registry, under one name; nil: the registry has no list
+	lists      *fresh.Cache[string, listed] // the registry's list, with "" as the only key; nil if the registry has no catalog
 }
 
 // listed is a list of providers.
@@ -58,9 +58,9 @@ func newDirectory(o Options) *directory {
 	return d
 }
 
-// known returns the known names. It asks the registry for its list, one request at a time. The request
-// continues if no client waits for it any more; callers wait only briefly. The names are sorted, without
-// duplicates.
+// known returns the known names, sorted and without duplicates. If the registry's list is missing or too old,
+// known requests it and waits briefly. Only one such request runs at a time, and it continues even if no client
+// waits for it.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
 	all := slices.Concat(out.providers, d.configured, d.catalog.Known())
@@ -69,7 +69,7 @@ func (d *directory) known(ctx context.Context) listed {
 	return out
 }
 
-// listed returns the registry's list.
+// listed returns the registry's list, or a pending one if it has not arrived in time.
 func (d *directory) listed(ctx context.Context) listed {
 	if d.lists == nil {
 		return listed{}
@@ -83,7 +83,7 @@ func (d *directory) listed(ctx context.Context) listed {
 	return a.Value
 }
 
-// askForList asks the registry for its providers. If it fails, the last list remains.
+// askForList requests the registry's list. If that fails, it returns the providers of the last list.
 func askForList(ctx context.Context, list func(context.Context) ([]provider.Address, bool), last *fresh.Answer[listed]) (l listed) {
 	l.providers, l.complete = list(ctx)
 	if len(l.providers) > maxListed {
@@ -92,6 +92,6 @@ func askForList(ctx context.Context, list func(context.Context) ([]provider.Addr
 	if len(l.providers) == 0 && !l.complete && last != nil {
 		l.providers = last.Value.providers
 	}
-	l.providers = slices.SortedFunc(slices.Values(l.providers), byName) // sorting it again with others is fast
+	l.providers = slices.SortedFunc(slices.Values(l.providers), byName) // known sorts them again with others, which is then fast
 	return l
 }

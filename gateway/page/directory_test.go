@@ -14,7 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDirectory uses a registry that lists slowly, and then not at all.
+// TestDirectory shows that requests share one list, wait only briefly for a slow registry, and get the old
+// list while a new one is pending or after it has failed.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := catalog.New(catalog.Options{})
@@ -60,8 +61,8 @@ func TestDirectory(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		see(listed{providers: two, complete: true}, 1)
 
-		// The list is refreshed after its time, which grows with the time that the registry takes. Until then,
-		// the old list is shown.
+		// A list is current for 20 times as long as the registry took to return it, here 100 seconds. After
+		// that, the old list is shown until the new one arrives.
 		time.Sleep(31 * time.Second)
 		see(listed{providers: two, complete: true}, 1)
 		time.Sleep(70 * time.Second)

@@ -16,19 +16,19 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// messageView is a page with nothing but a message, whose texts are in the templates.
+// messageView is a page with only a message. The templates have the texts.
 type messageView struct {
-	Kind   string // as the template "heading" lists them
+	Kind   string // one of the kinds in the template "heading"
 	Status int
 	// Address and Version are the requested provider and version; they may be "".
 	Address, Version string
-	Origin           string // the host that was asked for what the registry lacks, or ""
+	Origin           string // the host from which missing versions are fetched, or ""
 	Who              string // the name of the subject
 	Again            int    // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
 }
 
-// kindOf returns the kind of the message about an error, for a version of a provider if version is not "".
+// kindOf returns the kind of message for an error. version is "" if the error concerns a whole provider.
 func kindOf(err error, version string) string {
 	switch status := gateway.StatusOf(err); {
 	case errors.Is(err, catalog.ErrNotServed):
@@ -80,8 +80,8 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subjec
 	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, Address: a.String(), Who: who.Name()})
 }
 
-// fail answers if a provider, or a version of it if version is not "", cannot be shown. Only the log gets the
-// reason, as in the protocols.
+// fail answers a request for a provider that cannot be shown, or for one of its versions if version is not
+// "". Only the log gets the reason, as in the protocols.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, version string, err error) {
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Address: a.String(), Version: version}
 	if p.Pulls(a) {
@@ -95,7 +95,7 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 		}
 		level := slog.LevelError
 		if r.Context().Err() != nil || errors.Is(err, verify.ErrRefused) {
-			level = slog.LevelDebug // the client has left, or the reason was logged before
+			level = slog.LevelDebug // the client has left, or the reason is already in the log
 		}
 		p.Log.Log(r.Context(), level, "cannot show", "path", r.URL.Path, "status", m.Status, "err", hint.Brief(err))
 	}

@@ -1,5 +1,5 @@
-// Package page serves the gateway's web page for browsers: how to configure clients, which providers exist, and
-// the content of each version.
+// Package page serves the gateway's web page for browsers. It shows how to configure clients, which providers exist,
+// and the content of each version.
 //
 // It uses the same catalog as the protocols, and treats errors as they do: it reports something as absent only
 // if the registry says so.
@@ -32,44 +32,45 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Setup is the configuration that clients need, to copy. A text is "" if there is none.
+// Setup is the client configuration that users can copy from the page. A field is "" if there is nothing to copy.
 type Setup struct {
-	Terraform   string // a network mirror
-	OpenTofu    string // the same
+	Terraform   string // a network mirror block for Terraform
+	OpenTofu    string // a network mirror block for OpenTofu
 	OCI         string // oci_mirror blocks
 	Hosts       string // host blocks
 	Credentials string // the block with the token
-	// TokenVariable is the variable that can replace the block with the token.
+	// TokenVariable is the environment variable that can replace the block with the token.
 	TokenVariable string
 }
 
 // Options configure a page.
 type Options struct {
-	// Options are those of the page's gateway.
+	// Options are the options of the page's gateway.
 	gateway.Options
-	// Setup returns the client configuration for the gateway at a URL that ends in a slash; nil: there is none.
-	// private is set if the client may read a provider: only then does it say where the providers are stored.
+	// Setup returns the client configuration for the gateway at a URL that ends in a slash. private is true if the
+	// client may see where the providers are stored. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool) Setup
-	// Reference returns the OCI reference of a version, without a scheme, for the gateway at a URL; it is "" if
-	// clients cannot read it. Nil: no version has one.
+	// Reference returns the OCI reference of a version, without a scheme, for the gateway at a URL, or "" if clients
+	// cannot read it. If nil, the page shows no references.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
 	// Policy returns the trust policy of a provider; nil pins no keys.
 	Policy func(provider.Address) trust.Policy
-	// Pulls reports whether the gateway fetches missing versions of a provider from its origin; nil: it does
-	// not.
+	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, it never
+	// does.
 	Pulls func(provider.Address) bool
 	// Configured are the providers that the configuration names.
 	Configured []provider.Address
-	// List returns the providers in the registry's catalog, and whether the list is complete. Nil: there is no
-	// catalog.
+	// List returns the providers in the registry's catalog, and reports whether the list is complete. It is nil if
+	// there is no catalog.
 	List func(context.Context) (found []provider.Address, complete bool)
-	// ListTTL is how long such a list is current, unless the registry is slow; 0 means 30 s.
+	// ListTTL is the minimum time for which such a list is current; 0 means 30 s. The list of a slow registry is
+	// current for longer.
 	ListTTL time.Duration
 }
 
-// Limits of one page's content.
+// Limits of one page's content, and of the time to read it.
 const (
-	metadataTimeout    = 8 * time.Second // for the registry to answer, as for clients
+	metadataTimeout    = 8 * time.Second // as for the documents of the protocols
 	versionsPerPage    = 20
 	searchesPerPage    = 50
 	frontProviders     = 12
@@ -81,7 +82,7 @@ const (
 type page struct {
 	Options
 	directory *directory
-	pulls     bool // some providers are fetched from their origins
+	pulls     bool // the gateway fetches some providers from their origins
 	routes    *mux.Router
 }
 
@@ -134,7 +135,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.routes.ServeHTTP(w, r)
 }
 
-// known returns the subject of a request, or answers a request without a valid token.
+// known returns the subject of a request. It answers a request without a valid token itself, and returns nil.
 func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Subject {
 	who, err := p.Access.Person(r)
 	if err != nil {
@@ -144,7 +145,7 @@ func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Subject {
 	return who
 }
 
-// signIn makes a browser ask for a token, which it then sends to all pages.
+// signIn makes a browser prompt for a token. The browser then sends the token with all requests for pages.
 func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	if p.known(w, r) != nil {
 		w.Header().Set("Location", "./")
@@ -152,22 +153,22 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutSlash redirects a provider's page with a slash at its end, because relative links on it would be
-// wrong.
+// withoutSlash redirects a provider's path that ends in a slash to the same path without it, because the page's
+// relative links would be wrong.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// gatewayURL returns the gateway's URL for clients, with a slash at the end: its public URL, or else the host of the
-// request, if that is valid.
+// gatewayURL returns the gateway's URL for clients, with a slash at the end: its public URL, or else the request's
+// Host, if that is valid.
 func (p *page) gatewayURL(r *http.Request) *url.URL {
 	if p.PublicURL != nil {
 		return p.PublicURL
 	}
 	if gateway.ValidHost(r.Host) {
-		// Clients require TLS: if this request came without it, a proxy provides it.
+		// Clients require TLS. If this request came without it, a proxy must terminate it.
 		return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}
 	}
 	if p.Address != nil {

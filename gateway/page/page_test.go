@@ -56,14 +56,15 @@ func TestSignatureStates(t *testing.T) {
 	c.want(widgetPage+"/1.1.0", 200, "Not signed by a pinned key")
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{strings.Repeat("A", 40)}} }
 	if a := b.serve(nil).want(widgetPage+"/1.0.0", 200, "Not signed by a pinned key"); strings.Contains(a.text(), fingerprint) {
-		t.Errorf("it names a signer all the same: %s", a.text())
+		t.Errorf("it names a signer that is not pinned: %s", a.text())
 	}
 
 	b.lie("/blobs/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
 	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature unknown", "zh:"+r.Packages[0].SHA256)
 }
 
-// TestSignedUnderAnotherName shows a signed version with unusual file names.
+// TestSignedUnderAnotherName shows that the page marks a version whose signed file names are not the standard
+// ones.
 func TestSignedUnderAnotherName(t *testing.T) {
 	b := newBench(t)
 	b.zips = "Widget"
@@ -97,7 +98,7 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	for i, v := range order {
 		at := strings.Index(a.body, `acme/widget/`+v+`"`)
 		if at < 0 || i > 0 && at < strings.Index(a.body, `acme/widget/`+order[i-1]+`"`) {
-			t.Errorf("%s is not in its place:\n%s", v, a.body)
+			t.Errorf("%s is missing or in the wrong order:\n%s", v, a.body)
 		}
 	}
 	if strings.Contains(a.body, "acme/widget/1.20.0") || strings.Contains(a.body, "acme/widget/1.0.0") {
@@ -138,7 +139,7 @@ func TestNeverAWrongNotFound(t *testing.T) {
 	} {
 		a := c.want(strings.ReplaceAll(path, " ", "%20"), 404, heading)
 		if a.header.Get("Retry-After") != "" {
-			t.Errorf("%s: absence passes", path)
+			t.Errorf("%s: an absence has Retry-After", path)
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -364,7 +365,8 @@ func TestMirrorPathOpenedByPeople(t *testing.T) {
 	}
 }
 
-// TestHostnameInUnicode shows that both forms of a hostname lead to a page.
+// TestHostnameInUnicode shows that a provider's page can be opened with both forms of its hostname: Punycode
+// and Unicode.
 func TestHostnameInUnicode(t *testing.T) {
 	b := newBench(t)
 	shelf := provider.MustParseAddress("bücher.example/acme/shelf")
@@ -448,11 +450,11 @@ func TestSearch(t *testing.T) {
 	b.index(widget, "1.0.0", artifact.Version{})
 	c.want(widgetPage, 200)
 	if a := c.want(escaped("widget"), 200); !strings.Contains(a.body, path.Base(widgetPage)+`"`) {
-		t.Errorf("what was asked for is not found:\n%s", a.body)
+		t.Errorf("a provider that was requested is not found:\n%s", a.body)
 	}
 }
 
-// TestManyProviders shows that the cost of a page does not grow with the number of known providers.
+// TestManyProviders shows that a page makes at most two allocations for each known provider.
 func TestManyProviders(t *testing.T) {
 	b := newBench(t)
 	var all []provider.Address

@@ -23,9 +23,9 @@ import (
 // providerView is a provider's page: one version, and the list of all versions.
 type providerView struct {
 	Address   provider.Address
-	Shown     *versionView // nil: no version can be shown
-	Newest    bool         // it is the version that clients choose by default
-	Unshown   *messageView // why the newest version cannot be shown
+	Shown     *versionView // nil if no version can be shown
+	Newest    bool         // Shown is the version that clients choose by default
+	Unshown   *messageView // the reason why the newest version cannot be shown, or nil
 	Versions  []rowView
 	Total     int
 	Confirmed time.Time // when the registry last confirmed the list
@@ -38,8 +38,8 @@ type rowView struct {
 	Version   provider.Version
 	Path      string
 	Platforms []provider.Platform
-	State     string // one of the states of a row
-	Current   bool   // it is the shown version
+	State     string // one of the constants below
+	Current   bool   // the page shows this version
 }
 
 // States of a version in a list.
@@ -48,13 +48,13 @@ const (
 	rowOther    = string(artifact.SignedOtherName)
 	rowChecksum = "checksum only"
 	rowNone     = "no evidence"
-	rowOffered  = "at its origin" // and not stored yet
+	rowOffered  = "at its origin" // not stored yet
 	rowDenied   = "denied"
 	rowRefused  = "refused"
 	rowUnknown  = "not known now"
 )
 
-// Class returns the CSS class of a state.
+// Class returns the CSS class of the row's state.
 func (r rowView) Class() string {
 	switch r.State {
 	case rowSigned:
@@ -67,7 +67,7 @@ func (r rowView) Class() string {
 	return "unknown"
 }
 
-// provider shows a provider with the version in the path, or with its newest one.
+// provider shows a provider and the version in the path, or its newest version if the path has none.
 func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
@@ -129,8 +129,8 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, http.StatusOK, "provider", layout{Title: title, View: v})
 }
 
-// newestOf returns the version that clients choose by default: the newest, and a prerelease only if there is
-// nothing else. It is zero if there is none.
+// newestOf returns the version that clients choose by default: the newest release, or the newest prerelease
+// if there are only prereleases. It is zero if there are no versions.
 func newestOf(versions []provider.Version) (out provider.Version) {
 	for _, v := range versions { // oldest first
 		if !v.IsPrerelease() || out.IsZero() || out.IsPrerelease() {
@@ -140,7 +140,7 @@ func newestOf(versions []provider.Version) (out provider.Version) {
 	return out
 }
 
-// rows describes versions as far as they can be read in time.
+// rows describes versions. Those that cannot be read in time get the state rowUnknown.
 func (p *page) rows(ctx context.Context, view catalog.View, list *catalog.Item, versions []provider.Version, chosen provider.Version) []rowView {
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()
@@ -162,7 +162,8 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 	a := list.Address
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
-		// The origin is not asked about versions that nobody has chosen.
+		// The row needs no more than the offer: the origin gets no request for versions that nobody has
+		// chosen.
 		row.State, row.Platforms = rowOffered, offer.Platforms
 		return row
 	}

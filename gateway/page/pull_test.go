@@ -69,7 +69,7 @@ func TestPulledThrough(t *testing.T) {
 		t.Errorf("it is stored:\n%s", widgets.text())
 	}
 	if n := b.origin.Count(recorder.PathContains("/2.0.0/")) + b.origin.Count(recorder.PathContains("/3.0.0")); n != 0 {
-		t.Errorf("to list versions, their origin is asked %d times about each", n)
+		t.Errorf("listing versions caused %d requests to the origin for single versions", n)
 	}
 	newest := c.get("/p/" + widget.Path())
 	for _, want := range []string{"2.0.0 newest", "linux_amd64 at its origin", "It is not there yet.", "the gateway fetches it from " + host, "Source " + host, b.signer.Fingerprint(), "zh:" + later.Package("linux", "amd64").SHA256} {
@@ -78,20 +78,20 @@ func TestPulledThrough(t *testing.T) {
 		}
 	}
 	if newest.has("Index sha256:") || newest.has("0 bytes") {
-		t.Errorf("what is not stored has an index, or a size:\n%s", newest.text())
+		t.Errorf("a version that is not stored has an index, or a size:\n%s", newest.text())
 	}
 	if n := b.origin.Count(recorder.PathSuffix(".zip"), recorder.Method(http.MethodGet)); n != 0 {
-		t.Errorf("%d packages are fetched for who only looks", n)
+		t.Errorf("opening pages fetched %d packages", n)
 	}
-	// After the first request, a search finds it.
+	// A search finds a provider at its origin only after the first request for the provider.
 	if found := c.get("/search?q=unsigned"); found.has("acme/unsigned") || !found.has("can fetch other providers from their origins") {
-		t.Errorf("before it was asked for:\n%s", found.text())
+		t.Errorf("before its first request:\n%s", found.text())
 	}
 	if refused := c.get("/p/" + unsigned.Path() + "/1.0.0"); refused.status != http.StatusBadGateway || !refused.has("This version is refused") || refused.has("The registry cannot") {
 		t.Errorf("%d\n%s", refused.status, refused.text())
 	}
 	if found := c.get("/search?q=unsigned"); !found.has("acme/unsigned") {
-		t.Errorf("once it was asked for:\n%s", found.text())
+		t.Errorf("after its first request:\n%s", found.text())
 	}
 	for path, want := range map[string]string{
 		"/p/" + host + "/acme/absent":        "The registry has no version of it, and its origin",

@@ -24,7 +24,7 @@ var templateFiles embed.FS
 //go:embed assets/*
 var assetFiles embed.FS
 
-// asset answers with a file that pages load.
+// asset serves a style sheet, script or image of the pages.
 func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 	name := mux.Vars(r)["name"]
 	data, err := assetFiles.ReadFile("assets/" + name)
@@ -38,7 +38,7 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }
 
-// views are the pages, each within the layout.
+// views are the templates of the pages by name, each with the layout.
 var views = loadViews("front", "search", "provider", "message")
 
 func loadViews(names ...string) map[string]*template.Template {
@@ -51,7 +51,7 @@ func loadViews(names ...string) map[string]*template.Template {
 	return out
 }
 
-// codeView is a text to copy.
+// codeView is a text with a button that copies it.
 type codeView struct{ Label, Text string }
 
 func newCode(label, text string) codeView { return codeView{label, text} }
@@ -71,8 +71,8 @@ type layout struct {
 	Title      string
 	Query      string // in the search box
 	Who        string // the name of the signed-in user
-	Controlled bool   // signing in is possible
-	Front      bool   // it is the page at the root
+	Controlled bool   // there is access control, so users can sign in
+	Front      bool   // this is the page at the root
 	View       any
 }
 
@@ -84,7 +84,8 @@ func base(r *http.Request) string {
 	return "./"
 }
 
-// render answers with a page. It renders the page completely first, so that an error never leaves half of one.
+// render answers with a page. It executes the template before it sends anything, so an error never leaves half
+// a page.
 func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view string, l layout) {
 	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
 	var body bytes.Buffer

@@ -14,7 +14,7 @@ import (
 
 // frontView is the page at the root.
 type frontView struct {
-	Host      string // of the gateway
+	Host      string // the gateway's host
 	Setup     Setup
 	Providers listView // some of the known providers
 	More      bool     // there are other providers
@@ -23,7 +23,7 @@ type frontView struct {
 	Pulls     bool // missing versions are fetched from origins
 }
 
-// front shows the client configuration to everyone, and some providers to those who may read them.
+// front shows the client configuration to everyone, and some providers to users who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
 	v := frontView{Host: at.Host, Pulls: p.pulls && p.MayFetch(r)}
@@ -49,15 +49,15 @@ type searchView struct {
 	Found    listView
 	Total    int
 	Maybe    listView // suggestions if the query lacks a host name
-	Bad      bool     // the query cannot be part of an address
-	Complete bool     // the registry has no others
+	Bad      bool     // no address can contain the query
+	Complete bool     // the registry has no other providers
 	Pending  bool
 	Pulls    bool // missing versions are fetched from origins
 	Pages    pager
 }
 
-// search redirects from an address to its provider, or lists the providers whose address contains all words of
-// the query.
+// search redirects to a provider's page if the query is its address. Otherwise it lists the providers whose
+// address contains all words of the query.
 func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
@@ -85,10 +85,10 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, http.StatusOK, "search", layout{Title: title, Query: query, View: v})
 }
 
-// sourceLine is a line of a configuration that names a provider.
+// sourceLine matches an address, also in quotes or as the source attribute of a configuration.
 var sourceLine = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
 
-// cleanQuery returns the address in a query that may be pasted from a configuration.
+// cleanQuery removes everything around the address in a query, which may be pasted from a configuration.
 func cleanQuery(q string) string {
 	if len(q) > maxQuery {
 		q = q[:maxQuery]
@@ -103,7 +103,8 @@ func cleanQuery(q string) string {
 // registryPage matches the URL of a provider's page at a public registry.
 var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/providers?/([^/]+/[^/?#]+)(?:/v?([0-9][^/?#]*))?`)
 
-// fromRegistryPage returns the address that such a URL stands for, or else the query itself.
+// fromRegistryPage returns the address, with its version if any, of a provider's page at a public registry. It
+// returns other queries unchanged.
 func fromRegistryPage(query string) string {
 	m := registryPage.FindStringSubmatch(query)
 	if m == nil {
@@ -116,7 +117,7 @@ func fromRegistryPage(query string) string {
 	return out
 }
 
-// exact reads an address, or one with a version as in ADDRESS@VERSION.
+// exact parses ADDRESS or ADDRESS@VERSION. The version is zero if there is none.
 func exact(query string) (provider.Address, provider.Version, bool) {
 	name, version, versioned := strings.Cut(query, "@")
 	a, err := provider.ParseAddress(name)
@@ -130,8 +131,8 @@ func exact(query string) (provider.Address, provider.Version, bool) {
 	return a, v, err == nil
 }
 
-// matches reports whether an address, in its path form or as displayed, contains all words, which are in lower
-// case.
+// matches reports whether an address contains all words, either as in paths or as displayed. The words are in
+// lower case.
 func matches(a provider.Address, words []string) bool {
 	path, shown := a.Path(), ""
 	for _, word := range words {
@@ -139,7 +140,7 @@ func matches(a provider.Address, words []string) bool {
 			continue
 		}
 		if !strings.Contains(a.Hostname(), "xn--") {
-			return false // the displayed form is the same
+			return false // the address is displayed as in paths
 		}
 		if shown == "" {
 			shown = strings.ToLower(a.String())
@@ -151,7 +152,7 @@ func matches(a provider.Address, words []string) bool {
 	return true
 }
 
-// withHost returns the addresses that NAMESPACE/TYPE may stand for.
+// withHost returns the addresses at public registries that a query of the form NAMESPACE/TYPE may mean.
 func withHost(query string) (out []provider.Address) {
 	if strings.Count(query, "/") != 1 {
 		return nil
@@ -169,7 +170,7 @@ func plausible(query string) bool {
 	return strings.Count(query, "/") <= 2 && utf8.RuneCountInString(query) <= 253 && !strings.ContainsAny(query, `\<>"'{}|^%$#!?&=+;,`+"`")
 }
 
-// providerPath is the path of a provider's page, or of a version's.
+// providerPath returns the relative path of a provider's page, or of a version's page if v is not zero.
 func providerPath(a provider.Address, v provider.Version) string {
 	path := "p/" + a.Path()
 	if !v.IsZero() {
@@ -183,7 +184,7 @@ type pager struct {
 	Page, Pages    int
 	Before, Beyond int // the neighbouring pages; 0 if there is none
 
-	Query          string // is added to the links
+	Query          string // the search query in the links, or ""
 	What, Back, On string // the label, and the texts of its links
 }
 

@@ -14,29 +14,29 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// versionView is one version.
+// versionView describes one version.
 type versionView struct {
 	Version   provider.Version
 	Protocols []string
 	Signature signatureView
 	Packages  []packageView
-	Require   string // required_providers, to copy
+	Require   string // the required_providers block, to copy
 	Reference string // the OCI reference, if clients can read it
-	Index     string // the digest; "" if no part of the version is in the registry
+	Index     string // the digest of the index, or "" if no part of the version is in the registry
 }
 
-// packageView is one platform's package.
+// packageView describes the package for one platform.
 type packageView struct {
 	artifact.Package
-	Elsewhere bool   // it is not in the registry, and is fetched at the first request
+	Elsewhere bool   // it is not in the registry, and is fetched when it is first requested
 	Missing   string // the digest of a manifest that the registry lacks, or ""
-	Unvouched string // why the evidence does not cover it; "" if it does
+	Unvouched string // the reason why the evidence does not cover it, or ""
 }
 
 // titleOtherName is the page's title for [artifact.SignedOtherName].
 const titleOtherName = "Signed under another name"
 
-// UnvouchedState returns the state of a package that the evidence does not cover.
+// UnvouchedState returns the CSS class for a package that the evidence does not cover.
 func (p packageView) UnvouchedState() string {
 	if p.Unvouched == titleOtherName {
 		return "weak"
@@ -74,7 +74,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
 	for _, pkg := range found.Packages {
-		pkg.H1, pkg.Size = p.H1Of(pkg), max(pkg.Size, 0) // the page shows no size of 0
+		pkg.H1, pkg.Size = p.H1Of(pkg), max(pkg.Size, 0) // the template omits a size of 0
 		out.Packages = append(out.Packages, packageView{
 			Package:   pkg,
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
@@ -89,7 +89,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	return out, nil
 }
 
-// unvouched says why the evidence does not cover a platform's package; it is "" if it does.
+// unvouched returns the reason why the evidence does not cover a platform's package, or "" if it does.
 func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	if v == nil {
 		return ""
@@ -104,8 +104,8 @@ func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	return "The evidence does not vouch for this package"
 }
 
-// lenient is the policy of a provider, but accepts unsigned packages, so that the page can distinguish them
-// from wrong signatures.
+// lenient returns the policy of a provider, changed to accept unsigned packages, so that the page can
+// distinguish missing signatures from invalid ones.
 func (p *page) lenient(a provider.Address) trust.Policy {
 	policy := p.Policy(a)
 	policy.AllowUnsigned = true

@@ -2,11 +2,11 @@
 //
 // The package assumes a hostile registry, which may answer with any index, manifest or package. What the
 // registry cannot do is sign with a key that the configuration pins. So a version is served only if such a key
-// has signed the evidence in its index. Of that version, only those packages are served whose digest the signed
-// document lists under exactly the name of the provider's type, the version and the platform. Everything else
-// in the index is ignored: the file name, and the h1: hash, which clients would trust as much as the signed
-// hash. The registry can still withhold a version or a platform, or serve one that the same key signed for a
-// provider of the same type under another address.
+// has signed the evidence in its index. Of that version, a package is served only if the signed document lists
+// its digest under its standard file name, which is made of the provider's type, the version and the platform.
+// The gateway ignores the file name and the h1: hash in the index, because clients would trust that hash as
+// much as the signed one. The registry can still withhold a version or a platform, or serve one that the same
+// key signed for a provider of the same type under another address.
 //
 // A provider without pinned keys is refused: a registry that forges a package can forge its evidence, too.
 package verify
@@ -37,9 +37,9 @@ type Options struct {
 	// Policy returns the keys that may sign a provider's versions. If it pins none, all versions are refused.
 	// Nil pins none.
 	Policy func(provider.Address) trust.Policy
-	// Log receives each refusal once, with its reason; nil: no log.
+	// Log receives each refusal once, with its reason; nil discards them.
 	Log *slog.Logger
-	// Counters counts results; nil: the checker has its own counters.
+	// Counters counts results. If nil, the checker uses its own counters.
 	Counters *telemetry.VerifyCounters
 }
 
@@ -53,22 +53,23 @@ type Checker struct {
 	results *lru.Cache[subject, *outcome]
 }
 
-// remembered bounds the cached results. A result takes some 300 bytes, and 16 KiB at most.
+// remembered is the maximum number of cached results. A result typically takes 300 bytes, and never more than
+// 16 KiB.
 const remembered = 16 << 10
 
-// subject is what a result applies to: one index under two names has two results, and one with packages that
-// arrive later has another one.
+// subject identifies what was checked, and is the key of the cache. The same index under two names is checked
+// twice. An index is checked again when packages that the registry lacked have arrived.
 type subject struct {
 	provider provider.Address
 	version  provider.Version
-	index    digest.Digest     // "": the version is not stored
-	content  [sha256.Size]byte // of its evidence and packages
+	index    digest.Digest     // "" if the version is not stored
+	content  [sha256.Size]byte // hash of its evidence and packages, see contentOf
 }
 
 // outcome is the result of checking an index.
 type outcome struct {
-	platforms []provider.Platform // vouched for
-	err       error               // wraps ErrRefused; nil: the version may be served
+	platforms []provider.Platform // those that the evidence vouches for
+	err       error               // wraps ErrRefused, or is nil if the version may be served
 }
 
 // New returns a checker.
@@ -87,9 +88,9 @@ func New(o Options) *Checker {
 }
 
 // Check returns the part of a version that may be served, without the hashes that the index claims, and with
-// packages under their standard names; it does not change found. It reads from store only for an index that it
-// has not seen, five times at most. Errors either wrap [ErrRefused], which is final for that index, or come
-// from the store and may be temporary.
+// packages under their standard names; it does not change found. It reads from store only if it has no cached
+// result, and then at most five times. An error either wraps [ErrRefused], which is final for that index, or
+// comes from the store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 	s := subject{a, v, found.Index.Digest, contentOf(found)}
 	o, ok := c.results.Get(s)
@@ -102,7 +103,7 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 			return nil, err
 		}
 		end(o.err)
-		// Two requests may check an index at once: only the first result is reported.
+		// Two requests may check an index concurrently: only the first result is reported.
 		if known, _ := c.results.ContainsOrAdd(s, o); !known {
 			c.report(ctx, s, o, found)
 		}
@@ -121,7 +122,7 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 	return &out, nil
 }
 
-// contentOf returns a hash of what a check decides about: the evidence and the packages.
+// contentOf returns a hash of the evidence and packages that a check would read.
 func contentOf(found *artifact.Version) [sha256.Size]byte {
 	hash := sha256.New()
 	if found.Evidence != nil {
@@ -149,9 +150,9 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 	case !verified.Pinned: // cannot happen: a policy with pinned keys accepts nothing else
 		return refuse(fmt.Errorf("%s %s: %w by a pinned key", a, v, trust.ErrUnsigned)), nil
 	}
-	// A platform that was added unsigned is left out. A platform with another package than was signed means an
-	// attack or damage. It refuses the whole version, because clients that miss the platform may look
-	// elsewhere.
+	// A platform that the signed document does not list is omitted. A package that differs from the signed one
+	// means an attack or damage. Then the whole version is refused, because a client that misses one platform
+	// may look for it elsewhere.
 	for _, r := range verified.Refused {
 		if !errors.Is(r.Err, trust.ErrNotListed) {
 			return refuse(fmt.Errorf("%s %s: %w", a, v, r.Err)), nil

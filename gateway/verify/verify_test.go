@@ -68,13 +68,13 @@ func (m *memory) count() int {
 	return n
 }
 
-// signed returns widget 1.0.0 with evidence by the signer, and its repository.
+// signed returns widget 1.0.0, whose evidence the signer has signed, and its repository.
 func signed(t *testing.T, by *pgp.Signer) (*memory, *artifact.Version) {
 	t.Helper()
 	return signedWith(t, by, by.ArmoredPublicKey())
 }
 
-// signedWith is [signed] with other keys in the evidence.
+// signedWith is like signed, with the given keys in the evidence.
 func signedWith(t *testing.T, by *pgp.Signer, keys ...string) (*memory, *artifact.Version) {
 	t.Helper()
 	var gpg []map[string]string
@@ -171,7 +171,8 @@ func TestMissingEvidenceIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestMissingManifestArrives checks an index again after a missing manifest was added to the registry.
+// TestMissingManifestArrives shows that a refused version is accepted once its missing manifest is in the
+// registry, although its index is the same.
 func TestMissingManifestArrives(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -188,7 +189,8 @@ func TestMissingManifestArrives(t *testing.T) {
 	}
 }
 
-// TestNotStored checks versions without an index: other packages or other evidence are another version.
+// TestNotStored shows that a version without an index is checked once, and again if its packages or its
+// evidence change.
 func TestNotStored(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -219,7 +221,8 @@ func TestNotStored(t *testing.T) {
 	}
 }
 
-// TestKeysTooLargeInEvidence uses evidence with keys that would take hours to verify.
+// TestKeysTooLargeInEvidence shows that evidence with huge keys is refused immediately: verifying with them
+// would take hours.
 func TestKeysTooLargeInEvidence(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	keys := []string{acme.ArmoredPublicKey()}
@@ -243,14 +246,14 @@ func TestKeysTooLargeInEvidence(t *testing.T) {
 	}
 }
 
-// wordy is a repository with long refusals.
+// wordy is a repository whose errors are 4 MB long.
 type wordy struct{}
 
 func (wordy) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%w: %s", artifact.ErrTooLarge, strings.Repeat("x", 4_000_000))
 }
 
-// TestLongRefusalsAreNotKept refuses a version with a reason of 4 MB.
+// TestLongRefusalsAreNotKept shows that a refusal with a reason of 4 MB is cached with a short one.
 func TestLongRefusalsAreNotKept(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	_, found := signed(t, acme)
@@ -265,7 +268,7 @@ func TestLongRefusalsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestEndOfTheContextIsNoVerdict ends a check before anything is verified.
+// TestEndOfTheContextIsNoVerdict shows that a cancelled check is not cached: the next check succeeds.
 func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	registry, found := signed(t, acme)
@@ -280,8 +283,8 @@ func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestManyVersions checks more versions than fit into the cache: versions in use stay, and others are checked
-// again.
+// TestManyVersions shows that a version in use stays in the cache while many others are checked, and that an
+// evicted version is checked again.
 func TestManyVersions(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -313,7 +316,7 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// TestAtOnce counts an index once, however many clients ask for it at the same time.
+// TestAtOnce shows that concurrent checks of an index count as one.
 func TestAtOnce(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
