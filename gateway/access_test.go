@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// controlled makes the gateway require tokens: "acme-token" for the providers of acme, "other-token" for
-// others, "ops-token" for an operator.
+// controlled makes the gateway require a token: "acme-token" for acme's providers, "other-token" for providers
+// of registry.opentofu.org, or "ops-token", which is an operator's.
 func (b *bench) controlled() {
 	token := func(name, text, pattern string) access.Token {
 		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
@@ -67,7 +67,7 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 		}
 	}
 	if n := len(b.registry.Requests()); n != 0 {
-		t.Errorf("the registry was asked %d times for those who may not read", n)
+		t.Errorf("clients without access caused %d requests to the registry", n)
 	}
 	for path, status := range map[string]int{
 		prefix + "index.json": 200, prefix + "1.0.0.json": 200, plain: 200,
@@ -78,7 +78,7 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 		}
 	}
 
-	// The archive's URL opens the archive for anyone, and nothing else.
+	// The archive's URL opens the archive for anyone, and opens nothing else.
 	url := acme.archiveURL("1.0.0", linux)
 	if url == plain || !strings.HasSuffix(url, "/terraform-provider-widget_1.0.0_linux_amd64.zip") || strings.Contains(url, "?") {
 		t.Errorf("the archive is at %s", url)
@@ -113,7 +113,8 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 	}
 }
 
-// TestCapabilityIsForOneDigest moves a tag after a client has got the URL of an archive.
+// TestCapabilityIsForOneDigest shows that the URL of an archive does not open another archive after the tag has
+// moved.
 func TestCapabilityIsForOneDigest(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -131,7 +132,8 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	}
 }
 
-// TestCapabilityIsForOneSignature has two replicas with one key. One of them sees another signature of the same
+// TestCapabilityIsForOneSignature shows that a replica with the same capability keys, which has another
+// signature of the same document, rejects the capability for the signature and accepts the one for the
 // document.
 func TestCapabilityIsForOneSignature(t *testing.T) {
 	one, two := newPublisher(newBench(t)), newPublisher(newBench(t))
@@ -153,13 +155,12 @@ func TestCapabilityIsForOneSignature(t *testing.T) {
 	for url, statuses := range map[string][2]int{doc.Sums: {200, 200}, doc.Signature: {200, 403}} {
 		url = path.Join(path.Dir(at), url)
 		if a, b := first.get(url), second.get(url); a.status != statuses[0] || b.status != statuses[1] {
-			t.Errorf("%s: %d, and by the other one %d", url, a.status, b.status)
+			t.Errorf("%s: %d, and from the other replica %d", url, a.status, b.status)
 		}
 	}
 }
 
-// TestEveryAnswerIsPrivate shows that every answer is private if access is controlled, even the answer to an
-// invalid range.
+// TestEveryAnswerIsPrivate shows that with access control, even the answer to an invalid range is private.
 func TestEveryAnswerIsPrivate(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -189,8 +190,8 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.RoundTripper.RoundTrip(r)
 }
 
-// TestEveryRouteAsksForAToken allows only the exceptions listed here. A new route must be guarded, or be
-// listed.
+// TestEveryRouteAsksForAToken checks that every route requires a token, except for the open routes that the
+// test lists. A new route must be guarded, or be added to that list.
 func TestEveryRouteAsksForAToken(t *testing.T) {
 	b := newBench(t)
 	b.controlled()
@@ -213,7 +214,7 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 			}
 		}
 		if !asked {
-			t.Errorf("%s asks nobody for a token", route)
+			t.Errorf("%s does not require a token", route)
 		}
 	}
 	if len(routes) < 5 || !slices.Contains(routes, "/-/refresh") {
@@ -221,7 +222,7 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 	}
 }
 
-// TestAccessToWhatIsRemembered shows that cached documents are guarded like documents from the registry.
+// TestAccessToWhatIsRemembered shows that cached documents require a token like documents from the registry.
 func TestAccessToWhatIsRemembered(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -242,6 +243,6 @@ func TestAccessToWhatIsRemembered(t *testing.T) {
 		}
 	}
 	if got := b.requests(); got != "GET tags/list, GET manifests/1.0.0" {
-		t.Errorf("the registry is asked for %s", got)
+		t.Errorf("requests to the registry: %s", got)
 	}
 }

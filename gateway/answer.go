@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// answer is an encoded document. Its header values are slices, so that net/http can use them directly; they are
+// answer is an encoded document. Its header values are slices, so net/http can use them directly; they are
 // never modified.
 type answer struct {
 	body         []byte
@@ -22,7 +22,7 @@ type answer struct {
 
 var contentTypeJSON = []string{"application/json"}
 
-// answerOverhead is the approximate memory of an answer in addition to its body.
+// answerOverhead is the approximate size of an answer in memory without its body, in bytes.
 const answerOverhead = 256
 
 func newAnswer(document any) (*answer, error) {
@@ -38,8 +38,8 @@ func newAnswer(document any) (*answer, error) {
 	}, nil
 }
 
-// write answers GET and HEAD, or answers 304 if the client has the current document. It returns the status and
-// size for the log.
+// write answers GET and HEAD, with 304 if the client has the current document. It returns the status and the
+// size of the body for the log.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, bytes int64) {
 	h := w.Header()
 	h["Etag"] = a.etag
@@ -56,8 +56,8 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, byte
 	return http.StatusOK, int64(n)
 }
 
-// matches reports whether an If-None-Match header matches a tag (RFC 9110, section 13.1.2; our tags contain no
-// comma).
+// matches reports whether an If-None-Match header matches an ETag (RFC 9110, section 13.1.2). It relies on our
+// ETags containing no comma.
 func matches(header []string, etag string) bool {
 	for _, line := range header {
 		for known := range strings.SplitSeq(line, ",") {
@@ -70,22 +70,24 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// ServeHTTP implements [http.Handler]. The hottest documents are looked up in memory by their path: the router
-// would cost a quarter of the throughput.
+// ServeHTTP implements [http.Handler]. It looks up the hottest documents in memory by their path first, because
+// the router would cost a quarter of the throughput.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !g.serveWarm(w, r) {
 		g.routes.ServeHTTP(w, r)
 	}
 }
 
-// serveWarm answers from memory, without the registry or the router, if it can.
+// serveWarm answers from memory if it can, without the registry or the router. It reports whether it has
+// answered.
 func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	// With access control, the client must be authenticated first, and traces need the router.
 	if g.Access != nil || g.Hooks.Tracer != nil {
 		return false
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
-	// A path with an unusual encoding has a RawPath: an encoded slash does not separate names.
+	// A path with an unusual encoding has a RawPath. It may contain an encoded slash, which does not separate
+	// names.
 	if !ok || r.URL.RawPath != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return false
 	}
@@ -108,8 +110,8 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// answer answers with the item's cached document; it builds and caches the document if needed. It caches only
-// documents that are the same for every client.
+// answer answers with the item's cached document, and builds and caches the document if needed. If forAll is
+// false, the document is only for this client, and is not cached.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {
@@ -128,7 +130,7 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 	return nil
 }
 
-// serveRefresh drops the cached answers about a provider. It is for operators.
+// serveRefresh drops the cached answers about a provider. Only operators may call it.
 func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")

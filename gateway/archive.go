@@ -27,7 +27,8 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 	}
 	a := archives.Archive{Package: *p, Blob: blob}
 	if p.Size == artifact.UnknownSize {
-		// The request may have to wait for a slot among the packages that are being fetched.
+		// The request may have to wait for a free slot, because the number of concurrent
+		// fetches is limited.
 		ctx, cancel := context.WithTimeout(r.Context(), 2*g.limits.Start)
 		a.Package.Size, err = g.sizeOf(ctx, blob, *p, r.Method != http.MethodHead)
 		cancel()
@@ -39,7 +40,8 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 	return g.archives.Serve(w, r, a)
 }
 
-// sizeOf returns the size of a package whose version does not have it.
+// sizeOf returns the size of a package whose version does not state it. begin means that the
+// package is about to be opened.
 func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Package, begin bool) (int64, error) {
 	if size, cached := g.Cache.SizeOf(p.Digest); cached {
 		if begin {
@@ -57,7 +59,7 @@ func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Pack
 	return size, nil
 }
 
-// archive finds the package that a request is for.
+// archive finds the requested package.
 func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Package, catalog.Blob, error) {
 	vars := mux.Vars(r)
 	v, err := versionOf(r)

@@ -39,7 +39,8 @@ func (b *bench) serveOver(http2 bool) *client {
 	return b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), http2)
 }
 
-// download gets an archive as far as it arrives; err is the client's error.
+// download requests an archive. It returns the bytes that arrived, and the client's error if the answer is
+// incomplete.
 func (c *client) download(path string) (status int, data []byte, err error) {
 	c.t.Helper()
 	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.s.URL+path, nil)
@@ -79,7 +80,7 @@ func TestArchive(t *testing.T) {
 	})
 }
 
-// chunked answers without a length.
+// chunked returns a handler that sends data without a Content-Length.
 func chunked(data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		http.NewResponseController(w).Flush()
@@ -87,8 +88,8 @@ func chunked(data []byte) http.HandlerFunc {
 	}
 }
 
-// TestBlobThatIsNotItsDigest shows that no client can take such a blob for complete, whether or not it is small
-// enough to be held back completely.
+// TestBlobThatIsNotItsDigest shows that a client sees an incomplete answer if a blob does not match its digest,
+// whether or not the blob fits into the gateway's buffer.
 func TestBlobThatIsNotItsDigest(t *testing.T) {
 	flip := func(at func(data []byte) int) func([]byte) []byte {
 		return func(data []byte) []byte {
@@ -125,7 +126,7 @@ func TestBlobThatIsNotItsDigest(t *testing.T) {
 						t.Errorf("the client got all %d bytes", len(data))
 					}
 					if n := b.registry.Count(recorder.PathContains("/blobs/")); n != 1 {
-						t.Errorf("%d requests for the blob: what is wrong once is wrong again", n)
+						t.Errorf("%d requests for the blob: wrong content must not be fetched again", n)
 					}
 					if !strings.Contains(b.log.String(), "other bytes than the digest says") {
 						t.Errorf("log:\n%s", b.log)
@@ -136,7 +137,8 @@ func TestBlobThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestBlobOfOtherLength shows that a wrong announced length still leads to an error status.
+// TestBlobOfOtherLength shows that the gateway answers 502 if the Content-Length of a blob differs from the
+// size in its manifest.
 func TestBlobOfOtherLength(t *testing.T) {
 	for name, data := range map[string][]byte{"shorter": random(99), "longer": random(101), "empty": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +150,8 @@ func TestBlobOfOtherLength(t *testing.T) {
 	}
 }
 
-// TestBlobTrouble shows that a failing blob is not reported as absent: the index says that the package exists.
+// TestBlobTrouble shows that a package whose blob cannot be fetched is not reported as absent, because the
+// index lists it.
 func TestBlobTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -183,8 +186,9 @@ func TestBlobTrouble(t *testing.T) {
 	}
 }
 
-// TestLayerThatIsGone deletes a layer from the real registry, but not its manifest.
-func TestLayerThatIsGone(t *testing.T) {
+// TestLostLayer shows that a version stays listed, and its archive fails with 502, if a real registry has
+// lost the layer but not the manifest.
+func TestLostLayer(t *testing.T) {
 	b := newBench(t)
 	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
 	if err := b.repo.Delete(t.Context(), v.Packages[0].Layer()); err != nil {
@@ -200,11 +204,11 @@ func TestLayerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestHEADOfProxyCaches uses a registry that answers HEAD of a package with 404, as proxy caches do before the
-// first GET. HEAD of both protocols' URLs gives the same answer as GET.
+// TestHEADOfProxyCaches shows that HEAD has the same status as GET if the registry answers HEAD of a package
+// with 404, as proxy caches do before the first GET.
 func TestHEADOfProxyCaches(t *testing.T) {
 	for name, tc := range map[string]struct {
-		get    int // status of the registry; 0: its real answer
+		get    int // the registry's status for GET; 0 for its real answer
 		status int
 	}{
 		"not cached yet": {0, http.StatusOK},
@@ -245,16 +249,17 @@ func TestHEADOfProxyCaches(t *testing.T) {
 	}
 }
 
-// breaker describes how a registry breaks off its answers with blobs.
+// breaker describes how a registry breaks off its answers to requests for blobs.
 type breaker struct {
 	after   int                                               // bytes of each answer before it breaks
-	breaks  int                                               // how many answers break
-	how     http.HandlerFunc                                  // what then happens
+	breaks  int                                               // number of answers that break
+	how     http.HandlerFunc                                  // called to break an answer, such as cut
 	headers func(h http.Header)                               // changes the announced headers
-	ranges  func(w http.ResponseWriter, r *http.Request) bool // may answer requests for a range
+	ranges  func(w http.ResponseWriter, r *http.Request) bool // called for range requests; reports whether it has answered
 }
 
-// breakOff makes the registry break off blobs, and then answer correctly.
+// breakOff makes the registry break off its first answers with blobs, as br describes. Later answers are
+// correct.
 func (b *bench) breakOff(br breaker) {
 	var served atomic.Int32
 	b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
@@ -283,7 +288,8 @@ func (b *bench) breakOff(br breaker) {
 
 func noRanges(h http.Header) { h.Del("Accept-Ranges") }
 
-// TestBrokenTransferIsResumed shows that clients, which do not retry, do not notice a broken transfer.
+// TestBrokenTransferIsResumed shows that the gateway resumes a broken transfer from the registry, and that its
+// client does not notice.
 func TestBrokenTransferIsResumed(t *testing.T) {
 	const size = 1 << 20
 	refuseRange := func(status int) func(w http.ResponseWriter, r *http.Request) bool {
@@ -338,7 +344,8 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 	}
 }
 
-// TestTransferThatBreaksForEver shows that such a transfer ends, and that the client notices.
+// TestTransferThatBreaksForEver shows that the gateway gives up a transfer that breaks again and again, and
+// that the client then sees an error.
 func TestTransferThatBreaksForEver(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -354,7 +361,8 @@ func TestTransferThatBreaksForEver(t *testing.T) {
 	})
 }
 
-// TestResumedWithOtherBytes uses a registry that answers a range request with another range.
+// TestResumedWithOtherBytes shows that the client sees an error if the registry answers a range request with
+// the wrong range.
 func TestResumedWithOtherBytes(t *testing.T) {
 	b := newBench(t)
 	const size = 1 << 20
@@ -369,7 +377,8 @@ func TestResumedWithOtherBytes(t *testing.T) {
 	}
 }
 
-// TestClientThatGoesAway shows that the transfer from the registry stops, and that nothing keeps running.
+// TestClientThatGoesAway shows that the transfer from the registry stops when the client disconnects, and that
+// this is not logged as an error.
 func TestClientThatGoesAway(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -405,7 +414,7 @@ func TestClientThatGoesAway(t *testing.T) {
 			t.Errorf("%d requests for the blob", n)
 		}
 		if log := b.log.String(); strings.Contains(log, "level=ERROR") {
-			t.Errorf("that a client went away is logged as an error:\n%s", log)
+			t.Errorf("a client's disconnect is logged as an error:\n%s", log)
 		}
 	})
 }
@@ -437,7 +446,8 @@ func TestClientThatStops(t *testing.T) {
 	})
 }
 
-// deadlineWriter records the write deadline, which HTTP/2 enforces even when nothing is written.
+// deadlineWriter records whether a write deadline is set, and counts writes without a deadline. HTTP/2 enforces
+// the deadline even when nothing is written.
 type deadlineWriter struct {
 	http.ResponseWriter
 	armed, written, unguarded atomic.Int32
@@ -480,9 +490,9 @@ func (b watchedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// TestClientIsNotBlamedForTheRegistry shows that no deadline for the client runs while the gateway waits for
+// TestNoClientDeadlineWhileTheRegistryIsRead shows that no deadline for the client runs while the gateway waits for
 // the registry.
-func TestClientIsNotBlamedForTheRegistry(t *testing.T) {
+func TestNoClientDeadlineWhileTheRegistryIsRead(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(10*gateway.CopyBuffer + 1)})
 	w := &deadlineWriter{ResponseWriter: httptest.NewRecorder()}
@@ -500,7 +510,8 @@ func TestClientIsNotBlamedForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestStreamingMemory compares the allocations for a large and a small package.
+// TestStreamingMemory shows that streaming a large package does not allocate much more than streaming a small
+// one.
 func TestStreamingMemory(t *testing.T) {
 	const small, large = 1 << 20, 64 << 20
 	b := newBench(t)
@@ -536,14 +547,14 @@ func TestStreamingMemory(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		return int64(after.TotalAlloc - before.TotalAlloc)
 	}
-	allocated("1.0.0", small) // connections, once
+	allocated("1.0.0", small) // opens the connections
 	s, l := allocated("1.0.0", small), allocated("2.0.0", large)
 	if grown := l - s; grown > large/16 {
 		t.Errorf("%d bytes allocated for %d, %d for %d", s, small, l, large)
 	}
 }
 
-// tagSynthetic tags a version whose layer exists only in the index.
+// tagSynthetic tags a version whose index names a layer that the registry does not have.
 func (b *bench) tagSynthetic(version string, d digest.Digest, size int64) {
 	b.t.Helper()
 	v := b.publish(widget, version, map[provider.Platform][]byte{linux: release.AsZip([]byte(version))})

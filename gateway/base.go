@@ -15,11 +15,12 @@ import (
 // errNoHost means that a document needs the gateway's URL, but the request's Host header is not a valid host.
 var errNoHost = errors.New("the Host header names no host")
 
-// base returns the gateway's URL for clients: the public URL, or else https and the request's Host if the
-// gateway itself speaks TLS. It is nil if a proxy speaks TLS to clients, because the Host may then be the
-// proxy's name for this gateway.
+// base returns the gateway's URL for clients: the public URL, or else an https URL with the request's Host if
+// the request came over TLS. Otherwise it returns nil: a proxy terminates TLS, and the Host may be a name that
+// only the proxy uses for this gateway.
 //
-// Anyone can send any Host, so the answer has Vary: Host, and the gateway does not cache it.
+// Anyone can send any Host. So an answer that contains the Host has Vary: Host, and the gateway does not cache
+// it.
 func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error) {
 	switch {
 	case g.PublicURL != nil:
@@ -34,8 +35,8 @@ func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}, nil
 }
 
-// references returns the function that makes a document's references absolute. Its argument is relative to the
-// document's path, and is returned unchanged if the gateway's URL is unknown.
+// references returns a function that makes a document's references absolute. A reference is relative to the
+// document's path; the function returns it unchanged if the gateway's URL is unknown.
 func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref string) string, error) {
 	base, err := g.base(w, r)
 	if err != nil {
@@ -50,15 +51,15 @@ func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref s
 	}, nil
 }
 
-// inPlatform matches the paths of files in a folder with a platform's name; operating systems have no
-// underscore in their names.
+// inPlatform reports whether a path is that of a file in a platform's folder. A platform's name has an
+// underscore; the name of an operating system has none.
 func inPlatform(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.Contains(path.Base(path.Dir(r.URL.Path)), "_")
 }
 
-// joined answers VERSION/download/DIR/FILE with the file at VERSION/DIR/FILE. Terragrunt's provider cache
-// server requests the former, because it joins a relative URL to the document's path as if that were a folder.
-// The path changes before access is checked, because a capability is for the right path.
+// joined serves VERSION/DIR/FILE at VERSION/download/DIR/FILE, too. Terragrunt's provider cache server
+// requests the latter, because it appends a relative URL to the document's path as if that were a folder.
+// joined rewrites the path before access is checked, because a capability is valid only for VERSION/DIR/FILE.
 func joined(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if hasEncodedSlash(r) {

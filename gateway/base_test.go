@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// described has the URLs in the description of a package.
+// described has the URLs in a download document, which describes a package.
 type described struct {
 	Archive   string `json:"download_url"`
 	Sums      string `json:"shasums_url"`
@@ -28,10 +28,10 @@ type described struct {
 
 func (d described) all() []string { return []string{d.Archive, d.Sums, d.Signature} }
 
-// documentPath is the path of the description of widget 1.0.0 for linux_amd64.
+// documentPath is the path of the download document of widget 1.0.0 for linux_amd64.
 const documentPath = hostsPrefix + "1.0.0/download/linux/amd64"
 
-// asks sends a request directly to a handler, with or without TLS.
+// asks passes a request to a handler, as if it had arrived with or without TLS.
 func asks(h http.Handler, path, host string, byTLS bool, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Host, r.TLS = host, nil
@@ -46,7 +46,7 @@ func asks(h http.Handler, path, host string, byTLS bool, header ...string) *http
 	return w
 }
 
-// describes returns the URLs in a description.
+// describes returns the URLs in a download document.
 func describes(t *testing.T, w *httptest.ResponseRecorder) described {
 	t.Helper()
 	var d described
@@ -61,7 +61,8 @@ func filesOf(r *release.Release) []string {
 	return []string{"linux_amd64/" + r.Package("linux", "amd64").Filename, "checksums/" + r.SHA256SUMSName(), "checksums/" + r.SHA256SUMSName() + ".sig"}
 }
 
-// TestURLsOfDocuments shows the base of the URLs in a description.
+// TestURLsOfDocuments shows that the URLs in a download document begin with the public URL, or else with the
+// request's Host if it came over TLS, and otherwise are relative.
 func TestURLsOfDocuments(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -104,8 +105,8 @@ func TestURLsOfDocuments(t *testing.T) {
 	}
 }
 
-// TestHostOfAnother shows that a client with another Host cannot affect other clients, neither through a shared
-// cache nor with an ETag.
+// TestHostOfAnother shows that a request with a forged Host does not affect other clients, neither through a
+// cache nor through an ETag.
 func TestHostOfAnother(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -148,7 +149,8 @@ func TestHostThatIsNone(t *testing.T) {
 	}
 }
 
-// TestMadeUpHostsTakeNoMemory requests a document under many host names.
+// TestMadeUpHostsTakeNoMemory shows that requests for a document with many different Hosts do not fill the
+// cache.
 func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -164,13 +166,13 @@ func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// outside is a gateway as external clients reach it.
+// outside is a gateway with the URL at which clients reach it.
 type outside struct {
 	*client
 	url string // without a slash at its end
 
 	mu    sync.Mutex
-	asked []string // paths below url, without capabilities
+	asked []string // the requested paths below url, without capabilities
 }
 
 // reach serves a gateway over TLS or plain HTTP or, if public is not "", behind a proxy. The proxy speaks TLS
@@ -207,7 +209,7 @@ func (b *bench) reach(public string, byTLS bool) *outside {
 	return o
 }
 
-// fetch gets a URL.
+// fetch sends a GET request for a URL, with the client c.
 func (o *outside) fetch(c *client, u string) answer {
 	o.t.Helper()
 	resp, err := c.http.Get(u)
@@ -232,8 +234,8 @@ func capabilityOf(path string) string {
 	return "cap1." + found + "/"
 }
 
-// TestTerragrunt sends the requests of Terragrunt's provider cache server with a host block. It joins URLs
-// without a scheme to the document's URL as if that were a folder.
+// TestTerragrunt shows that Terragrunt's provider cache server works with a host block, although it appends
+// relative URLs to the document's URL as if that were a folder.
 func TestTerragrunt(t *testing.T) {
 	right := []string{"versions", "1.0.0/download/linux/amd64", "1.0.0/linux_amd64/ZIP", "1.0.0/checksums/SUMS", "1.0.0/checksums/SUMS.sig"}
 	for name, tc := range map[string]struct {
@@ -284,7 +286,8 @@ func TestTerragrunt(t *testing.T) {
 	}
 }
 
-// sees compares the requested paths with the wanted ones below a prefix.
+// sees checks that exactly the wanted paths below a prefix were requested. ZIP, MAC and SUMS stand for the
+// names of the release's files.
 func (o *outside) sees(r *release.Release, prefix string, want []string) {
 	o.t.Helper()
 	names := strings.NewReplacer("ZIP", r.Package("linux", "amd64").Filename, "MAC", r.Package("darwin", "arm64").Filename, "SUMS", r.SHA256SUMSName())
@@ -299,7 +302,8 @@ func (o *outside) sees(r *release.Release, prefix string, want []string) {
 	}
 }
 
-// TestJoinedPaths shows that a joined path opens exactly what the right one opens.
+// TestJoinedPaths shows that a path as Terragrunt joins it opens the same files, for the same clients, as the
+// right path.
 func TestJoinedPaths(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -335,8 +339,8 @@ func TestJoinedPaths(t *testing.T) {
 	}
 }
 
-// TestRenovate sends the requests of Renovate's datasource and of its lock file code, with /hosts/HOST below
-// the gateway as the registry's URL. Renovate concatenates URLs, except for those with a scheme.
+// TestRenovate shows that Renovate's datasource and its lock file code work with /hosts/HOST below the gateway
+// as the registry URL, although Renovate appends relative URLs to the registry URL.
 func TestRenovate(t *testing.T) {
 	join := func(base, ref string) string {
 		if strings.HasPrefix(ref, "https://") {
@@ -393,7 +397,7 @@ func TestRenovate(t *testing.T) {
 	}
 }
 
-// TestDiscoveryOfHosts reads the discovery document of a mirrored host.
+// TestDiscoveryOfHosts checks the service URL in the discovery document of a mirrored host.
 func TestDiscoveryOfHosts(t *testing.T) {
 	b := newBench(t)
 	for name, tc := range map[string]struct {

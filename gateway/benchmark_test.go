@@ -9,9 +9,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The benchmarks compare the gateway with the registry itself, by alternating requests for the same bytes
-// within one run. "x-registry" is the ratio of the gateway's time to the registry's, which is more comparable
-// between machines than nanoseconds.
+// The benchmarks compare the gateway with the registry itself. One run alternates between requests to both for
+// the same bytes. "x-registry" is the ratio of the gateway's time to the registry's. It can be compared
+// between machines, unlike nanoseconds.
 
 func BenchmarkIndex(b *testing.B) {
 	benchmark(b, prefix+"index.json", "/v2/"+widget.Path()+"/tags/list", 1<<10)
@@ -26,7 +26,8 @@ func BenchmarkArchive(b *testing.B) {
 	benchmark(b, archivePath("1.0.0", linux), "", size)
 }
 
-// benchmark gets path from the gateway and direct from the registry; an empty direct means the package's blob.
+// benchmark requests path from the gateway, and the path direct from the registry. If direct is "", it is the
+// path of the package's blob.
 func benchmark(b *testing.B, path, direct string, size int) {
 	w := newBench(b)
 	v := w.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size), darwin: random(size)})

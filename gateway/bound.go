@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// boundWrites limits the time that a client may take for each piece of an answer: a client that stops reading
-// would hold its connection, and a shutdown, forever.
+// boundWrites limits the time that a client may take to read each piece of an answer. Without a limit, a
+// client that stops reading would keep its connection open, and block a shutdown, forever.
 func boundWrites(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&boundWriter{w, http.NewResponseController(w), limit}, r)

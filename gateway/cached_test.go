@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// cache gives the gateway an archive cache.
+// cache gives the gateway a new, empty archive cache.
 func (b *bench) cache() *archives.Cache {
 	b.t.Helper()
 	c, err := archives.OpenCache(b.t.TempDir(), 1<<30, archives.CacheOptions{Log: b.options.Log})
@@ -24,8 +24,9 @@ func (b *bench) cache() *archives.Cache {
 	return c
 }
 
-// TestCachedArchive fetches an archive once from a real registry, whose connection breaks during the download,
-// and then serves it from the cache. HEAD and GET agree, even on a deleted archive.
+// TestCachedArchive shows that an archive is fetched once from a real registry, even if the connection breaks
+// during the download, and is then served from the cache. HEAD and GET have the same status, even if the
+// registry has lost the blob.
 func TestCachedArchive(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -68,8 +69,9 @@ func TestCachedArchive(t *testing.T) {
 	})
 }
 
-// TestHeadWhereTheRegistryHasNone takes the size from the manifest.
-func TestHeadWhereTheRegistryHasNone(t *testing.T) {
+// TestHeadWithoutRegistrySupport shows that HEAD of an archive succeeds if the registry does not support or
+// allow HEAD, and fails if the registry is unavailable or lacks the blob.
+func TestHeadWithoutRegistrySupport(t *testing.T) {
 	for status, want := range map[int]int{405: 200, 501: 200, 403: 200, 404: 502, 500: 502, 429: 503, 503: 503} {
 		b := newBench(t)
 		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// catalog gives the gateway a catalog of the bench's registry.
+// catalog gives the gateway a new catalog, which reads the bench's registry.
 func (b *bench) catalog(o catalog.Options) *catalog.Catalog {
 	b.t.Helper()
 	o.Repository, o.Log = b.options.Repository, b.options.Log
@@ -41,16 +41,17 @@ func (b *bench) requests() string {
 	return strings.Join(out, ", ")
 }
 
-// TestRequestsOfColdAndWarm counts the requests to the registry for one of our own artifacts.
+// TestRequestsOfColdAndWarm shows that a document of a version that ocibridge has pushed needs one request to
+// the registry, and none while it is cached.
 func TestRequestsOfColdAndWarm(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
 	b.catalog(catalog.Options{})
 	c := b.serve()
 	for _, tc := range []struct{ path, cold string }{
-		{prefix + "1.0.0.json", "GET manifests/1.0.0"}, // one request for the tag and the manifest
+		{prefix + "1.0.0.json", "GET manifests/1.0.0"}, // the request by tag returns the manifest
 		{prefix + "index.json", "GET tags/list"},
-		{prefix + "9.9.9.json", "GET manifests/9.9.9"}, // the list confirms it
+		{prefix + "9.9.9.json", "GET manifests/9.9.9"}, // the cached list of tags confirms that the version is absent
 	} {
 		first := c.get(tc.path)
 		if got := b.requests(); got != tc.cold {
@@ -72,7 +73,8 @@ func TestRequestsOfColdAndWarm(t *testing.T) {
 	}
 }
 
-// TestRevalidatedByRealRegistry revalidates at each request.
+// TestRevalidatedByRealRegistry shows that an expired answer is revalidated with one HEAD request, and fetched
+// again if the tag has moved or HEAD fails.
 func TestRevalidatedByRealRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -86,13 +88,13 @@ func TestRevalidatedByRealRegistry(t *testing.T) {
 		}
 	}
 	if got := b.requests(); got != "HEAD manifests/1.0.0, HEAD manifests/1.0.0, HEAD manifests/1.0.0" {
-		t.Errorf("asked for %s", got)
+		t.Errorf("requests to the registry: %s", got)
 	}
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
 	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, "darwin") || a.header.Get("ETag") == first.header.Get("ETag") {
 		t.Errorf("%+v", a)
 	}
-	// Some registries answer HEAD unusually: the answer to GET counts.
+	// Some registries do not answer HEAD correctly. Then only the answer to GET counts.
 	for name, head := range map[string]http.HandlerFunc{
 		"405": respond(405, "", ""), "404": respond(404, "", ""), "500": respond(500, "", ""), "without a digest": respond(200, "application/json", ""),
 	} {
@@ -108,7 +110,8 @@ func TestRevalidatedByRealRegistry(t *testing.T) {
 	}
 }
 
-// TestTagListIsRevalidated uses a registry with ETags for tag lists.
+// TestTagListIsRevalidated shows that the list of tags is revalidated with its ETag, unless it has several
+// pages.
 func TestTagListIsRevalidated(t *testing.T) {
 	b := newBench(t)
 	etag, tags, pages := `"one"`, `["1.0.0"]`, 1
@@ -151,7 +154,7 @@ func TestTagListIsRevalidated(t *testing.T) {
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, "", "")
 }
 
-// conditionally makes the clients of repositories revalidate, as in the program.
+// conditionally makes repositories send conditional requests for lists of tags, as in the program.
 func conditionally(next func(context.Context, provider.Address) (gateway.Store, error)) func(context.Context, provider.Address) (gateway.Store, error) {
 	return func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		store, err := next(ctx, a)
@@ -194,11 +197,11 @@ func TestETags(t *testing.T) {
 		}
 	}
 	if n := b.registry.Count(recorder.Method(http.MethodGet)); n != 3 {
-		t.Errorf("the registry is asked %d times", n)
+		t.Errorf("%d requests to the registry", n)
 	}
 }
 
-// TestOneUpstreamRequest shows that concurrent requests cause one request to the registry.
+// TestOneUpstreamRequest shows that concurrent requests for a document share one request to the registry.
 func TestOneUpstreamRequest(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -223,12 +226,12 @@ func TestOneUpstreamRequest(t *testing.T) {
 	close(release)
 	wg.Wait()
 	if got := b.requests(); got != "GET manifests/1.0.0" {
-		t.Errorf("asked for %s", got)
+		t.Errorf("requests to the registry: %s", got)
 	}
 }
 
-// TestRegistryStopped shows that the gateway still answers everything that it answered before, even after a
-// restart.
+// TestRegistryStopped shows that a gateway whose registry is down still serves all documents that it has served
+// before, even after a restart.
 func TestRegistryStopped(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -265,7 +268,7 @@ func TestRegistryStopped(t *testing.T) {
 	}
 }
 
-// TestErrorPolicy tests the table of answers, with a registry that has answered before and one that has not.
+// TestErrorPolicy checks the answer to each kind of failure, with and without a cached answer.
 func TestErrorPolicy(t *testing.T) {
 	denies := respond(403, "application/json", `{"errors":[{"code":"DENIED"}]}`)
 	const gadget, good = "/providers/" + host + "/acme/gadget/", "200 good"
@@ -273,9 +276,9 @@ func TestErrorPolicy(t *testing.T) {
 	trouble := func(status string) answers { return answers{status, status, status} }
 	for name, tc := range map[string]struct {
 		means  bool             // denied_means_absent
-		lie    http.HandlerFunc // the answer of the repository; nil: its real answer
+		lie    http.HandlerFunc // the repository's answer; nil for its real answer
 		asked  string
-		before bool // it was requested before
+		before bool // the documents were requested before the failure
 		want   answers
 	}{
 		"absent repository":                  {asked: gadget, want: answers{"404", "200 none", "404"}},
@@ -316,7 +319,7 @@ func TestErrorPolicy(t *testing.T) {
 			c := b.serve()
 			archive := tc.asked + "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)
 			paths := []string{tc.asked + "index.json", tc.asked + "1.0.0.json", archive}
-			c.get("/providers/" + host + "/acme/other/index.json") // so that the gateway has seen another repository
+			c.get("/providers/" + host + "/acme/other/index.json") // the gateway now knows a repository that it can read
 			if tc.before {
 				for _, path := range paths {
 					c.get(path)
@@ -336,7 +339,7 @@ func TestErrorPolicy(t *testing.T) {
 	}
 }
 
-// checkPolicy checks a row's answer: its status, and for 200 its content.
+// checkPolicy checks the status of an answer, and its body if want has a word after the status.
 func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	t.Helper()
 	status, what, _ := strings.Cut(want, " ")
@@ -362,7 +365,7 @@ func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	}
 }
 
-// publishAs stores an index of one provider in the repository of another.
+// publishAs stores an index that names the provider says in the repository of the provider a.
 func (b *bench) publishAs(a, says provider.Address) {
 	b.t.Helper()
 	v := b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(b.t, linux)})
@@ -401,13 +404,13 @@ func TestRefreshIsForOperators(t *testing.T) {
 		}
 		reader.get(prefix + "index.json")
 		if got := b.requests(); got != tc.asks {
-			t.Errorf("after %s %s with %s, the registry is asked for %s", tc.method, tc.path, tc.token, got)
+			t.Errorf("after %s %s with %s, requests to the registry: %s", tc.method, tc.path, tc.token, got)
 		}
 	}
 }
 
-// TestEveryDocumentHasAnETag shows that clients can revalidate every document, even if access is controlled and
-// links depend on the client.
+// TestEveryDocumentHasAnETag shows that clients can revalidate every document by its ETag, even with access
+// control, when links depend on the client.
 func TestEveryDocumentHasAnETag(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -438,7 +441,7 @@ func TestEveryDocumentHasAnETag(t *testing.T) {
 	check(p.serve().as("acme-token"))
 }
 
-// TestWarmAnswersAreLogged shows that answers from memory are logged like others.
+// TestWarmAnswersAreLogged shows that answers that bypass the router are logged like other answers.
 func TestWarmAnswersAreLogged(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -453,8 +456,8 @@ func TestWarmAnswersAreLogged(t *testing.T) {
 	}
 }
 
-// TestRegistryProtocolIsCachedToo shows that the gateway reads a version's evidence once, whatever document
-// needs it, and then answers without the registry.
+// TestRegistryProtocolIsCachedToo shows that the gateway fetches a version's evidence once for all documents of
+// the registry protocol, and then serves them even if the registry is down.
 func TestRegistryProtocolIsCachedToo(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)

@@ -14,7 +14,7 @@ import (
 )
 
 // withoutDenied hides the tags of denied versions from readers of the embedded registry: lists omit them, and
-// they name no manifest. Content that is requested by digest remains readable.
+// requests for their manifests get 451. Content can still be read by its digest.
 func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2/"), "/")
@@ -39,7 +39,7 @@ func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 	})
 }
 
-// deniedTag reports whether a tag belongs to a denied version, or to a part of one.
+// deniedTag reports whether a tag belongs to a denied version, or to a part of a denied version.
 func (g *gateway) deniedTag(a provider.Address, tag string) bool {
 	v, ok := ociaddr.Tag(tag).Version()
 	if !ok {
@@ -61,7 +61,7 @@ func (l *tagList) WriteHeader(status int) { l.status = status }
 // Write implements [io.Writer].
 func (l *tagList) Write(p []byte) (int, error) { return l.body.Write(p) }
 
-// end sends the page without the denied tags.
+// end sends the buffered page without the denied tags.
 func (l *tagList) end(denied func(tag string) bool) {
 	var page struct {
 		Name string   `json:"name"`

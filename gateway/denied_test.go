@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDeniedInTheEmbeddedRegistry shows that no tag leads to a denied version, whatever the encoding of the
-// path.
+// TestDeniedInTheEmbeddedRegistry shows that the embedded registry refuses the tags of denied versions,
+// however the path is written, and omits them from lists.
 func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	b := newBench(t)
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
@@ -64,7 +64,7 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	if a := c.get(v2 + "widget/tags/list"); a.body != `{"name":"`+host+`/acme/widget","tags":["1.0.0"]}` {
 		t.Errorf("%+v", a)
 	}
-	// Pages are unchanged except for denied tags.
+	// A list with several pages keeps its Link header.
 	if a := c.get(v2 + "widget/tags/list?n=2"); !strings.Contains(a.body, `"tags":["1.0.0"]`) || a.header.Get("Link") == "" {
 		t.Errorf("%+v", a)
 	}

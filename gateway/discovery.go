@@ -23,21 +23,20 @@ const HostsPath = "/hosts/"
 // discoveryPath is the path of service discovery on a host.
 const discoveryPath = "/.well-known/terraform.json"
 
-// RegistryURL returns the base URL of the provider registry protocol for a mirrored host, as it belongs in a
-// host block. The host name is in the form that clients write into paths, and the gateway's URL ends in a
-// slash.
+// RegistryURL returns the base URL of the provider registry protocol for a mirrored host, as users write it into
+// a host block. public is the gateway's URL. hostname must be in the form that clients use in paths.
 func RegistryURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
 }
 
-// announced returns the URL whose host and path service discovery announces, or nil.
+// announced returns the gateway's URL as service discovery announces it, or nil.
 func (o *Options) announced() *url.URL { return cmp.Or(o.PublicURL, o.Address) }
 
 // ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. It
-// is "" if there is none, or if no address can contain it.
+// is "" if there is no URL, or if no provider address can contain the host.
 //
-// The Host header does not matter: otherwise a client could choose which provider it gets, and proxies put
-// their backend's name there.
+// ownHost ignores the Host header: a client could use it to choose which provider it gets, and proxies often
+// replace it with their backend's name.
 func ownHost(public *url.URL) string {
 	if public == nil {
 		return ""
@@ -56,12 +55,11 @@ func ownHost(public *url.URL) string {
 type Login struct {
 	Client       string // identifier
 	Authz, Token string // URLs of the endpoints
-	Ports        [2]int // the range on the client's localhost; zero: any port
+	Ports        [2]int // first and last port on the client's localhost; zero allows any port
 	Scopes       []string
 }
 
-// document returns the service's entry in the discovery document. Its only grant type is the one that clients
-// use.
+// document returns the service's entry in the discovery document. Clients support only one grant type.
 func (l *Login) document() map[string]any {
 	out := map[string]any{"client": l.Client, "authz": l.Authz, "token": l.Token, "grant_types": []string{"authz_code"}}
 	if l.Ports != [2]int{} {
@@ -73,8 +71,9 @@ func (l *Login) document() map[string]any {
 	return out
 }
 
-// serveHostDiscovery answers the discovery of a mirrored host for clients whose registry URL is [HostsPath] and
-// the host. Renovate appends a relative URL to that one, so the document has an absolute URL if possible.
+// serveHostDiscovery serves the discovery document of a mirrored host, for clients whose registry URL is
+// [HostsPath] followed by the host. The document has an absolute URL if possible, because Renovate would append a
+// relative URL to the registry URL.
 func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 	_, err := provider.AddressFromURL(mux.Vars(r)["hostname"], "namespace", "type")
 	if err != nil || hasEncodedSlash(r) {
@@ -107,7 +106,7 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	}
 	found, err := newAnswer(services)
 	if err != nil {
-		panic(err) // cannot happen: only strings and numbers
+		panic(err) // cannot happen: a document has only strings and numbers
 	}
 	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
@@ -128,8 +127,8 @@ func (g *gateway) routeRegistry(r *mux.Router) {
 	})
 }
 
-// routeHost adds the routes of one host's providers below a path. They are not a subrouter, because mux would
-// answer 404 to other methods.
+// routeHost adds the routes of one host's providers below a path. It does not use a subrouter, because mux would
+// then answer other methods with 404.
 func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{type}/"
 	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions))).Name("versions")

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOwnHostByDiscovery finds the gateway's own providers as clients do: only by the host name in their
-// address, on port 443.
+// TestOwnHostByDiscovery shows that a client can install one of the gateway's own providers, although it
+// knows only the host name in the provider's address and starts with service discovery on port 443.
 func TestOwnHostByDiscovery(t *testing.T) {
 	for name, public := range map[string]string{"plain": "https://example.com/", "other port": "https://Example.com:8443/", "below a path": "https://example.com/tf/"} {
 		t.Run(name, func(t *testing.T) {
@@ -61,13 +61,14 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Files are at the public URL; only the documents' URLs have its port.
+			// Clients send requests to port 443, except for files: the URLs of files have the public URL's
+			// port.
 			files := net.JoinHostPort(b.options.PublicURL.Host, "443")
 			if b.options.PublicURL.Port() != "" {
 				files = b.options.PublicURL.Host
 			}
 			if len(asked) == 0 || asked[0] != "example.com:443" || slices.ContainsFunc(asked, func(a string) bool { return a != "example.com:443" && a != files }) {
-				t.Errorf("asked at %v", asked)
+				t.Errorf("connections to %v", asked)
 			}
 		})
 	}
@@ -105,13 +106,13 @@ func TestDiscoveryDocument(t *testing.T) {
 	}
 }
 
-// TestLoginIsAnnounced reads the discovery document as clients do.
+// TestLoginIsAnnounced checks the login service that clients find in the discovery document.
 func TestLoginIsAnnounced(t *testing.T) {
 	for name, login := range map[string]gateway.Login{
 		"all":  {Client: "cli", Authz: "https://id.example/authorize?audience=x", Token: "https://id.example/token", Ports: [2]int{10000, 10010}, Scopes: []string{"openid", "groups"}},
 		"less": {Client: "cli", Authz: "https://id.example/authorize", Token: "https://id.example/token"},
 	} {
-		for _, public := range []string{"https://example.com/tf/", "https://[::1]:8443/"} { // the last one has no own providers
+		for _, public := range []string{"https://example.com/tf/", "https://[::1]:8443/"} { // no provider address can contain [::1]
 			b := newBench(t)
 			b.options.PublicURL, b.options.Login = parseURL(t, public), &login
 			h := gateway.NewBacked(b.options)
@@ -144,8 +145,8 @@ func TestLoginIsAnnounced(t *testing.T) {
 	}
 }
 
-// TestHostHeaderNamesNoProvider sends other Host headers, as an attacker may, and as a proxy does that sends
-// its backend's name.
+// TestHostHeaderNamesNoProvider shows that the Host header of a request, which an attacker or a proxy can
+// set, does not change which provider the gateway serves.
 func TestHostHeaderNamesNoProvider(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)
@@ -165,7 +166,8 @@ func TestHostHeaderNamesNoProvider(t *testing.T) {
 	}
 }
 
-// TestMirroredHostsAsClientsWriteThem uses hosts with a port and in Punycode.
+// TestMirroredHostsAsClientsWriteThem checks the paths that clients request for mirrored hosts, including a
+// host with a port and one in Punycode.
 func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
 	for _, want := range []string{"localhost:9443/acme/widget", "испытание.com/acme/widget", "gateway.example/acme/widget"} {
 		b := newBench(t)
@@ -177,7 +179,7 @@ func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
 		}
 		u := parseURL(t, gateway.RegistryURL("https://gateway.example/", provider.MustParseAddress(want).Hostname()))
 		if resp := b.serve().getRaw(u.EscapedPath() + "acme/widget/versions"); resp.StatusCode != http.StatusNotFound || !slices.Equal(asked, []string{want}) {
-			t.Errorf("%s: %d, asked for %v", u, resp.StatusCode, asked)
+			t.Errorf("%s: %d, opened the repositories of %v", u, resp.StatusCode, asked)
 		}
 	}
 }

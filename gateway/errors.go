@@ -22,16 +22,16 @@ import (
 )
 
 var (
-	// ErrNotServed means that a provider has no repository here: no template covers it, or none can name a
-	// repository for it.
+	// ErrNotServed means that a provider has no repository here: no template covers the provider, or no
+	// repository name can be made for it.
 	ErrNotServed = catalog.ErrNotServed
 
 	// errAbsent means that the registry itself says that a repository or tag does not exist.
 	errAbsent = catalog.ErrAbsent
 )
 
-// StatusOf returns the status of an answer or a page about an error, in one place: 400, 404, 451, 502, 503 or
-// 504. A failure of the registry never becomes an absence.
+// StatusOf returns the HTTP status for an error: 400, 404, 451, 502, 503 or 504. Answers and pages use no
+// other function for that. A failure of the registry never becomes 404.
 func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
@@ -56,8 +56,9 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// pauseOf returns the pause before a retry: the time that a limit lasts or that the registry or the origin
-// requested, or else a default. limited is set if err means that a limit on fetches from origins is reached.
+// pauseOf returns the time after which a client should retry: the time until a limit ends, the time that the
+// registry or the origin requested, or else a default. limited is true if err means that a limit on fetches
+// from origins is reached.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
 	var later *outgoing.LaterError
@@ -75,8 +76,8 @@ func pauseOf(err error) (pause time.Duration, limited bool) {
 const (
 	// retryAfter is the default Retry-After.
 	retryAfter = 5 * time.Second
-	// maxRetryAfter bounds the Retry-After of a registry or an origin that the gateway passes on, because
-	// Terraform sleeps for whatever time it gets.
+	// maxRetryAfter is the maximum Retry-After that the gateway passes on from a registry or an origin,
+	// because Terraform sleeps for any time that it receives.
 	maxRetryAfter = 5 * time.Minute
 )
 
@@ -86,7 +87,7 @@ func RetryAfterOf(err error) int {
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
 
-// hintOf returns the hint of an error, or "".
+// hintOf returns the hint of an error for the log, or "".
 func (g *gateway) hintOf(r *http.Request, err error) string {
 	if a, aerr := AddressOf(r); aerr == nil && g.Explain != nil {
 		err = g.Explain(a, err)
@@ -94,7 +95,7 @@ func (g *gateway) hintOf(r *http.Request, err error) string {
 	return hint.Of(err)
 }
 
-// fail answers a request with an error. Only the log gets the reason, because it may name repositories and
+// fail answers a request with an error. Only the log gets the reason, which may name repositories and
 // registries that clients must not see.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
@@ -113,7 +114,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	level := slog.LevelError
 	switch {
 	case r.Context().Err() != nil:
-		level = slog.LevelDebug // the client has left, which causes the error
+		level = slog.LevelDebug // the client has left, which is the likely cause of the error
 	case errors.Is(err, verify.ErrRefused):
 		level = slog.LevelDebug // this was logged when the index was first read
 	}
@@ -123,7 +124,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
 }
 
-// saidOf returns the text of an error for clients: what failed, and no more.
+// saidOf returns the text of an error for clients. It says what failed, but not why.
 func saidOf(err error) string {
 	_, limited := pauseOf(err)
 	switch {

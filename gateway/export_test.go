@@ -14,26 +14,27 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Limits are the limits that a test sets; zero keeps the default.
+// Limits are the limits that a test can change. A zero field keeps the default.
 type Limits struct {
 	Metadata, Start, RegistryStall, ClientStall time.Duration
 	Resumes                                     int
 }
 
-// Backed are options with repositories in place of a catalog.
+// Backed are options from which a test's gateway makes a catalog of repositories, if Catalog is nil.
 type Backed struct {
 	Options
 	Repository func(context.Context, provider.Address) (Store, error)
 	Check      func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 }
 
-// NewBacked is [New] with a catalog of the repositories, in memory and with default times, if there is no catalog.
+// NewBacked is like [New]. If there is no catalog, it creates one for the repositories, in memory and with default
+// times.
 func NewBacked(o Backed) http.Handler {
 	return newHandler(o.with(catalog.Options{}, defaultLimits()), defaultLimits())
 }
 
-// NewWithin is [New] with other limits. Without a catalog, it uses one that caches nothing: the registry is
-// asked each time, and there are no stale answers.
+// NewWithin is like [New], with other limits. If there is no catalog, it creates one that queries the registry for
+// each request, and never returns stale answers.
 func NewWithin(o Backed, l Limits) http.Handler {
 	d := defaultLimits()
 	within := limits{
@@ -46,7 +47,7 @@ func NewWithin(o Backed, l Limits) http.Handler {
 	return newHandler(o.with(catalog.Options{TagTTL: -1, StaleIfError: -1}, within), within)
 }
 
-// with returns the options with a catalog.
+// with returns the options, with a new catalog if they have none.
 func (o Backed) with(c catalog.Options, l limits) Options {
 	if o.Catalog == nil {
 		c.Repository, c.Check, c.Timeout, c.Log = o.Repository, o.Check, l.metadata, o.Log

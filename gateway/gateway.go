@@ -1,11 +1,11 @@
-// Package gateway serves Terraform's and OpenTofu's provider network mirror and provider registry protocols
-// from OCI repositories: it turns tag listings into versions, turns layer digests into zh: hashes, and replays
-// publishers' signatures byte for byte.
+// Package gateway serves Terraform's and OpenTofu's provider network mirror and provider registry protocols from
+// OCI repositories. It turns tag lists into versions and layer digests into zh: hashes, and replays publishers'
+// signatures byte for byte.
 //
-// The gateway keeps no state except caches. Its most important rule: it reports something as absent only if the
-// registry says so in its answer to a listing of tags. Package catalog asks the registry, and caches its
-// answers. All failures are 502, 503 or 504, because on a 404 clients look elsewhere. The gateway verifies an
-// archive's digest before it sends the last byte.
+// The gateway has no state except caches. Its most important rule is that it reports something as absent only if
+// the registry's list of tags says so. Package catalog queries the registry, and caches its answers. All
+// failures are 502, 503 or 504, because clients look elsewhere after a 404. The gateway verifies an archive's
+// digest before it sends the last byte.
 package gateway
 
 import (
@@ -33,57 +33,59 @@ type Store = catalog.Store
 
 // Options configure a gateway.
 type Options struct {
-	// Catalog finds versions; the caller of New closes it.
+	// Catalog finds versions. The caller of New closes it.
 	Catalog *catalog.Catalog
 	// Fetches reports whether a request may cause a fetch from an origin. Other requests are answered from the
-	// registry alone. Nil: every request may.
+	// registry alone. If nil, every request may.
 	Fetches func(*http.Request) bool
-	// Explain adds a hint for the log to an error of a provider's repository; nil: errors keep their own hints.
+	// Explain adds a hint for the log to an error of a provider's repository. If nil, errors keep their own
+	// hints.
 	Explain func(provider.Address, error) error
-	// H1 returns the h1: hash of a package, if it was computed from verified bytes. It is called for versions
-	// without one; it may be nil.
+	// H1 returns the h1: hash of a package, if it was computed from verified bytes. It is called if the
+	// package's index has no h1: hash. It may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
-	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. Nil: URLs begin
+	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, URLs begin
 	// with https and the request's Host if the request came over TLS, and are relative otherwise.
 	PublicURL *url.URL
-	// Address is the gateway's URL as far as the gateway itself knows, if PublicURL is nil. It never appears in
+	// Address is the gateway's own idea of its URL, and is used if PublicURL is nil. It never appears in
 	// documents of packages.
 	//
 	// The host name in PublicURL or Address, without a port, belongs to the providers under [RegistryPath];
 	// service discovery announces the URL's path. If both are nil, or if no provider address can contain the
 	// host, there are no such providers, and nothing is announced.
 	Address *url.URL
-	// Login says where clients get a token for the gateway; nil: it is not announced.
+	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login
-	// Cache caches packages; nil: every package is streamed from the registry.
+	// Cache caches packages. If nil, every package is streamed from the registry.
 	Cache *archives.Cache
 	// Registry answers /v2/, except for the tags of versions that the Catalog denies; it may be nil.
 	Registry http.Handler
 	// Page is the web page; it may be nil. It does its own access checks, and also receives unknown paths that
 	// browsers request.
 	Page http.Handler
-	// Access decides who may read what, and who is an operator. Operators may drop a provider's cached metadata
-	// (POST /-/refresh?provider=ADDRESS). Nil: everyone may read everything, and there are no operators.
+	// Access decides which clients may read which providers, and who is an operator. Operators may drop a
+	// provider's cached metadata (POST /-/refresh?provider=ADDRESS). If nil, everyone may read everything, and
+	// there are no operators.
 	Access *access.Control
-	// Ready answers /readyz for everyone; it may be nil.
+	// Ready serves /readyz to everyone. It may be nil.
 	Ready http.Handler
-	// Metrics answers /metrics, only for operators if access is controlled; it may be nil.
+	// Metrics serves /metrics, only to operators if access is controlled. It may be nil.
 	Metrics http.Handler
-	// Hooks observe requests, and Archives counts requests for packages; they may be nil.
+	// Hooks observe requests, and Archives, if not nil, counts requests for packages.
 	Hooks    Hooks
 	Archives *telemetry.ArchiveCounters
-	// Log receives a line per request, and the reasons of errors; nil: no log.
+	// Log receives a line for each request, and the reasons of errors. If nil, nothing is logged.
 	Log *slog.Logger
 }
 
 // MirrorPath is the root of the network mirror, as clients configure it, with its slash.
 const MirrorPath = "/providers/"
 
-// limits bound how long the gateway waits for others.
+// limits limit how long the gateway waits for the registry and for clients.
 type limits struct {
-	// metadata is the time for the registry to answer requests for JSON: clients wait 10 seconds.
+	// metadata limits how long a document waits for the registry: clients wait only 10 seconds.
 	metadata time.Duration
-	// Start is needed at most twice for an archive; clients wait much longer.
+	// Start applies to each step before an archive begins; clients wait much longer for an archive.
 	archives.Limits
 }
 
@@ -119,7 +121,7 @@ func newHandler(o Options, l limits) http.Handler {
 // MayFetch reports whether a request may cause a fetch from an origin.
 func (o *Options) MayFetch(r *http.Request) bool { return o.Fetches == nil || o.Fetches(r) }
 
-// View returns the catalog as a request may see it.
+// View returns the part of the catalog that a request may read.
 func (o *Options) View(r *http.Request) catalog.View {
 	if o.MayFetch(r) {
 		return o.Catalog.Union()
@@ -127,8 +129,8 @@ func (o *Options) View(r *http.Request) catalog.View {
 	return o.Catalog.Registry()
 }
 
-// H1Of returns the h1: hash of a package: the one in its index, or else a computed one. It is zero if neither is
-// known. If evidence is required, the index's own hash has been removed; see package verify.
+// H1Of returns the h1: hash of a package: the hash in its index, or else a computed hash. It is zero if neither
+// is known. If evidence is required, the index's own hash has been removed; see package verify.
 func (o *Options) H1Of(p artifact.Package) provider.Hash {
 	if p.H1.IsZero() && o.H1 != nil {
 		computed, _ := o.H1(p.Digest)
@@ -139,8 +141,8 @@ func (o *Options) H1Of(p artifact.Package) provider.Hash {
 
 // router returns the routes. The hottest routes bypass it; see [gateway.ServeHTTP].
 func (g *gateway) router() *mux.Router {
-	// SkipClean: mux would redirect //, .. and their encodings to another resource. The parsers of package
-	// provider check all paths, because the router accepts nearly anything.
+	// Without SkipClean, mux would redirect //, .. and their encodings to another resource. With it, the router
+	// accepts nearly any path, so the parsers of package provider check all names in a path.
 	r := mux.NewRouter().SkipClean(true)
 	r.MethodNotAllowedHandler = g.logged(http.HandlerFunc(methodNotAllowed))
 	r.NotFoundHandler = g.logged(http.HandlerFunc(notFound))
@@ -163,11 +165,11 @@ func (g *gateway) router() *mux.Router {
 	return r
 }
 
-// providerHandler answers a request about a provider. If it returns an error, it has sent no answer.
+// providerHandler answers a request about a provider, or returns an error without sending an answer.
 type providerHandler func(w http.ResponseWriter, r *http.Request, a provider.Address) error
 
-// guarded passes on requests from clients that may read the requested provider, and answers with the handler's
-// error. Every route of a provider goes through it.
+// guarded passes on requests from clients that may read the requested provider. If the handler returns an error,
+// guarded answers with it. Every route of a provider goes through guarded.
 func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
 	return g.Access.Guard(AddressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := AddressOf(r)
@@ -206,7 +208,7 @@ func (g *gateway) addPage(r, reads *mux.Router) {
 	reads.Path(MirrorPath).MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return asksForHTML(r) }).HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
-			h.Set("Location", "../") // works behind any proxy
+			h.Set("Location", "../") // a relative URL works behind any proxy
 			h.Set("Vary", "Accept")
 			w.WriteHeader(http.StatusSeeOther)
 		})
@@ -259,14 +261,14 @@ func AddressOf(r *http.Request) (provider.Address, error) {
 	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 }
 
-// hasEncodedSlash reports whether a path has a slash that the router treats as a separator although the client
-// wrote it as part of a name.
+// hasEncodedSlash reports whether a path has an encoded slash: the router treats it as a separator, but the
+// client wrote it as part of a name.
 func hasEncodedSlash(r *http.Request) bool {
 	return strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/")
 }
 
-// addressOfRepository returns the provider of a repository in the embedded registry, whose template has the
-// address's parts unchanged.
+// addressOfRepository returns the provider of a repository in the embedded registry. The repository's name
+// consists of the parts of the provider's address.
 func addressOfRepository(name string) (provider.Address, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 3 {

@@ -40,13 +40,14 @@ var (
 	darwin = provider.MustParsePlatform("darwin_arm64")
 )
 
-// bench is a gateway in front of a real registry, which records its requests, and which a test can make lie.
+// bench is a gateway in front of a real registry. A recorder between the two records the requests, and can
+// replace answers.
 type bench struct {
 	t        testing.TB
 	truth    http.Handler       // the registry itself
-	registry *recorder.Recorder // in front of it
-	upstream *httptest.Server   // in front of that
-	repo     *remote.Repository // of widget
+	registry *recorder.Recorder // in front of truth
+	upstream *httptest.Server   // serves registry
+	repo     *remote.Repository // widget's repository
 	log      *logBuffer
 	limits   gateway.Limits
 	options  gateway.Backed
@@ -83,7 +84,7 @@ func (b *bench) stopRegistry() {
 	b.t.Cleanup(held.Release)
 }
 
-// repository returns the client of a provider's repository.
+// repository returns a client of a provider's repository.
 func (b *bench) repository(a provider.Address) *remote.Repository {
 	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
 	if err != nil {
@@ -95,7 +96,7 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// random returns a package of size bytes that do not compress, always the same ones.
+// random returns a package of size incompressible bytes. The same size always gives the same bytes.
 func random(size int) []byte {
 	data := make([]byte, size-release.ZipEndSize)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
@@ -122,7 +123,8 @@ func withoutH1(t testing.TB) []byte {
 	return data
 }
 
-// publish stores a version of a provider as a push does, and returns it.
+// publish stores an unsigned version of a provider, without evidence but otherwise as a push does, and
+// returns it.
 func (b *bench) publish(a provider.Address, version string, packages map[provider.Platform][]byte) artifact.Version {
 	b.t.Helper()
 	repo, v := b.repository(a), provider.MustParseVersion(version)
@@ -190,12 +192,12 @@ func blobOf(mediaType string, data []byte) artifact.Blob {
 	return artifact.Blob{Descriptor: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, Data: data}
 }
 
-// archivePath returns the path of a package of widget.
+// archivePath returns the path of a package of widget in the network mirror.
 func archivePath(version string, p provider.Platform) string {
 	return prefix + version + "/" + p.String() + "/" + provider.PackageFilename(widget, provider.MustParseVersion(version), p)
 }
 
-// lie answers the registry's requests whose path contains part with h.
+// lie makes h answer all registry requests whose path contains part.
 func (b *bench) lie(part string, h http.HandlerFunc) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, part) {
@@ -264,7 +266,7 @@ func (c *client) get(path string) answer {
 	return c.do(http.MethodGet, path)
 }
 
-// logBuffer is a log for several goroutines.
+// logBuffer is a buffer for log lines that several goroutines can write.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -303,7 +305,7 @@ func TestZeroOptionsServeNothing(t *testing.T) {
 	}
 }
 
-func TestRegistryIsServedBesides(t *testing.T) {
+func TestEmbeddedRegistryIsServed(t *testing.T) {
 	b := newBench(t)
 	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	b.options.Registry = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -339,7 +341,7 @@ func TestOtherMethods(t *testing.T) {
 	}
 }
 
-// TestHeadIsGetWithoutBody compares status and headers on every route.
+// TestHeadIsGetWithoutBody shows that HEAD has the same status and headers as GET, and fetches no blob.
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		b := newBench(t)

@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// hostName matches a name in DNS and certificates. Names of containers and of nginx's upstreams may have
-// underscores; a final dot marks a fully qualified name.
+// hostName matches the names of hosts. Unlike in DNS, underscores are allowed, because names of containers and
+// of nginx's upstreams may have them. A final dot marks a fully qualified name.
 var hostName = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?(\.[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_])?)*\.?$`)
 
-// maxHost bounds the length of a host with its port.
+// maxHost is the maximum length of a host with its port, in bytes.
 const maxHost = 253 + len(":65535")
 
-// ValidHost reports whether a Host header is a name or an IP address, with or without a port. Only a valid one
-// may appear in a document or in configuration to copy.
+// ValidHost reports whether a Host header is a name or an IP address, with or without a port. Only a valid
+// Host may appear in a document or in configuration to copy.
 func ValidHost(s string) bool {
 	u, err := url.Parse("//" + s)
 	if err != nil || u.Host != s || len(s) > maxHost {

@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// viaAuth makes the gateway use package auth for requests to the registry, as serve does.
+// viaAuth makes the gateway use package auth for requests to the registry, as the command serve does.
 func (b *bench) viaAuth() {
 	client := auth.New(auth.Options{Transport: b.upstream.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
 	b.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
@@ -34,14 +34,14 @@ func (b *bench) viaAuth() {
 	}
 }
 
-// TestRetryAfterIsPassedOn uses a registry that sends Retry-After. Delays of hours make clients wait for
-// minutes at most.
+// TestRetryAfterIsPassedOn shows that the gateway passes on the registry's Retry-After, but at most five
+// minutes, and replaces implausible values with the default.
 func TestRetryAfterIsPassedOn(t *testing.T) {
 	date := func(after time.Duration) string { return time.Now().Add(after).UTC().Format(http.TimeFormat) }
 	for name, tc := range map[string]struct {
 		status      int
 		after       string
-		least, most int // seconds; a slow machine may use up some
+		least, most int // seconds; the test itself may use up some of them
 	}{
 		"seconds":      {429, "200", 100, 200},
 		"503":          {503, "200", 100, 200},
@@ -79,8 +79,9 @@ func TestRetryAfterIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestLaterWithoutATime uses an origin that answers 429 or 503 without Retry-After.
-func TestLaterWithoutATime(t *testing.T) {
+// TestDefaultRetryAfter shows that clients get the default Retry-After if an origin answers 429 or 503
+// without one.
+func TestDefaultRetryAfter(t *testing.T) {
 	b := newBench(t)
 	busy := fmt.Errorf("%w: %w", catalog.ErrSource, &outgoing.LaterError{Err: errors.New("answered 429")})
 	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) { return nil, busy }
@@ -91,7 +92,8 @@ func TestLaterWithoutATime(t *testing.T) {
 	}
 }
 
-// TestLimitOfFetches shows that a limit on fetches from origins tells clients when to retry.
+// TestLimitOfFetches checks the status and the Retry-After when a limit on fetches from origins is
+// reached.
 func TestLimitOfFetches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error

@@ -14,8 +14,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// logged observes requests: it gives each an ID, a line in the log and a span, and calls the hooks. Paths
-// contain no secret after capabilities are removed; headers and queries may contain some, and are not logged.
+// logged observes requests: it gives each request an ID, a line in the log and a span, and calls the hooks.
+// Paths contain no secrets once capabilities are removed. Headers and queries may contain secrets: of
+// these, only the User-Agent and a valid request ID are logged.
 func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := g.begin(w, r, time.Now())
@@ -48,11 +49,11 @@ func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *
 	return line
 }
 
-// maxLogged bounds each text of a client in the log: clients may send 64 KiB. It is longer
-// than any path of the gateway.
+// maxLogged is the maximum length in bytes of a client's text in the log, because clients may send up to 64
+// KiB. It is longer than any path of the gateway.
 const maxLogged = 1024
 
-// clip shortens a text of a client for the log.
+// clip shortens a client's text for the log.
 func clip(s string) string {
 	if len(s) <= maxLogged {
 		return s
@@ -68,9 +69,9 @@ func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	}
 	level := slog.LevelInfo
 	if line.route == routeHealth {
-		level = slog.LevelDebug // machines poll it
+		level = slog.LevelDebug // monitoring polls these paths
 	}
-	ctx := context.Background() // the line has the ID of the request's context
+	ctx := context.Background() // without the request's context, which would add the request's ID again
 	if g.Log.Enabled(ctx, level) {
 		g.Log.LogAttrs(ctx, level, "request", append([]slog.Attr{
 			slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)), slog.Int("status", status), slog.Int64("bytes", bytes),
@@ -80,13 +81,13 @@ func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	}
 }
 
-// requestLine is the line of the log about a request.
+// requestLine is the log line of a request.
 type requestLine struct {
 	request *http.Request
-	id      [1]string // as a header has it
+	id      [1]string // an array, so that a slice of it can be a header value
 	route   string
 	start   time.Time
 }
 
-// statusAborted is the status of an aborted answer, in the log and for hooks.
+// statusAborted stands for the status of an answer that was broken off, in the log and in hooks.
 const statusAborted = 0

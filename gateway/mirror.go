@@ -26,8 +26,8 @@ type archiveJSON struct {
 	Hashes []provider.Hash `json:"hashes,omitempty"`
 }
 
-// serveIndex answers index.json: 404 if the registry has no version of the provider, so that clients look
-// elsewhere.
+// serveIndex serves index.json. If the registry has no version of the provider, it answers 404, so that
+// clients look elsewhere.
 func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -44,8 +44,9 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.
 	})
 }
 
-// serveVersion answers VERSION.json. For an absent version, it answers an empty list of archives instead of
-// 404: clients ask every mirror for the version that they chose, and a 404 would end the whole installation.
+// serveVersion serves VERSION.json. For an absent version, it serves an empty list of archives instead of
+// 404: clients request the version that they chose from every mirror, and a 404 would end the whole
+// installation.
 func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	v, err := versionOf(r)
 	if err != nil {
@@ -57,7 +58,8 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
 		return fmt.Errorf("read %s %s: %w", a, v, err)
 	}
-	// With access control, links depend on the client, and an h1: hash may become known later.
+	// The document is not cached with access control, because its links depend on the client, or while an
+	// h1: hash may still become known.
 	keep := g.Access == nil && (err != nil || g.hashesAreKnown(item.Found))
 	return g.answer(w, r, item, keep, func() any {
 		out := versionJSON{Archives: map[string]archiveJSON{}}
@@ -66,7 +68,8 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 				url := fileURL(v.String()+"/", packageFile(p)) // relative to the document
 				out.Archives[p.Platform.String()] = archiveJSON{g.Access.Link(r, a, url, p.Digest), g.hashes(p)}
 			}
-			// If a platform were not listed, clients would look elsewhere.
+			// A missing package is listed, too: if its platform were not listed, clients would look
+			// elsewhere.
 			for _, m := range item.Found.Missing {
 				url := fileURL(v.String()+"/", missingFile(a, v, m))
 				out.Archives[m.Platform.String()] = archiveJSON{URL: g.Access.Link(r, a, url, m.Manifest)}
@@ -85,12 +88,12 @@ func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	return out
 }
 
-// hashesAreKnown reports whether no more hashes of a version's packages can become known.
+// hashesAreKnown reports whether the document of a version has all hashes that the gateway will ever know.
 func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
 	return g.H1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return g.H1Of(p).IsZero() })
 }
 
-// writeJSON answers with a document that is built for each request.
+// writeJSON answers with a document that is not cached.
 func writeJSON(w http.ResponseWriter, r *http.Request, document any) error {
 	a, err := newAnswer(document)
 	if err == nil {

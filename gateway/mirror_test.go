@@ -91,7 +91,7 @@ func decode(t *testing.T, body string) (v any) {
 	return v
 }
 
-// pushByRecipe tags an index without annotations, as other tools make it.
+// pushByRecipe stores a version whose index has no annotations, as other tools push it.
 func (b *bench) pushByRecipe(version string) artifact.Version {
 	b.t.Helper()
 	v := b.publish(widget, version, map[provider.Platform][]byte{linux: zip(b.t, linux), darwin: zip(b.t, darwin)})
@@ -134,7 +134,8 @@ func TestVersionThatOtherToolsPushed(t *testing.T) {
 	}
 }
 
-// TestURLsLeadToArchives resolves them as clients do, relative to the document's URL.
+// TestURLsLeadToArchives shows that the URLs in a version's document lead to its archives when they are
+// resolved relative to the document's URL, as clients do.
 func TestURLsLeadToArchives(t *testing.T) {
 	unicode := provider.MustParseAddress("испытание.com/acme/widget")
 	for _, a := range []provider.Address{widget, unicode} {
@@ -167,7 +168,7 @@ func TestURLsLeadToArchives(t *testing.T) {
 
 const noArchives = `{"archives":{}}`
 
-// TestAbsence shows the answers if the registry says that something does not exist.
+// TestAbsence checks the answers to requests for something that does not exist.
 func TestAbsence(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -221,7 +222,7 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
-// retag lets another tag name the manifest of a tag.
+// retag renames a tag.
 func (b *bench) retag(a provider.Address, from, to string) error {
 	repo := b.repository(a)
 	desc, err := repo.Resolve(b.t.Context(), from)
@@ -239,7 +240,8 @@ func (b *bench) retag(a provider.Address, from, to string) error {
 	return nil
 }
 
-// TestUnknownRepositoryIsListedEmpty uses a registry that answers an unknown repository with an empty list.
+// TestUnknownRepositoryIsListedEmpty shows that a provider is absent if the registry answers with an empty
+// list of tags, as some registries do for unknown repositories.
 func TestUnknownRepositoryIsListedEmpty(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, _ *http.Request) {
@@ -255,8 +257,8 @@ func TestUnknownRepositoryIsListedEmpty(t *testing.T) {
 	}
 }
 
-// TestUnusableArtifacts shows that an invalid artifact with a version's tag stays listed, so that clients do
-// not silently downgrade. Requests for it fail temporarily, and only the log gets the reason.
+// TestUnusableArtifacts shows that a version whose artifact is invalid stays listed, so that clients do not
+// silently install an older version. Requests for it get 502 with Retry-After, and only the log says why.
 func TestUnusableArtifacts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(b *bench, v artifact.Version)
@@ -337,7 +339,7 @@ func TestUnusableArtifacts(t *testing.T) {
 	}
 }
 
-// specs2 is in every index and manifest.
+// specs2 is the schema version of every index and manifest.
 var specs2 = specs.Versioned{SchemaVersion: 2}
 
 func (b *bench) tagVersion(v artifact.Version) {
@@ -354,7 +356,7 @@ func (b *bench) tagVersionIn(repo *remote.Repository, v artifact.Version) {
 	b.tag(repo, index, "1.0.0")
 }
 
-// checkSilence checks that an answer names nothing behind the gateway.
+// checkSilence checks that an answer does not name the registry, a repository or a digest.
 func (b *bench) checkSilence(a answer) {
 	b.t.Helper()
 	for _, secret := range []string{strings.TrimPrefix(b.upstream.URL, "http://"), "sha256", "acme", "manifests"} {

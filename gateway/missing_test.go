@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// lose deletes a manifest, and returns a function that restores it.
+// lose deletes a manifest from the registry, and returns a function that restores it.
 func (b *bench) lose(manifest ocispec.Descriptor) (putBack func()) {
 	b.t.Helper()
 	body, err := artifact.FetchManifest(b.t.Context(), b.repo, manifest)
@@ -37,9 +37,9 @@ func (b *bench) lose(manifest ocispec.Descriptor) (putBack func()) {
 	}
 }
 
-// TestMissingManifest uses an index by another tool, with one platform whose manifest is missing in the
-// registry. The other platform installs. Clients find the broken platform listed and get an error for it, so
-// that they do not look elsewhere.
+// TestMissingManifest shows what happens if the registry lacks the manifest of one platform, in an index
+// that another tool has pushed. The other platform can be installed. The broken platform is listed, and
+// requests for its archive get 502, so that clients do not look elsewhere.
 func TestMissingManifest(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -86,7 +86,8 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestMissingManifestBehindAccess shows that links with capabilities lead to the same error.
+// TestMissingManifestBehindAccess shows that the link to a missing package has a capability with access
+// control, and leads to the same error.
 func TestMissingManifestBehindAccess(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -105,7 +106,8 @@ func TestMissingManifestBehindAccess(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInTrouble distinguishes a missing manifest from a registry that does not answer.
+// TestMissingManifestInTrouble shows that a manifest that the registry fails to serve does not count as
+// missing: requests for the whole version fail.
 func TestMissingManifestInTrouble(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -118,8 +120,9 @@ func TestMissingManifestInTrouble(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInRegistryProtocol uses a signed version whose index another tool has rewritten without
-// annotations.
+// TestMissingManifestInRegistryProtocol shows that the registry protocol, too, lists a platform whose
+// manifest is missing, and answers requests for its package with 502. The version is signed, and another
+// tool has rewritten its index without annotations.
 func TestMissingManifestInRegistryProtocol(t *testing.T) {
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +171,7 @@ func TestMissingManifestInRegistryProtocol(t *testing.T) {
 	}
 }
 
-// manifestOf returns the manifest of a platform.
+// manifestOf returns the descriptor of a platform's manifest.
 func manifestOf(t *testing.T, v artifact.Version, platform provider.Platform) ocispec.Descriptor {
 	t.Helper()
 	for _, p := range v.Packages {
@@ -185,7 +188,7 @@ type archiveOf struct {
 	Hashes []string
 }
 
-// stated returns the archives in a version's document.
+// stated returns the archives in VERSION.json by platform.
 func (c *client) stated(version string) map[string]archiveOf {
 	c.t.Helper()
 	a := c.get(prefix + version + ".json")
@@ -196,7 +199,7 @@ func (c *client) stated(version string) map[string]archiveOf {
 	return doc.Archives
 }
 
-// packages returns the packages in a platform's download document of widget 1.0.0.
+// packages returns the packages in the download document of widget 1.0.0 for a platform.
 func (c *client) packages(platform provider.Platform) map[string]archiveOf {
 	c.t.Helper()
 	a := c.get(fmt.Sprintf("%s1.0.0/download/%s/%s", hostsPrefix, platform.OS, platform.Arch))
@@ -207,7 +210,8 @@ func (c *client) packages(platform provider.Platform) map[string]archiveOf {
 	return doc.Packages
 }
 
-// withoutAnnotations tags an index of the same packages and evidence, without annotations.
+// withoutAnnotations replaces the index of a version with one that has no annotations, but the same packages
+// and evidence.
 func (b *bench) withoutAnnotations(version string) *artifact.Version {
 	b.t.Helper()
 	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion(version))

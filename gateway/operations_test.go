@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 )
 
-// TestEveryEndpointIsDocumented compares docs/operations.md with the router.
+// TestEveryEndpointIsDocumented checks that docs/operations.md describes every route.
 func TestEveryEndpointIsDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
@@ -34,7 +34,8 @@ func TestEveryEndpointIsDocumented(t *testing.T) {
 	}
 }
 
-// TestWhoMayReadMetrics shows that only operators may, if access is controlled, and everyone otherwise.
+// TestWhoMayReadMetrics shows that with access control only operators can read the metrics, and without
+// it everyone can.
 func TestWhoMayReadMetrics(t *testing.T) {
 	b := newBench(t)
 	b.options.Metrics, b.options.Ready = http.HandlerFunc(gateway.Healthz), http.HandlerFunc(gateway.Healthz)

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// getRaw sends a path unchanged, without a client's normalisation.
+// getRaw sends a GET request with exactly this path, which an http.Client might normalise.
 func (c *client) getRaw(path string) *http.Response {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", c.s.Listener.Addr().String())
@@ -39,7 +39,7 @@ func (c *client) getRaw(path string) *http.Response {
 	return resp
 }
 
-// TestMalformedPaths shows that malformed paths lead nowhere: neither to another resource by a redirect, nor to
+// TestMalformedPaths shows that malformed paths get 404 or 400. They cause neither a redirect nor a request to
 // the registry.
 func TestMalformedPaths(t *testing.T) {
 	b := newBench(t)
@@ -127,8 +127,8 @@ func TestMalformedPaths(t *testing.T) {
 	}
 }
 
-// TestUnicodeHost shows that a hostname in a path works in Punycode, as clients write it, and in Unicode, as
-// people do.
+// TestUnicodeHost shows that a hostname in a path may be in Punycode, as clients write it, or in Unicode, as
+// people write it.
 func TestUnicodeHost(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(provider.MustParseAddress("испытание.com/acme/widget"), "1.0.0")
@@ -146,11 +146,12 @@ func TestUnicodeHost(t *testing.T) {
 		}
 	}
 	if p.registry.Count(recorder.PathContains("xn--80akhbyknj4f.com")) != p.registry.Count() {
-		t.Errorf("the registry is asked %v", p.registry.Requests())
+		t.Errorf("requests to the registry: %v", p.registry.Requests())
 	}
 }
 
-// TestNamespaceWithUnderscore shows that both protocols serve such namespaces, which Terraform 1.16 accepts.
+// TestNamespaceWithUnderscore shows that both protocols serve providers whose namespace has an underscore.
+// Terraform 1.16 accepts such namespaces.
 func TestNamespaceWithUnderscore(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(provider.MustParseAddress(host+"/acme_corp/widget"), "1.0.0")
@@ -162,7 +163,7 @@ func TestNamespaceWithUnderscore(t *testing.T) {
 	}
 }
 
-// TestNeedlessEscapesAreRead uses paths as proxies may rewrite them.
+// TestNeedlessEscapesAreRead shows that characters in a path may be escaped without need, as some proxies do.
 func TestNeedlessEscapesAreRead(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0+build.5", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -174,7 +175,7 @@ func TestNeedlessEscapesAreRead(t *testing.T) {
 	}
 }
 
-// emptyStore is an empty repository, which records requests for tags.
+// emptyStore is an empty repository that records the tags that are requested.
 type emptyStore struct {
 	gateway.Store
 	tags []string
@@ -193,8 +194,8 @@ func (s *emptyStore) FetchReference(_ context.Context, ref string) (ocispec.Desc
 
 func (s *emptyStore) Tags(context.Context, string, func([]string) error) error { return nil }
 
-// FuzzPaths shows that every path either leads nowhere or is the only path of a resource, apart from a hostname
-// in Unicode.
+// FuzzPaths checks that a path causes a request to the registry only if it is the exact path of a resource.
+// Only its hostname may be written in two ways, in Punycode or in Unicode.
 func FuzzPaths(f *testing.F) {
 	for _, path := range []string{
 		prefix + "index.json", prefix + "1.0.0.json", prefix + "1.0.0-rc.1+b.json", archivePath("1.0.0", linux), "/healthz", "/v2/", "/", "*",
@@ -206,7 +207,7 @@ func FuzzPaths(f *testing.F) {
 	}
 	f.Add("POST", prefix+"index.json")
 	f.Fuzz(func(t *testing.T, method, path string) {
-		u, err := url.ParseRequestURI(path) // as a server does
+		u, err := url.ParseRequestURI(path) // as net/http's server does
 		if err != nil {
 			return
 		}
@@ -248,8 +249,8 @@ func FuzzPaths(f *testing.F) {
 	})
 }
 
-// below returns the part of a path below a provider's path, in the network mirror or in the provider registry
-// protocol.
+// below returns the part of a path after a provider's own path. mirror reports whether the path belongs to the
+// network mirror rather than to the provider registry protocol.
 func below(path string, a provider.Address) (rest string, mirror, ok bool) {
 	service := "/v1/providers/" + a.Namespace() + "/" + a.Type() + "/"
 	shown, _, _ := strings.Cut(a.String(), "/")
@@ -265,7 +266,8 @@ func below(path string, a provider.Address) (rest string, mirror, ok bool) {
 	return rest, false, ok && a.Hostname() == "own.example"
 }
 
-// ofVersion reports whether the rest of a path belongs to a version.
+// ofVersion reports whether rest, the part of a path after the provider, is that of a document or a file of the
+// version.
 func ofVersion(rest string, v provider.Version, mirror bool) bool {
 	if mirror && rest == v.String()+".json" {
 		return true

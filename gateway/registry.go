@@ -27,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// versionReads is how many versions one listing reads concurrently.
+// versionReads is the number of versions that a listing reads concurrently.
 const versionReads = 16
 
 // checksumsDir is the path segment of a version's checksum document and signature. No platform has this name.
@@ -65,16 +65,17 @@ type downloadJSON struct {
 	SHASumsSignatureURL string                 `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage        `json:"signing_keys"`
 	Packages            map[string]packageJSON `json:"packages"`
-	provider.About                             // for gateways and pushes that use this gateway as an origin
+	provider.About                             // for other gateways and pushes whose origin is this gateway
 }
 
-// packageJSON describes a package of any platform for OpenTofu.
+// packageJSON has the hashes and the size of one platform's package. Only OpenTofu reads it.
 type packageJSON struct {
 	Hashes []provider.Hash `json:"hashes"`
 	Size   int64           `json:"package_size,omitempty"` // 0: unknown
 }
 
-// serveVersions lists the signed versions; 404 if there is none, so that clients treat the provider as absent.
+// serveVersions lists the signed versions. If there is none, it answers 404, so that clients treat the provider
+// as absent.
 func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -95,12 +96,13 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	return writeJSON(w, r, out)
 }
 
-// listSigned describes the signed versions among the given ones, oldest first. A version with invalid content
-// is listed without a description: if it were omitted, clients would silently take an older one.
+// listSigned describes the signed versions in an item, oldest first. A version with invalid content is listed
+// without a description: if it were omitted, clients would silently take an older one.
 //
-// If a version cannot be read, the list is unknown, which is an error. But if the list itself is a stale
-// answer, such a version may be unreadable for a long time: then it is listed without a description, so that
-// clients can install the others. If no version can be read, that is an error again.
+// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if
+// remembered is true, the list itself is a stale answer, and the version may be unreadable for a long time:
+// then it is listed without a description, so that clients can install other versions. If no version at all can
+// be read, listSigned fails even then.
 func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, remembered bool) ([]*listedJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
@@ -110,10 +112,10 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 	for i, v := range versions {
 		group.Go(func() error {
 			if ctx.Err() != nil && !remembered {
-				return ctx.Err() // another read has failed
+				return ctx.Err() // the read of another version has failed
 			}
 			if offer, ok := item.Offer(v); ok && offer.Signed {
-				// A list does not ask the origin about each version.
+				// The offer has all that a list needs: the origin gets no request for each version.
 				out[i] = listed(v, offer.Protocols, offer.Platforms)
 				return nil
 			}
@@ -148,8 +150,8 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
 }
 
-// listVersion describes a version from its index, or from its evidence's manifest if the index has no verdict.
-// It returns nil if the version is not signed.
+// listVersion describes a version if it is signed, and otherwise returns nil. The verdict comes from the index
+// or, if the index has none, from the manifest of the evidence.
 func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
@@ -175,8 +177,8 @@ func listed(v provider.Version, known []string, platforms []provider.Platform) *
 
 var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
 
-// protocols returns the valid plugin protocol versions: clients refuse the whole answer because of an invalid
-// one.
+// protocols returns the valid plugin protocol versions. Clients would refuse the whole answer because of an
+// invalid version.
 func protocols(all []string) []string {
 	out := []string{}
 	for _, p := range all {
@@ -194,7 +196,7 @@ type aboutJSON struct {
 	PublishedAt string  `json:"published_at,omitempty"`
 }
 
-// serveAbout answers the source of a signed version.
+// serveAbout serves the source of a signed version.
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	s, err := g.signedVersion(r, a)
 	if err != nil {
@@ -233,7 +235,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 	return writeJSON(w, r, out)
 }
 
-// signedVersion is the data for requests about one version.
+// signedVersion is a version with its evidence.
 type signedVersion struct {
 	address  provider.Address
 	version  provider.Version
@@ -241,7 +243,8 @@ type signedVersion struct {
 	evidence *artifact.Evidence
 }
 
-// signedVersion reads the version in a request's path.
+// signedVersion reads the version in a request's path, and its evidence. It fails with errUnsigned if the
+// version is not signed.
 func (g *gateway) signedVersion(r *http.Request, a provider.Address) (*signedVersion, error) {
 	v, err := versionOf(r)
 	if err != nil {
@@ -261,8 +264,9 @@ func (s *signedVersion) sumsName() string {
 	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
 }
 
-// download describes the package for a platform, and the hashes of the others that are not missing. It fails
-// with errAbsent if there is no such platform, and with [artifact.ErrMissing].
+// download describes the package for a platform, and lists the hashes of the version's other packages. It fails
+// with errAbsent if the version has no such platform, and with [artifact.ErrMissing] if the registry lacks the
+// package's manifest.
 func (s *signedVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
 	if m, ok := s.found.MissingFor(platform); ok {
 		return nil, m.Err()
@@ -303,7 +307,8 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 	return out, nil
 }
 
-// askSize fills in the size of the package for a platform that the registry does not have yet, if it is known.
+// askSize sets the size of the package for a platform if the version does not state it, because the registry
+// does not have the package yet. If the size is unknown, it logs the reason.
 func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.Platform) {
 	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == artifact.UnknownSize })
 	if i < 0 {
@@ -354,7 +359,7 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provi
 	return nil
 }
 
-// file is a file that clients fetch by a URL in one of our documents, and without their credentials.
+// file is a file that clients fetch by a URL in one of our documents. They send no credentials for it.
 type file struct {
 	dir, name string        // relative to the version
 	digest    digest.Digest // of its bytes
@@ -364,7 +369,7 @@ func packageFile(p artifact.Package) file {
 	return file{p.Platform.String(), p.Filename, p.Digest}
 }
 
-// missingFile is the file of a missing package, under its standard name. Requests for it fail.
+// missingFile returns the file of a missing package, under its standard name. Requests for the file fail.
 func missingFile(a provider.Address, v provider.Version, m artifact.MissingPackage) file {
 	return file{m.Platform.String(), provider.PackageFilename(a, v, m.Platform), m.Manifest}
 }
@@ -373,7 +378,7 @@ func documentFile(name string, data []byte) file {
 	return file{checksumsDir, name, digest.FromBytes(data)}
 }
 
-// fileURL builds the URL of a file, relative to the document that contains it; no other code does. base leads
-// from the document to the version. The documents of the mirror have relative URLs; [gateway.references] makes
-// the registry protocol's URLs absolute.
+// fileURL returns the URL of a file, relative to the document that contains the URL. base leads from the
+// document to the version. No other code builds such URLs. They remain relative in the mirror's documents;
+// [gateway.references] makes them absolute for the registry protocol.
 func fileURL(base string, f file) string { return base + f.dir + "/" + f.name }

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRegistryMethods shows that HEAD is answered like GET, and that documents have no ranges and no other
-// methods.
+// TestRegistryMethods shows that HEAD has the same status and headers as GET, and that other methods are
+// not allowed.
 func TestRegistryMethods(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -47,7 +47,8 @@ func TestRegistryMethods(t *testing.T) {
 	}
 }
 
-// TestRegistryPathsThatLeadNowhere shows that malformed paths cause no request to the registry.
+// TestRegistryPathsThatLeadNowhere shows that malformed paths get 404 or 400. They cause neither a
+// redirect nor a request to the registry.
 func TestRegistryPathsThatLeadNowhere(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")

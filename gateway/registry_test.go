@@ -36,7 +36,7 @@ import (
 // hostsPrefix is the path prefix of widget in the provider registry protocol.
 const hostsPrefix = "/hosts/" + host + "/v1/providers/acme/widget/"
 
-// publisher signs releases of widget for an origin registry, and pushes them into the bench's registry.
+// publisher makes an origin offer signed releases, and pushes them to the bench's registry.
 type publisher struct {
 	*bench
 	signer *pgp.Signer
@@ -51,14 +51,15 @@ func newPublisher(b *bench) *publisher {
 	return p
 }
 
-// registryClient is our own client of the protocol, for a host with this base URL.
+// registryClient returns our own client of the provider registry protocol. It finds the service of host at
+// base.
 func registryClient(base string, transport http.RoundTripper) *realorigin.Registry {
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": base})
 	return realorigin.NewRegistry(realorigin.RegistryOptions{Services: services, Transport: transport})
 }
 
-// warned is an origin that has a warning, but no versions.
+// warned is an origin that offers no versions, only a warning.
 type warned struct{ catalog.Origin }
 
 func (warned) Selects(provider.Address) bool { return true }
@@ -73,8 +74,8 @@ func (warned) Complete(_ context.Context, _ provider.Address, _ provider.Version
 
 func (warned) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
 
-// TestRequestsThatMayNotFetch shows that they are answered from the registry alone, also from
-// memory.
+// TestRequestsThatMayNotFetch shows that a request that must not cause fetches gets only the versions in the
+// registry, even from memory.
 func TestRequestsThatMayNotFetch(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -103,10 +104,10 @@ func TestRequestsThatMayNotFetch(t *testing.T) {
 	}
 	for range 2 { // the second answer comes from memory
 		if got, want := list(""), `{"versions":{"1.0.0":{},"9.0.0":{}}}`; got != want {
-			t.Errorf("it may cause a fetch: %s, want %s", got, want)
+			t.Errorf("request that may fetch: %s, want %s", got, want)
 		}
 		if got, want := list("1.1 x"), `{"versions":{"1.0.0":{}}}`; got != want {
-			t.Errorf("it may not: %s, want %s", got, want)
+			t.Errorf("request that may not fetch: %s, want %s", got, want)
 		}
 	}
 }
@@ -118,7 +119,8 @@ func (offering) Offers(context.Context, provider.Address) ([]catalog.Offer, []st
 	return []catalog.Offer{{Version: provider.MustParseVersion("9.0.0")}}, nil, nil
 }
 
-// TestWarnings shows that the list of versions carries warnings, which clients show.
+// TestWarnings shows that the list of versions contains the origin's warnings, so that clients can show
+// them.
 func TestWarnings(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -134,7 +136,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// spec is a release of widget for two platforms.
+// spec returns the specification of a signed release of widget for two platforms.
 func (p *publisher) spec(version string) release.Spec {
 	s := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Protocols: []string{"5.0", "6.1"}, Signer: p.signer}
 	for _, platform := range []provider.Platform{linux, darwin} {
@@ -144,7 +146,7 @@ func (p *publisher) spec(version string) release.Spec {
 	return s
 }
 
-// push makes the origin offer a signed release, and pushes it as provider a.
+// push makes the origin offer a signed release of the provider a, and pushes it.
 func (p *publisher) push(a provider.Address, version string) *release.Release {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -169,7 +171,7 @@ func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, vers
 	p.registry.Reset()
 }
 
-// pushUnsigned pushes an unsigned release.
+// pushUnsigned makes the origin offer an unsigned release of widget, and pushes it.
 func (p *publisher) pushUnsigned(version string) {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -191,7 +193,7 @@ func fetch(t testing.TB, from *realorigin.Registry, a provider.Address, version 
 	return r
 }
 
-// sameRelease compares everything that a client can learn about a release.
+// sameRelease checks that two origins describe a release in the same way, and serve the same packages.
 func sameRelease(t *testing.T, got, want *realorigin.Release) {
 	t.Helper()
 	if !jsonEqual(t, got.Claims.SigningKeys, want.Claims.SigningKeys) {
@@ -212,7 +214,7 @@ func sameRelease(t *testing.T, got, want *realorigin.Release) {
 	for _, p := range got.Packages {
 		i := slices.IndexFunc(want.Packages, func(q realorigin.Package) bool { return q.Platform == p.Platform && q.Filename == p.Filename })
 		if i < 0 || !bytes.Equal(content(t, p), content(t, want.Packages[i])) {
-			t.Errorf("%s for %s is another one", p.Filename, p.Platform)
+			t.Errorf("%s for %s differs", p.Filename, p.Platform)
 		}
 	}
 }
@@ -236,7 +238,8 @@ func jsonEqual(t *testing.T, a, b []byte) bool {
 	return reflect.DeepEqual(decode(t, string(a)), decode(t, string(b)))
 }
 
-// TestRegistryRoundTrip reads the same release from a mirrored host and from its origin.
+// TestRegistryRoundTrip shows that a release is the same when it is read from the gateway as when it is read
+// from its origin.
 func TestRegistryRoundTrip(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		p := newPublisher(newBench(t))
@@ -253,8 +256,8 @@ func TestRegistryRoundTrip(t *testing.T) {
 	})
 }
 
-// TestListingReadsEachIndexOnce compares the answer with the origin's, and counts
-// requests.
+// TestListingReadsEachIndexOnce checks the list of signed versions, and that it needs one request for the
+// tags and one for each index.
 func TestListingReadsEachIndexOnce(t *testing.T) {
 	p := newPublisher(newBench(t))
 	for _, v := range []string{"1.10.0", "1.2.0", "2.0.0-rc.1"} {
@@ -273,7 +276,8 @@ func TestListingReadsEachIndexOnce(t *testing.T) {
 	}
 }
 
-// TestDownload compares the answer with the origin's.
+// TestDownload shows that the gateway's download document equals the origin's, apart from its URLs and the
+// hashes of packages.
 func TestDownload(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -342,8 +346,8 @@ func (c *client) archives(t *testing.T, version string) []servedArchive {
 	return out
 }
 
-// TestUnsignedVersionsAreAbsent uses a version that was accepted by its checksums, and one that another tool
-// pushed.
+// TestUnsignedVersionsAreAbsent shows that the registry protocol treats unsigned versions as absent, whether
+// ocibridge or another tool has pushed them.
 func TestUnsignedVersionsAreAbsent(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.pushUnsigned("1.0.0")
@@ -383,8 +387,9 @@ func TestProviderIsAbsent(t *testing.T) {
 	}
 }
 
-// TestProtocolsThatAreNone shows that invalid protocols are left out; clients would refuse the whole answer.
-func TestProtocolsThatAreNone(t *testing.T) {
+// TestInvalidProtocolsAreOmitted shows that invalid protocol versions are omitted, because clients would refuse
+// the whole answer.
+func TestInvalidProtocolsAreOmitted(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
 	p.push(widget, "2.0.0")
@@ -401,8 +406,8 @@ func TestProtocolsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestAboutAVersion reads the source of a version. The package's description has it, too, so that a second
-// gateway can pass it on.
+// TestAboutAVersion checks the source and the date of a version, which a second gateway can also read from
+// the download document.
 func TestAboutAVersion(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -432,7 +437,8 @@ func TestAboutAVersion(t *testing.T) {
 	}
 }
 
-// TestOriginClientSeesAbsence shows that our own client recognises absence.
+// TestOriginClientSeesAbsence shows that our own client recognises the gateway's answer about an absent
+// provider.
 func TestOriginClientSeesAbsence(t *testing.T) {
 	b := newBench(t)
 	c := b.serve()

@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// reindex changes the index of a version in place.
+// reindex replaces the index of a version with a changed one.
 func (p *publisher) reindex(version string, change func(*ocispec.Index)) {
 	p.t.Helper()
 	_, body, err := p.repo.FetchReference(p.t.Context(), version)
@@ -39,7 +39,8 @@ func evidenceEntry(index *ocispec.Index) *ocispec.Descriptor {
 	return &index.Manifests[slices.IndexFunc(index.Manifests, func(d ocispec.Descriptor) bool { return d.ArtifactType == artifact.TypeEvidence })]
 }
 
-// TestAnnotationsDecideNothing uses indexes that lie about their evidence, or omit it.
+// TestAnnotationsDecideNothing shows that an unsigned version is absent even if its index says that it is
+// signed, and that a signed version is listed even if its index does not say so.
 func TestAnnotationsDecideNothing(t *testing.T) {
 	const verdict = "io.github.ocibridge.verdict"
 	p := newPublisher(newBench(t))
@@ -65,8 +66,8 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	}
 }
 
-// TestDamagedVersionStaysListed shows that a damaged version neither hides others nor makes clients take an
-// older one.
+// TestDamagedVersionStaysListed shows that a damaged version does not hide other versions, and stays listed, so
+// that clients do not silently install an older one.
 func TestDamagedVersionStaysListed(t *testing.T) {
 	for name, damage := range map[string]func(*publisher){
 		"no provider": func(p *publisher) {
@@ -96,7 +97,7 @@ func TestDamagedVersionStaysListed(t *testing.T) {
 			if doc.Versions[0]["platforms"] == nil || !reflect.DeepEqual(doc.Versions[1], map[string]any{"version": "2.0.0"}) {
 				t.Errorf("%s", a.body)
 			}
-			p.checkTrouble(c.get(hostsPrefix+"2.0.0/download/linux/amd64"), "download of what is damaged", http.StatusBadGateway)
+			p.checkTrouble(c.get(hostsPrefix+"2.0.0/download/linux/amd64"), "download of the damaged version", http.StatusBadGateway)
 			if a := c.get(hostsPrefix + "1.0.0/download/linux/amd64"); a.status != http.StatusOK {
 				t.Errorf("the other version: %+v", a)
 			}
@@ -107,7 +108,8 @@ func TestDamagedVersionStaysListed(t *testing.T) {
 	}
 }
 
-// TestDamagedEvidence shows that such a version is neither absent nor served.
+// TestDamagedEvidence shows that requests for a version whose evidence cannot be read get 502: the version is
+// neither absent nor served.
 func TestDamagedEvidence(t *testing.T) {
 	for name, lie := range map[string]http.HandlerFunc{
 		"lost":   respond(404, "application/json", `{"errors":[{"code":"BLOB_UNKNOWN"}]}`),
@@ -127,8 +129,8 @@ func TestDamagedEvidence(t *testing.T) {
 	}
 }
 
-// TestPackageThatNobodySigned uses an index with a package that the signed document does not list, or lists
-// with another digest. It is not served, and its hashes are not shown, because OpenTofu may lock them.
+// TestPackageThatNobodySigned shows that a package is not served if the signed document does not list it, or
+// lists it with another digest. Its hashes are omitted, too, because OpenTofu might record them in a lock file.
 func TestPackageThatNobodySigned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -158,8 +160,8 @@ func TestPackageThatNobodySigned(t *testing.T) {
 	}
 }
 
-// TestSignedPackageInAnothersPlace uses an index that offers a signed package as another platform's, or as
-// another version's. Clients would accept it.
+// TestSignedPackageInAnothersPlace shows that a signed package is not served for another platform or version,
+// even if the index lists it there. Clients would accept the package.
 func TestSignedPackageInAnothersPlace(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -182,7 +184,8 @@ func TestSignedPackageInAnothersPlace(t *testing.T) {
 	}
 }
 
-// TestRegistryTroubleIsNotAbsence shows that the network mirror's first rule also applies here.
+// TestRegistryTroubleIsNotAbsence shows that no failure of the registry leads to a 404 in the registry
+// protocol, either.
 func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -217,9 +220,9 @@ func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// TestTroubleWithOneVersionIsTroubleWithTheList shows that a version that cannot be read now is neither omitted
-// nor listed as signed.
-func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
+// TestListFailsIfOneVersionFails shows that the list of versions fails if one version cannot be
+// read now: it is unknown whether that version is signed.
+func TestListFailsIfOneVersionFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
 		status int
@@ -234,9 +237,9 @@ func TestTroubleWithOneVersionIsTroubleWithTheList(t *testing.T) {
 	}
 }
 
-// TestListOfWhatIsRemembered shows that a stale list names the versions that can be installed, although the
-// registry is down and one version was never read.
-func TestListOfWhatIsRemembered(t *testing.T) {
+// TestStaleListWithAnUnreadVersion shows that the gateway serves a cached list while the registry is down, although
+// one of the versions was never read. Clients can install the other version.
+func TestStaleListWithAnUnreadVersion(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"asked each time": -1, "current": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			p := newPublisher(newBench(t))
@@ -258,14 +261,15 @@ func TestListOfWhatIsRemembered(t *testing.T) {
 				t.Errorf("download: %+v", a)
 			}
 			if a := c.get(hostsPrefix + "1.1.0/download/linux/amd64"); a.status != http.StatusBadGateway {
-				t.Errorf("download of what is not remembered: %+v", a)
+				t.Errorf("download of a version that is not cached: %+v", a)
 			}
 		})
 	}
 }
 
-// TestListOfNothingThatIsRemembered shows that a list without any readable version is an error.
-func TestListOfNothingThatIsRemembered(t *testing.T) {
+// TestStaleListWithoutReadableVersions shows that a cached list fails while the registry is down if no signed
+// version on it was read before.
+func TestStaleListWithoutReadableVersions(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
 	p.pushUnsigned("0.9.0")
@@ -278,7 +282,7 @@ func TestListOfNothingThatIsRemembered(t *testing.T) {
 	p.checkTrouble(c.get(hostsPrefix+"versions"), "versions", http.StatusBadGateway)
 }
 
-// TestListingIsBounded counts one listing's concurrent requests.
+// TestListingIsBounded shows that a listing reads at most VersionReads versions concurrently.
 func TestListingIsBounded(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -304,7 +308,7 @@ func TestListingIsBounded(t *testing.T) {
 				close(full)
 			}
 		}
-		<-full // each one waits until the maximum is reached
+		<-full // each request waits until the maximum is reached
 		respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)(w, r)
 		return true
 	})
@@ -312,15 +316,16 @@ func TestListingIsBounded(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	if most.Load() != gateway.VersionReads {
-		t.Errorf("%d at once", most.Load())
+		t.Errorf("%d concurrent requests", most.Load())
 	}
 }
 
-// TestStalledEvidence shows that the answer comes within the time that clients wait.
+// TestStalledEvidence shows that documents of the registry protocol get 504 if the registry does not answer in
+// time.
 func TestStalledEvidence(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
-	p.limits = gateway.Limits{Metadata: 1} // at once
+	p.limits = gateway.Limits{Metadata: 1} // expires immediately
 	p.lie("/", hang)
 	c := p.serve()
 	for _, path := range []string{"versions", "1.0.0/download/linux/amd64"} {

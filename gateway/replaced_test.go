@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestReplacedIndexIsPruned prunes a version's index and evidence, which a push has replaced, while the gateway
-// has them in its cache. The gateway then revalidates the tag at once, although its answer has not expired.
+// TestReplacedIndexIsPruned shows that the gateway revalidates a tag immediately, although the cached index has
+// not expired, if the evidence that the index names has been pruned after a new push.
 func TestReplacedIndexIsPruned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.catalog(catalog.Options{TagTTL: time.Hour})
@@ -33,17 +33,17 @@ func TestReplacedIndexIsPruned(t *testing.T) {
 	if err := p.repo.Delete(t.Context(), *before.Evidence); err != nil {
 		t.Fatal(err)
 	}
-	p.signer = pgp.For(t, "Acme, with another key") // so that the evidence differs
+	p.signer = pgp.For(t, "Acme, with another key") // the new evidence differs
 	p.push(widget, "1.0.0")
 	a := c.get(hostsPrefix + "1.0.0/download/linux/amd64")
 	if a.status != http.StatusOK || !strings.Contains(a.body, p.signer.KeyID()) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if n := p.registry.Count(recorder.PathSuffix("/manifests/1.0.0")); n > 2 {
-		t.Errorf("the tag is asked for %d times, want HEAD and GET", n)
+		t.Errorf("%d requests for the tag, want HEAD and GET", n)
 	}
 
-	// An index with manifests that the registry lacks is not a newer one.
+	// If the tag has not moved, the gateway does not fetch the index again.
 	after, err := artifact.Read(t.Context(), p.repo, widget, provider.MustParseVersion("1.0.0"))
 	if err != nil {
 		t.Fatal(err)
@@ -58,6 +58,6 @@ func TestReplacedIndexIsPruned(t *testing.T) {
 		t.Errorf("without evidence: %d %s", a.status, a.body)
 	}
 	if n := p.registry.Count(recorder.PathSuffix("/manifests/1.0.0")); n > 2 {
-		t.Errorf("without evidence, the tag is asked for %d times, want GET and HEAD", n)
+		t.Errorf("without evidence: %d requests for the tag, want GET and HEAD", n)
 	}
 }

@@ -18,14 +18,15 @@ import (
 type Hooks struct {
 	// Began is called when a request arrives.
 	Began func()
-	// Ended is called when its answer ends. The method is what the client wrote. The
-	// status is 0 if the answer was broken off.
+	// Ended is called when the answer to a request ends. method is what the client wrote, which can
+	// be any text. status is 0 if the answer was broken off.
 	Ended func(route, method string, status int, took time.Duration)
-	// Tracer records traces. With a tracer, documents do not bypass the router.
+	// Tracer records traces. With a tracer, requests for the hottest documents go through the
+	// router, too.
 	Tracer telemetry.Tracer
 }
 
-// Names of routes, in metrics and traces. A route without a name of its own belongs to the web page.
+// Names of routes in metrics and traces. Routes that mux has no name for belong to the web page.
 const (
 	routeOther   = "other" // not found, or an unsupported method
 	routeIndex   = "index"
@@ -47,7 +48,7 @@ func routeOf(r *http.Request) string {
 	return routeOther
 }
 
-// trace begins the span of a request, and returns a context with it and with the request's ID.
+// trace begins the span of a request, and returns a context with the span and the request's ID.
 func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (context.Context, telemetry.End) {
 	if t := g.Hooks.Tracer; t != nil {
 		ctx = t.Join(ctx, r.Header)
@@ -56,13 +57,15 @@ func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (contex
 	return telemetry.Start(ctx, "request", slog.String("http.request.method", r.Method), slog.String("url.path", r.URL.Path), slog.String(telemetry.LogKey, id))
 }
 
-// requestIDHeader is the header with the request's ID, in requests and answers.
+// requestIDHeader is the header of requests and answers that contains the request's ID.
 const requestIDHeader = "X-Request-Id"
 
-// validRequestID matches the IDs of clients that are safe to log. Capabilities are longer.
+// validRequestID matches the clients' request IDs that are safe to log. A capability is too long to
+// match.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 
-// identify uses the client's request ID or creates one, and puts it into the answer.
+// identify uses the client's request ID, or creates one if that is not valid, and adds it to the
+// answer's headers.
 func (l *requestLine) identify(w http.ResponseWriter) {
 	l.id[0] = rand.Text()
 	if given := l.request.Header[requestIDHeader]; len(given) == 1 && validRequestID.MatchString(given[0]) {

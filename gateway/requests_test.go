@@ -61,7 +61,7 @@ func TestRequestIDs(t *testing.T) {
 	}
 }
 
-// TestLongRequests shows that the lines of long requests are bounded.
+// TestLongRequests shows that the log shortens long methods, paths and User-Agents.
 func TestLongRequests(t *testing.T) {
 	b := newBench(t)
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
@@ -78,8 +78,8 @@ func TestLongRequests(t *testing.T) {
 	}
 }
 
-// TestRequestIDOfErrors shows that each line that a request causes has its ID, including lines about the
-// registry.
+// TestRequestIDOfErrors shows that every log line that a failing request causes has its ID, including lines
+// about the registry, and that the registry does not receive the ID.
 func TestRequestIDOfErrors(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -159,14 +159,14 @@ func TestHooks(t *testing.T) {
 	}
 	s.Close() // waits for running requests
 	if !slices.Equal(seen.answered, want) || seen.began != len(want) {
-		t.Errorf("%d began; told of\n%s\nwant\n%s", seen.began, strings.Join(seen.answered, "\n"), strings.Join(want, "\n"))
+		t.Errorf("%d began; the hooks saw\n%s\nwant\n%s", seen.began, strings.Join(seen.answered, "\n"), strings.Join(want, "\n"))
 	}
 	if n := b.options.Archives; n.Streamed.Answers.Load() != 1 || n.Streamed.Bytes.Load() != uint64(len(zip(t, linux))) {
 		t.Errorf("archives: %d, %d bytes", n.Streamed.Answers.Load(), n.Streamed.Bytes.Load())
 	}
 }
 
-// TestBrokenOff shows that an answer that ends early is counted as aborted.
+// TestBrokenOff shows that hooks and counters see an answer that ends early as broken off.
 func TestBrokenOff(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
@@ -189,16 +189,15 @@ func TestBrokenOff(t *testing.T) {
 		resp.Body.Close()
 	}
 	if err == nil {
-		t.Error("the client takes it for whole")
+		t.Error("the client sees no error")
 	}
 	c.s.Close()
 	if len(seen.answered) != 1 || seen.answered[0] != "archive GET " || b.options.Archives.BrokenOff.Load() != 1 {
-		t.Errorf("told of %q, %d broken off", seen.answered, b.options.Archives.BrokenOff.Load())
+		t.Errorf("the hooks saw %q; %d broken off", seen.answered, b.options.Archives.BrokenOff.Load())
 	}
 }
 
-// FuzzRequestID shows that the ID in answers and logs is always one word without special characters, and that a
-// valid ID of the client is kept.
+// FuzzRequestID checks that the ID in an answer is the client's ID if that is valid, and otherwise a new ID.
 func FuzzRequestID(f *testing.F) {
 	for _, id := range []string{"", "4bf92f35-77b3.4da6_a3ce", "Root=1-67891233-abcdef012345678912345678", strings.Repeat("x", 65), "a b", "a\nlevel=ERROR", "ü", "a\x1b[2K", `"`} {
 		f.Add(id)

@@ -23,7 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// required is a bench whose gateway serves only packages that a pinned key signed.
+// required is a bench whose gateway serves only packages that a pinned key has
+// signed.
 type required struct {
 	*bench
 	acme    *pgp.Signer
@@ -41,30 +42,31 @@ func newRequired(t *testing.T) *required {
 	return r
 }
 
-// stored is a version in a registry, which tests can forge.
+// stored describes a version to store in the registry. Tests can forge parts of
+// it.
 type stored struct {
 	packages map[provider.Platform][]byte
-	// signed is the content of the evidence, and its signer.
+	// signed is what the evidence says, and who signed it.
 	signed struct {
 		provider provider.Address
 		version  string
 		packages map[provider.Platform][]byte
 		by       *pgp.Signer
 	}
-	index    func(*artifact.Version)                 // changes it before it is encoded
+	index    func(*artifact.Version)                 // changes the version before it is encoded
 	manifest func(provider.Platform, map[string]any) // changes a platform's manifest
-	evidence func(*artifact.Evidence)                // changes it before it is encoded
+	evidence func(*artifact.Evidence)                // changes the evidence before it is encoded
 	raw      func(index *ocispec.Index)              // changes the encoded index
 }
 
-// honest is widget 1.0.0, signed.
+// honest returns widget 1.0.0 with valid evidence.
 func (r *required) honest() *stored {
 	s := &stored{packages: map[provider.Platform][]byte{linux: zip(r.t, linux), darwin: zip(r.t, darwin)}}
 	s.signed.provider, s.signed.version, s.signed.packages, s.signed.by = widget, "1.0.0", maps.Clone(s.packages), r.acme
 	return s
 }
 
-// evil is a package with other content.
+// evil returns a package that nobody has signed.
 func evil(t testing.TB) []byte {
 	t.Helper()
 	data, err := release.Zip(map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("evil")})
@@ -74,7 +76,7 @@ func evil(t testing.TB) []byte {
 	return data
 }
 
-// put stores a version of widget under a tag, valid or not.
+// put stores a version, valid or not, in widget's repository under a tag.
 func (r *required) put(s *stored, tag string) *artifact.Version {
 	r.t.Helper()
 	v := provider.MustParseVersion("1.0.0")
@@ -155,7 +157,7 @@ func (r *required) evidenceOf(s *stored) artifact.Evidence {
 	return e
 }
 
-// hashesOf returns the hashes of each platform in VERSION.json.
+// hashesOf returns the hashes in VERSION.json by platform.
 func (r *required) hashesOf(a answer) map[string][]string {
 	r.t.Helper()
 	var doc struct {
@@ -182,7 +184,7 @@ func h1(t testing.TB, content []byte) provider.Hash {
 	return h
 }
 
-// counts are the results of checks.
+// counts are the numbers of the checker's results.
 type counts struct{ verified, refused, withheld uint64 }
 
 func (r *required) counts() counts {

@@ -49,7 +49,8 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestRequiredH1 shows that an h1: hash is served once it is known from another source than the registry.
+// TestRequiredH1 shows that the gateway serves an h1: hash that it has computed itself, and never the one in
+// the index.
 func TestRequiredH1(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -66,7 +67,7 @@ func TestRequiredH1(t *testing.T) {
 	}
 	c := r.serve()
 	if got := r.hashesOf(c.get(prefix + "1.0.0.json")); len(got[linux.String()]) != 1 || len(got[darwin.String()]) != 1 {
-		t.Errorf("none is known: %v", got)
+		t.Errorf("without a computed h1: %v", got)
 	}
 	for _, p := range v.Packages {
 		if p.Platform == linux {
@@ -75,11 +76,12 @@ func TestRequiredH1(t *testing.T) {
 	}
 	got := r.hashesOf(c.get(prefix + "1.0.0.json"))
 	if !slices.Equal(got[linux.String()], []string{zipHash(s.packages[linux]), h1(t, s.packages[linux]).String()}) || len(got[darwin.String()]) != 1 {
-		t.Errorf("that for linux is known: %v", got)
+		t.Errorf("with a computed h1 for linux: %v", got)
 	}
 }
 
-// TestRequiredRequests counts the requests to the registry.
+// TestRequiredRequests shows that a cold VERSION.json needs at most six requests to the registry, and that the
+// evidence is not read again.
 func TestRequiredRequests(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
@@ -101,8 +103,7 @@ func TestRequiredRequests(t *testing.T) {
 	}
 }
 
-// TestRequiredWarmRequests shows that current answers need no request to the registry once the evidence was
-// read, in both protocols.
+// TestRequiredWarmRequests shows that neither protocol needs a request to the registry for cached documents.
 func TestRequiredWarmRequests(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
@@ -123,8 +124,8 @@ func TestRequiredWarmRequests(t *testing.T) {
 	}
 }
 
-// TestCompromisedRegistry uses a registry whose content an attacker controls. The gateway serves none of it, on
-// any path.
+// TestCompromisedRegistry shows that the gateway serves nothing of a version that an attacker has forged in the
+// registry, on any path, but still lists the version.
 func TestCompromisedRegistry(t *testing.T) {
 	mallory := pgp.For(t, "Mallory")
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
@@ -225,7 +226,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			c := r.serve()
 			paths := []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), archivePath("1.0.0", darwin),
 				hostsPrefix + "1.0.0/download/linux/amd64", hostsPrefix + "1.0.0/checksums/terraform-provider-widget_1.0.0_SHA256SUMS"}
-			for range 2 { // the second answer comes from the cache, and is the same
+			for range 2 { // the second answer comes from the checker's cache
 				for _, path := range paths {
 					for _, method := range []string{http.MethodGet, http.MethodHead} {
 						r.checkTrouble(c.do(method, path), method+" "+path, http.StatusBadGateway)
@@ -235,19 +236,19 @@ func TestCompromisedRegistry(t *testing.T) {
 			if !strings.Contains(r.log.String(), tc.log) {
 				t.Errorf("the log does not say %q:\n%s", tc.log, r.log)
 			}
-			// Clients do not silently look elsewhere.
+			// The version stays listed, so that clients do not silently look elsewhere.
 			for _, path := range []string{prefix + "index.json", hostsPrefix + "versions"} {
 				if a := c.get(path); a.status != http.StatusOK || !strings.Contains(a.body, `"1.0.0"`) {
 					t.Errorf("%s: %+v", path, a)
 				}
 			}
 			if strings.Contains(tc.log, "says that it is") {
-				return // this attack ended earlier
+				return // the catalog has refused the index before the check
 			}
 			if r.counts() != (counts{refused: 1}) {
 				t.Errorf("%+v", r.counts())
 			}
-			// The refusal is logged once, however many clients ask.
+			// The refusal is logged once, however many requests there are.
 			if log := r.log.String(); strings.Count(log, "level=ERROR") != 1 || strings.Contains(log, "level=WARN") || !strings.Contains(log, "refused_so_far=1") {
 				t.Errorf("log:\n%s", log)
 			}
@@ -255,8 +256,8 @@ func TestCompromisedRegistry(t *testing.T) {
 	}
 }
 
-// TestLyingAnnotations uses an index that describes the signed packages, and manifests that name others:
-// clients get the signed ones.
+// TestLyingAnnotations shows that clients get the signed packages, under their standard names, if the
+// annotations of the index give the signed digests but the manifests and file names are forged.
 func TestLyingAnnotations(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -280,7 +281,8 @@ func TestLyingAnnotations(t *testing.T) {
 	}
 }
 
-// TestRequiredWithholds adds an unsigned platform to a signed version.
+// TestRequiredWithholds shows that an unsigned platform in a signed version is withheld, and that the other
+// platforms are served.
 func TestRequiredWithholds(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -302,7 +304,8 @@ func TestRequiredWithholds(t *testing.T) {
 	}
 }
 
-// TestReplacedAfterwards uses a registry that becomes hostile later.
+// TestReplacedAfterwards shows that a version is refused once its index is replaced with a forged one, and
+// served again once the signed index is back.
 func TestReplacedAfterwards(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -316,7 +319,8 @@ func TestReplacedAfterwards(t *testing.T) {
 	r.hashesOf(r.serve().get(prefix + "1.0.0.json"))
 }
 
-// TestRequiredWithoutKeys requests a provider without pinned keys.
+// TestRequiredWithoutKeys shows that a provider without pinned keys is refused, even if its versions are
+// signed.
 func TestRequiredWithoutKeys(t *testing.T) {
 	r := newRequired(t)
 	r.checker = verify.New(verify.Options{Counters: &r.counted, Log: slog.New(slog.NewTextHandler(r.log, nil))})
@@ -327,8 +331,9 @@ func TestRequiredWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestTroubleIsNotAVerdict uses a registry that fails while evidence is read.
-func TestTroubleIsNotAVerdict(t *testing.T) {
+// TestFailedCheckIsNotCached shows that a version is not remembered as refused if the registry fails while
+// evidence is read.
+func TestFailedCheckIsNotCached(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
 	c := r.serve()

@@ -13,12 +13,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// errUnsigned means that a version is not signed. The provider registry protocol knows only signed versions, so
-// there the version is absent.
+// errUnsigned means that a version is not signed. The provider registry protocol has only signed versions, so
+// it treats an unsigned version as absent.
 var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 
-// evidence reads a version with its stored evidence. It fails with errUnsigned if there is no signature,
-// whatever the index says.
+// evidence reads a version with its stored evidence. It fails with errUnsigned if the evidence has no
+// signature, even if the index says that the version is signed.
 func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
@@ -26,7 +26,7 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 	}
 	e, err := view.Evidence(ctx, item)
 	if errors.Is(err, artifact.ErrMissing) {
-		// The tag may have moved, and a prune may have deleted the index that it named before.
+		// The tag may have moved, and a prune may have deleted the old index and its evidence.
 		newer, nerr := view.Newer(ctx, item)
 		if nerr == nil && newer != nil {
 			item = newer
@@ -43,10 +43,10 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 }
 
 // vouchedFor returns the packages whose digest the checksum document lists under their file name, unless that
-// is the name of another package. Nobody signed the others for their platform and version, whatever the index
-// says, and clients would not notice. An error means that the document cannot be parsed.
+// is the file name of another version or platform. Nobody has signed the other packages for their platform and
+// version, and clients would not notice that. An error means that the document cannot be parsed.
 func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
-	// Clients check the signature themselves, with keys that they show to users.
+	// AllowUnsigned: clients check the signature themselves, and show its key to users.
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: a, Version: v, SHA256SUMS: e.SHA256SUMS})
 	if err != nil {
 		return nil, err
@@ -60,8 +60,8 @@ func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Eviden
 	return out, nil
 }
 
-// isContent reports whether an error is about the stored content of one version, rather than about the
-// connection to the registry.
+// isContent reports whether an error concerns the stored content of one version, rather than the connection to
+// the registry.
 func isContent(err error) bool {
 	return artifact.IsContent(err) || trust.Refused(err) || errors.Is(err, catalog.ErrLost)
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The tests in this file use virtual time, so that they need not wait for the limits. A registry over a network
-// does not work with virtual time: this one is in memory, is slow on demand, and heeds its context.
+// The tests in this file use virtual time, so they need not wait for the limits to expire. Network connections
+// do not work with virtual time, so the registry is in memory. Tests can slow it down.
 
-// memory is a registry with one version of widget.
+// memory is a repository with one version of widget.
 type memory struct {
 	gateway.Store
 	index, blob []byte
-	fetches     int                                                // of the blob
-	unclosed    int                                                // answers with the blob
-	tags, open  func(ctx context.Context) error                    // called before an answer
-	read        func(ctx context.Context, fetch, number int) error // called before a read
+	fetches     int                                                // number of fetches of the blob
+	unclosed    int                                                // number of answers with the blob that are not closed
+	tags, open  func(ctx context.Context) error                    // called before tags or the index are returned, and before the blob is
+	read        func(ctx context.Context, fetch, number int) error // called before each read of the blob
 }
 
 func (*memory) Exists(context.Context, ocispec.Descriptor) (bool, error) { return true, nil }
@@ -65,7 +65,7 @@ func (m *memory) FetchReference(ctx context.Context, _ string) (ocispec.Descript
 	return blobOf(ocispec.MediaTypeImageIndex, m.index).Descriptor, io.NopCloser(bytes.NewReader(m.index)), err
 }
 
-// Fetch gets the blob, without support for ranges.
+// Fetch returns the blob. Its answer does not support ranges.
 func (m *memory) Fetch(ctx context.Context, _ ocispec.Descriptor) (io.ReadCloser, error) {
 	m.fetches++
 	if err := m.open(ctx); err != nil {
@@ -106,7 +106,7 @@ func waits(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// get sends a request to a gateway with default limits, and returns the answer and its duration.
+// get sends a request to a gateway with default limits, and returns how long the answer took.
 func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -118,7 +118,7 @@ func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Dura
 	return time.Since(start)
 }
 
-// TestWaitingForTheRegistry shows how long the gateway waits at most.
+// TestWaitingForTheRegistry shows that requests get 504 after the limit if the registry does not answer.
 func TestWaitingForTheRegistry(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path  string
@@ -143,7 +143,7 @@ func TestWaitingForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestStallIsResumed uses a registry that stops sending in the middle of a blob.
+// TestStallIsResumed shows that the gateway resumes a blob if the registry sends nothing for a minute.
 func TestStallIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -161,7 +161,8 @@ func TestStallIsResumed(t *testing.T) {
 	})
 }
 
-// TestSlowRegistryIsNotStalled slows down every read, including those that skip bytes after a lost connection.
+// TestSlowRegistryIsNotStalled shows that a registry that sends some bytes every 50 seconds does not count as
+// stalled, even while bytes are skipped after a lost connection.
 func TestSlowRegistryIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -189,7 +190,7 @@ func (w slowWriter) Write(p []byte) (int, error) {
 }
 
 // TestSlowClientIsNotTheRegistrysFault shows that the registry's connection stays open while the gateway waits
-// for the client. The server, which this test lacks, closes the client's connection.
+// for a slow client. Here the client has no write deadline, which only a server enforces.
 func TestSlowClientIsNotTheRegistrysFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)

@@ -11,7 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestTraces shows that everything that a request causes is in its trace, and that traces contain no secret.
+// TestTraces shows that a request's trace has spans for the fetches that it causes, and that traces contain
+// no secrets.
 func TestTraces(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})

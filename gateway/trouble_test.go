@@ -25,7 +25,7 @@ import (
 
 const notFoundJSON = `{"errors":[{"code":"NAME_UNKNOWN","message":"repository name not known to registry"}]}`
 
-// respond answers with a status and a body.
+// respond returns a handler that answers with a status and a body.
 func respond(status int, contentType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", contentType)
@@ -38,10 +38,11 @@ func respond(status int, contentType, body string) http.HandlerFunc {
 // hang accepts a request and never answers.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// cut ends the connection.
+// cut breaks the connection.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// TestTroubleIsNotAbsence shows for every kind of registry failure that no client gets an answer about absence.
+// TestTroubleIsNotAbsence shows that no failure of the registry leads to an answer that says that something is
+// absent.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -103,7 +104,7 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// checkTrouble checks that an answer asks the client to retry, and reveals no more.
+// checkTrouble checks that an answer has the status and a Retry-After, and reveals nothing about the registry.
 func (b *bench) checkTrouble(a answer, what string, status int) {
 	b.t.Helper()
 	if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != status || err != nil || after <= 0 {
@@ -135,9 +136,9 @@ func hangAfter(start string) http.HandlerFunc {
 	}
 }
 
-// TestTooManyQuestions shows that overload is not an absence, neither of the registry nor of origins'
-// documents.
-func TestTooManyQuestions(t *testing.T) {
+// TestOverloadIsNotAbsence shows that clients get 503 if the gateway has too many requests to the registry or too
+// many documents from origins in progress.
+func TestOverloadIsNotAbsence(t *testing.T) {
 	for name, busy := range map[string]error{"questions": catalog.ErrBusy, "documents": fmt.Errorf("%w: %w", catalog.ErrSource, document.ErrBusy)} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -159,13 +160,13 @@ func TestRegistryIsDown(t *testing.T) {
 	}
 }
 
-// TestTroubleWithManifestsAlone shows that the list of tags decides: a listed version is not absent, even if
-// its manifest is answered with 404.
-func TestTroubleWithManifestsAlone(t *testing.T) {
+// TestOnlyTheTagListDecidesAbsence shows that a version is absent only if the list of tags says so. A listed
+// version is not absent, even if the registry answers 404 to the request for its index.
+func TestOnlyTheTagListDecidesAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
-		listed string // the answer for a listed version
-		absent string // and for another one
+		listed string // status or body for a version in the list of tags
+		absent string // status or body for another version
 	}{
 		"page with 404":   {respond(404, "text/html", "<html>Not Found"), "502", noArchives},
 		"404 of its own":  {respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`), "502", noArchives},
@@ -187,7 +188,7 @@ func TestTroubleWithManifestsAlone(t *testing.T) {
 	}
 }
 
-// onlyGet answers without a length, and has no answer to HEAD, so that clients use GET.
+// onlyGet answers GET without a Content-Length, and fails on HEAD.
 func onlyGet(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -198,7 +199,8 @@ func onlyGet(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "{}")
 }
 
-// TestTokenServerIsNotTheRegistry uses a token server that answers 404; only the registry's 404 counts.
+// TestTokenServerIsNotTheRegistry shows that a 404 of the token server does not mean that something is absent:
+// only a 404 of the registry does.
 func TestTokenServerIsNotTheRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -221,18 +223,18 @@ func TestTokenServerIsNotTheRegistry(t *testing.T) {
 		b.checkTrouble(c.get(path), path, http.StatusBadGateway)
 	}
 	if n := b.registry.Count(recorder.Path("/token")); n < 3 {
-		t.Errorf("the token server was asked %d times", n)
+		t.Errorf("%d requests to the token server", n)
 	}
 }
 
-// TestTagListWithoutEnd links each page to itself.
+// TestTagListWithoutEnd shows that the gateway stops reading a list of tags whose pages never end.
 func TestTagListWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", `<`+r.URL.Path+`>; rel="next"`)
 		respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
 	})
-	b.limits.Metadata = time.Minute // so that the bound on pages applies first
+	b.limits.Metadata = time.Minute // the limit on pages is reached first
 	a := b.serve().get(prefix + "index.json")
 	b.checkTrouble(a, "index.json", http.StatusBadGateway)
 	if n := b.registry.Count(); n != artifact.MaxTagPages+1 {
@@ -240,7 +242,8 @@ func TestTagListWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestLaterPageOfTagsIsMissing shows that the list is not truncated.
+// TestLaterPageOfTagsIsMissing shows that the gateway does not serve a truncated list if a later page of the
+// tags cannot be read.
 func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	for name, second := range map[string]http.HandlerFunc{
 		"503": respond(503, "text/plain", ""), "cut": cut, "page for people": respond(200, "text/html", "<html>"), "404 of a proxy": respond(404, "text/html", "<html>"),
@@ -262,8 +265,9 @@ func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	}
 }
 
-// TestNoClientForTheRegistry uses a login file that does not parse.
-func TestNoClientForTheRegistry(t *testing.T) {
+// TestRepositoryCannotBeOpened shows that requests get 502 if no client for the registry can be created, such as
+// when a login file does not parse.
+func TestRepositoryCannotBeOpened(t *testing.T) {
 	b := newBench(t)
 	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) {
 		return nil, errors.New("config.json of acme: invalid character")
@@ -274,13 +278,13 @@ func TestNoClientForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestAnswerAfterClientIsGone shows that the answer after a disconnect is not an empty success; only proxies
-// that half-close a connection see it.
+// TestAnswerAfterClientIsGone shows that a request whose client has left is answered with 502, not with an
+// empty success. Proxies that half-close a connection see that answer.
 func TestAnswerAfterClientIsGone(t *testing.T) {
 	b := newBench(t)
 	held := make(chan struct{})
 	defer close(held)
-	b.lie("/v2/", func(http.ResponseWriter, *http.Request) { <-held }) // otherwise its answer may come first
+	b.lie("/v2/", func(http.ResponseWriter, *http.Request) { <-held }) // otherwise the registry might answer before the gateway notices
 	h := gateway.NewWithin(b.options, b.limits)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -292,11 +296,11 @@ func TestAnswerAfterClientIsGone(t *testing.T) {
 		}
 	}
 	if strings.Contains(b.log.String(), "level=ERROR") {
-		t.Errorf("that a client went away is logged as an error:\n%s", b.log)
+		t.Errorf("a client's disconnect is logged as an error:\n%s", b.log)
 	}
 }
 
-// TestLogSaysWhatToDo shows that the log explains what clients do not see.
+// TestLogSaysWhatToDo shows that the hint for an error is logged, and not sent to the client.
 func TestLogSaysWhatToDo(t *testing.T) {
 	b := newBench(t)
 	b.options.Explain = func(a provider.Address, err error) error {

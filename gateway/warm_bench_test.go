@@ -17,9 +17,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// BenchmarkWarm compares documents from the gateway's memory, with its log written to a file, with a bare
-// server that writes the same bytes. It alternates both over TLS, on kept connections, within one run.
-// "of-bare" is the median of the throughput's ratios.
+// BenchmarkWarm compares a gateway that serves documents from memory, and logs to a file, with a bare
+// server that writes the same bytes. One run alternates between the two, over TLS connections that are
+// kept alive. "of-bare" is the median ratio of the gateway's throughput to that of the bare server.
 func BenchmarkWarm(b *testing.B) {
 	w := newBench(b)
 	packages := map[provider.Platform][]byte{}
@@ -45,7 +45,7 @@ func BenchmarkWarm(b *testing.B) {
 				w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 				w.Write(body)
 			}))
-			bare.many(path) // connections
+			bare.many(path) // opens the connections
 			g.many(path)
 			var ratios []float64
 			for i := 0; b.Loop(); i++ {
@@ -71,7 +71,7 @@ func startTLS(b *testing.B, h http.Handler) *client {
 	return c
 }
 
-// many sends many requests from several clients at once, and returns the duration.
+// many sends requests from several concurrent clients, and returns how long that took.
 func (c *client) many(path string) time.Duration {
 	const clients, requests = 8, 250
 	var wg sync.WaitGroup

@@ -359,9 +359,9 @@ func TestIssuerInTrouble(t *testing.T) {
 	}
 }
 
-// TestIssuersKeysArePassedOn shows that a new control takes over its predecessor's issuer keys, and so
+// TestNewControlTakesOverIssuerKeys shows that a new control takes over its predecessor's issuer keys, and so
 // works while the issuer is down.
-func TestIssuersKeysArePassedOn(t *testing.T) {
+func TestNewControlTakesOverIssuerKeys(t *testing.T) {
 	i := newIssuer(t)
 	o := i.trusting(rule("*/*/*", "repository_owner", "acme"))
 	first := newDoor(t, o)
@@ -431,9 +431,9 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestIssuerThatFailsIsAskedSeldom shows that an issuer that fails also gets at most one request in five
+// TestRequestsToFailingIssuerAreLimited shows that an issuer that fails also gets at most one request in five
 // seconds.
-func TestIssuerThatFailsIsAskedSeldom(t *testing.T) {
+func TestRequestsToFailingIssuerAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
 		d := newDoor(t, i.trusting(rule("*/*/*", "repository_owner", "acme")))
@@ -451,8 +451,8 @@ func TestIssuerThatFailsIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestManyWaitForOneAnswer shows that concurrent requests from clients share one request to the issuer.
-func TestManyWaitForOneAnswer(t *testing.T) {
+// TestConcurrentRequestsShareOneFetch shows that concurrent requests from clients share one request to the issuer.
+func TestConcurrentRequestsShareOneFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
 		i.silent = make(chan struct{})

@@ -503,9 +503,9 @@ func TestFetchOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// TestRegistryThatIsNotThere shows that a failed fetch is not remembered: once the registry is back, the next client
+// TestFailedFetchIsNotRemembered shows that a failed fetch is not remembered: once the registry is back, the next client
 // starts a new fetch.
-func TestRegistryThatIsNotThere(t *testing.T) {
+func TestFailedFetchIsNotRemembered(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))
 	s.registry.gone = true

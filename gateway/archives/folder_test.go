@@ -70,9 +70,9 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// TestLargerThanAll shows that an archive larger than the cache is streamed, and evicts
+// TestArchiveLargerThanTheCache shows that an archive larger than the cache is streamed, and evicts
 // nothing.
-func TestLargerThanAll(t *testing.T) {
+func TestArchiveLargerThanTheCache(t *testing.T) {
 	s := newScene(t)
 	s.max = 150_000
 	s.restart()
@@ -235,9 +235,9 @@ func (w *halfWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestNobodyWaitsAnyMore shows that a fetch continues for five minutes without clients, and
+// TestAbandonedFetchIsCancelled shows that a fetch continues for five minutes without clients, and
 // is then cancelled.
-func TestNobodyWaitsAnyMore(t *testing.T) {
+func TestAbandonedFetchIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache, err := archives.OpenCache(t.TempDir(), 1<<30, archives.CacheOptions{})
 		if err != nil {
@@ -385,8 +385,8 @@ func TestH1OfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestH1IsNotComputedUnasked shows that h1: hashes are computed only with the option H1.
-func TestH1IsNotComputedUnasked(t *testing.T) {
+// TestH1IsOptional shows that h1: hashes are computed only with the option H1.
+func TestH1IsOptional(t *testing.T) {
 	s := newScene(t)
 	zip, err := release.Zip(map[string][]byte{"x": nil})
 	if err != nil {

@@ -75,7 +75,7 @@ func TestFolderThatIsGone(t *testing.T) {
 	}
 }
 
-func TestFolderThatCannotBe(t *testing.T) {
+func TestFolderThatCannotBeCreated(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -301,8 +301,8 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestHeadIsAsGet shows that HEAD differs from GET only in the body.
-func TestHeadIsAsGet(t *testing.T) {
+// TestHeadIsLikeGet shows that HEAD differs from GET only in the body.
+func TestHeadIsLikeGet(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
 	server := httptest.NewServer(b.serve(nil).gateway)

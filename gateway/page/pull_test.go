@@ -44,8 +44,8 @@ func (b *bench) pulls() {
 	b.options.Pulls = scope.Selector.Selects
 }
 
-// TestPulledThrough shows that the page says which versions are stored, which can be fetched, and from where.
-func TestPulledThrough(t *testing.T) {
+// TestPullThroughOnPages shows that the page says which versions are stored, which can be fetched, and from where.
+func TestPullThroughOnPages(t *testing.T) {
 	b := newBench(t)
 	b.pulls()
 	b.push(widget, "1.0.0", true)

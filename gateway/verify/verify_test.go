@@ -118,7 +118,7 @@ func newChecker(by *pgp.Signer) *verify.Checker {
 	return verify.New(verify.Options{Policy: func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{by.Fingerprint()}} }})
 }
 
-func TestWhatIsServedAndRemembered(t *testing.T) {
+func TestServesVerifiedPackagesAndCachesResults(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
 	before := *found
@@ -154,7 +154,7 @@ func TestWhatIsServedAndRemembered(t *testing.T) {
 	}
 }
 
-func TestMissingEvidenceIsNoVerdict(t *testing.T) {
+func TestMissingEvidenceIsNotCached(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	whole, found := signed(t, acme)
 	n := &telemetry.VerifyCounters{}
@@ -316,8 +316,8 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// TestAtOnce shows that concurrent checks of an index count as one.
-func TestAtOnce(t *testing.T) {
+// TestConcurrentChecks shows that concurrent checks of an index count as one.
+func TestConcurrentChecks(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
 	c := newChecker(acme)
