@@ -490,8 +490,8 @@ func (b watchedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// TestNoClientDeadlineWhileTheRegistryIsRead shows that no deadline for the client runs while the gateway waits for
-// the registry.
+// TestNoClientDeadlineWhileTheRegistryIsRead shows that no deadline for the client runs while the gateway waits
+// for the registry.
 func TestNoClientDeadlineWhileTheRegistryIsRead(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(10*gateway.CopyBuffer + 1)})

@@ -387,8 +387,8 @@ func TestProviderIsAbsent(t *testing.T) {
 	}
 }
 
-// TestInvalidProtocolsAreOmitted shows that invalid protocol versions are omitted, because clients would refuse
-// the whole answer.
+// TestInvalidProtocolsAreOmitted shows that invalid protocol versions are omitted, because clients would
+// refuse the whole answer.
 func TestInvalidProtocolsAreOmitted(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")

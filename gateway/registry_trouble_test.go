@@ -237,8 +237,8 @@ func TestListFailsIfOneVersionFails(t *testing.T) {
 	}
 }
 
-// TestStaleListWithAnUnreadVersion shows that the gateway serves a cached list while the registry is down, although
-// one of the versions was never read. Clients can install the other version.
+// TestStaleListWithAnUnreadVersion shows that the gateway serves a cached list while the registry is down,
+// although one of the versions was never read. Clients can install the other version.
 func TestStaleListWithAnUnreadVersion(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"asked each time": -1, "current": time.Hour} {
 		t.Run(name, func(t *testing.T) {

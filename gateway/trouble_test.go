@@ -136,8 +136,8 @@ func hangAfter(start string) http.HandlerFunc {
 	}
 }
 
-// TestOverloadIsNotAbsence shows that clients get 503 if the gateway has too many requests to the registry or too
-// many documents from origins in progress.
+// TestOverloadIsNotAbsence shows that clients get 503 if the gateway has too many requests to the registry or
+// too many documents from origins in progress.
 func TestOverloadIsNotAbsence(t *testing.T) {
 	for name, busy := range map[string]error{"questions": catalog.ErrBusy, "documents": fmt.Errorf("%w: %w", catalog.ErrSource, document.ErrBusy)} {
 		t.Run(name, func(t *testing.T) {
@@ -265,8 +265,8 @@ func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	}
 }
 
-// TestRepositoryCannotBeOpened shows that requests get 502 if no client for the registry can be created, such as
-// when a login file does not parse.
+// TestRepositoryCannotBeOpened shows that requests get 502 if no client for the registry can be created, such
+// as when a login file does not parse.
 func TestRepositoryCannotBeOpened(t *testing.T) {
 	b := newBench(t)
 	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) {

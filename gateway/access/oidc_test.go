@@ -359,8 +359,8 @@ func TestIssuerInTrouble(t *testing.T) {
 	}
 }
 
-// TestNewControlTakesOverIssuerKeys shows that a new control takes over its predecessor's issuer keys, and so
-// works while the issuer is down.
+// TestNewControlTakesOverIssuerKeys shows that a new control takes over its predecessor's issuer keys,
+// and so works while the issuer is down.
 func TestNewControlTakesOverIssuerKeys(t *testing.T) {
 	i := newIssuer(t)
 	o := i.trusting(rule("*/*/*", "repository_owner", "acme"))
@@ -431,8 +431,8 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestRequestsToFailingIssuerAreLimited shows that an issuer that fails also gets at most one request in five
-// seconds.
+// TestRequestsToFailingIssuerAreLimited shows that an issuer that fails also gets at most one request in
+// five seconds.
 func TestRequestsToFailingIssuerAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -451,7 +451,8 @@ func TestRequestsToFailingIssuerAreLimited(t *testing.T) {
 	})
 }
 
-// TestConcurrentRequestsShareOneFetch shows that concurrent requests from clients share one request to the issuer.
+// TestConcurrentRequestsShareOneFetch shows that concurrent requests from clients share one request to
+// the issuer.
 func TestConcurrentRequestsShareOneFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

@@ -503,8 +503,8 @@ func TestFetchOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// TestFailedFetchIsNotRemembered shows that a failed fetch is not remembered: once the registry is back, the next client
-// starts a new fetch.
+// TestFailedFetchIsNotRemembered shows that a failed fetch is not remembered: once the registry is back, the next
+// client starts a new fetch.
 func TestFailedFetchIsNotRemembered(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))

@@ -70,8 +70,8 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	}
 }
 
-// TestArchiveLargerThanTheCache shows that an archive larger than the cache is streamed, and evicts
-// nothing.
+// TestArchiveLargerThanTheCache shows that an archive larger than the cache is streamed,
+// and evicts nothing.
 func TestArchiveLargerThanTheCache(t *testing.T) {
 	s := newScene(t)
 	s.max = 150_000
@@ -235,8 +235,8 @@ func (w *halfWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAbandonedFetchIsCancelled shows that a fetch continues for five minutes without clients, and
-// is then cancelled.
+// TestAbandonedFetchIsCancelled shows that a fetch continues for five minutes without
+// clients, and is then cancelled.
 func TestAbandonedFetchIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache, err := archives.OpenCache(t.TempDir(), 1<<30, archives.CacheOptions{})

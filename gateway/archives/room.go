@@ -142,12 +142,13 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 	return out, nil
 }
 
-// forgetMissing forgets all archives that are neither in the folder nor in use.
+// forgetMissing drops what is known about archives that are neither in the folder nor in
+// use.
 func (c *Cache) forgetMissing(present map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for b := range c.shared {
-		present[b.hex] = true // a verified file might not have its name yet
+		present[b.hex] = true // a verified file may still have its temporary name
 	}
 	for hex := range c.known {
 		if !present[hex] {
@@ -168,7 +169,7 @@ func (c *Cache) sweep() (inUse int64, err error) {
 		if isAbandoned(name) && os.Remove(name) == nil {
 			continue
 		}
-		// On Windows, the folder's entry has an old size while the file is open.
+		// On Windows, a directory entry has an outdated size while the file is open.
 		if info, err := os.Lstat(name); err == nil {
 			inUse += info.Size()
 		}

@@ -44,7 +44,8 @@ func (b *bench) pulls() {
 	b.options.Pulls = scope.Selector.Selects
 }
 
-// TestPullThroughOnPages shows that the page says which versions are stored, which can be fetched, and from where.
+// TestPullThroughOnPages shows that the page says which versions are stored, which can be fetched, and from
+// where.
 func TestPullThroughOnPages(t *testing.T) {
 	b := newBench(t)
 	b.pulls()
