@@ -95,7 +95,7 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery).Name("discovery")
 	services := map[string]any{}
 	if at := g.announced(); ownHost(at) != "" {
-		// The URL is relative to the requested host, so that it works behind a proxy and on any port.
+		// The URL is relative to the requested host, so it works behind a proxy and on any port.
 		services["providers.v1"] = strings.TrimSuffix(at.EscapedPath(), "/") + RegistryPath
 	}
 	if g.Login != nil {

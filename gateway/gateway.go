@@ -3,9 +3,9 @@
 // signatures byte for byte.
 //
 // The gateway has no state except caches. Its most important rule is that it reports something as absent only if
-// the registry's list of tags says so. Package catalog queries the registry, and caches its answers. All
-// failures are 502, 503 or 504, because clients look elsewhere after a 404. The gateway verifies an archive's
-// digest before it sends the last byte.
+// the registry's list of tags says so. Package catalog queries the registry, and caches its answers. Failures of
+// the registry or of an origin become 502, 503 or 504, because clients look elsewhere after a 404. The gateway
+// verifies an archive's digest before it sends the last byte.
 package gateway
 
 import (
@@ -81,7 +81,7 @@ type Options struct {
 // MirrorPath is the root of the network mirror, as clients configure it, with its slash.
 const MirrorPath = "/providers/"
 
-// limits limit how long the gateway waits for the registry and for clients.
+// limits are the times for which the gateway waits for the registry and for clients.
 type limits struct {
 	// metadata limits how long a document waits for the registry: clients wait only 10 seconds.
 	metadata time.Duration

@@ -49,8 +49,8 @@ func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *
 	return line
 }
 
-// maxLogged is the maximum length in bytes of a client's text in the log, because clients may send up to 64
-// KiB. It is longer than any path of the gateway.
+// maxLogged is the maximum length in bytes of a client's text in the log. Clients may send 64 KiB, but no
+// path of the gateway is longer than maxLogged.
 const maxLogged = 1024
 
 // clip shortens a client's text for the log.

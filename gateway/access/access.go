@@ -106,8 +106,8 @@ func New(o Options) *Control {
 // grant is a token, or a rule of an issuer, that gives read access to some providers.
 type grant struct {
 	kind, name string
-	// binding is a hash of the token, or of the rule's conditions. A capability depends on it, so it becomes
-	// invalid when the token is replaced.
+	// binding is a hash of the token, or of the rule's conditions. A capability contains the grant's ID, which
+	// depends on the binding, so the capability becomes invalid when the token or the conditions change.
 	binding  [sha256.Size]byte
 	selector provider.Selector
 	expires  time.Time

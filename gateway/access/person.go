@@ -38,7 +38,7 @@ func (c *Control) Refused(err error) {
 	c.count(err)
 }
 
-// Name returns the subject's name, such as "token ci"; or "" without access control.
+// Name returns the subject's name, such as "token ci", or "" without access control.
 func (s *Subject) Name() string { return s.name }
 
 // NameOf returns the name of a request's subject, or "" before authentication and without access control.

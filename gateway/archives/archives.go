@@ -43,7 +43,7 @@ var (
 	ErrGone = errors.New("the registry does not have the package that its manifest names")
 )
 
-// Limits limit how long the registry and the client may delay an answer.
+// Limits are the times for which the registry and the client may delay an answer.
 type Limits struct {
 	// Start is the time that the registry may take until it begins to send an archive.
 	Start time.Duration

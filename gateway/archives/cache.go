@@ -27,7 +27,7 @@ import (
 //
 //	sha256/ab/abcd...       the archive
 //	sha256/ab/abcd....meta  its h1 hash; the mtime is the archive's last use
-//	tmp/...                 fetches under way
+//	tmp/...                 fetches in progress
 //
 // An archive is fetched into tmp, and renamed once its digest is verified. It is hashed
 // again before its first use in a process, a day after it was last hashed, and whenever its

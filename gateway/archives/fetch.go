@@ -55,8 +55,9 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 }
 
 // acquire opens an archive that is already in use, or starts to load or fetch it. The bool
-// reports whether the archive was in use. If its file has changed since it was verified,
-// acquire starts again with a new one. It returns nil if the cache is closed.
+// reports whether the archive was in use. If the file in use has changed since it was
+// verified, acquire loads or fetches the archive again. It returns nil if the cache is
+// closed.
 func (c *Cache) acquire(request context.Context, a Archive, l Limits) (*shared, *fill.Reader, bool) {
 	for {
 		s, file, joined := c.joinOrBegin(request, a, l)
@@ -166,8 +167,8 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 }
 
 // prepare makes room for a fetch, and creates its temporary file. The caller calls end
-// after the fetch; it removes the file unless [Cache.commit] has renamed it. An error wraps
-// errBypass.
+// after the fetch; end removes the file unless [Cache.commit] has renamed it. An error
+// wraps errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	c.mu.Lock()
 	paused := time.Since(c.failed) < pauseAfterFailure

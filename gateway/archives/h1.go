@@ -29,8 +29,8 @@ const maxMeta = 1 << 10
 
 func (c *Cache) meta(hex string) string { return c.path(hex) + metaSuffix }
 
-// H1 returns the h1: hash of the archive with a digest. The cache computes it from
-// verified bytes. It returns false if the archive is not cached, or has no h1 hash (see
+// H1 returns the h1: hash of the archive with a digest. The cache computes the hash from
+// verified bytes. H1 returns false if the archive is not cached, or has no h1 hash (see
 // [provider.H1]). A nil cache has no archives.
 func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {

@@ -53,8 +53,8 @@ type Checker struct {
 	results *lru.Cache[subject, *outcome]
 }
 
-// remembered is the maximum number of cached results. A result typically takes 300 bytes, and never more than
-// 16 KiB.
+// remembered is the maximum number of cached results. A result takes about 300 bytes, and never more than 16
+// KiB.
 const remembered = 16 << 10
 
 // subject identifies what was checked, and is the key of the cache. The same index under two names is checked
