@@ -101,6 +101,7 @@ func (s *stream) open(within time.Duration) error {
 		c.close()
 		return c.explain(err)
 	}
+	c.timer.Stop() // until the first read
 	s.conn = c
 	return nil
 }
