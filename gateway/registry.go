@@ -221,11 +221,13 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 	if err != nil {
 		return err
 	}
+	within, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
 	s, err := g.signedVersion(r, a)
 	if err != nil {
 		return err
 	}
-	g.askSize(r, s, platform)
+	g.askSize(within, r, s, platform)
 	out, err := s.download(r.Context(), platform, func(base string, f file) string {
 		return absolute(g.Access.Link(r, a, fileURL(base, f), f.digest))
 	}, g.hashes)
@@ -309,13 +311,11 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 
 // askSize sets the size of the package for a platform if the version does not state it, because the registry
 // does not have the package yet. If the size is unknown, it logs the reason.
-func (g *gateway) askSize(r *http.Request, s *signedVersion, platform provider.Platform) {
+func (g *gateway) askSize(ctx context.Context, r *http.Request, s *signedVersion, platform provider.Platform) {
 	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == artifact.UnknownSize })
 	if i < 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
-	defer cancel()
 	size, err := g.sizeOf(ctx, g.View(r).Package(ctx, s.address, s.version, s.found.Packages[i]), s.found.Packages[i], false)
 	if err != nil {
 		g.Log.Debug("the size of a package is left out", "path", r.URL.Path, "err", hint.Brief(err))
