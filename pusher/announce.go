@@ -20,9 +20,9 @@ type ownAnnouncement struct {
 	id        string
 	tag       ociaddr.Tag
 	version   artifact.Version   // the packages and the signed evidence of this push
-	writtenAt time.Time          // by the local clock
-	openAt    time.Time          // by the registry's clock: when it was last written as not done
-	manifest  ocispec.Descriptor // that the tag names
+	writtenAt time.Time          // by the local clock, when it was last written
+	openAt    time.Time          // by the registry's clock, when it was last written as not done
+	manifest  ocispec.Descriptor // the manifest that the tag names
 }
 
 // announced returns the announcement as other pushes read it.
@@ -30,11 +30,11 @@ func (o *ownAnnouncement) announced() announced {
 	return announced{tag: o.tag, manifest: o.manifest, packages: o.version.Packages, evidence: o.version.Evidence}
 }
 
-// otherPushes is what other pushes of the version have announced.
+// otherPushes holds what other pushes of the version have announced.
 type otherPushes struct {
 	all       []announced
-	packages  []artifact.Package  // the packages of the newest announcement are first
-	evidence  *ocispec.Descriptor // signed; nil: none
+	packages  []artifact.Package  // of all announcements, newest announcement first
+	evidence  *ocispec.Descriptor // the newest signed evidence; nil: none
 	open      bool                // one of the pushes may still write the version's index
 	ownListed bool                // the registry has this push's own announcement
 }
@@ -71,8 +71,8 @@ func (w *push) announcements(ctx context.Context) (otherPushes, error) {
 	return out, nil
 }
 
-// signedEvidence returns evidence with its verdict in the index entry. It returns nil if
-// the evidence is not signed.
+// signedEvidence returns the descriptor of signed evidence, with annotations that state the
+// verdict. It returns nil if the evidence is not signed.
 func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*ocispec.Descriptor, error) {
 	p, err := w.readProof(ctx, desc)
 	if err != nil || p.grade != gradeSigned {
@@ -82,10 +82,11 @@ func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*o
 	return &described, nil
 }
 
-// announces reports whether the push has to announce itself before it writes: it brings
-// some of the version's platforms, and other pushes may bring other platforms at the same
-// time. If the registry cannot remove announcements, only jobs that push one platform each
-// announce themselves.
+// announces reports whether the push has to announce itself before it writes. It has to if
+// it brings only some of the version's platforms, because other pushes might bring other
+// platforms at the same time. If the registry cannot remove announcements, a push announces
+// itself only if several jobs are likely to push one platform each
+// ([origin.Release.ByPlatform]).
 func (w *push) announces(ctx context.Context) (bool, error) {
 	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, w.offers) {
 		return false, nil
@@ -122,12 +123,12 @@ func (w *push) announce(ctx context.Context) error {
 	return w.tagAnnouncement(ctx, false)
 }
 
-// tagAnnouncement writes the push's announcement. If its tag named an older manifest of the
-// announcement, tagAnnouncement deletes that.
+// tagAnnouncement writes the push's announcement. If the tag named an older manifest of the
+// announcement, tagAnnouncement deletes the older manifest.
 func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	at := w.o.Now()
 	if !done {
-		w.own.openAt = w.clock.Now() // a done announcement has it, too, so that readers can compute the open manifest
+		w.own.openAt = w.clock.Now() // a done announcement repeats this time, so that readers can compute the manifest that it replaced
 	}
 	blob, err := artifact.EncodeAnnouncement(artifact.Announcement{Version: w.own.version, ID: w.own.id, At: w.own.openAt, Done: done})
 	if err != nil {
@@ -135,7 +136,7 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	}
 	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob, string(w.own.tag), helpImmutable); err != nil {
 		if w.own.manifest.Digest == "" {
-			w.own.manifest = blob.Descriptor // the registry may have it in spite of the error
+			w.own.manifest = blob.Descriptor // the registry might have stored it in spite of the error
 		}
 		return err
 	}
@@ -147,18 +148,18 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	return nil
 }
 
-// mustRenew reports whether the push's announcement will soon count as a crash, or was
-// removed because it already did.
+// mustRenew reports whether other pushes will soon treat this push as crashed, or have
+// already removed its announcement for that reason.
 func (w *push) mustRenew(others otherPushes) bool {
 	return w.own != nil && (!others.ownListed || w.o.Now().Sub(w.own.writtenAt) > renewAge)
 }
 
-// finish removes announcements that no push needs. It follows a round that found the
-// announcements of this push and of the others in the index. A later push removes what
-// finish cannot remove.
+// finish removes announcements that no push needs any more. It runs after the last round,
+// which found that the index needs no further change. A later push removes the
+// announcements that finish cannot remove.
 func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	w.removeAll(ctx, others, readAt, func(a announced) bool {
-		return a.old(w.clock.Now()) && !a.in(index) // the decision has refused it
+		return a.old(w.clock.Now()) && !a.in(index) // the decision has rejected this announcement
 	})
 	if w.own == nil {
 		w.clean(ctx, others, index, readAt)
@@ -183,8 +184,8 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 	}
 }
 
-// clean removes the announcements of other pushes that an index has, unless one of them is
-// open. The index was read after the announcements.
+// clean removes the other pushes' announcements that an index contains, unless one of them
+// is open. The index must have been read after the announcements.
 func (w *push) clean(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	if !others.open {
 		w.removeAll(ctx, others, readAt, func(a announced) bool { return a.in(index) })
@@ -206,8 +207,8 @@ func (w *push) remove(ctx context.Context, a announced) bool {
 	return err == nil
 }
 
-// noteDelete remembers from the error of a delete that the repository's manifests cannot be
-// deleted.
+// noteDelete remembers that the repository's manifests cannot be deleted, if the error of a
+// delete says so.
 func (w *push) noteDelete(err error) {
 	if err != nil && !isNotFound(err) && cannotDelete(err) {
 		w.removable.Store(w.dest.Repository, false)
@@ -223,13 +224,15 @@ func (w *push) withdraw(ctx context.Context) bool {
 	return true
 }
 
-// isFresh reports whether a push may still write or delete on what it read at a time.
+// isFresh reports whether data that was read at readAt is recent enough to write or delete
+// on its basis.
 func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= maxReadAge }
 
-// canRemove finds out whether the registry can remove announcements. It removes one that a
-// push has left behind, or else a probe: a manifest without meaning.
+// canRemove finds out whether the registry can remove announcements. It tries to remove an
+// announcement that an earlier push has left behind. If there is none, it stores a probe, a
+// manifest without any other purpose, and deletes it.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
-	if isDockerHub(w.dest.Repository.Registry) || w.dest.Store.Remote() == nil { // a bundle only grows
+	if isDockerHub(w.dest.Repository.Registry) || w.dest.Store.Remote() == nil { // nothing can be deleted from a bundle
 		return false, nil
 	}
 	end, err := w.takeTurn(ctx, w.dest.Repository) // one push finds out for all
@@ -245,21 +248,22 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 		can, err = w.removeProbe(ctx)
 	}
 	if err != nil {
-		return false, ctx.Err() // without an answer, this push announces nothing; the next one tries again
+		return false, ctx.Err() // still unknown: this push does not announce itself, and the next push tries again
 	}
 	w.removable.Store(w.dest.Repository, can)
 	return can, nil
 }
 
-// isDockerHub reports whether a registry is Docker Hub. It deletes neither tags nor
-// manifests that have a tag, so that it cannot remove announcements.
+// isDockerHub reports whether a registry is Docker Hub. Docker Hub deletes neither tags nor
+// tagged manifests, so announcements cannot be removed there.
 func isDockerHub(r ociaddr.Registry) bool {
 	return slices.Contains([]ociaddr.Registry{"docker.io", "index.docker.io", "registry-1.docker.io"}, r)
 }
 
-// removeLeftover removes an announcement of any version that no push needs. If a rule about
-// tags forbids that, it forbids every removal, and each push would leave an announcement
-// behind.
+// removeLeftover looks for a version with announcements that no push needs any more, and
+// removes them. tried reports whether there was anything to remove, and can whether the
+// registry allowed the removal. A tag rule that forbids one removal forbids all of them, so
+// each push would leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now, w.recent}
 	tags, err := c.recent.list(ctx, w.dest.Store, w.o.Now)
@@ -268,7 +272,7 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 	}
 	for _, v := range announcedVersions(tags) {
 		if !slices.Contains(versionsOf(tags), v) {
-			continue // the version is not tagged yet, so that a push may need its announcement
+			continue // the version is not tagged yet, so a push might still need its announcement
 		}
 		removed, err := c.clean(ctx, v)
 		var refused *removeError
@@ -278,7 +282,7 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 		case ctx.Err() != nil:
 			return false, false, context.Cause(ctx)
 		case err != nil:
-			continue // the probe finds out
+			continue // the probe will find out
 		case removed > 0:
 			return true, true, nil
 		}
@@ -296,7 +300,7 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	if err == nil {
 		err = w.put(ctx, probe, "")
 		if refusesContent(err) {
-			return true, nil // GitLab refuses such a manifest. The first announcement shows whether it can be removed
+			return true, nil // GitLab refuses the probe. The first announcement will show whether announcements can be removed
 		}
 	}
 	if err == nil {

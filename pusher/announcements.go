@@ -27,22 +27,25 @@ import (
 //  2. In rounds, it lists the announcements, reads them, reads the index, and writes the
 //     union. A round that finds the union in the index is the last one.
 //  3. It marks its announcement as done, and reads all announcements once more. If no other
-//     one is open, it deletes those that the index contains. Otherwise it leaves them to
-//     the open push. A push that saw no other announcement in its last round deletes its
-//     own before it looks for others. If it cannot delete its own, it marks it as done.
+//     announcement is open, it deletes the announcements that the index contains. Otherwise
+//     it leaves them to the push whose announcement is open. A push that saw no other
+//     announcement in its last round deletes its own announcement before it looks for
+//     others. If it cannot delete its own announcement, it marks it as done.
 //
-// A push writes or deletes only on what it read within the last minute. A push that takes
-// long renews its announcement. A push without an announcement announces itself when it
-// finds an open one. An announcement is removed by its digest, so that a newer one under the
-// same tag stays.
+// A push writes or deletes only on the basis of what it read within the last minute. A push
+// that takes long renews its announcement. A push that has not announced itself does so when
+// it finds that another push's announcement is open. An announcement is deleted by its
+// digest, so a newer announcement under the same tag stays.
 const (
-	// crashAge: an older announcement that is not done counts as a crash.
+	// crashAge is the age at which an announcement that is not done means that its push has
+	// crashed.
 	crashAge = time.Hour
-	// renewAge: a push renews its own announcement at this age.
+	// renewAge is the age at which a push renews its own announcement.
 	renewAge = crashAge / 2
-	// maxReadAge: a push reads again before it writes or deletes on an older reading.
+	// maxReadAge is the maximum age of the data on whose basis a push writes or deletes. A
+	// push reads older data again.
 	maxReadAge = time.Minute
-	// maxAnnouncements bounds the announcements of one version.
+	// maxAnnouncements is the maximum number of announcement tags of one version.
 	maxAnnouncements = 200
 )
 
@@ -57,10 +60,10 @@ type announced struct {
 	evidence *ocispec.Descriptor // allegedly signed; nil: none
 	at       time.Time           // zero if an earlier release of ocibridge wrote it
 	done     bool
-	moved    bool // the tag names a placeholder, which is deleted with it
+	moved    bool // the tag names a placeholder, which is deleted together with the tag
 }
 
-// open reports whether the push of the announcement may still write the version's index.
+// open reports whether the push that announced itself might still write the version's index.
 func (a announced) open(now time.Time) bool { return !a.done && !a.old(now) }
 
 // old reports whether the push has certainly ended.
@@ -83,7 +86,7 @@ func saysSigned(evidence ocispec.Descriptor) bool {
 	return maps.Equal(evidence.Annotations, artifact.DescribeEvidence(evidence, trust.Signed).Annotations)
 }
 
-// anyOpen reports whether any of the pushes may still write the version's index.
+// anyOpen reports whether any of the pushes might still write the version's index.
 func anyOpen(all []announced, now time.Time) bool {
 	return slices.ContainsFunc(all, func(a announced) bool { return a.open(now) })
 }
@@ -110,14 +113,15 @@ func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a p
 	return out, nil
 }
 
-// isPartOf reports whether a tag announces a push of a version.
+// isPartOf reports whether t is an announcement tag of the version v.
 func isPartOf(t ociaddr.Tag, v provider.Version) bool {
 	of, ok := t.PartOf()
 	return ok && of == v
 }
 
-// readAnnouncement reads one announcement. Earlier releases announced each platform by a
-// tag for its manifest, and the evidence by another tag.
+// readAnnouncement reads one announcement, which an earlier release of ocibridge might have
+// written. Earlier releases announced each platform with a tag for its manifest, and the
+// evidence with another tag.
 func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, t ociaddr.Tag) (*announced, error) {
 	if _, own := t.Announcement(); !own {
 		desc, moved, err := artifact.ReadPlaceholder(ctx, store, string(t))
@@ -164,8 +168,8 @@ func removeAnnouncement(ctx context.Context, store Store, a announced) error {
 	if _, own := a.tag.Announcement(); !own && !a.moved {
 		return removeOldTag(ctx, store, a.tag)
 	}
-	// The manifest contains the ID, so that no other tag names it. A tag that names a newer
-	// manifest by now stays.
+	// The manifest contains the announcement's ID, so no other tag names it. If the tag
+	// names a newer manifest by now, the tag stays.
 	if err := deleteWithTag(ctx, store, a.manifest, a.tag); err != nil {
 		return err
 	}
@@ -200,8 +204,9 @@ func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 	return deleteAny(ctx, store, manifest)
 }
 
-// removeOldTag removes a tag, and leaves the manifest that it names. If the registry only
-// deletes by digest, removeOldTag moves the tag to a placeholder, and deletes that.
+// removeOldTag removes a tag, but keeps the manifest that the tag names. If the registry
+// only deletes by digest, removeOldTag moves the tag to a placeholder, and deletes the
+// placeholder.
 func removeOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	err := store.Untag(ctx, string(tag))
 	if err == nil || isNotFound(err) {

@@ -17,16 +17,16 @@ import (
 // errListRefused wraps a registry's refusal of the referrers API.
 var errListRefused = errors.New("refuses to list referrers")
 
-// ReferrerLister lists the manifests that have a subject, page by page. It uses the
-// referrers API, or the subject's fallback tag.
+// ReferrerLister passes the manifests that refer to a subject to fn, page by page. It uses
+// the referrers API, or the subject's fallback tag.
 type ReferrerLister interface {
 	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
 }
 
 // listReferrers passes the referrers of a manifest to add, page by page. If the registry
-// refuses the referrers API, it reads the list under the fallback tag: oras-go reads that
-// tag only if the API answers 404. If there is no such list, the error wraps errListRefused
-// and the API's refusal.
+// refuses the referrers API, listReferrers reads the list under the fallback tag itself,
+// because oras-go reads that tag only if the API answers 404. If there is no such list, the
+// error wraps errListRefused and the API's refusal.
 func listReferrers(ctx context.Context, store StoredStore, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
 	refusal := store.Referrers(ctx, s, "", add)
 	switch {
@@ -81,8 +81,8 @@ func (c *referrersCopy) copyList(ctx context.Context, s subject, list []ocispec.
 	return nil
 }
 
-// enqueue counts a referrer that the destination has. The next round copies the referrer's
-// own referrers.
+// enqueue counts a referrer that the destination has, and queues it: the next round copies
+// the referrer's own referrers.
 func (c *referrersCopy) enqueue(s subject, desc ocispec.Descriptor) error {
 	c.total++
 	switch {
@@ -95,7 +95,8 @@ func (c *referrersCopy) enqueue(s subject, desc ocispec.Descriptor) error {
 	return nil
 }
 
-// destinationReferrers returns the referrers of a subject that the destination lists.
+// destinationReferrers returns the digests of the referrers that the destination lists for a
+// subject.
 func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
 	list, err := c.listOf(ctx, c.dest.Store, s, new(atomic.Int64), new(atomic.Int64))
 	if err != nil && !errors.Is(err, errListRefused) {
@@ -109,8 +110,8 @@ func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Desc
 }
 
 // copyReferrer copies one referrer, and reports whether the destination has it. It skips a
-// manifest with another subject, a missing or damaged one, and one that the destination
-// refuses.
+// manifest that names another subject, is missing or damaged, or is refused by the
+// destination.
 func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispec.Descriptor) (bool, error) {
 	if !artifact.IsManifest(desc.MediaType) {
 		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
@@ -125,7 +126,8 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 		}
 	}
 	if err == nil {
-		// A store without the referrers API also lists it under its subject's fallback tag.
+		// If the registry lacks the referrers API, the store also lists the manifest under
+		// its subject's fallback tag.
 		if err = c.put(ctx, artifact.Blob{Descriptor: plain(desc), Data: data}, ""); err != nil {
 			err = c.registryError("push a referrer to", err)
 		}
@@ -133,7 +135,8 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 	return c.isCopied(desc, err)
 }
 
-// storePartsOf stores every part of a manifest of the source, and returns the manifest.
+// storePartsOf copies every part of a manifest of the source to the destination, and returns
+// the manifest.
 func (c *referrersCopy) storePartsOf(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if _, err := c.carrier.admit(desc); err != nil {
 		return nil, err
@@ -145,8 +148,9 @@ func (c *referrersCopy) storePartsOf(ctx context.Context, desc ocispec.Descripto
 	return data, c.carrier.storeParts(ctx, desc, data)
 }
 
-// isCopied reports whether the error of copying a manifest is nil. It warns of an error that
-// concerns only this manifest, and returns any other error.
+// isCopied judges the error of copying a manifest. It reports whether the manifest was
+// copied. An error that concerns only this manifest becomes a warning; isCopied returns any
+// other error.
 func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, error) {
 	switch {
 	case err == nil:
@@ -162,7 +166,8 @@ func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, erro
 	return false, nil
 }
 
-// copyTags copies the manifests that cosign attaches to a subject by tags that name it.
+// copyTags copies the manifests that cosign attaches to a subject under tags derived from
+// the subject's digest.
 func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 	for _, tag := range ociaddr.CosignTags(s.desc.Digest) {
 		if !slices.Contains(c.tags, tag) {
@@ -191,8 +196,8 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 	return nil
 }
 
-// copyTag copies the manifest that a tag of a subject names, and reports whether the
-// destination has it. It leaves out a manifest that names another subject.
+// copyTag copies the manifest that one of a subject's cosign tags names, and reports whether
+// the destination has it. It skips a manifest that names another subject.
 func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
 	there, err := artifact.Resolve(ctx, c.dest.Store, string(tag))
 	switch {

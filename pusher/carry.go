@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// maxCarried bounds the number of manifests and blobs that are copied with one version,
-	// apart from its packages.
+	// maxCarried is the maximum number of manifests and blobs that are copied with one
+	// version, apart from its packages.
 	maxCarried = 2000
-	// maxCarriedBytes bounds the sum of their sizes.
+	// maxCarriedBytes is the maximum of their total size, in bytes.
 	maxCarriedBytes = 1 << 30
-	// maxCarriedNesting bounds the nesting of manifests.
+	// maxCarriedNesting is the maximum depth of nested manifests.
 	maxCarriedNesting = 3
 )
 
@@ -46,7 +46,7 @@ func newCarrier(from Stored, to *push) *carrier {
 	return &carrier{from: from, to: to, stored: map[digest.Digest]bool{}}
 }
 
-// markStored remembers that the destination has some content.
+// markStored remembers that the destination has the content with a digest.
 func (c *carrier) markStored(d digest.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -80,7 +80,7 @@ func (c *carrier) tooMuch(format string, args ...any) error {
 		"--without-referrers copies versions alone")
 }
 
-// manifestParts are the parts of an index or of a manifest.
+// manifestParts are the descriptors that an index or a manifest contains.
 type manifestParts struct {
 	Manifests []ocispec.Descriptor `json:"manifests"`
 	Config    *ocispec.Descriptor  `json:"config"`
@@ -96,7 +96,8 @@ func hasSubject(data []byte) (bool, error) {
 	return m.Subject != nil, err
 }
 
-// storeParts stores all parts of a manifest, at any depth. It does not store the manifest.
+// storeParts stores all parts of a manifest, at any depth. It does not store the manifest
+// itself.
 func (c *carrier) storeParts(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	return c.storePartsAt(ctx, desc, data, 1)
 }
@@ -140,7 +141,7 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 	return nil
 }
 
-// storeManifest stores a manifest that another one names, with its parts. It refuses a
+// storeManifest stores a manifest that another manifest names, and its parts. It refuses a
 // manifest with a subject.
 func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, depth int) error {
 	data, err := c.fetch(ctx, desc)
@@ -169,7 +170,8 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// storeBlob stores a blob. A temporary file has the blob until its digest is verified.
+// storeBlob stores a blob. It first copies the blob to a temporary file, and uploads it
+// only if its digest is right.
 func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
 	temp, err := fill.NewTemp("", "ocibridge-*.blob")
 	if err != nil {
@@ -179,7 +181,7 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 	if err := c.readBlob(ctx, desc, temp); err != nil {
 		return c.sourceError(err)
 	}
-	// A 404 says that the session of the upload has ended.
+	// A 404 means that the upload session has ended.
 	temporary := func(err error) bool { return worthRetrying(err) || isNotFound(err) }
 	err = c.to.retry(ctx, temporary, func() error {
 		return c.to.dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
@@ -204,8 +206,9 @@ func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor, to io.W
 	return verified.Verify()
 }
 
-// sourceError returns an error of reading the source: [artifact.ErrDamaged] for wrong
-// content, and a *[RegistryError] for a failure of the registry. It returns nil for nil.
+// sourceError classifies an error from reading the source. Wrong content becomes an
+// [artifact.ErrDamaged], and a failure of the registry a *[RegistryError]. It returns nil
+// for nil.
 func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)
@@ -216,9 +219,10 @@ func (c *carrier) sourceError(err error) error {
 	return err
 }
 
-// supersedes reports whether a manifest has every layer of another one, and the same
-// subject. Cosign adds signatures to a manifest in this way, and moves the tag. The
-// annotations of a layer contain the signature of its bytes.
+// supersedes reports whether the manifest data has the same subject as the manifest other,
+// and all of its layers. When cosign adds a signature, it stores such a manifest, and moves
+// the tag to it. The layers must have the same annotations, too, because the annotations
+// contain the signature of a layer's bytes.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
 	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameDigest(a.Subject, b.Subject) {

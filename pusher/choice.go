@@ -8,7 +8,7 @@ type grade int
 const (
 	gradeAbsent     grade = iota // there is no evidence
 	gradeUnreadable              // the evidence cannot be read
-	gradeRecord                  // a record alone: the packages matched unsigned hashes
+	gradeRecord                  // only a record: the packages matched unsigned hashes
 	gradeChecksums               // an unsigned SHA256SUMS
 	gradeSigned                  // a SHA256SUMS with its signature
 )
@@ -24,7 +24,7 @@ func gradeOf(verdict trust.Verdict, document []byte) grade {
 	return gradeRecord
 }
 
-// candidate is evidence that a version may get.
+// candidate is evidence that a version might get.
 type candidate struct {
 	grade grade
 	// covers is set if the evidence contradicts no package of the version: its
@@ -36,12 +36,12 @@ type candidate struct {
 type evidenceFacts struct {
 	stored    candidate // the evidence that the version has
 	release   candidate // the evidence of this push; absent if the registry refuses evidence
-	announced candidate // the evidence that another push of some platforms announced; signed, or absent
+	announced candidate // the signed evidence that another push announced, or absent
 
 	same      bool // stored and release are the same evidence
 	unchanged bool // the stored version already has exactly the packages
-	replaced  bool // packages are replaced, so that the stored evidence is about other packages
-	refresh   bool // the user or a sync asks for the release's evidence
+	replaced  bool // packages are replaced, so the stored evidence is about other packages
+	refresh   bool // the user or a sync wants the release's evidence in place of the stored evidence
 	force     bool
 }
 
@@ -51,13 +51,13 @@ type evidenceAction string
 const (
 	keepEvidence     evidenceAction = "keep"     // the stored evidence, or still none
 	addEvidence      evidenceAction = "add"      // the release's evidence; none is stored
-	replaceEvidence  evidenceAction = "replace"  // the release's evidence instead of the stored one
+	replaceEvidence  evidenceAction = "replace"  // the release's evidence instead of the stored evidence
 	completeEvidence evidenceAction = "complete" // the announced evidence
 	refuseEvidence   evidenceAction = "refuse"   // no evidence covers the packages: a conflict
 )
 
 // choose returns the action for a version. Evidence that does not cover the packages is
-// kept only if nothing changes, and stored only by force.
+// kept only if the packages do not change, and only a forced push stores it.
 func (f evidenceFacts) choose() evidenceAction {
 	action := f.strongest()
 	switch {
@@ -73,8 +73,8 @@ func (f evidenceFacts) choose() evidenceAction {
 	return refuseEvidence
 }
 
-// strongest chooses by grade alone. Stored evidence wins a tie, unless the user asks for
-// a refresh. Even a refresh never replaces evidence by weaker evidence.
+// strongest chooses by grade alone. Stored evidence wins a tie, unless a refresh is
+// requested. Even a refresh never replaces evidence with weaker evidence.
 func (f evidenceFacts) strongest() evidenceAction {
 	announced := f.announced.grade != gradeAbsent
 	notWeaker := f.release.grade >= f.stored.grade && (f.stored.grade < gradeSigned || f.release.covers)
@@ -111,7 +111,7 @@ func (f evidenceFacts) useRelease() evidenceAction {
 }
 
 // of returns the candidate that an action chooses. Absent evidence contradicts no package,
-// so that it covers every version.
+// so it covers every version.
 func (f evidenceFacts) of(a evidenceAction) candidate {
 	chosen := map[evidenceAction]candidate{
 		keepEvidence: f.stored, addEvidence: f.release, replaceEvidence: f.release, completeEvidence: f.announced,

@@ -14,15 +14,15 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// cleanUp removes the announcements in a repository that no push needs. A sync succeeds
-// without it.
+// cleanUp removes announcements that no push needs any more from a repository. If it
+// cannot, the sync succeeds nevertheless.
 func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outcome) error {
 	if len(announcedVersions(state.tags)) == 0 {
 		return nil
 	}
 	clock := outgoing.NewClock(s.o.Push.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
-	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // it lists the tags anew, because the sync has pushed
+	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // with no recent tags, so that it lists them again after the pushes of the sync
 	tags, err := c.recent.list(ctx, c.store, c.now)
 	for _, v := range announcedVersions(tags) {
 		if _, err = c.clean(ctx, v); err != nil {
@@ -55,12 +55,12 @@ func announcedVersions(tags []ociaddr.Tag) []provider.Version {
 type cleaner struct {
 	provider provider.Address
 	store    Store
-	clock    *outgoing.Clock // of the registry
+	clock    *outgoing.Clock // the registry's clock
 	now      func() time.Time
 	recent   recentTags
 }
 
-// recentTags are the tags of a repository, listed within the last minute.
+// recentTags caches the list of a repository's tags for a minute.
 type recentTags struct {
 	tags []ociaddr.Tag
 	at   time.Time // when the request was sent; zero: never
@@ -83,9 +83,10 @@ func (r *recentTags) isFresh(now time.Time) bool {
 	return !r.at.IsZero() && now.Sub(r.at) <= maxReadAge
 }
 
-// clean removes the announcements of a version that its index has, unless one of them is
-// open. Like a push, it also removes old announcements that add nothing to the index. It
-// returns the number of announcements that it removed.
+// clean removes the announcements of a version that the version's index contains, unless
+// one of the version's announcements is open. Like a push, it also removes old
+// announcements that add nothing to the index. It returns the number of announcements that
+// it removed.
 func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, err error) {
 	tags, err := c.recent.list(ctx, c.store, c.now)
 	if err != nil {

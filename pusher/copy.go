@@ -19,11 +19,11 @@ type original struct {
 	from    Stored
 	version *artifact.Version
 	whole   bool           // all of its platforms are copied
-	index   *artifact.Blob // its index, if that is stored byte for byte; nil: a new one is stored
+	index   *artifact.Blob // the original's index, if it is stored byte for byte; nil: a new index is stored
 	carrier *carrier
 
 	mu       sync.Mutex
-	warnings []string // of platform manifests, which are sent concurrently
+	warnings []string // about platform manifests, which are sent concurrently
 }
 
 // warnRewritten warns that a platform's manifest is not copied byte for byte.
@@ -46,20 +46,20 @@ func (w *push) cannotCarry(err error) bool {
 	return isUnusable(err) || errors.Is(err, ErrTooMuchAttached) || w.isRefusal(err)
 }
 
-// isRefusal reports whether the destination does not accept some content.
+// isRefusal reports whether an error means that the destination does not accept the content.
 func (w *push) isRefusal(err error) bool {
 	var registry *RegistryError
 	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && (refusesContent(err) || errors.Is(err, artifact.ErrTooLarge))
 }
 
-// Copy copies a version from another repository, with the given platforms or with all of
-// them. It verifies the version as [Pusher.Push] verifies a release.
+// Copy copies a version from another repository, with the wanted platforms, or with all
+// platforms if want is empty. It verifies the version as [Pusher.Push] verifies a release.
 //
-// Copy stores a manifest byte for byte if the manifest says only what was verified. A
-// version that is copied whole into a repository that lacks it therefore keeps the digest of
-// its index, whatever tool made it. Copy then copies the referrers of each manifest that it
-// has stored byte for byte. It does not verify referrers. It stores them under no tags but
-// those that name their subject.
+// Copy stores a manifest byte for byte if everything that the manifest says was verified. A
+// version that is copied whole into a repository without that version therefore keeps the
+// digest of its index, whatever tool created the index. Copy then copies the referrers of
+// each manifest that it has stored byte for byte. It does not verify referrers. The only
+// tags that it copies for referrers are cosign's, which contain the digest of the subject.
 func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
 	r, found, err := from.release(ctx, v, want)
 	if err != nil {
@@ -91,9 +91,10 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	return out, nil
 }
 
-// platformManifest returns a package with the manifest to store for it. It is the
-// original's manifest if that says what was verified of the package, and the given one
-// otherwise. platformManifest stores the other parts of the original's manifest.
+// platformManifest chooses the manifest to store for a package, and returns the package and
+// the manifest. It chooses the original's manifest if that manifest agrees with the verified
+// package. It then stores the manifest and its other parts. Otherwise it returns the package
+// and the encoded manifest unchanged.
 func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded artifact.Blob) (artifact.Package, artifact.Blob, error) {
 	if w.original == nil {
 		return p, encoded, nil
@@ -105,7 +106,7 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	}
 	data, err := artifact.FetchManifest(ctx, o.from.Store, found.Manifest)
 	if isUnusable(err) {
-		return p, encoded, nil // the index describes the package well enough
+		return p, encoded, nil // the original's index has described the package, so its manifest is not needed
 	}
 	if err != nil {
 		return p, encoded, o.from.failed(w.release.Version(), err)
@@ -135,10 +136,10 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	return p, manifest, nil
 }
 
-// storeOriginal stores the manifests and blobs of the original's index, if the index can be
-// copied byte for byte. The index must say only what was verified, and the destination must
-// lack the version. storeOriginal reports whether it stored them. The index itself follows
-// later.
+// storeOriginal stores the manifests and blobs that the original's index names, if the index
+// can be copied byte for byte. For that, everything that the index says must be verified,
+// and the destination must lack the version. storeOriginal reports whether it stored them.
+// It does not store the index itself.
 func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (bool, error) {
 	o := w.original
 	if o == nil || !o.whole || w.before != nil {
@@ -148,7 +149,7 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 		Provider: w.release.Provider(), Version: w.release.Version(), Protocols: w.release.Protocols, Packages: packages, Evidence: &w.evidence.Descriptor,
 	})
 	if err == nil && encoded.Descriptor.Digest == o.version.Index.Digest {
-		return false, nil // the push encodes the same index
+		return false, nil // the push will encode the same index
 	}
 	data, err := artifact.FetchManifest(ctx, o.from.Store, o.version.Index)
 	if err != nil {
@@ -175,8 +176,8 @@ func (w *push) isOriginal(stored, next *artifact.Version) bool {
 	return w.original != nil && w.original.index != nil && stored.Index.Digest == w.original.index.Descriptor.Digest && sameContent(stored, next)
 }
 
-// unverified says what the original's index claims although it was not verified; "":
-// nothing.
+// unverified describes the first claim of the original's index that was not verified. It
+// returns "" if there is no such claim.
 func (w *push) unverified(data []byte, packages []artifact.Package) string {
 	found := w.original.version
 	for _, p := range found.Packages {

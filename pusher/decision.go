@@ -16,7 +16,8 @@ import (
 // The evidence of a version must list every one of its packages. Otherwise a signed version
 // would contain an unsigned package.
 
-// proof is evidence that was read for a decision. The zero value is absent evidence.
+// proof is evidence that was read for a decision. The zero value means that there is no
+// evidence.
 type proof struct {
 	descriptor *ocispec.Descriptor // nil: there is no evidence
 	grade      grade
@@ -28,27 +29,27 @@ type proof struct {
 // situation is the input of a decision: what is stored, what the release brings, what
 // other pushes have announced, and the policy.
 type situation struct {
-	before         *artifact.Version // the version at the begin of the push; nil: it did not exist
+	before         *artifact.Version // the version when the push began; nil: it did not exist
 	stored         *artifact.Version // the version that the tag names now; nil: there is none
 	storedEvidence proof
 
 	sums            *trust.Checksums // the checksums on which the release was accepted
 	protocols       []string
-	packages        []artifact.Package // of the release. A package that was not read may lack its digest
+	packages        []artifact.Package // the release's packages. A package that was not read yet may lack its digest
 	releaseEvidence proof              // absent if the registry refuses evidence
 
 	announced         []artifact.Package // of other pushes, newest announcement first
 	announcedEvidence proof              // of other pushes; signed, or absent
 
 	force     bool
-	refresh   bool // the release's evidence shall replace the stored evidence
+	refresh   bool // the release's evidence should replace the stored evidence
 	overwrote bool // this push has already moved the tag
 }
 
 // decision is what a push stores and reports.
 type decision struct {
-	// version is the version to store. In a conflict it is the version to restore, because
-	// this push has overwritten it; nil: nothing has to be restored.
+	// version is the version to store. After a conflict, it is the version to restore because
+	// this push has overwritten it, or nil if nothing has to be restored.
 	version  *artifact.Version
 	status   Status // of the version, compared with the stored one
 	action   evidenceAction
@@ -73,8 +74,9 @@ func (s situation) decide() decision {
 	return d
 }
 
-// addStored adds the stored packages for platforms that the release lacks. A package that
-// the release contradicts is a conflict. By force it is dropped.
+// addStored adds the stored packages for platforms that the release lacks. A stored package
+// that the release contradicts is a conflict. A forced push drops the package instead, and
+// addStored then reports replaced.
 func (s situation) addStored(next *artifact.Version) (replaced bool, refused *conflict) {
 	if s.stored == nil {
 		return false, nil
@@ -101,8 +103,9 @@ func (s situation) addStored(next *artifact.Version) (replaced bool, refused *co
 	return replaced, nil
 }
 
-// addEvidence gives the version the evidence that [evidenceFacts.choose] chooses. By force
-// the version loses the packages that the release's SHA256SUMS does not list.
+// addEvidence gives the version the evidence that [evidenceFacts.choose] chooses. If a forced
+// push stores the release's evidence, addEvidence removes the packages that its SHA256SUMS
+// does not list.
 func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 	stored, release, announced := s.storedEvidence, s.releaseEvidence, s.announcedEvidence
 	if s.before != nil && announced.contradicts(s.before.Packages...) != nil {
@@ -121,13 +124,13 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 	case refuseEvidence:
 		return proofs[f.strongest()].contradicts(next.Packages...)
 	case keepEvidence:
-		if f.same { // the release has the right index entry for it
+		if f.same { // the release's descriptor has the right annotations for the index entry
 			d.evidence = release
-		} else if stored.grade == gradeSigned { // earlier releases wrote no verdict into the index entry
+		} else if stored.grade == gradeSigned { // earlier releases of ocibridge wrote no verdict into the index entry
 			described := artifact.DescribeEvidence(*stored.descriptor, trust.Signed)
 			d.evidence.descriptor = &described
 		}
-	case addEvidence, replaceEvidence: // by force it may contradict packages
+	case addEvidence, replaceEvidence: // in a forced push, it can contradict packages
 		next.Packages = slices.DeleteFunc(next.Packages, func(p artifact.Package) bool { return release.contradicts(p) != nil })
 	}
 	next.Evidence = d.evidence.descriptor
@@ -135,16 +138,16 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 }
 
 // mayRefresh reports whether the release's evidence may replace the stored evidence of the
-// same grade. Evidence that another push has stored since this push began stays: two
-// pushes that refresh it would otherwise never end.
+// same grade. Evidence that another push has stored since this push began stays. Otherwise
+// two pushes that refresh the evidence would replace each other's evidence forever.
 func (s situation) mayRefresh() bool {
 	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
 		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest
 }
 
 // addAnnounced adds the announced packages for platforms that the version lacks. The
-// version's evidence must list the package. The release's checksums must list it, too, unless
-// they are unsigned.
+// version's evidence must not contradict the package. The release's checksums must list it
+// with its digest; only unsigned checksums may omit it.
 func (s situation) addAnnounced(d *decision) {
 	for _, p := range s.announced {
 		sum, ok := listed(s.sums, p)
@@ -155,16 +158,17 @@ func (s situation) addAnnounced(d *decision) {
 	}
 }
 
-// addFitting adds a package of another push, unless the version has one for its platform
-// or the evidence contradicts it.
+// addFitting adds a package of another push. It skips the package if the version has one for
+// its platform, if its file name is that of another version or platform, or if the evidence
+// contradicts it.
 func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence proof) {
 	if find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
 		v.Packages = append(v.Packages, p)
 	}
 }
 
-// refuse returns a decision against the release. If this push has overwritten the tag of
-// a signed push, the decision restores what that push has announced.
+// refuse returns the decision to refuse the release. If this push has overwritten the tag of
+// a push with signed evidence, the decision restores what that push has announced.
 func (s situation) refuse(c *conflict) decision {
 	d := decision{action: refuseEvidence, conflict: c}
 	if !s.overwrote || s.announcedEvidence.descriptor == nil {
@@ -189,9 +193,9 @@ func (p proof) candidate(packages []artifact.Package) candidate {
 	return candidate{p.grade, p.descriptor != nil && p.contradicts(packages...) == nil}
 }
 
-// contradicts returns the conflict with the first package that the evidence does not list;
-// nil if it lists all of them or has no SHA256SUMS. If a package lacks its digest, only
-// the name must be listed.
+// contradicts returns the conflict with the first package that the evidence does not list, or
+// nil if it lists all of them or has no SHA256SUMS. For a package whose digest is not known
+// yet, it checks only the name. Evidence that cannot be read contradicts every package.
 func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	for _, pkg := range packages {
 		c := &conflict{platform: pkg.Platform, found: pkg.Digest, ofRelease: p.own}
@@ -216,9 +220,10 @@ func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	return nil
 }
 
-// listed returns the digest that checksums give for a package. They may list it under the
-// published name for its platform, or under its own name. A name of another version or
-// platform does not count, because nothing vouches for the name.
+// listed returns the digest that checksums give for a package, and whether they list it. They
+// may list the package under the standard file name for its platform, or under its own file
+// name. A file name of another version or platform does not count, because nothing vouches
+// for it.
 func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
 	if !ok && !provider.Misnamed(p.Filename, sums.Version(), p.Platform) {
@@ -227,7 +232,7 @@ func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
 }
 
-// find returns the package for a platform; nil if there is none.
+// find returns the package for a platform, or nil if there is none.
 func find(packages []artifact.Package, p provider.Platform) *artifact.Package {
 	for i := range packages {
 		if packages[i].Platform == p {
@@ -250,9 +255,9 @@ const (
 type conflict struct {
 	kind        conflictKind
 	platform    provider.Platform // of the package
-	found, want digest.Digest     // the package's digest, and the one that the release or the evidence gives
+	found, want digest.Digest     // the package's digest, and the digest that the release or the evidence gives
 	ofRelease   bool              // the evidence is the release's
-	err         error             // of unreadable evidence
+	err         error             // why the evidence cannot be read
 }
 
 const registryUnchanged = "the registry is left as it was; "

@@ -13,8 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// offersEvidence reports whether a version whose packages are in place may get the
-// release's evidence: because it has none, or because the caller asks for it.
+// offersEvidence reports whether a version whose packages are in place should be offered
+// the release's evidence, because it has no evidence or because the caller wants it
+// refreshed or repaired.
 func (w *push) offersEvidence() bool {
 	switch {
 	case w.withoutEvidence():
@@ -30,7 +31,7 @@ func (w *push) withoutEvidence() bool {
 	return w.original != nil && w.original.version.Evidence == nil
 }
 
-// isOwn reports whether evidence is the release's.
+// isOwn reports whether a descriptor names the release's evidence.
 func (w *push) isOwn(desc ocispec.Descriptor) bool {
 	return w.evidence.Descriptor.Digest == desc.Digest
 }
@@ -59,7 +60,8 @@ func (w *push) readProof(ctx context.Context, desc *ocispec.Descriptor) (proof, 
 	}
 	p := proof{descriptor: desc, grade: gradeOf(e.Record.Verdict, e.SHA256SUMS)}
 	if e.SHA256SUMS != nil {
-		// The decision needs only the list of packages. The grade says who signed it.
+		// The decision needs only the list of packages. Whether the list is signed is in
+		// the grade.
 		claims := trust.Claims{Provider: w.release.Provider(), Version: w.release.Version(), SHA256SUMS: e.SHA256SUMS}
 		if p.sums, err = (trust.Policy{AllowUnsigned: true}).Accept(ctx, claims); err != nil {
 			p.problem = fmt.Errorf("%w: %w", artifact.ErrNotProvider, err)
@@ -80,8 +82,8 @@ func (w *push) readEvidence(ctx context.Context, desc ocispec.Descriptor) (*arti
 	return e, err
 }
 
-// reportEvidence adds to a result what the stored evidence proves. It verifies evidence of
-// an earlier push by the provider's policy.
+// reportEvidence adds to a result what the stored evidence proves. If an earlier push
+// stored the evidence, reportEvidence verifies it against the provider's policy.
 func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Version) {
 	r.Verdict = artifact.NoEvidence
 	if after.Evidence == nil {
@@ -124,8 +126,8 @@ func (r *Result) warnRefused(refused []artifact.Refusal) {
 	}
 }
 
-// verifyStored verifies evidence of an earlier push. It must be signed only if the policy
-// pins keys.
+// verifyStored verifies evidence that an earlier push stored. Unsigned evidence is allowed
+// unless the policy pins keys.
 func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*artifact.Verified, error) {
 	e, err := w.readEvidence(ctx, *after.Evidence)
 	if err != nil {
@@ -136,8 +138,9 @@ func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*arti
 	return e.Verify(ctx, w.release.Provider(), w.release.Version(), after.Packages, policy)
 }
 
-// sendEvidence stores the release's evidence. It returns nil and warns if the registry
-// refuses evidence, because its list of allowed media types lacks it.
+// sendEvidence stores the release's evidence. If the registry refuses it, for example
+// because its media type is not on the registry's allow list, sendEvidence warns and
+// returns nil.
 func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
 	for _, b := range append(slices.Clone(w.evidenceBlobs), artifact.Config(), w.evidence) {
 		err := w.sendBlob(ctx, "push evidence to", b)

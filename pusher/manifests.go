@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// maxCachedFiles bounds the number of cached manifests. A manifest has about 5 KiB.
+	// maxCachedFiles is the maximum number of cached manifests. A typical manifest has 5
+	// KiB.
 	maxCachedFiles = 20_000
-	// maxCachedBytes bounds one cached manifest. Together with maxCachedFiles, it bounds
-	// the folder to 1.3 GB.
+	// maxCachedBytes is the maximum size of a cached manifest in bytes. Together with
+	// maxCachedFiles, it limits the folder to 1.3 GB.
 	maxCachedBytes = 64 << 10
 )
 
@@ -32,9 +33,9 @@ const (
 // written is not cached, and a file that does not match its digest is a cache miss.
 type manifestCache struct{ folder string }
 
-// openManifestCache opens a folder. The first manifest creates the folder. If the folder
-// has too many files, openManifestCache removes the least recently used ones. It returns
-// nil for "".
+// openManifestCache opens the cache in a folder, or returns nil if folder is "". The folder
+// is created when the first manifest is cached. If it has too many files, openManifestCache
+// removes the least recently used files.
 func openManifestCache(folder string) *manifestCache {
 	if folder == "" {
 		return nil
@@ -59,19 +60,19 @@ func (c *manifestCache) get(desc ocispec.Descriptor) ([]byte, bool) {
 	if err != nil {
 		return nil, false
 	}
-	_ = os.Chtimes(name, time.Time{}, time.Now()) // without it, the file is evicted earlier
+	_ = os.Chtimes(name, time.Time{}, time.Now()) // if this fails, the file is evicted earlier
 	return data, true
 }
 
 // put caches a manifest.
 func (c *manifestCache) put(desc ocispec.Descriptor, data []byte) {
 	if name, ok := c.filename(desc); ok {
-		_ = privatefolder.Write(name, data) // without it, the next sync reads the manifest again
+		_ = privatefolder.Write(name, data) // if this fails, the next sync reads the manifest from the registry
 	}
 }
 
-// filename returns the name of a manifest's file. A manifest that is larger than
-// maxCachedBytes has none.
+// filename returns the name of a manifest's file. It returns false for a manifest that is
+// not cached, because it is larger than maxCachedBytes or has no valid SHA-256 digest.
 func (c *manifestCache) filename(desc ocispec.Descriptor) (string, bool) {
 	if desc.Digest.Validate() != nil || desc.Digest.Algorithm() != digest.SHA256 || desc.Size > maxCachedBytes {
 		return "", false
@@ -98,14 +99,14 @@ func (c *manifestCache) evict(limit int) {
 	}
 }
 
-// cachedStore reads manifests through the cache. It resolves a tag by HEAD, and fetches
-// the manifest only on a cache miss. Without a cache it is the plain store.
+// cachedStore reads manifests through the cache. It resolves a tag by HEAD, and fetches the
+// manifest only on a cache miss. Without a cache it only passes on requests to the store.
 type cachedStore struct {
 	Store
 	cache *manifestCache // nil: no cache
 
-	// missed is set by the first cache miss. More misses are then likely, so that
-	// cachedStore skips the HEAD from then on. Nil: it always sends the HEAD.
+	// missed is set by the first cache miss. More misses are then likely, so cachedStore
+	// sends no HEAD from then on. Nil: it always sends the HEAD.
 	missed *atomic.Bool
 }
 
@@ -119,8 +120,8 @@ func (c cachedStore) FetchReference(ctx context.Context, reference string) (ocis
 	}
 	desc, err := c.Resolve(ctx, reference)
 	if err != nil || desc.Size <= 0 || desc.Size > artifact.MaxManifestBytes {
-		// Some registries leave necessary headers out of their answer to HEAD. GET
-		// repeats a true 404.
+		// Some registries omit necessary headers from their answer to a HEAD. If the
+		// manifest really does not exist, the GET fails with a 404 as well.
 		return c.Store.FetchReference(ctx, reference)
 	}
 	body, err := c.Fetch(ctx, desc)
@@ -167,8 +168,8 @@ func (c cachedStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.Rea
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// fillCache returns destinations that cache every manifest that is pushed under a tag,
-// because the next sync reads it.
+// fillCache wraps a function that returns destinations. The stores of the destinations then
+// cache every manifest that is pushed under a tag, because the next sync reads it.
 func fillCache(destination func(context.Context, provider.Address) (Destination, error), cache *manifestCache) func(context.Context, provider.Address) (Destination, error) {
 	return func(ctx context.Context, a provider.Address) (Destination, error) {
 		dest, err := destination(ctx, a)

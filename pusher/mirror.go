@@ -24,17 +24,17 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// mirrorLimits bound the existing JSON files of a mirror folder.
+// mirrorLimits are the limits for reading the existing JSON files of a mirror folder.
 var mirrorLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
 // mirrorPush writes one release into a mirror folder.
 type mirrorPush struct {
 	*push
 	root *os.Root
-	dir  string // of the provider, relative to root, with slashes
+	dir  string // the provider's folder, relative to root, with slashes
 
 	mu       sync.Mutex
-	archives map[string]mirrorArchive // of VERSION.json, by platform
+	archives map[string]mirrorArchive // the entries of VERSION.json, by platform
 }
 
 // mirrorArchive is a package in VERSION.json. Clients write its fields in this order.
@@ -106,7 +106,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	case len(m.archives) > before || slices.ContainsFunc(packages, func(p PackageResult) bool { return p.Sent }):
 		status = Completed
 	}
-	tag, _ := ociaddr.VersionTag(m.release.Version()) // it cannot fail for a version of a release
+	tag, _ := ociaddr.VersionTag(m.release.Version()) // every version of a release has a tag
 	out := &Result{
 		Provider: m.release.Provider(), Version: m.release.Version(), Tag: tag, Status: status,
 		Repository: ociaddr.Repository{Registry: ociaddr.Registry("mirror:" + m.root.Name()), Name: m.dir},
@@ -117,7 +117,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	return out
 }
 
-// writePackages writes the packages into the folder, several at once.
+// writePackages writes the packages into the folder, several concurrently.
 func (m *mirrorPush) writePackages(ctx context.Context) ([]PackageResult, error) {
 	out := make([]PackageResult, len(m.release.Packages))
 	g, ctx := errgroup.WithContext(ctx)
@@ -140,7 +140,8 @@ func (m *mirrorPush) filename(pkg origin.Package) string {
 	return provider.PackageFilename(m.release.Provider(), m.release.Version(), pkg.Platform)
 }
 
-// writePackage writes one package into the folder, unless the folder has it.
+// writePackage writes one package into the folder. If the folder has the package already,
+// writePackage only verifies it.
 func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (PackageResult, error) {
 	name := path.Join(m.dir, m.filename(pkg))
 	stored, size, err := files.OpenRegular(m.root, name)

@@ -16,10 +16,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// planRequests is the number of versions of one provider that are planned at once.
+// planRequests is the maximum number of versions of one provider that are planned
+// concurrently.
 const planRequests = 4
 
-// planner plans one provider.
+// planner plans the sync of one provider.
 type planner struct {
 	*Syncer
 	want    Want
@@ -40,8 +41,8 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	for _, text := range p.listing.Warnings {
 		p.warn("%s: %s", w.Provider, text)
 	}
-	// Stored versions count as well as the versions of the source. A source that lists fewer
-	// versions than before therefore removes none.
+	// Stored versions are candidates just like the versions of the source. Nothing is
+	// therefore removed because a source lists fewer versions than before.
 	pool := slices.Clone(p.listing.Versions)
 	for v := range p.state.versions {
 		if !slices.Contains(pool, v) {
@@ -80,15 +81,16 @@ func (w *Want) matching(vs []provider.Version) []provider.Version {
 	return out
 }
 
-// plannedVersion is the plan for one version. It has no step and no error if the source has
-// no package for the platforms wanted.
+// plannedVersion is the plan for one version. It has neither a step nor an error if the
+// source has no package for the wanted platforms.
 type plannedVersion struct {
 	version provider.Version
 	step    *Step
 	err     error
 }
 
-// addSteps adds one step for each version to the plan.
+// addSteps adds the steps to the plan: for the requested versions, for the versions that
+// wait, and for the versions to prune.
 func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits map[provider.Version]time.Time) error {
 	planned, err := p.latest(ctx, asked)
 	if err != nil {
@@ -125,8 +127,8 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	return nil
 }
 
-// latest plans the newest of the versions, until enough of them have a package for the
-// platforms wanted. A version without such a package does not count.
+// latest plans the versions, newest first, until [Want.Latest] of them have a package for
+// the wanted platforms. A version without such a package does not count.
 func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plannedVersion, error) {
 	limit := p.want.Latest
 	if limit == 0 {
@@ -154,7 +156,7 @@ func (w *Want) hasAny(ps []provider.Platform) bool {
 	return len(w.Platforms) == 0 || slices.ContainsFunc(ps, func(p provider.Platform) bool { return slices.Contains(w.Platforms, p) })
 }
 
-// planEach plans several versions at once.
+// planEach plans versions concurrently.
 func planEach(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]plannedVersion, error) {
 	out := make([]plannedVersion, len(vs))
 	g, gctx := errgroup.WithContext(ctx)
@@ -172,8 +174,8 @@ func planEach(ctx context.Context, vs []provider.Version, plan func(context.Cont
 	return out, nil
 }
 
-// stepFor returns the step for a version that a block asks for. It returns nil if the source
-// has no package for the platforms wanted.
+// stepFor returns the step for a version that a provider block requests. It returns nil if
+// the source has no package for the wanted platforms.
 func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error) {
 	step := &Step{Provider: p.want.Provider, Version: v, Action: ActionPush, Size: -1, dest: p.state.dest}
 	var now servedVersion
@@ -217,8 +219,8 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 	return step, nil
 }
 
-// platforms returns the platforms of a version that are wanted and offered. If the source
-// does not say what it offers, these are the platforms wanted.
+// platforms returns the platforms of a version that are wanted and that the source offers.
+// If the source does not say which platforms it offers, it returns all wanted platforms.
 func (p *planner) platforms(ctx context.Context, v provider.Version) ([]provider.Platform, error) {
 	offered, err := p.want.Source.Platforms(ctx, p.want.Provider, p.listing, v)
 	out := slices.Clone(offered)
@@ -232,12 +234,13 @@ func (p *planner) platforms(ctx context.Context, v provider.Version) ([]provider
 	return slices.Compact(out), err
 }
 
-// without returns the platforms of a list that another list lacks.
+// without returns the platforms in list that are not in other.
 func without(list, other []provider.Platform) []provider.Platform {
 	return slices.DeleteFunc(slices.Clone(list), func(p provider.Platform) bool { return slices.Contains(other, p) })
 }
 
-// releaseSize returns the size of packages. It returns -1 if the source does not know it.
+// releaseSize returns the total size in bytes of a release's packages for some platforms, or
+// -1 if the source does not know it.
 func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Platform) int64 {
 	var total int64
 	for _, pkg := range r.Packages {
@@ -256,14 +259,15 @@ func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Pl
 // ErrNotServed: a gateway refuses a stored version.
 var ErrNotServed = errors.New(`the gateway does not serve it, by verify = "required"`)
 
-// servedVersion is a stored version, and what a gateway serves of it.
+// servedVersion is a stored version, and the part of it that a gateway serves.
 type servedVersion struct {
 	found, served *artifact.Version
-	// refused is the reason why a gateway serves nothing of it; nil if it serves any part.
+	// refused is the reason why a gateway serves no part of the version, or nil if it serves
+	// some part.
 	refused error
 }
 
-// servedVersion reads a version, and finds out what a gateway serves of it.
+// servedVersion reads a version, and finds out which part of it a gateway serves.
 func (p *planner) servedVersion(ctx context.Context, v provider.Version) (servedVersion, error) {
 	found, err := p.read(ctx, v)
 	if err != nil {
@@ -272,8 +276,8 @@ func (p *planner) servedVersion(ctx context.Context, v provider.Version) (served
 	return p.servedOf(ctx, p.state.dest, p.want.Provider, v, found)
 }
 
-// servedOf finds out what a gateway serves of a version. It reads the evidence without the
-// cache, because a gateway that starts has no cache.
+// servedOf finds out which part of a version a gateway serves. It reads the evidence without
+// the cache, because a gateway that starts has no cache.
 func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Address, v provider.Version, found *artifact.Version) (servedVersion, error) {
 	if s.o.Served == nil {
 		return servedVersion{found: found, served: found}, nil
@@ -295,7 +299,7 @@ func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Addr
 	return servedVersion{found, &artifact.Version{}, refused}, nil
 }
 
-// sizeOf returns the size of a version's packages.
+// sizeOf returns the total size of a version's packages in bytes.
 func sizeOf(v *artifact.Version) (out int64) {
 	for _, p := range v.Packages {
 		out += p.Size
@@ -309,8 +313,8 @@ func (s servedVersion) hasAny(platforms []provider.Platform) bool {
 	return s.found != nil && slices.ContainsFunc(platforms, func(p provider.Platform) bool { return find(s.found.Packages, p) != nil })
 }
 
-// repairable reports whether a push can make a gateway serve a version. It cannot if the
-// policy pins no key, or if the publisher signed the version under another name.
+// repairable reports whether a push can make a gateway serve a version. A push cannot do
+// that if the policy pins no key, or if the publisher signed the version under another name.
 func (p *planner) repairable(v provider.Version, now servedVersion) bool {
 	return now.refused == nil || p.o.Push.Policy(p.want.Provider).Pins() &&
 		now.found.RecordedStanding(trust.Signed, p.want.Provider, v) == trust.Signed
