@@ -17,10 +17,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrPruneLimit: a prune would remove more than is allowed by default.
+// ErrPruneLimit: a prune would remove more versions than the limit, or the last version of a
+// provider.
 var ErrPruneLimit = errors.New("too much to prune")
 
-// pruneStep returns the step for a version that no block asks for.
+// pruneStep returns the step for a version that no provider block requests.
 func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, error) {
 	found, err := p.read(ctx, v)
 	if err != nil {
@@ -32,7 +33,7 @@ func (p *planner) pruneStep(ctx context.Context, v provider.Version) (*Step, err
 }
 
 // checkPrune refuses to prune more versions than the limit. It also refuses to prune the
-// last version of a provider, unless a limit is given.
+// last version of a provider, unless [SyncOptions.PruneLimit] is set.
 func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	limit := s.o.PruneLimit
 	if limit == 0 {
@@ -57,8 +58,8 @@ func (s *Syncer) checkPrune(plan *Plan, steps []Step) error {
 	return nil
 }
 
-// CheckPrune returns the error that makes [Syncer.Apply] prune nothing of a plan. It assumes
-// that the rest of the plan succeeds.
+// CheckPrune returns the error with which [Syncer.Apply] would refuse to prune, or nil. It
+// assumes that the rest of the plan succeeds.
 func (s *Syncer) CheckPrune(plan *Plan) error {
 	return s.checkPrune(plan, plan.pruneSteps(plan.Failures))
 }
@@ -79,7 +80,7 @@ func anyFailed(failures []Failure, a provider.Address) bool {
 	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Provider == a })
 }
 
-// prune removes the versions that the plan says, of providers without failures.
+// prune removes the versions that the plan prunes. It skips providers with failures.
 func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 	steps := plan.pruneSteps(out.Failures)
 	if err := s.checkPrune(plan, steps); err != nil {
@@ -112,7 +113,7 @@ type pruner struct {
 	state    *repositoryState
 	out      *Outcome
 	tiedTags map[ociaddr.Tag]bool // tags that the registry only removes with their manifest
-	clock    *outgoing.Clock      // of the registry
+	clock    *outgoing.Clock      // the registry's clock
 	recent   recentTags
 	gone     map[provider.Version]bool // versions whose tags were removed, or are deleted with their index
 	swept    []*artifact.Version       // versions whose indexes were deleted
@@ -138,7 +139,7 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 	if len(gone) == 0 {
 		return errors.Join(failure, p.sweepNamed(ctx))
 	}
-	return errors.Join(failure, p.sweep(ctx, gone)) // also after a failure: no later prune finds indexes without a tag
+	return errors.Join(failure, p.sweep(ctx, gone)) // even after a failure, because no later prune finds the untagged indexes
 }
 
 // untagged is a version whose tags are gone.
@@ -148,7 +149,8 @@ type untagged struct {
 	tied    bool // the tags are only deleted with the index
 }
 
-// untagVersion removes a version's tags. It returns nil if the version no longer exists.
+// untagVersion removes a version's tags. It returns nil if the version no longer exists, or
+// if one of its announcements is open.
 func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
 	found, err := artifact.Read(ctx, p.cached(p.state), step.Provider, step.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
@@ -161,8 +163,8 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, step.Version), "run sync again")
 	}
 	u := &untagged{step: step, version: found}
-	// The version's own tag is removed last. While it exists, the next sync finds what it
-	// still has to remove.
+	// The version's own tag is removed last. While that tag exists, the next sync finds what
+	// is left to remove.
 	if open, err := p.removeAnnouncements(ctx, step.Version); err != nil || open {
 		return nil, err
 	}
@@ -183,8 +185,8 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	return u, nil
 }
 
-// removeAnnouncements removes the announcements of a version, unless one is open. It also
-// removes tags of that form that name no announcement.
+// removeAnnouncements removes the announcements of a version, or reports that one of them is
+// open. It also removes announcement tags that name no valid announcement.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
 	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack new pushes
 	if err != nil {
@@ -233,7 +235,8 @@ func (p *pruner) deleteError(op string, err error) error {
 	return hint.Wrap(out, "the registry must allow deletes, and the credential must have that right")
 }
 
-// warnLeftovers warns of manifests that stay because tags that name them could not be read.
+// warnLeftovers warns of manifests that stay because it could not be determined which
+// manifests the remaining tags name.
 func (p *pruner) warnLeftovers(err error) {
 	p.out.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
 }

@@ -19,7 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxRounds bounds how often a push writes its tag because other pushes write it, too.
+// maxRounds is the maximum number of times that a push writes its tag while other pushes
+// write the same tag.
 const maxRounds = 20
 
 // publish makes the tag name all packages of the release, of the stored version and of the
@@ -28,14 +29,14 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	w.packages = w.ownPackages(sent)
 	after, status, err := w.rounds(ctx, len(sent) == 0)
 	if err != nil && w.own != nil && !w.wrote && ctx.Err() == nil {
-		w.withdraw(ctx) // no other push depends on this one
+		w.withdraw(ctx) // nothing was written, so no other push depends on this push
 	}
 	return after, status, err
 }
 
-// offerEvidence stores the release's evidence once, together with the rest of the
-// original's index if that is copied. Nothing is stored if there is no evidence, or if the
-// registry refuses it.
+// offerEvidence stores the release's evidence, once per push. If the original's index is
+// copied, offerEvidence stores everything that the index names. It stores no evidence if
+// there is none, or if the registry refuses it.
 func (w *push) offerEvidence(ctx context.Context) error {
 	if w.offered {
 		return nil
@@ -52,7 +53,8 @@ func (w *push) offerEvidence(ctx context.Context) error {
 	return err
 }
 
-// prepare makes a push ready to write the version.
+// prepare stores the evidence and announces the push if necessary, so that the push may
+// write the version.
 func (w *push) prepare(ctx context.Context) error {
 	if err := w.offerEvidence(ctx); err != nil {
 		return err
@@ -63,9 +65,9 @@ func (w *push) prepare(ctx context.Context) error {
 	return w.announce(ctx)
 }
 
-// rounds writes what a decision says until a round finds it in place. A push that has sent
-// no packages, and offers no evidence, only prepares to write once a round finds that it
-// has to.
+// rounds decides what to store and writes it, until a round finds that nothing is left to
+// change. A push that has sent no packages and offers no evidence prepares to write only
+// when a round finds that it has to write.
 func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
 	var err error
 	inPlace := w.before != nil && nothingSent
@@ -121,16 +123,17 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.dest.Repository, w.tag), "let one push of this version run at a time")
 }
 
-// round is what a push reads before it writes.
+// round holds what a push reads before it writes.
 type round struct {
 	readAt time.Time // when the push began to read
 	others otherPushes
 	stored *artifact.Version // the version that the tag names; nil: there is none
 }
 
-// readRound reads the announcements, and then the index. If the push had to announce itself
-// first, the caller begins the round again. If the push will probably write nothing, and
-// there are no announcements, the index that it read at its beginning is enough.
+// readRound reads the announcements, and then the index. It reports again if the push had
+// to announce itself first: the caller must then begin another round. With inPlace, the
+// push will probably write nothing. If there are no announcements either, readRound reuses
+// the index that the push read at its beginning.
 func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool, err error) {
 	r.readAt = w.o.Now()
 	if r.others, err = w.announcements(ctx); err != nil {
@@ -190,8 +193,9 @@ func (w *push) situation(ctx context.Context, stored *artifact.Version, others o
 	return s, err
 }
 
-// checkBeforeSending refuses what publish would refuse, as far as that is known before any
-// package is read. It sets w.expected for the packages whose digests are not known yet.
+// checkBeforeSending returns the conflict that publish would find, if it is foreseeable
+// before any package is read. It sets w.expected, with which packages are compared once
+// their digests are known.
 func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package) error {
 	if len(missing) == 0 {
 		return nil
@@ -228,8 +232,8 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 	return nil
 }
 
-// ownPackages returns all packages of the release: the packages that were sent, and those
-// that were in place.
+// ownPackages returns all packages of the release: the packages that were sent, and the
+// packages that were in place.
 func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 	own := slices.Clone(sent)
 	for _, pkg := range w.release.Packages {
@@ -272,8 +276,9 @@ func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 	return nil, &RegistryError{"read " + string(tag) + " in", r, err}
 }
 
-// sendVersion stores a version's index, and makes the tag name it. It stores the original's
-// index instead if that has the same content.
+// sendVersion stores a version's index, and makes the tag name the index. If no version was
+// stored, it prefers the original's index, provided that it has the same content and can be
+// copied.
 func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) error {
 	if stored == nil && w.original != nil && w.original.index != nil && sameContent(next, w.original.version) {
 		index := *w.original.index
@@ -304,7 +309,7 @@ func (w *push) sendIndex(ctx context.Context, v *artifact.Version) error {
 // moveTag makes the version's tag name the index of v.
 func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Version) error {
 	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index, string(w.tag), helpImmutable)
-	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // after any other error, the tag may have moved
+	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // after any other error, the tag might have moved
 	if err == nil {
 		v.Index = index.Descriptor
 		w.tagged = &v
@@ -313,8 +318,8 @@ func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Vers
 }
 
 // isReplaceable reports whether --force may replace the content that an error is about. It
-// does not replace the version of another provider, nor damaged content: a later answer may
-// have the right bytes.
+// replaces neither another provider's version nor damaged content, because the registry
+// might return the right bytes later.
 func isReplaceable(err error) bool {
 	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
 }

@@ -29,24 +29,24 @@ type push struct {
 	sums    *trust.Checksums
 	dest    Destination
 	tag     ociaddr.Tag
-	clock   *outgoing.Clock // of the registry
+	clock   *outgoing.Clock // the registry's clock
 
-	evidence      artifact.Blob // of the release
+	evidence      artifact.Blob // the release's evidence
 	evidenceBlobs []artifact.Blob
-	// refresh is set if the release's evidence shall replace the stored evidence, unless it
-	// is weaker. repair is set if parts of the stored evidence may be gone as well.
+	// refresh is set if the release's evidence should replace the stored evidence, unless
+	// it is weaker. repair is also set if parts of the stored evidence might be gone.
 	refresh, repair bool
-	// expected is the evidence that the version will probably get. A package whose digest
-	// was not known before must be listed in it.
+	// expected is the evidence that the version will probably get. It must list each
+	// package whose digest becomes known only when the package is read.
 	expected proof
 
 	packages        []artifact.Package  // all packages of the release, once they are stored
-	offered         bool                // the push has stored the evidence, if there is any and the registry takes it
+	offered         bool                // offerEvidence has succeeded
 	offeredEvidence *ocispec.Descriptor // nil: there is none, or the registry refuses it
 
 	before        *artifact.Version // the version when the push began; nil: it did not exist
-	tagged        *artifact.Version // what the push tagged last; nil once another push moved the tag
-	wrote         bool              // the push has moved the tag, or may have
+	tagged        *artifact.Version // the version that the push tagged last; nil once another push has moved the tag
+	wrote         bool              // the push has moved the tag, or might have moved it
 	uploaded      map[provider.Platform]bool
 	own           *ownAnnouncement // nil: the push has not announced itself
 	recent        recentTags       // the tags that the push listed when it began
@@ -61,8 +61,8 @@ func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	return p.push(ctx, r, false)
 }
 
-// push stores a release. With repair, it also replaces the stored evidence, unless the
-// release's evidence is weaker, and stores deleted parts of it again.
+// push stores a release. With repair, it also stores deleted parts of the evidence again,
+// and replaces the stored evidence unless the release's evidence is weaker.
 func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Result, error) {
 	// 1. Accept the release, and find its repository.
 	w, err := p.begin(ctx, r)
@@ -100,10 +100,10 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 	return w.publish(ctx, sent)
 }
 
-// mayPush makes all requests ask for one token with the right to push. GHCR gives no token
-// with the right to read alone for a repository that does not exist yet, so that a first
-// push would fail before it begins. Package auth restricts the scope to requests of the
-// repository.
+// mayPush makes all requests use one token that allows pulling and pushing. For a
+// repository that does not exist yet, GHCR issues no token that only allows pulling, so a
+// first push would fail before it begins. Package auth restricts the scope to requests for
+// the repository.
 func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
 	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
 	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
@@ -132,8 +132,8 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	}, nil
 }
 
-// accept checks the claims of a release by the provider's policy. They must cover all of
-// its packages.
+// accept checks the claims of a release against the provider's policy. The claims must
+// cover all packages of the release.
 func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksums, error) {
 	sums, err := p.o.Policy(r.Provider()).Accept(ctx, r.Claims)
 	if err != nil {
@@ -150,8 +150,9 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 	return sums, nil
 }
 
-// checkName refuses a package whose name says another version or platform. The signature
-// covers name and bytes. Only the name ties the bytes to a version and a platform.
+// checkName refuses a package whose file name is that of another version or platform. The
+// signature covers file names and bytes. Only the file name ties the bytes to a version and
+// a platform.
 func checkName(r *origin.Release, pkg origin.Package) error {
 	if !provider.Misnamed(pkg.Filename, r.Version(), pkg.Platform) {
 		return nil
@@ -173,9 +174,9 @@ func (w *push) inspect(ctx context.Context) (err error) {
 	return w.checkOwner(ctx, w.release.Provider(), tags)
 }
 
-// missing returns the packages that have to be read: packages that are not stored, packages
-// whose digest only their bytes tell, and by force all. It fails on a conflict that is
-// known without their bytes.
+// missing returns the packages that have to be read: packages that are not stored, and
+// packages whose digest is unknown until they are read. A forced push has to read all
+// packages. missing fails if it finds a conflict between digests that are known already.
 func (w *push) missing() ([]origin.Package, error) {
 	var out []origin.Package
 	for _, pkg := range w.release.Packages {
@@ -192,8 +193,8 @@ func (w *push) missing() ([]origin.Package, error) {
 }
 
 // isInPlace reports whether the stored version has a package. Another package for the
-// platform is a conflict. By force, nothing is in place, because parts of the stored
-// package may have been deleted.
+// platform is a conflict. In a forced push, no package counts as in place, because parts of
+// it might have been deleted.
 func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 	there := w.present(p)
 	if there == nil || w.o.Force {
@@ -217,7 +218,7 @@ func sha256Digest(sum [sha256.Size]byte) digest.Digest {
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:])
 }
 
-// present returns the package that was tagged for a platform when the push began; nil if
+// present returns the package that was tagged for a platform when the push began, or nil if
 // there was none.
 func (w *push) present(p provider.Platform) *artifact.Package {
 	if w.before == nil {

@@ -1,21 +1,20 @@
 // Package pusher stores releases in OCI repositories. It plans what is missing,
 // verifies every package, and then stores it. A tag never names an incomplete version.
 //
-// If the accepted checksums determine a package's digest, a push sends the package while
-// it reads it from the origin. It withholds the end of the package from the registry until
-// all bytes are verified. A temporary file has the bytes meanwhile, for the h1: hash and
-// for another attempt of the upload.
+// If the accepted checksums determine a package's digest, a push sends the package while it
+// reads it from the origin. It withholds the end of the package from the registry until all
+// bytes are verified. A temporary file holds the bytes for the h1: hash, and for further
+// attempts of the upload.
 //
-// Order of a push: layers and config, platform manifests, evidence, the index by digest,
-// and the tag last. A push compares a tagged version by its packages. If the version has
-// all of them, the push sends nothing. If it lacks platforms, the push stores the union. A
-// platform with other bytes is a conflict.
+// Order of a push: layers and config, platform manifests, evidence, the index by digest, and
+// the tag last. If the version is already tagged, a push compares its packages with those of
+// the release. If the version has all of them, the push sends nothing. If it lacks platforms,
+// the push stores the union. Different bytes for the same platform are a conflict.
 //
-// OCI tags have no compare-and-swap, so that two pushes of different platforms could
-// overwrite each other's index. A push of only some platforms therefore announces
-// itself by a tag of its own ([artifact.Announcement]). It then writes the union
-// of all announcements until the version's index has all of them. A push removes an
-// announcement once no push needs it.
+// OCI tags have no compare-and-swap, so two pushes of different platforms could overwrite each
+// other's index. A push of only some platforms therefore announces itself with a tag of its
+// own ([artifact.Announcement]). It then writes the union of all announcements until the
+// version's index has all of them. A push removes an announcement once no push needs it.
 package pusher
 
 import (
@@ -49,7 +48,7 @@ type Store interface {
 	// Remote returns the repository of a registry, for uploads and mounts. It returns nil
 	// for a store that only grows, such as a bundle: packages are then pushed whole.
 	Remote() *remote.Repository
-	// Untag removes a tag, and leaves the manifest that it names. The error is
+	// Untag removes a tag, but keeps the manifest that the tag names. The error is
 	// errdef.ErrUnsupported if the registry only deletes by digest.
 	Untag(ctx context.Context, tag string) error
 	// Delete deletes a manifest, and the tags that name it.
@@ -64,9 +63,9 @@ type Destination struct {
 	Repository ociaddr.Repository
 	Store      Store
 	// Sibling is the name of another repository of the same registry that probably has the
-	// provider's packages, too; "": none is known. The registry mounts packages from there,
-	// so that they need not be sent. The Pusher also knows the repositories in which it
-	// has found or stored packages.
+	// provider's packages, too; "": none is known. The registry mounts packages from Sibling,
+	// so they need not be sent. The Pusher also knows the repositories in which it has found
+	// or stored packages.
 	Sibling string
 }
 
@@ -76,34 +75,37 @@ type Options struct {
 	Destination func(context.Context, provider.Address) (Destination, error)
 	// Policy returns the policy for a provider's releases. Nil: each release must be signed.
 	Policy func(provider.Address) trust.Policy
-	// Jobs is the number of packages that all pushes of the Pusher store at once. 0: 4.
+	// Jobs is the maximum number of packages that all pushes of the Pusher together store
+	// concurrently. 0: 4.
 	Jobs int
-	// Force replaces stored packages with other bytes, and tags that name no provider. It
-	// stores deleted parts of a version again. It computes the h1: hashes of all packages,
-	// and corrects the index entries of packages and evidence.
+	// Force replaces stored packages whose bytes differ, and tags that name something other
+	// than a provider. It stores deleted parts of a version again. It computes the h1: hashes
+	// of all packages, and corrects the index entries of packages and evidence.
 	Force bool
-	// RefreshEvidence replaces the stored evidence by the release's, unless that is weaker.
+	// RefreshEvidence replaces the stored evidence with the release's evidence, unless the
+	// release's evidence is weaker.
 	RefreshEvidence bool
-	// WithoutReferrers makes [Pusher.Copy] leave out referrers.
+	// WithoutReferrers makes [Pusher.Copy] omit referrers.
 	WithoutReferrers bool
 	// RetryPause is the pause before the first retry of an upload. Each further pause is
 	// twice as long. 0: half a second.
 	RetryPause time.Duration
-	// StallTimeout bounds the time in which the registry accepts no byte of an upload, or does
-	// not answer. 0: five minutes.
+	// StallTimeout is how long the registry may accept no byte of an upload, or may not
+	// answer, until the upload fails. 0: five minutes.
 	StallTimeout time.Duration
 	// Now is the local clock. Nil: [time.Now].
 	Now func() time.Time
-	// OnEvent receives progress, from several goroutines at once. Nil: nothing receives it.
+	// OnEvent receives events about the progress of packages. Several goroutines call it
+	// concurrently. Nil: no progress is reported.
 	OnEvent func(Event)
 }
 
-// Pusher pushes releases. It may push several at once.
+// Pusher pushes releases. It can push several releases concurrently.
 type Pusher struct {
 	o     Options
 	slots *semaphore.Weighted // one for each package that is being stored
 
-	// Facts about repositories and registries that earlier requests have shown:
+	// What earlier requests have shown about repositories and registries:
 	locations   sync.Map // location -> string: the first repository that is known to have the package
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed
 	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects a package in one request
@@ -136,13 +138,13 @@ var (
 	// ErrConflict: the tag names another package for the same platform, or the evidence
 	// does not list a package.
 	ErrConflict = errors.New("conflict")
-	// ErrOccupied: the tag names something that is no provider, or the repository belongs
+	// ErrOccupied: the tag names something that is not a provider, or the repository belongs
 	// to another provider.
 	ErrOccupied = errors.New("repository in use")
-	// ErrImmutable: the registry does not move the tag, so that a push cannot add platforms
-	// or replace packages.
+	// ErrImmutable: the registry does not move the tag, so a push cannot add platforms or
+	// replace packages.
 	ErrImmutable = errors.New("the tag cannot be moved")
-	// ErrMisnamed: the origin offers one package as another.
+	// ErrMisnamed: the file name of a package is that of another version or platform.
 	ErrMisnamed = errors.New("another package")
 	// ErrTruncated and ErrTooLong: the origin sent fewer or more bytes than it announced.
 	ErrTruncated = errors.New("truncated")

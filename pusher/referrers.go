@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// maxReferrers bounds the referrers of one version, at any depth.
+	// maxReferrers is the maximum number of referrers of one version, at any depth.
 	maxReferrers = 1000
-	// maxReferrerDepth bounds referrers of referrers.
+	// maxReferrerDepth is the maximum depth of referrers of referrers.
 	maxReferrerDepth = 8
-	// referrerLists is the number of lists of referrers that are read at once.
+	// referrerLists is the maximum number of lists of referrers that are read concurrently.
 	referrerLists = 8
-	// maxReferrerType bounds the media type and the artifact type of a referrer. A media
-	// type of RFC 6838 has at most 127 + 1 + 127 characters.
+	// maxReferrerType is the maximum length in bytes of the media type and of the artifact
+	// type of a referrer. A media type of RFC 6838 has at most 127 + 1 + 127 characters.
 	maxReferrerType = 255
-	// maxReferrerWarnings bounds the warnings about one version's referrers.
+	// maxReferrerWarnings is the maximum number of warnings about one version's referrers.
 	maxReferrerWarnings = 20
 )
 
@@ -44,15 +44,16 @@ type referrersCopy struct {
 	seen        map[digest.Digest]bool
 	next        []subject
 	total       int // referrers that the destination has
-	sent        int // those that were sent
+	sent        int // referrers that were sent
 	warned      int
 	listRefused sync.Once    // warns that the source refuses to list referrers
 	listed      atomic.Int64 // entries of the source's lists
-	undescribed atomic.Int64 // those of them that describe no manifest
+	undescribed atomic.Int64 // entries that describe no manifest
 }
 
-// copyReferrers copies the referrers of a version's manifests, and their own referrers. It
-// counts the referrers that the destination has, and those that were sent.
+// copyReferrers copies the referrers of a version's manifests, and their own referrers.
+// total counts the referrers that the destination has afterwards, and sent the referrers
+// that were sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
 	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
 	if c.tags, err = artifact.ListAnyTags(ctx, c.from.Store); err != nil {
@@ -101,7 +102,7 @@ func (c *referrersCopy) subjects(after *artifact.Version) []subject {
 	return out
 }
 
-// list returns the referrers of each subject in the source.
+// list returns the referrers that the source lists for each subject.
 func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocispec.Descriptor, error) {
 	out := make([][]ocispec.Descriptor, len(subjects))
 	g, ctx := errgroup.WithContext(ctx)
@@ -127,7 +128,7 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 }
 
 // listOf returns the referrers of a manifest in a store. It counts the entries, and skips
-// those that describe no manifest. The error wraps errListRefused if the registry refuses
+// entries that describe no manifest. The error wraps errListRefused if the registry refuses
 // the API and has no list under the fallback tag.
 func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec.Descriptor, listed, undescribed *atomic.Int64) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
@@ -140,7 +141,7 @@ func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec
 				undescribed.Add(1)
 				continue
 			}
-			// Copies of the strings release the memory of the page.
+			// Cloned strings do not keep the whole page in memory.
 			out = append(out, ocispec.Descriptor{
 				MediaType: strings.Clone(desc.MediaType), Digest: digest.Digest(strings.Clone(string(desc.Digest))), Size: desc.Size,
 			})

@@ -18,12 +18,13 @@ import (
 )
 
 // When a tag moves, its old index stays in the registry, and some registries then refuse to
-// delete what the index names. A push does not delete the index, because readers may have
-// its digest. It notes the digest in the repository's state before it moves the tag, and a
-// prune deletes the noted indexes.
+// delete what the index names. A push does not delete the index, because readers might still
+// use its digest. It notes the digest in the repository's state before it moves the tag, and
+// a prune deletes the noted indexes.
 
-// noteReplaced notes that the version's tag will no longer name an index. It does
-// nothing for nil. If that fails, it warns, and the push continues.
+// noteReplaced notes in the repository's state that the tag will no longer name the index of
+// v. It does nothing if v is nil. If the state cannot be written, noteReplaced warns, and
+// the push continues.
 func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
 	if v == nil || w.dest.Store.Remote() == nil { // a bundle is never pruned
 		return
@@ -47,7 +48,7 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 // deleteReplaced deletes the noted manifests that no tag names and that have no referrers. A
 // manifest that cannot be deleted stays noted for the next prune. deleteReplaced also
 // deletes the state of a repository without versions. It keeps the state of a provider with
-// a cooldown, because the state has the ages.
+// a cooldown, because the state holds the ages of its versions.
 func (p *pruner) deleteReplaced(ctx context.Context) error {
 	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
 		return nil
@@ -65,7 +66,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 	}
 	deleteState := !p.state.cooldown
 	named, err := p.named(ctx, func(t ociaddr.Tag) bool {
-		// An index contains its version, so that the tag of another version cannot name it.
+		// An index contains its version, so the tag of another version cannot name it.
 		v, isVersion := t.Version()
 		deleteState = deleteState && !isVersion
 		return isVersion && !lost[v]
@@ -116,8 +117,9 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 	return gone, errors.Join(failures...)
 }
 
-// notesOnlyState reports whether a state notes at most one older state. A prune that deleted
-// it would write a new state that notes another one.
+// notesOnlyState reports whether a state notes nothing, or nothing but one older state.
+// Deleting that older state would be pointless: the prune would have to write a new state,
+// which notes the state that it replaces.
 func notesOnlyState(s *artifact.State) bool {
 	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
 }

@@ -18,14 +18,14 @@ import (
 type Stage string
 
 // The stages of a package, in order. StageFetch and StageSend overlap if the package is
-// sent while it is read. An event with a negative number of bytes takes back the bytes of
-// an upload that failed. Each package ends in one of the other stages.
+// sent while it is read. An event with a negative number of bytes subtracts the bytes of an
+// upload that failed. Each package ends in one of the other stages.
 const (
 	StageFetch   Stage = "fetch"   // it is read from its origin and hashed
 	StageSend    Stage = "send"    // it is sent to the registry
 	StageDone    Stage = "done"    // it was sent and stored; no tag names it yet
 	StageMounted Stage = "mounted" // the registry mounted it from another repository; no tag names it yet
-	StageFound   Stage = "found"   // the repository had it; no tag names it yet, or it was sent by force
+	StageFound   Stage = "found"   // the repository had its bytes; no tag names it yet, or the push is forced
 	StagePresent Stage = "present" // the tagged version has it, or the mirror folder has it
 )
 
@@ -36,7 +36,7 @@ type Event struct {
 	Platform provider.Platform
 	Stage    Stage
 	Bytes    int   // since the last event of this stage
-	Total    int64 // of this stage; -1: unknown
+	Total    int64 // all bytes of this stage; -1: unknown
 }
 
 // Status says what a push did.
@@ -47,7 +47,7 @@ const (
 	Pushed Status = "pushed"
 	// Completed: the push added platforms or missing evidence, or a copy added referrers.
 	Completed Status = "completed"
-	// Replaced: the push replaced stored packages, by force.
+	// Replaced: a forced push replaced stored packages.
 	Replaced Status = "replaced"
 	// Refreshed: the push replaced the evidence. All packages were in place.
 	Refreshed Status = "refreshed"
@@ -57,11 +57,12 @@ const (
 	// Repaired: a forced push corrected index entries: a size, a file name or a manifest.
 	// All packages and the evidence were in place.
 	Repaired Status = "repaired"
-	// Unchanged: everything was in place. Only a forced push has sent anything.
+	// Unchanged: everything was in place. A forced push might have stored deleted parts
+	// again.
 	Unchanged Status = "unchanged"
 )
 
-// Result says what a push did, and what the repository has after it.
+// Result says what a push did, and what the repository holds afterwards.
 type Result struct {
 	Provider   provider.Address   `json:"provider"`
 	Version    provider.Version   `json:"version"`
@@ -69,10 +70,10 @@ type Result struct {
 	Tag        ociaddr.Tag        `json:"tag"`
 	Digest     string             `json:"digest,omitempty"` // of the index
 	Status     Status             `json:"status"`
-	// Verdict is what the stored evidence proves of the version: trust.Signed,
+	// Verdict is what the stored evidence proves about the version: trust.Signed,
 	// trust.ChecksumOnly, artifact.SignedOtherName, or artifact.NoEvidence. A mirror folder
-	// stores no evidence, so that it has the release's verdict. Fingerprint is the key that
-	// signed the evidence.
+	// stores no evidence; Verdict is then that of the release. Fingerprint identifies the
+	// key that signed the evidence.
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	// Pinned is set if the policy pins that key. Expired is set if the key or its signature
@@ -82,8 +83,9 @@ type Result struct {
 	// EvidenceKept is set if an earlier push stored the evidence.
 	EvidenceKept bool            `json:"evidence_kept,omitempty"`
 	Packages     []PackageResult `json:"packages"`
-	// Referrers counts the referrers of the source, at any depth, that the destination has.
-	// ReferrersSent counts those that were sent. Only a copy counts them.
+	// Referrers is the number of referrers of the source, at any depth, that the
+	// destination has. ReferrersSent is the number of referrers that were sent. Both are 0
+	// unless the push is a copy.
 	Referrers     int      `json:"referrers,omitempty"`
 	ReferrersSent int      `json:"referrers_sent,omitempty"`
 	Warnings      []string `json:"warnings,omitempty"`
@@ -96,7 +98,7 @@ type PackageResult struct {
 	Digest   string            `json:"digest"`
 	Size     int64             `json:"size"`
 	H1       provider.Hash     `json:"h1"`
-	Sent     bool              `json:"sent"` // whether its bytes were sent: StageDone
+	Sent     bool              `json:"sent"` // its bytes were sent (StageDone)
 	// H1Recorded is set if a forced push wrote a new H1 to the index.
 	H1Recorded bool `json:"h1_recorded,omitempty"`
 	// H1Removed is set if a forced push removed an h1: hash from the index, because clients
@@ -111,7 +113,7 @@ func (r *Result) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// warnExpired warns if the key of a release has expired.
+// warnExpired warns if the key that signed a release, or its signature, has expired.
 func (r *Result) warnExpired(signer trust.Signer) {
 	if signer.Expired {
 		r.warn("the key %s or its signature has expired; clients accept it with a warning", signer.Fingerprint)
@@ -150,7 +152,8 @@ func (w *push) packageResult(p *artifact.Package) PackageResult {
 }
 
 // statusOf says what changed from one version to another; before is nil if the version did
-// not exist. The index entries of unchanged packages and evidence count only by force.
+// not exist. Changed index entries of the same packages and evidence count only in a forced
+// push.
 func statusOf(before, after *artifact.Version, force bool) Status {
 	if before == nil {
 		return Pushed
@@ -179,8 +182,8 @@ func hasPackage(packages []artifact.Package, p artifact.Package) bool {
 	return q != nil && q.Digest == p.Digest
 }
 
-// samePackages reports whether two lists have the same packages. Each list has one package
-// a platform.
+// samePackages reports whether two lists have the same packages. Neither list has two
+// packages for one platform.
 func samePackages(a, b []artifact.Package) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(p artifact.Package) bool { return !hasPackage(b, p) })
 }
@@ -198,7 +201,8 @@ func sameContent(a, b *artifact.Version) bool {
 	return sameDigest(a.Evidence, b.Evidence) && samePackages(a.Packages, b.Packages)
 }
 
-// anyChanged reports whether any package that both versions have has changed.
+// anyChanged reports whether changed is true of any package for a platform that both
+// versions have.
 func anyChanged(before, after *artifact.Version, changed func(before, after artifact.Package) bool) bool {
 	return slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
 		q := find(before.Packages, p.Platform)
@@ -206,13 +210,13 @@ func anyChanged(before, after *artifact.Version, changed func(before, after arti
 	})
 }
 
-// changesH1 reports whether the same package has another h1: hash than before.
+// changesH1 reports whether the h1: hash of the same package differs.
 func changesH1(before, after artifact.Package) bool {
 	return before.Digest == after.Digest && before.H1 != after.H1
 }
 
-// repairsEntry reports whether the index entry of the same package differs in more than
-// its h1: hash. The platform's manifest contains the hash, too, so that another hash also
+// repairsEntry reports whether the index entry of the same package differs in more than its
+// h1: hash. The platform's manifest also contains the hash, so a different hash also
 // changes the manifest's digest.
 func repairsEntry(before, after artifact.Package) bool {
 	sameManifest := before.Manifest.Digest == after.Manifest.Digest

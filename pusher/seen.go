@@ -32,7 +32,7 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	}
 	now := p.o.Push.Now()
 	for _, v := range p.listing.Versions {
-		if at, ok := seen[v]; !ok || at.After(now) { // a clock was ahead
+		if at, ok := seen[v]; !ok || at.After(now) { // an earlier sync's clock was ahead
 			p.state.unseen = append(p.state.unseen, v)
 		}
 	}
@@ -52,8 +52,8 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	return out, nil
 }
 
-// readAges returns when a sync first saw each version. It reads the repository's
-// state and the tags of earlier releases.
+// readAges returns when a sync first saw each version. It reads the repository's state, and
+// the tags that earlier releases of ocibridge wrote.
 func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time, error) {
 	repo := p.state.dest.Repository
 	ctx = mayPush(ctx, repo)
@@ -80,8 +80,8 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 }
 
 // checkFirstSync decides whether a repository without ages may have its first sync with a
-// cooldown now. A list of tags is not enough evidence: if it is wrong for a moment, no
-// version waits.
+// cooldown now. A list of tags is not proof enough: if it were incomplete only once, no
+// version would wait.
 func (p *planner) checkFirstSync(ctx context.Context) error {
 	repo := p.state.dest.Repository
 	_, err := artifact.Resolve(ctx, p.state.dest.Store, string(ociaddr.SeenAll))
@@ -111,10 +111,11 @@ func (p *planner) incompleteList(tag ociaddr.Tag) error {
 		"run sync again; if it stays so, the registry does not list all of its tags")
 }
 
-// record notes the versions that no sync has seen before, the ages in the tags of earlier
-// releases, and the indexes that the sync will replace. Then it removes those tags. It
-// writes all of it in one document, so that a first sync that is interrupted has noted
-// nothing. Only a provider with a cooldown fails if that fails.
+// record writes to the repository's state which versions no sync has seen before, the ages
+// from the tags of earlier releases, and the indexes that the sync will replace. It writes
+// them in one document, so that an interrupted first sync has noted either all versions or
+// none. Then it removes the tags of earlier releases. If the state cannot be written, record
+// fails only for a provider with a cooldown, and otherwise warns.
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	err := s.writeState(ctx, state, replaced, out)
 	switch {
@@ -162,7 +163,7 @@ func (s *Syncer) writeState(ctx context.Context, state *repositoryState, replace
 	return s.pusher.updateState(ctx, state.provider, state.dest, change)
 }
 
-// readOldAges returns the ages that the tags of earlier releases have and the state lacks.
+// readOldAges returns the ages that tags of earlier releases record but the state does not.
 // If a tag cannot be read, the version's age counts from now.
 func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known *artifact.State, warn func(format string, args ...any)) (stateChange, error) {
 	out := stateChange{seen: map[provider.Version]time.Time{}}
@@ -189,8 +190,8 @@ func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known 
 	return out, nil
 }
 
-// removeOldAges removes the tags of earlier releases. The state already has their ages, so
-// that a tag that cannot be removed is only a warning.
+// removeOldAges removes the tags of earlier releases. The state already has their ages, so a
+// tag that cannot be removed only causes a warning.
 func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out *Outcome) error {
 	tags := state.oldAges
 	state.oldAges = nil
@@ -224,7 +225,7 @@ func (s *Syncer) removeOldAges(ctx context.Context, state *repositoryState, out 
 }
 
 // removeOldAge deletes the manifest that a tag of an earlier release names, and all tags
-// that name it. It deletes only manifests of ages.
+// that name it. It deletes nothing if the tag does not name an age.
 func removeOldAge(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	_, desc, err := artifact.ReadSeen(ctx, store, string(tag))
 	if err != nil {

@@ -26,9 +26,9 @@ import (
 func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	err := w.putMissing(ctx, b)
 	if status(err) == http.StatusNotFound {
-		// The HTTP client repeats a request if its connection breaks. The repeated request
-		// gets 404 if the first one has ended the upload: now the repository has the blob, or
-		// it is sent again.
+		// The HTTP client repeats a request if its connection breaks. If the first request
+		// has already ended the upload, the registry answers the second one with 404.
+		// putMissing then finds the blob in the repository, or sends it again.
 		err = w.putMissing(ctx, b)
 	}
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	return nil
 }
 
-// putMissing is [push.put] without a tag, unless the repository has the content.
+// putMissing calls [push.put] without a tag, unless the repository has the content.
 func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
 	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
 	if status(err) == http.StatusPreconditionFailed {
@@ -60,7 +60,7 @@ func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, t
 	if mayBeTagRule(err) {
 		there, rerr := artifact.Resolve(ctx, w.dest.Store, tag)
 		switch {
-		case rerr != nil: // the refusal says more
+		case rerr != nil: // return the refusal, which says more
 		case there.Digest == manifest.Descriptor.Digest:
 			return nil
 		case isTagRule(err):
@@ -83,8 +83,9 @@ func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
 	})
 }
 
-// retry calls send again while it returns a temporary error. It makes at most sendAttempts
-// calls. It waits as long as the registry asks for, but gives up if that is too long.
+// retry calls send until it succeeds or returns an error that is not temporary, at most
+// sendAttempts times. Between two calls, it waits at least as long as the registry requests.
+// It gives up if that is longer than maxRetryAfter.
 func (p *Pusher) retry(ctx context.Context, temporary func(error) bool, send func() error) error {
 	pause := p.o.RetryPause
 	for attempt := 1; ; attempt++ {
@@ -114,7 +115,7 @@ func plain(desc ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 }
 
-// status returns the HTTP status of the registry's answer that an error wraps; 0 if it
+// status returns the HTTP status of the registry's answer that an error wraps, or 0 if it
 // wraps none.
 func status(err error) int {
 	var answer *errcode.ErrorResponse
@@ -137,7 +138,7 @@ func refusesContent(err error) bool {
 	}, status(err))
 }
 
-// mayBeTagRule reports whether the status of an answer may come from a rule about a tag,
+// mayBeTagRule reports whether a rule about a tag might have caused the status of an answer,
 // such as immutability.
 func mayBeTagRule(err error) bool {
 	return slices.Contains([]int{
@@ -153,9 +154,9 @@ func isTagRule(err error) bool {
 
 // isHeld reports whether a registry refuses to change or delete one tag or manifest, for a
 // reason that need not apply to others: a rule about the tag, or another manifest that names
-// this one. It recognizes such a refusal by statuses that registries use for nothing else
-// here. It also recognizes the words of registries: "configured as immutable" (Harbor),
-// "cannot be overwritten because the tag is immutable" (Amazon ECR) and "locked" (Azure).
+// this one. isHeld recognizes such a refusal by statuses that registries use here for nothing
+// else, and by the words of registries: "configured as immutable" (Harbor), "cannot be
+// overwritten because the tag is immutable" (Amazon ECR) and "locked" (Azure).
 func isHeld(err error) bool {
 	switch status(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
@@ -169,15 +170,15 @@ func isHeld(err error) bool {
 
 var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|protected|cannot be (moved|changed|updated|modified)|tag[ _]already`)
 
-// cannotDelete reports whether an error means that this login or any login cannot delete
-// manifests, rather than that the registry is unavailable.
+// cannotDelete reports whether an error means that manifests cannot be deleted, with this
+// login or with any, rather than that the registry is unavailable.
 func cannotDelete(err error) bool {
 	code := status(err)
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
 
-// refusesReferrers reports whether a registry refuses or lacks the referrers API. Registries
-// without the API answer with such a status, too, although they should answer 404.
+// refusesReferrers reports whether a registry refuses or lacks the referrers API. Some
+// registries without the API answer with such a status, although they should answer 404.
 func refusesReferrers(err error) bool {
 	return refusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || status(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }

@@ -14,20 +14,22 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxPackageBytes bounds a package. The largest public packages have some 200 MiB.
+// maxPackageBytes is the maximum size of a package in bytes. The largest public packages
+// have about 200 MiB.
 const maxPackageBytes = 4 << 30
 
-// spool brings a package from its origin into a file, and verifies it there. Uploads read
-// the file meanwhile, as often as they need to. No upload gets the last byte before the
-// package is verified, so a registry never gets a whole package that is wrong.
+// spool downloads a package from its origin into a temporary file, and verifies it. Uploads
+// can read the file while it is being filled, and again for each retry. No upload gets the
+// last byte before the package is verified, so a registry never receives a wrong package
+// completely.
 type spool struct {
 	file     *fill.File
-	own      *fill.Reader // keeps the file between uploads
+	own      *fill.Reader // keeps the file open between uploads
 	verifier *trust.Verifier
-	explain  func(error) error // names the package that failed
+	explain  func(error) error // adds the name of the package to an error
 	report   func(int)         // counts bytes from the origin
 	size     int64             // -1: unknown before drain
-	pkg      trust.Package     // once the file is verified
+	pkg      trust.Package     // set once the file is verified
 	filled   chan struct{}     // closed once the origin is not read any more
 }
 
@@ -57,8 +59,8 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	return s, nil
 }
 
-// begin fills the file from a body of size bytes (-1: unknown), and at most limit bytes. It
-// closes the body, and calls cancel once the body is not read any more.
+// begin starts to fill the file from a body of size bytes (-1: unknown), which may have at
+// most limit bytes. It closes the body. It calls cancel once the body is not read any more.
 func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, size, limit int64) error {
 	if size > limit {
 		body.Close()
@@ -113,13 +115,13 @@ func (r reporter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close ends the spool. Uploads must not need it any more.
+// Close releases the file. No upload may use the spool any more.
 func (s *spool) Close() {
 	s.own.Close()
 	<-s.filled
 }
 
-// failure returns why the package has failed; nil if it has not.
+// failure returns the error with which the package has failed, or nil if it has not failed.
 func (s *spool) failure() error { return s.file.State().Err }
 
 // drain waits until the package is verified.
@@ -129,8 +131,8 @@ func (s *spool) drain() error {
 	return s.failure()
 }
 
-// accepted returns the package. It is called after drain, or after an upload of the whole
-// file.
+// accepted returns the verified package. It may be called only after a successful drain, or
+// after an upload of the whole file.
 func (s *spool) accepted() trust.Package {
 	<-s.filled
 	return s.pkg
@@ -156,7 +158,7 @@ func (s *spool) truncated(cause error) error {
 type spoolReader struct {
 	file   *fill.Reader
 	before func()    // called before each read
-	after  func(int) // called after each read, with its bytes
+	after  func(int) // called after each read, with the number of bytes
 
 	mu    sync.Mutex // guards the following
 	off   int64

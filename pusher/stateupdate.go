@@ -18,20 +18,21 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// stateRounds bounds how often one call writes the state of a repository because other
-// writers write it, too.
+// stateRounds is the maximum number of times that one call of updateState writes the state of
+// a repository while others write it, too.
 const stateRounds = 20
 
 // stateChange is what a writer adds to the state of a repository, and what a prune removes
 // from it. The zero value changes nothing.
 type stateChange struct {
-	// seen and cooldown have the meaning that they have in [artifact.State].
+	// seen and cooldown have the same meaning as in [artifact.State].
 	seen     map[provider.Version]time.Time
 	cooldown bool
-	// replaced are manifests that lose their tag. It need not contain older states.
+	// replaced are manifests that lose their tag. Older states need not be included:
+	// updateState adds them.
 	replaced []artifact.Replaced
-	// deleted are replaced manifests that a prune has deleted. The new state notes the state
-	// that it replaces. A prune that deleted only older states would therefore never end.
+	// deleted are replaced manifests that a prune has deleted. A prune that deletes only
+	// older states would never end, because each new state notes the state that it replaces.
 	deleted map[digest.Digest]bool
 }
 
@@ -54,14 +55,15 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 	return !bytes.Equal(before.Data, after.Data), err
 }
 
-// updateState merges a change into the state of a provider's repository. It writes nothing
-// if the state already has the whole change. The new state notes the one that it replaces.
+// updateState merges a change into the state of a provider's repository. It writes nothing if
+// the state already has the whole change. The new state notes the state that it replaces.
 //
 // OCI tags have no compare-and-swap. updateState therefore reads the state again after each
-// write, until the change is in. Calls of one Pusher for one repository take turns. Two
-// processes can still lose a change: one reads, the other reads, writes and reads again, and
-// then the first one writes. A lost change must be harmless to callers: a version waits
-// longer if it has to be seen again, and a manifest that is not noted is not deleted.
+// write, and repeats the write until the state contains the change. Calls of one Pusher for
+// one repository take turns. Two processes can still lose a change: one reads, the other
+// reads, writes and reads again, and then the first one writes. A lost change must be
+// harmless to callers: a version waits longer if it has to be seen again, and a manifest that
+// is not noted is not deleted.
 //
 // Errors wrap [ErrOccupied] if the repository belongs to another provider, and [ErrImmutable]
 // if the registry does not move the tag. They wrap the reasons of package artifact if the
@@ -113,8 +115,8 @@ func (w *push) writeState(ctx context.Context, s artifact.State) (ocispec.Descri
 	return state.Descriptor, w.sendTag(ctx, "tag "+string(w.tag)+" in", state, string(w.tag), helpImmutableState)
 }
 
-// takeTurn waits until no other call has the turn of a repository. The caller must end its
-// turn.
+// takeTurn waits for the caller's turn at a repository. At most one caller has the turn at a
+// time. The caller must call end when it is done.
 func (p *Pusher) takeTurn(ctx context.Context, r ociaddr.Repository) (end func(), err error) {
 	value, _ := p.turns.LoadOrStore(r, semaphore.NewWeighted(1))
 	turn := value.(*semaphore.Weighted)

@@ -19,9 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Stored is a provider in a repository, as the origin of a push to another repository. A
-// stored version is a release whose claims are its evidence. A push verifies it like a
-// release of its publisher.
+// Stored is the repository of a provider as the origin of pushes to other repositories. It
+// offers each stored version as a release whose claims come from the stored evidence. A
+// push verifies such a release like one from the publisher.
 type Stored struct {
 	Provider   provider.Address
 	Repository ociaddr.Repository
@@ -36,7 +36,8 @@ type StoredStore interface {
 	ReferrerLister
 }
 
-// storedOrigin is the origin of packages that were stored without evidence.
+// storedOrigin is the [origin.Release.Origin] of versions that were stored without
+// evidence.
 const storedOrigin = "OCI repository"
 
 // Versions lists the versions, oldest first. It returns none if there is no repository.
@@ -48,18 +49,18 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	return versionsOf(tags), nil
 }
 
-// Release returns a version with the given platforms, or with all of them. Errors wrap
-// [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound], and are *[RegistryError] if
-// the repository failed.
+// Release returns a version with the wanted platforms, or with all platforms if want is
+// empty. Errors wrap [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound], and are
+// *[RegistryError] if the repository failed.
 //
-// If the evidence has a SHA256SUMS, the version is as trustworthy as the signature.
-// Otherwise it has unsigned hashes.
+// If the evidence has a SHA256SUMS, the release is as trustworthy as the signature of the
+// SHA256SUMS. Otherwise the release only has unsigned hashes.
 func (s Stored) Release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, error) {
 	r, _, err := s.release(ctx, v, want)
 	return r, err
 }
 
-// release returns a stored version, also as a release.
+// release returns a version as a release, together with the stored version.
 func (s Stored) release(ctx context.Context, v provider.Version, want []provider.Platform) (*origin.Release, *artifact.Version, error) {
 	found, err := s.find(ctx, v)
 	if err != nil {
@@ -117,7 +118,7 @@ func (s Stored) failed(v provider.Version, err error) error {
 	return &RegistryError{"read " + v.String() + " in", s.Repository, err}
 }
 
-// choose returns the packages for the given platforms, or all packages.
+// choose returns the packages for the wanted platforms, or all packages if want is empty.
 func (s Stored) choose(v provider.Version, found *artifact.Version, want []provider.Platform) ([]artifact.Package, error) {
 	if len(found.Packages) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, artifact.ErrNotProvider), "it has no package for a platform that clients run on")
@@ -141,7 +142,7 @@ func joinPlatforms(packages []artifact.Package) string {
 	return strings.Join(names, ", ")
 }
 
-// claim reads a release's claims from the evidence.
+// claim reads the evidence of a version, and fills in the claims of the release from it.
 func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) (*artifact.Evidence, error) {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
@@ -170,16 +171,16 @@ func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.E
 	}
 	verified, err := e.Verify(ctx, s.Provider, r.Version(), packages, trust.Policy{})
 	if err != nil || verified.Standing() != artifact.SignedOtherName {
-		return nil // the push fails with the reason
+		return nil // if the evidence is invalid, the push fails and says why
 	}
 	i := slices.IndexFunc(verified.Refused, artifact.Refusal.OtherName)
 	return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, verified.Refused[i].Err),
 		"push it from its origin into the other place: ocibridge push takes it under the name that its origin gives")
 }
 
-// offer returns a package of the release. If keys may have signed its checksum, the package
-// has the published name for its provider, version and platform. The annotation could give
-// it the name of another provider's package, which is signed as well.
+// offer returns a package of the release. If the claims have signing keys, the package gets
+// the standard file name for its provider, version and platform. The file name in the
+// stored annotation could be that of another provider's package, which is signed as well.
 func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 	standard := provider.PackageFilename(s.Provider, r.Version(), p.Platform)
 	name := p.Filename
@@ -211,8 +212,8 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 
 var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// listsMore reports whether the SHA256SUMS of a release lists packages for other platforms
-// than those that are known.
+// listsMore reports whether the SHA256SUMS of a release lists a package for a platform that
+// is not known.
 func listsMore(c trust.Claims, known func(provider.Platform) bool) bool {
 	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
 		m := anyPackage.FindStringSubmatch(field)

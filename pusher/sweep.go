@@ -15,9 +15,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// sweep deletes the indexes of versions and the manifests that they name. It leaves
-// manifests that the remaining tags name, directly or through an index. If it cannot find
-// out which, it leaves all of them to the registry's garbage collection.
+// sweep deletes the indexes of untagged versions, and the manifests that these indexes name.
+// It keeps manifests that the remaining tags name, directly or through an index. If it cannot
+// find out which manifests to keep, it leaves all of them to the registry's garbage
+// collection.
 func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 	named, err := p.named(ctx, func(t ociaddr.Tag) bool { return p.tiedTags[t] })
 	if err != nil {
@@ -36,7 +37,7 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 }
 
 // sweepIndex deletes the index of an untagged version. It returns an error only if the other
-// versions would fail, too.
+// versions would fail as well.
 func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Digest]bool) error {
 	index := u.version.Index
 	if named[index.Digest] {
@@ -66,8 +67,8 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 	return nil
 }
 
-// sweepNamed deletes replaced indexes, and then the manifests that deleted indexes named.
-// Replaced indexes name the same manifests.
+// sweepNamed deletes replaced indexes, and then the manifests that deleted indexes named. The
+// replaced indexes come first because they name the same manifests.
 func (p *pruner) sweepNamed(ctx context.Context) error {
 	err := p.deleteReplaced(ctx)
 	if len(p.swept) > 0 {
@@ -76,8 +77,8 @@ func (p *pruner) sweepNamed(ctx context.Context) error {
 	return errors.Join(err, ctx.Err())
 }
 
-// sweepChildren deletes the manifests that deleted indexes named. A concurrent push may
-// rely on them: sweepChildren restores those that a tag names in the end.
+// sweepChildren deletes the manifests that deleted indexes named. A concurrent push might
+// rely on some of them, so sweepChildren finally restores the manifests that a tag names.
 func (p *pruner) sweepChildren(ctx context.Context) error {
 	named, err := p.named(ctx, nil)
 	if err != nil {
@@ -107,8 +108,8 @@ func (p *pruner) sweepChildren(ctx context.Context) error {
 	return nil
 }
 
-// children returns the manifests that deleted indexes named. It leaves out evidence without a
-// SHA256SUMS, because several unsigned versions may share it, and a push of one of them
+// children returns the manifests that deleted indexes named. It omits evidence without a
+// SHA256SUMS, because several unsigned versions can share it, and a push of one of them
 // relies on it.
 func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	var out []ocispec.Descriptor
@@ -130,7 +131,7 @@ func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	return out
 }
 
-// restore stores deleted manifests again that a tag names now.
+// restore stores a deleted manifest again if a tag names it now.
 func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	if len(deleted) == 0 {
 		return nil
@@ -158,10 +159,10 @@ func (p *pruner) deleteProbe(ctx context.Context) error {
 }
 
 // named returns the digests that tags name, directly or through an index. It skips tags for
-// which skip returns true. Nil: it skips none.
+// which skip returns true. If skip is nil, it skips none.
 func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[digest.Digest]bool, error) {
-	// The list must be new, because a push may have added tags. A 404 is an error here: a
-	// registry may answer so by mistake.
+	// The tags are listed again, because a push might have added some. A 404 is an error
+	// here, because a registry might return it by mistake.
 	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
 	if err != nil {
 		return nil, err

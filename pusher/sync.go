@@ -26,20 +26,22 @@ type Want struct {
 	Versions    provider.VersionSet
 	Prereleases bool
 	// Latest is the number of newest versions that are wanted. Only versions with a package
-	// for the platforms wanted count. 0: all versions.
+	// for one of the wanted platforms count. 0: all versions.
 	Latest int
-	// Platforms are wanted if the source has them. None: all platforms.
+	// Platforms lists the wanted platforms; the source need not have all of them. Empty: all
+	// platforms.
 	Platforms []provider.Platform
-	// Cooldown is how long a sync must have known a version before it pushes it.
+	// Cooldown is the minimum time between the first sync that sees a version and the sync
+	// that pushes it. 0: a version is pushed immediately.
 	Cooldown time.Duration
-	// Keep is set if pull-through also writes the provider's repository. Nothing is pruned
-	// in it.
+	// Keep is set if pull-through also writes the provider's repository. Nothing is pruned in
+	// that repository.
 	Keep bool
 }
 
 // SyncOptions configure a [Syncer].
 type SyncOptions struct {
-	// Push are the options of its pushes.
+	// Push holds the options for the pushes of a sync.
 	Push Options
 	// ManifestCache is a folder that caches manifests from one sync to the next, so that an
 	// unchanged version costs one HEAD. "": no cache.
@@ -47,18 +49,18 @@ type SyncOptions struct {
 	// First allows a first sync with a cooldown in repositories that have versions already.
 	// It changes nothing in other repositories.
 	First bool
-	// Prune removes versions that no [Want] asks for.
+	// Prune removes versions that no [Want] requests.
 	Prune bool
-	// PruneLimit bounds the versions that a prune removes. 0: it removes [DefaultPruneLimit]
-	// versions at most, and no last version of a provider.
+	// PruneLimit is the maximum number of versions that a prune may remove. 0: at most
+	// [DefaultPruneLimit] versions, and never the last version of a provider.
 	PruneLimit int
-	// Served returns what a gateway serves of a stored version. A version that the gateway
-	// refuses is then repaired. Errors wrap [ErrNotServed] if the gateway refuses the
+	// Served returns the part of a stored version that a gateway serves. A version that the
+	// gateway refuses is then repaired. Errors wrap [ErrNotServed] if the gateway refuses the
 	// version, and are errors of the store otherwise. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
 }
 
-// DefaultPruneLimit is how many versions a sync removes at most by default.
+// DefaultPruneLimit is the maximum number of versions that a prune removes by default.
 const DefaultPruneLimit = 10
 
 // Syncer makes repositories hold the wanted versions: first [Syncer.Plan], then
@@ -90,7 +92,7 @@ const (
 	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
 	ActionKeep   Action = "keep"   // the version is in place
 	ActionWait   Action = "wait"   // the version is too young
-	ActionPrune  Action = "prune"  // no block asks for the version
+	ActionPrune  Action = "prune"  // no provider block requests the version
 )
 
 // Step is the plan for one version.
@@ -98,19 +100,20 @@ type Step struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
 	Action   Action           `json:"action"`
-	// Platforms are the platforms to push, to add, to repair or to prune, or those in place.
+	// Platforms are the platforms to push, to add, to repair or to prune. For ActionKeep,
+	// they are the platforms in place.
 	Platforms []provider.Platform `json:"platforms,omitempty"`
-	// Size is the size of their packages in bytes; -1: unknown.
+	// Size is the total size of the packages for Platforms in bytes; -1: unknown.
 	Size int64 `json:"size"`
-	// Until is the end of a wait.
+	// Until is when the wait ends; zero unless Action is ActionWait.
 	Until time.Time `json:"until,omitzero"`
 	// FirstSync is set if the version is younger than the cooldown, but the source had it at
 	// the first sync of the provider.
 	FirstSync bool `json:"first_sync,omitempty"`
 
 	dest    Destination
-	release *origin.Release    // of a push, an addition or a repair
-	index   ocispec.Descriptor // that the version's tag names; zero for a push
+	release *origin.Release    // to push; nil if the step pushes nothing
+	index   ocispec.Descriptor // the index that the version's tag names; zero for a push
 }
 
 // Failure is a provider, or one version of it, that a sync could not process.
@@ -125,14 +128,15 @@ type Plan struct {
 	Steps    []Step
 	Warnings []string
 	Failures []Failure
-	// Unasked counts the versions that no block asks for, if they are not pruned.
+	// Unasked is the number of stored versions that no provider block requests, if they are
+	// not pruned.
 	Unasked int
 
 	states []*repositoryState
 }
 
-// Count returns the number of steps of an action, and the size of their packages in bytes.
-// The size is -1 if the size of one step is unknown.
+// Count returns the number of steps with an action, and the total size of their packages in
+// bytes. The total is -1 if the size of any step is unknown.
 func (p *Plan) Count(a Action) (n int, bytes int64) {
 	for _, s := range p.Steps {
 		if s.Action != a {
@@ -149,7 +153,7 @@ func (p *Plan) Count(a Action) (n int, bytes int64) {
 }
 
 // Plan compares origins and repositories, and changes nothing. A failure of one provider is
-// in the plan, and does not affect the others.
+// recorded in the plan, and does not affect other providers.
 func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 	parts := make([]*Plan, len(wants))
 	g, gctx := errgroup.WithContext(ctx)
@@ -213,8 +217,8 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Ou
 	return out, s.prune(ctx, plan, out)
 }
 
-// push pushes the versions of a plan, several at once. It skips providers that failed as a
-// whole.
+// push pushes the versions of a plan, several concurrently. It skips providers that failed as
+// a whole.
 func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*Result)) error {
 	results := make([]*Result, len(plan.Steps))
 	failures := make([]error, len(plan.Steps))
@@ -248,23 +252,24 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	return err
 }
 
-// repositoryState is what one listing of the tags says of a provider's repository, and
+// repositoryState holds what one listing of the tags says about a provider's repository, and
 // what the plan has found out since.
 type repositoryState struct {
 	provider provider.Address
 	dest     Destination
 	versions map[provider.Version]bool
 	tags     []ociaddr.Tag // all tags
-	// oldAges are tags of earlier releases that kept ages. [ociaddr.SeenAll] is the last one.
+	// oldAges are the tags in which earlier releases of ocibridge recorded ages. If
+	// [ociaddr.SeenAll] is among them, it is last.
 	oldAges []ociaddr.Tag
 
-	keep      bool               // of [Want]
+	keep      bool               // see [Want.Keep]
 	cooldown  bool               // the provider has a cooldown
 	ages      stateChange        // the ages that oldAges have and the state lacks
 	unseen    []provider.Version // versions of the source that no sync has seen before
 	firstSync bool               // no sync with a cooldown has run before
 
-	cacheMissed atomic.Bool // the missed of [cachedStore]
+	cacheMissed atomic.Bool // see [cachedStore.missed]
 }
 
 func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {
@@ -290,8 +295,8 @@ func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repo
 	return state, nil
 }
 
-// cached returns the repository's store with the cache of manifests. It always resolves a
-// tag by HEAD.
+// cached returns the repository's store with the cache of manifests. The returned store
+// always resolves a tag by HEAD.
 func (s *Syncer) cached(state *repositoryState) cachedStore {
 	return cachedStore{Store: state.dest.Store, cache: s.cache}
 }

@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// sendAttempts is the number of attempts to send a layer.
+	// sendAttempts is the maximum number of attempts to send a layer, a blob or a manifest.
 	sendAttempts = 4
-	// maxRetryAfter is the longest wait that a registry may ask for.
+	// maxRetryAfter is the longest wait before a retry that a registry may request.
 	maxRetryAfter = time.Minute
-	// chunkBytes is the size of one request if the registry rejects the whole package. It
-	// is below the known limits of proxies and services in front of registries, except for
-	// limits that no package passes.
+	// chunkBytes is the size of one request, in bytes, once the registry has rejected a
+	// whole package in one request. It is below the known limits of proxies and services in
+	// front of registries, except for limits so low that no package passes.
 	chunkBytes = 16 << 20
-	// cancelTimeout bounds the request that cancels an upload.
+	// cancelTimeout is the timeout of the request that cancels an upload.
 	cancelTimeout = 5 * time.Second
 )
 
@@ -78,7 +78,7 @@ func (w *push) upload(ctx context.Context, platform provider.Platform, layer oci
 	return stage, err
 }
 
-// tryUpload makes one attempt.
+// tryUpload makes one attempt to mount or send a package.
 func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool, from string, chunked bool) (Stage, error) {
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -110,8 +110,8 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 }
 
 // uploadTo makes the registry mount a package, or sends it. It calls begin before it sends
-// the first byte. After a failure it cancels the session of the upload if the registry lets
-// it.
+// the first byte. After a failure it cancels the upload session, if the registry supports
+// that.
 func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
 	repo := w.dest.Store.Remote()
 	if repo == nil {
@@ -131,7 +131,7 @@ func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.R
 	if err != nil && !errors.Is(context.Cause(ctx), errStalled) {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer cancel()
-		_ = session.Cancel(after) // without it, the registry forgets the session later
+		_ = session.Cancel(after) // if this fails, the registry discards the session later
 	}
 	return StageDone, err
 }
@@ -151,7 +151,7 @@ func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer 
 	return upload.Begin(ctx, repo, layer, "")
 }
 
-// mountKey identifies mounts into a repository from the repository of a name.
+// mountKey identifies mounts from one repository of a registry into another.
 type mountKey struct {
 	into ociaddr.Repository
 	from string
@@ -169,7 +169,7 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 }
 
 // mountSource returns the name of another repository of the registry that has a package. If
-// this Pusher knows none, it returns the destination's sibling; "": there is none.
+// this Pusher knows none, it returns the destination's sibling, or "" if there is none.
 func (w *push) mountSource(d digest.Digest) string {
 	if known, ok := w.locations.Load(location{w.dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
 		return known.(string)
@@ -187,7 +187,7 @@ func (w *push) mayMount(from string) bool {
 	return from != w.dest.Repository.Name && !refused
 }
 
-// worthRetrying reports whether another attempt to send the same bytes may succeed.
+// worthRetrying reports whether another attempt to send the same bytes might succeed.
 func worthRetrying(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled) {
 		return false
@@ -197,8 +197,8 @@ func worthRetrying(err error) bool {
 	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
-// sendPackages stores missing packages, several at once. It returns the packages that the
-// stored version lacks.
+// sendPackages stores missing packages, several concurrently. It returns the packages that
+// the stored version lacks.
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
 	all := make([]*artifact.Package, len(missing))
 	sent := make([]bool, len(missing))
@@ -228,7 +228,8 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 
 // sendPackage stores one package's layer and manifest, and reports whether it sent the
 // bytes. It returns nil if the stored version turns out to have the package. If the
-// checksums determine the bytes, sendPackage sends them while it reads them.
+// checksums alone determine the package's digest, sendPackage sends the bytes while it reads
+// them from the origin.
 func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact.Package, sent bool, err error) {
 	s, err := w.open(ctx, pkg)
 	if err != nil {
@@ -270,7 +271,7 @@ func (w *push) checkPackage(p artifact.Package) (inPlace bool, err error) {
 	return false, nil
 }
 
-// sendManifest stores the manifest of a package that was read whole.
+// sendManifest stores the manifest of a package that was read completely.
 func (w *push) sendManifest(ctx context.Context, s *spool) (artifact.Package, error) {
 	p, manifest, err := artifact.EncodePackage(s.accepted())
 	if err == nil {

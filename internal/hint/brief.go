@@ -6,15 +6,16 @@ import (
 	"strings"
 )
 
-// maxBrief is how many bytes of an error's text, and of its hint, [Brief] keeps.
+// maxBrief is the maximum length in bytes of the text that [Brief] keeps of an error, and of the hint.
 const maxBrief = 2 << 10
 
-// cut is the end of a shortened text.
+// cut marks the end of a shortened text.
 const cut = "..."
 
-// Brief returns a version of err for long-term storage. Other parties' words can make an error of any length:
-// for a long one, Brief returns an error with only the beginning of its text and its hint, which matches, for
-// [errors.Is], those of the targets that err matches. It returns its own results unchanged.
+// Brief returns err in a form that is small enough to keep for a long time. An error can be of any length,
+// because it can contain text from other parties. Brief replaces a long error with one that has only the
+// beginning of its text and of its hint. With [errors.Is], the new error matches the same targets as err.
+// Brief returns short errors and its own results unchanged.
 func Brief(err error, targets ...error) error {
 	if err == nil || len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
 		return err
@@ -22,8 +23,8 @@ func Brief(err error, targets ...error) error {
 	return Flatten(err, targets...)
 }
 
-// Flatten is like [Brief], but also reduces a short error: an error can reference more than its text, such as
-// the certificates that a client refused.
+// Flatten is like [Brief], but also replaces a short error, because an error can reference more than its
+// text, such as the certificates that a client refused.
 func Flatten(err error, targets ...error) error {
 	if err == nil {
 		return nil
@@ -36,7 +37,7 @@ func Flatten(err error, targets ...error) error {
 	return short
 }
 
-// beginning copies the result, so that the whole text can be freed.
+// beginning returns the beginning of a text. It copies the beginning, so that the whole text can be freed.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)

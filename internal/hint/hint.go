@@ -1,4 +1,4 @@
-// Package hint attaches to an error what its reader can do about it.
+// Package hint attaches a hint to an error: what the user can do about the error.
 //
 // The command line prints the hint on its own line, after the error. Every package may import this one; it
 // imports none of ours.
@@ -25,7 +25,7 @@ func Wrap(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// Replace is like [Wrap], but replaces an existing hint: use it if the caller knows more than the cause.
+// Replace is like [Wrap], but replaces an existing hint: use it if the caller knows better than the cause.
 func Replace(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

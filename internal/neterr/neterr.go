@@ -1,4 +1,4 @@
-// Package neterr recognises errors of refused or lost connections, which may succeed on a retry.
+// Package neterr recognises errors of refused or lost connections, after which a retry might succeed.
 package neterr
 
 import (
@@ -14,7 +14,7 @@ func Refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
 }
 
-// Lost reports whether a connection was refused, or broke off.
+// Lost reports whether a connection was refused or broken off.
 func Lost(err error) bool {
 	return Refused(err) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || windowsErrno(err, 10053, 10054) || http2Lost(err)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestLost loses connections, and recognises the errors.
+// TestLost checks that Lost recognises the errors of connections that were refused or
+// broken off, and no other errors.
 func TestLost(t *testing.T) {
 	over := func(http2 bool, h http.HandlerFunc) error {
 		server := httptest.NewUnstartedServer(h)
@@ -51,6 +52,6 @@ func TestLost(t *testing.T) {
 		}
 	}
 	if !Refused(refused) || Refused(piped) {
-		t.Error("what is refused?")
+		t.Error("Refused does not tell a refused connection from a closed one")
 	}
 }

@@ -1,4 +1,4 @@
-// Package query reads arguments that select providers and versions: PROVIDER,
+// Package query parses arguments that select providers and versions: PROVIDER,
 // PROVIDER@VERSION, PROVIDER@CONSTRAINT, and a PATTERN of providers. It does no I/O, so a
 // query can select a version that does not exist.
 package query
@@ -16,10 +16,10 @@ type Query struct {
 	Provider provider.Address
 	Version  provider.Version    // selects one version
 	Versions provider.VersionSet // selects the versions that match a constraint
-	Pattern  *provider.Pattern   // replaces Provider; nil for a query about one provider
+	Pattern  *provider.Pattern   // selects all matching providers instead of Provider; nil for a query about one provider
 }
 
-// ParseRelease reads PROVIDER@VERSION or PROVIDER@CONSTRAINT.
+// ParseRelease parses PROVIDER@VERSION or PROVIDER@CONSTRAINT.
 func ParseRelease(s string) (Query, error) {
 	name, versions, ok := strings.Cut(s, "@")
 	a, err := provider.ParseAddress(name)
@@ -36,7 +36,8 @@ func ParseRelease(s string) (Query, error) {
 	if q.Version, err = provider.ParseVersion(versions); err == nil {
 		return q, nil
 	}
-	// The error for a text that looks like one version is the version's.
+	// If the text looks like a single version, the error says what is wrong with that
+	// version.
 	var cerr error
 	if q.Versions, cerr = provider.ParseConstraint(versions); cerr == nil {
 		return q, nil
@@ -47,7 +48,7 @@ func ParseRelease(s string) (Query, error) {
 	return Query{}, fmt.Errorf("%s: %w", a, cerr)
 }
 
-// ParseProvider reads PROVIDER, or what [ParseRelease] reads.
+// ParseProvider parses PROVIDER, PROVIDER@VERSION or PROVIDER@CONSTRAINT.
 func ParseProvider(s string) (Query, error) {
 	if strings.Contains(s, "@") {
 		return ParseRelease(s)
@@ -56,7 +57,8 @@ func ParseProvider(s string) (Query, error) {
 	return Query{Provider: a}, err
 }
 
-// Parse reads PATTERN or PROVIDER, and where versions is set also what [ParseRelease] reads.
+// Parse parses PATTERN or PROVIDER and, if versions is set, also PROVIDER@VERSION or
+// PROVIDER@CONSTRAINT.
 func Parse(s string, versions bool) (Query, error) {
 	name, _, versioned := strings.Cut(s, "@")
 	switch {
@@ -74,7 +76,7 @@ func Parse(s string, versions bool) (Query, error) {
 // All reports whether the query selects every version of its provider.
 func (q Query) All() bool { return q.Version.IsZero() && q.Versions.IsZero() }
 
-// Has reports whether the query selects a version of its provider.
+// Has reports whether the query selects the version v of its provider.
 func (q Query) Has(v provider.Version) bool {
 	return q.All() || q.Version == v || q.Versions.Has(v)
 }

@@ -52,7 +52,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestVersionsAreRefused checks the commands that show all versions of a provider.
+// TestVersionsAreRefused checks that Parse refuses a version, with a hint, for commands
+// that show all versions of a provider.
 func TestVersionsAreRefused(t *testing.T) {
 	_, err := query.Parse(null+"@1.0.0", false)
 	if err == nil || hint.Of(err) != "write "+null+"; ocibridge inspect "+null+"@1.0.0 shows one version" {
@@ -73,6 +74,6 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	if _, err := query.ParseProvider("registry.acme.example/*/*"); err == nil {
-		t.Error("a provider with a star")
+		t.Error("ParseProvider accepts a pattern")
 	}
 }

@@ -1,4 +1,5 @@
-// Package refusals interprets the refusals of registries, which differ in statuses and codes.
+// Package refusals recognises why a registry refused a request. Registries use different statuses, codes and
+// messages for the same reason.
 package refusals
 
 import (
@@ -12,11 +13,11 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// maxBody bounds the part of a refusal that is read, in bytes.
+// maxBody is the maximum number of bytes of a refusal that are read.
 const maxBody = 8 << 10
 
-// Read returns a registry's refusal with the registry's own message. It reads the body and leaves it open. The
-// message is missing if the body is longer than 8 KiB or not JSON.
+// Read returns a registry's refusal as an error with the registry's own message. It reads the body of the
+// response, but does not close it. The message is missing if the body is longer than 8 KiB or not JSON.
 func Read(resp *http.Response) *errcode.ErrorResponse {
 	out := &errcode.ErrorResponse{Method: resp.Request.Method, URL: resp.Request.URL, StatusCode: resp.StatusCode}
 	var body struct {
@@ -50,8 +51,8 @@ func NameWithoutProject(err error) bool { return says(err, nameWithoutProject, 0
 
 var nameWithoutProject = regexp.MustCompile(`(?i)invalid repository name: [^/\s]+$`)
 
-// MissingRight returns the right that a Harbor login lacks: pull, push or delete; "" if the error is another
-// one. Harbor answers a wrong password in the same words.
+// MissingRight returns the right that a Harbor login lacks (pull, push or delete), or "" for any other error.
+// Harbor answers a wrong password with the same words.
 func MissingRight(err error) string {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -97,7 +98,8 @@ func Immutable(err error) bool { return says(err, immutable, 0) }
 
 var immutable = regexp.MustCompile(`(?i)configured as immutable`)
 
-// says reports whether a registry's answer matches words, with any status except but.
+// says reports whether the message of a registry's answer matches words. It returns false for an answer with
+// the status but; 0 excludes no status.
 func says(err error, words *regexp.Regexp, but int) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode != but && len(answer.Errors) > 0 && words.MatchString(answer.Errors.Error())
