@@ -20,12 +20,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 )
 
-// announceBench is a bench with two clocks. It records the announcements that pushes send.
+// announceBench is a bench with a local clock and a registry clock. It records the
+// announcements that pushes write.
 type announceBench struct {
 	*bench
 	mu       sync.Mutex
-	now      time.Time     // by the local clock
-	ahead    time.Duration // the registry's clock minus the local one
+	now      time.Time     // the local time
+	ahead    time.Duration // the registry's time minus the local time
 	sent     []sentAnnouncement
 	handlers []recorder.Intercept
 }
@@ -62,7 +63,7 @@ func (b *announceBench) clock() time.Time {
 	return b.now
 }
 
-// pass advances the clocks.
+// pass advances both clocks.
 func (b *announceBench) pass(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,7 +84,7 @@ func (b *announceBench) intercept(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// note records manifests that are sent under the tags of announcements.
+// note records manifests that are pushed under announcement tags.
 func (b *announceBench) note(r *http.Request) {
 	tag := path.Base(r.URL.Path)
 	if r.Method != http.MethodPut || !strings.HasPrefix(tag, "ocibridge-part.") {
@@ -99,11 +100,11 @@ func (b *announceBench) note(r *http.Request) {
 	b.sent = append(b.sent, sentAnnouncement{tag, digest.FromBytes(data), data})
 }
 
-// handle adds a handler that may answer requests instead of the registry.
+// handle adds a handler that can answer requests in place of the registry.
 func (b *announceBench) handle(h recorder.Intercept) { b.handlers = append(b.handlers, h) }
 
-// whole pushes all platforms, and returns the version. Then it removes the version's tag.
-// The manifests stay.
+// whole pushes all platforms, and returns the version. It then removes the version's tag,
+// but keeps the manifests.
 func (b *announceBench) whole() *artifact.Version {
 	b.t.Helper()
 	b.mustPush()
@@ -140,7 +141,8 @@ func (b *announceBench) announced(v *artifact.Version, at time.Time, done bool, 
 	return b.pushManifest(blob.Descriptor.MediaType, blob.Data, otherTag)
 }
 
-// wantNothingLeft fails if the registry still has a tag or a manifest of an announcement.
+// wantNothingLeft fails the test if the registry still has a tag or a manifest of an
+// announcement.
 func (b *announceBench) wantNothingLeft() {
 	b.t.Helper()
 	if n := b.leftTags(); n != 0 {
@@ -162,7 +164,8 @@ func (b *announceBench) has(desc ocispec.Descriptor) bool {
 	return there
 }
 
-// manifests returns the requests for manifests by tag, in order, and all deletes.
+// manifests returns the requests that list tags, request a manifest by its tag, or delete a
+// manifest, in order.
 func (b *announceBench) manifests() string {
 	var out []string
 	for _, q := range b.registry.Requests() {

@@ -2,17 +2,17 @@ package pusher
 
 // This file models the protocol of announcements. Up to three pushes of one version run at the same time as a sync that
 // cleans up or prunes. TestAnnouncementsModel visits every order of their requests. A transition is one request to the
-// registry, and the decision of the code on the answer. A process may also be killed at any point, and an hour may
-// pass.  The model simplifies three things. A process lists all tags at once. It reads announcements in one order. It
-// checks the minute rule in the transition of the request. In the code, the request may arrive up to 59 minutes after
-// the check.  Like the code, the model's prune leaves a version with an open announcement. It removes announcements by
-// digest, on a reading of the last minute.
+// registry, together with the decision that the code makes on the answer. A process can also be killed at any point,
+// and an hour can pass. The model simplifies three things. A process lists all tags at once. It reads announcements in
+// one order. It checks the age of its data in the same transition as the request that depends on the data. In the code,
+// that request can arrive up to 59 minutes after the check. Like the code, the model's prune leaves a version with an
+// open announcement. It removes announcements by digest, on the basis of what it read within the last minute.
 
 const (
 	modelPushes = 3
 	modelProcs  = modelPushes + 1
-	// cleanUp is the process that is no push. After all processes have ended, a later push
-	// uses its slot.
+	// cleanUp is the index of the process that is not a push. After all processes have ended, a later push reuses its
+	// slot.
 	cleanUp = modelPushes
 )
 
@@ -44,10 +44,10 @@ type modelRole uint8
 
 const (
 	absent     modelRole = iota
-	pushOfSome           // a push that has to announce itself
-	pushOfAll            // a push of all platforms of its SHA256SUMS
-	cleaning             // removes announcements under the rule for all
-	remover              // a prune: removes the version
+	pushOfSome           // brings some platforms, and has to announce itself
+	pushOfAll            // brings all platforms of its SHA256SUMS
+	cleaning             // removes announcements by the same rules as a push
+	remover              // prunes the version
 )
 
 // modelStep is the next request of a process.
@@ -57,11 +57,11 @@ const (
 	stepInspect     modelStep = iota // run: reads the index
 	stepAnnounce                     // tagAnnouncement, not done
 	stepList                         // announcements: lists tags
-	stepFetch                        // announcements: reads one of them
+	stepFetch                        // announcements: reads one announcement
 	stepRead                         // current: reads the index
 	stepWrite                        // sendIndex
 	stepMarkDone                     // tagAnnouncement, done
-	stepWithdraw                     // withdraw, by a push that saw no others
+	stepWithdraw                     // withdraw, by a push that saw no other announcements
 	stepRemove                       // clean: deletes one announcement
 	stepRemoveOwn                    // withdraw, the last request of finish
 	stepRemoveIndex                  // a prune removes the version's tag
@@ -70,7 +70,7 @@ const (
 
 var stepNames = [...]string{"inspects", "announces", "lists tags", "reads an announcement", "reads the index", "writes the index", "is done", "withdraws", "removes another's", "removes its own", "removes the version", ""}
 
-// modelPhase is the reason why a process lists and reads.
+// modelPhase is the part of the protocol for which a process lists tags and reads.
 type modelPhase uint8
 
 const (
@@ -85,28 +85,28 @@ type modelProc struct {
 	phase modelPhase
 	// As announcements returned them:
 	todo  set  // listed announcements that were not read yet
-	seen  set  // announcements that were read; at stepRemove, those to remove
-	same  set  // the part of seen that was not renewed
-	known set  // the platforms that seen announces
-	open  bool // an announcement of seen is open
+	seen  set  // announcements that were read; at stepRemove, the announcements to remove
+	same  set  // announcements in seen that were not renewed since
+	known set  // the platforms that the announcements in seen announce
+	open  bool // an announcement in seen is open
 	mine  bool // the process's own announcement was listed
 	fresh bool // the process listed the tags within the last minute
 
-	index     set  // the index at the last reading; at stepWrite, the union
+	index     set  // the platforms of the index that was read last; at stepWrite, the union to write
 	announced bool // push.own is not nil
 	recent    bool // the process's announcement is less than half an hour old
 	wrote     bool // push.wrote
 	reported  bool // the push found its packages in the index
 	late      bool // the push began after the prune had ended
-	dying     bool // the process was killed, and the registry still gets its last request
+	dying     bool // the process was killed, but its last request still reaches the registry
 }
 
 // modelAnnouncement is the manifest that the tag of a process's announcement names.
 type modelAnnouncement struct{ present, done, old bool }
 
-// modelState is a registry with its processes.
+// modelState is the state of a registry and of the processes that use it.
 type modelState struct {
-	index  set // platforms; none: there is no version
+	index  set // the platforms of the version; empty: there is no version
 	anns   [modelProcs]modelAnnouncement
 	procs  [modelProcs]modelProc
 	hours  uint8
@@ -122,25 +122,25 @@ const (
 	announceRule       // a push of some platforms announces itself
 	joinRule           // a push without an announcement joins an open one
 	orderRule          // announcements are read before the index
-	unionRule          // a push writes the packages of other announcements, too
+	unionRule          // a push also writes the packages of other announcements
 	openRule           // nothing is removed while an announcement is open
 	indexRule          // only announcements that the index contains are removed
 	lastRoundRule      // a push removes its own announcement after a round that found the union in place
 	lookAgainRule      // a push that saw other announcements reads again after it is done
-	withdrawRule       // a push that may have written does not withdraw
-	minuteRule         // a push does not act on old readings
+	withdrawRule       // a push that might have written does not withdraw
+	minuteRule         // a push does not act on what it read long ago
 	renewRule          // a push that takes long renews its announcement
 	digestRule         // a newer announcement under the same tag is not removed
 	pruneRule          // a version is not pruned while an announcement is open
 )
 
-// model is a configuration of processes.
+// model is a configuration of processes, and of the events that can happen to them.
 type model struct {
 	roles   [modelProcs]modelRole
 	brings  [modelProcs]set // platforms
 	kills   uint8
 	hours   uint8
-	without rule // the rule that is taken away
+	without rule // the rule that processes ignore
 }
 
 // next returns the state after the next request of a process.
@@ -188,7 +188,7 @@ func (m *model) next(s modelState, i int) modelState {
 	return s
 }
 
-// tag moves the tag of a process's announcement.
+// tag makes the tag of a process's announcement name another manifest.
 func (s *modelState) tag(i int, a modelAnnouncement) {
 	s.anns[i] = a
 	for j := range s.procs {
@@ -284,7 +284,7 @@ func (m *model) mustAnnounce(p *modelProc, i int) bool {
 	return (!p.mine || !p.recent) && m.without != renewRule
 }
 
-// fetchedAtLast is fetched for the time after the last round, and for a clean-up.
+// fetchedAtLast is fetched for a push after its last round, and for a clean-up.
 func (m *model) fetchedAtLast(s *modelState, i int) {
 	p := &s.procs[i]
 	open := p.open && m.without != openRule
@@ -318,7 +318,7 @@ func (m *model) read(s *modelState, i int) {
 	}
 }
 
-// judge compares the index with the union.
+// judge compares the index with the union of the index, the push's platforms and the announced platforms.
 func (m *model) judge(p *modelProc, i int) {
 	union := p.index | m.brings[i]
 	if m.without != unionRule {
@@ -420,8 +420,8 @@ func (p *modelProc) hasEffect() bool {
 	return false
 }
 
-// killed returns the states after a process was killed. The process dies at once or after its last request has arrived.
-// It may also withdraw its announcement after an error.
+// killed returns the states after a process was killed. The process dies immediately, or its last request still
+// arrives, or it withdraws its announcement after an error.
 func (m *model) killed(s modelState, i int) []modelState {
 	p := s.procs[i]
 	s.kills++
@@ -440,7 +440,7 @@ func (m *model) killed(s modelState, i int) []modelState {
 	return out
 }
 
-// hour advances the time by an hour. Requests of killed processes arrive before.
+// hour advances the time by an hour. The last requests of killed processes have arrived before then.
 func (s modelState) hour() modelState {
 	s.hours++
 	for i := range s.anns {
@@ -448,7 +448,7 @@ func (s modelState) hour() modelState {
 	}
 	for i := range s.procs {
 		p := &s.procs[i]
-		p.fresh, p.recent, p.open = false, false, false // open follows from the last reading
+		p.fresh, p.recent, p.open = false, false, false // every announcement is old by now
 	}
 	return s
 }
@@ -463,7 +463,7 @@ func (s *modelState) quiet() bool {
 	return true
 }
 
-// dying reports whether a request of a killed process has not arrived yet.
+// dying reports whether the last request of a killed process is still on its way.
 func (s *modelState) dying() bool {
 	for i := range s.procs {
 		if s.procs[i].dying {
@@ -485,7 +485,7 @@ func (m *model) reported(s *modelState) set {
 	return out
 }
 
-// violation describes what is wrong in a state; "": nothing.
+// violation describes what is wrong in a state. It returns "" if nothing is wrong.
 func (m *model) violation(s modelState) string {
 	if !s.quiet() {
 		return ""
@@ -531,8 +531,7 @@ func (m *model) afterwards(s modelState, platform, want set) string {
 	return ""
 }
 
-// forget resets fields on which no later request depends, so that equal states compare as
-// equal.
+// forget resets fields on which no later request depends, so that states with the same future compare as equal.
 func (m *model) forget(s *modelState) {
 	for i := range s.procs {
 		p := &s.procs[i]
@@ -573,7 +572,7 @@ func (m *model) forget(s *modelState) {
 	}
 }
 
-// keep restores fields that only matter if a rule is taken away.
+// keep restores fields that matter only if processes ignore a rule.
 func (m *model) keep(q, p *modelProc) {
 	switch {
 	case m.without == orderRule && (p.step == stepList || p.step == stepFetch):

@@ -24,8 +24,7 @@ func (s *modelState) code(i int) uint64 {
 	return out
 }
 
-// key is a hash of the state. Among a million states, two have the same hash once in 10
-// million runs.
+// key is a hash of the state. Two of a million states have the same hash in only one of 10 million runs.
 func (s *modelState) key() uint64 {
 	h := uint64(s.index) | uint64(s.hours)<<4 | uint64(s.kills)<<8
 	if s.pruned {
@@ -37,7 +36,7 @@ func (s *modelState) key() uint64 {
 	return h | 1<<63 // never 0
 }
 
-// mix is the finalizer of MurmurHash3, with constants of SplitMix64.
+// mix is one step of SplitMix64.
 func mix(h uint64) uint64 {
 	h += 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
@@ -102,7 +101,7 @@ func (m *model) search() *search {
 	return s
 }
 
-// visit reports whether the state and all states after it are right.
+// visit reports whether the state and all states that follow it are right.
 func (s *search) visit(state modelState) bool {
 	s.forget(&state)
 	if !s.seen.add(state.key()) {
@@ -167,7 +166,7 @@ func (s *modelState) announcements() string {
 	return strings.Join(out, ", ")
 }
 
-// Parts that processes play in the cases.
+// Roles and platforms of the processes in the cases.
 var (
 	two        = [modelProcs]modelRole{pushOfSome, absent, pushOfSome}
 	three      = [modelProcs]modelRole{pushOfSome, pushOfSome, pushOfSome}
@@ -177,16 +176,16 @@ var (
 	bringAll   = [modelProcs]set{linux, both, darwin}
 )
 
-// with returns roles together with a process that is no push.
+// with returns roles together with the role of the process that is not a push.
 func with(roles [modelProcs]modelRole, other modelRole) [modelProcs]modelRole {
 	roles[cleanUp] = other
 	return roles
 }
 
-// modelCases are configurations by name.
+// modelCases are the configurations to search, by name.
 var modelCases = map[string]struct {
 	model
-	long bool // for make test-faults
+	long bool // only make test-faults searches it
 }{
 	"two pushes":                 {model{roles: with(two, cleaning), brings: bringTwo, kills: 1, hours: 1}, false},
 	"one push, and one of all":   {model{roles: [modelProcs]modelRole{pushOfSome, pushOfAll, absent, cleaning}, brings: bringAll, kills: 1, hours: 1}, false},
@@ -204,7 +203,7 @@ var modelCases = map[string]struct {
 	"three pushes, a prune, a kill, an hour": {model{roles: with(three, remover), brings: bringThree, kills: 1, hours: 1}, true},
 }
 
-// modelRules are the rules. Each rule has a case that goes wrong without the rule.
+// modelRules lists the rules, each with a case that goes wrong if processes ignore the rule.
 var modelRules = []struct {
 	rule
 	what, in string
@@ -224,8 +223,8 @@ var modelRules = []struct {
 	{pruneRule, "a version is not pruned while an announcement is open", "two pushes, and a prune"},
 }
 
-// TestAnnouncementsModel shows for every order of requests that no push loses packages that another push has reported.
-// No announcement stays in the end. It also shows that each rule of the protocol is necessary.
+// TestAnnouncementsModel shows that, in every order of requests, no push loses packages that another push has
+// reported, and no announcement is left in the end. It also shows that each rule of the protocol is necessary.
 func TestAnnouncementsModel(t *testing.T) {
 	for name, c := range modelCases {
 		t.Run(name, func(t *testing.T) {
@@ -247,7 +246,7 @@ func TestAnnouncementsModel(t *testing.T) {
 			s := m.search()
 			t.Logf("%d states: %s", s.seen.n, s.wrong)
 			if s.wrong == "" {
-				t.Errorf("nothing goes wrong without it")
+				t.Errorf("nothing goes wrong without the rule")
 			}
 		})
 	}

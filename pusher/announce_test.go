@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestRequestsOfOnePush compares the requests of a push that runs alone with the order in
-// TestAnnouncementsModel. The push leaves no announcement.
+// TestRequestsOfOnePush shows that a push that runs alone sends its requests in the order of TestAnnouncementsModel,
+// and leaves no announcement.
 func TestRequestsOfOnePush(t *testing.T) {
 	b := newAnnounceBench(t)
 	b.mustPush("linux_amd64")
@@ -42,8 +42,8 @@ func TestRequestsOfOnePush(t *testing.T) {
 	}
 }
 
-// TestRequestsBesideAnother compares the requests of a push with the order in
-// TestAnnouncementsModel, while another push has announced itself.
+// TestRequestsBesideAnother shows that a push sends its requests in the order of TestAnnouncementsModel if another
+// push has announced itself.
 func TestRequestsBesideAnother(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -65,11 +65,12 @@ func TestRequestsBesideAnother(t *testing.T) {
 	}
 }
 
-// TestAnnouncementOfACrash shows how a push treats the announcement of a crashed push, with any age by either clock.
+// TestAnnouncementOfACrash shows that a push adds the packages that a crashed push announced. It removes the
+// announcement if its time is at least an hour from the registry's time, whatever the local clock says.
 func TestAnnouncementOfACrash(t *testing.T) {
 	const ahead = 5 * time.Hour
 	for name, tc := range map[string]struct {
-		ahead, age time.Duration // by the registry's clock
+		ahead, age time.Duration // age by the registry's clock
 		left       int           // announcements
 	}{
 		"old":                           {0, 2 * time.Hour, 0},
@@ -120,7 +121,7 @@ func (o oneTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error
 	return io.NopCloser(bytes.NewReader(o)), nil
 }
 
-// TestOldReadings shows that a push whose readings are older than a minute reads again before it writes, and removes
+// TestOldReadings shows that a push whose data is older than a minute reads again before it writes, and removes
 // nothing.
 func TestOldReadings(t *testing.T) {
 	twoMinutes := func(b *announceBench) func() { return func() { b.pass(2 * time.Minute) } }
@@ -172,9 +173,9 @@ func TestOldReadings(t *testing.T) {
 	})
 }
 
-// TestCopyJoinsAnnouncements copies an index with all platforms byte for byte while another
-// push of the version runs. Both bring the same package, so that only the announcement
-// shows each push to the other.
+// TestCopyJoinsAnnouncements shows that a copy of a whole index, byte for byte, announces itself if another push of
+// the version has announced itself. Both bring the same package, so they can see each other only by their
+// announcements.
 func TestCopyJoinsAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
 	b.mustPush()
@@ -219,15 +220,15 @@ func TestAnnouncementIsRenewed(t *testing.T) {
 			}))
 			b.mustPush("linux_amd64")
 			if len(b.sent) != 2 || b.sent[0].tag != b.sent[1].tag {
-				t.Errorf("announced as %d", len(b.sent))
+				t.Errorf("%d announcements were written, want 2 under one tag", len(b.sent))
 			}
 			b.wantNothingLeft()
 		})
 	}
 }
 
-// TestOwnAnnouncementStaysUntilItIsInTheIndex shows that a push keeps its announcement until the index has its
-// packages. Another client moves the version's tag at the last moment, against the protocol.
+// TestOwnAnnouncementStaysUntilItIsInTheIndex shows that a push keeps its announcement as long as the index lacks
+// its packages, here because another client breaks the protocol and moves the version's tag at the last moment.
 func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -254,8 +255,8 @@ func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestTagsOfEarlierReleases shows that a push adds a platform and evidence to the index if tags of earlier releases
-// announced them. It removes the tags, and leaves the manifests.
+// TestTagsOfEarlierReleases shows that a push adds the platform and the evidence that tags of earlier releases
+// announce to the index. It then removes the tags, but keeps the manifests.
 func TestTagsOfEarlierReleases(t *testing.T) {
 	for name, refuse := range map[string]int{"tags can be deleted": 0, "400": http.StatusBadRequest, "405": http.StatusMethodNotAllowed} {
 		t.Run(name, func(t *testing.T) {

@@ -27,8 +27,8 @@ func (m onlyManifest) FetchReference(context.Context, string) (ocispec.Descripto
 	return m.Descriptor, io.NopCloser(bytes.NewReader(m.Data)), nil
 }
 
-// TestManifestBeforeDone shows that the reader of a done announcement learns the manifest that the tag named before.
-// After the push was killed, no other process knows that manifest.
+// TestManifestBeforeDone shows that the reader of a done announcement can compute which manifest the tag named
+// before. If the push was killed, nothing else tells which manifest that was.
 func TestManifestBeforeDone(t *testing.T) {
 	manifest := func(s string) ocispec.Descriptor {
 		return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(s), Size: 7}

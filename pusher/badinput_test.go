@@ -18,9 +18,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestBadReleaseLeavesNoTag shows that each kind of bad release is refused for its reason. Nothing is tagged.
+// TestBadReleaseLeavesNoTag shows that a push refuses each kind of bad release with the error for its defect,
+// and tags nothing.
 func TestBadReleaseLeavesNoTag(t *testing.T) {
-	// serve answers paths that end in suffix with the handler.
+	// serve makes h answer all requests to the origin whose path ends in suffix.
 	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
 		return func(b *bench) {
 			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -32,7 +33,7 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 			})
 		}
 	}
-	// repacked publishes and signs other bytes for linux_amd64.
+	// repacked makes the origin publish data as the signed package for linux_amd64.
 	repacked := func(data []byte) func(*bench) {
 		return func(b *bench) {
 			if err := b.release.Repack("linux", "amd64", data, b.signer); err != nil {
@@ -102,7 +103,7 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 	}
 }
 
-// sign replaces the signature. The origin still offers the same keys.
+// sign signs the release again. The origin still offers the same keys.
 func (b *bench) sign(by *pgp.Signer) {
 	b.t.Helper()
 	var err error
@@ -153,8 +154,8 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
-// TestPushBrokenOffIsCompleted interrupts a push before each of its requests. The tag names
-// nothing or the whole version, and the next push completes it.
+// TestPushBrokenOffIsCompleted shows that, at whichever request a push is interrupted, the tag names nothing
+// or the whole version, and the next push completes the version.
 func TestPushBrokenOffIsCompleted(t *testing.T) {
 	for stop, reached := 1, true; reached; stop++ {
 		b := newBench(t)
@@ -207,7 +208,8 @@ func TestUploadIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestUploadThatStalls pushes to a registry that accepts no byte of a package.
+// TestUploadThatStalls shows that a push fails with a hint, and tags nothing, if the registry accepts no byte
+// of a package for the StallTimeout.
 func TestUploadThatStalls(t *testing.T) {
 	b := newBench(t)
 	b.options.StallTimeout = 50 * time.Millisecond

@@ -67,7 +67,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// newRegistry replaces the registry of the bench by an empty one.
+// newRegistry replaces the registry of the bench with an empty registry.
 func (b *bench) newRegistry() {
 	e, err := embedded.Open(b.t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *bench) build(version, content string) *release.Release {
 	return release.For(b.t, spec)
 }
 
-// get returns the version of b.release from the origin.
+// get fetches the version of b.release from the origin.
 func (b *bench) get(platforms ...string) (*realorigin.Release, error) {
 	var want []provider.Platform
 	for _, p := range platforms {
@@ -149,8 +149,8 @@ func (b *bench) taggedPlatforms() string {
 
 const allPlatforms = "darwin_arm64 linux_amd64 windows_amd64"
 
-// refuseEvidence makes the registry refuse manifests of evidence, like a registry with a
-// list of allowed media types.
+// refuseEvidence makes the registry refuse manifests of evidence, like a registry with an
+// allow list of media types.
 func (b *bench) refuseEvidence() {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/manifests/") {
@@ -181,10 +181,10 @@ func (b *bench) pushManifest(mediaType string, data []byte, tag string) ocispec.
 	return desc
 }
 
-// annotationH1 is an annotation of index entries.
+// annotationH1 is the annotation of index entries that holds the h1: hash.
 const annotationH1 = "io.github.ocibridge.h1"
 
-// reindex changes the index of the version, and tags the version again.
+// reindex changes the version's index, and moves the version's tag to the changed index.
 func (b *bench) reindex(change func(*ocispec.Index)) {
 	b.t.Helper()
 	data, err := content.FetchAll(b.t.Context(), b.repo, b.tagged().Index)
@@ -205,8 +205,8 @@ func (b *bench) reindex(change func(*ocispec.Index)) {
 	}
 }
 
-// withoutAnnotations stores a platform's manifest without annotations, also of its layer,
-// and returns an index entry for it.
+// withoutAnnotations stores a copy of a platform's manifest without its own annotations and
+// those of its layer. It returns an index entry for the copy.
 func (b *bench) withoutAnnotations(entry ocispec.Descriptor) ocispec.Descriptor {
 	b.t.Helper()
 	data, err := content.FetchAll(b.t.Context(), b.repo, entry)
@@ -232,7 +232,7 @@ func (b *bench) withoutAnnotations(entry ocispec.Descriptor) ocispec.Descriptor 
 var one = provider.MustParseVersion("1.0.0")
 
 // source returns the registry of the bench as the source of a copy, and gives the bench an
-// empty one.
+// empty registry.
 func (b *bench) source() (pusher.Stored, *recorder.Recorder) {
 	from := pusher.Stored{Provider: widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.repo}
 	registry := b.registry
@@ -253,7 +253,7 @@ func (b *bench) copy(from pusher.Stored, platforms ...string) (*pusher.Result, e
 	return pusher.New(b.options).Push(b.t.Context(), r)
 }
 
-// leftTags counts the tags of announcements.
+// leftTags counts the announcement tags in the repository.
 func (b *bench) leftTags() int {
 	b.t.Helper()
 	n := 0

@@ -2,8 +2,8 @@ package pusher
 
 import "testing"
 
-// TestEvidenceDecision is the table of the choice between stored, released and announced
-// evidence.
+// TestEvidenceDecision is the decision table for the choice between stored, released and
+// announced evidence.
 func TestEvidenceDecision(t *testing.T) {
 	var (
 		none       = candidate{}
@@ -65,9 +65,10 @@ func TestEvidenceDecision(t *testing.T) {
 	}
 }
 
-// TestEvidenceDecisionIsSafe tries all combinations of facts. Without force, no version gets
-// evidence that contradicts it, except that an unchanged version keeps its own. Evidence that
-// covers the version is never replaced by weaker evidence.
+// TestEvidenceDecisionIsSafe shows for all combinations of facts that, without force, no
+// version gets evidence that contradicts it, although an unchanged version may keep such
+// evidence. It also shows that evidence that covers the version is never replaced with weaker
+// evidence.
 func TestEvidenceDecisionIsSafe(t *testing.T) {
 	var candidates []candidate
 	for g := gradeAbsent; g <= gradeSigned; g++ {

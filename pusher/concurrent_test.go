@@ -19,9 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestPartialPushEndedBesideAnother interrupts a push of one platform at each of its
-// requests, after a push of another platform has completed there. After another push, the
-// version has both platforms.
+// TestPartialPushEndedBesideAnother runs a push of another platform before each request of a push of one platform, and
+// interrupts the paused push soon afterwards. It shows that the version has both platforms after one more push.
 func TestPartialPushEndedBesideAnother(t *testing.T) {
 	for pause := 1; ; pause++ {
 		for after := 0; after < 3; after++ {
@@ -68,7 +67,7 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 	}
 }
 
-// unsigned returns the release with hashes and without a signature, like a mirror folder.
+// unsigned returns the release with hashes instead of a signature, like a release from a mirror folder.
 func (b *bench) unsigned() *realorigin.Release {
 	b.t.Helper()
 	r, err := b.get()
@@ -90,8 +89,8 @@ func (b *bench) unsigned() *realorigin.Release {
 
 func allowUnsigned(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
 
-// TestEvidenceIsNeverReplacedByWeaker pauses a push of unsigned packages before each of its
-// requests. Meanwhile a signed push of the same packages completes.
+// TestEvidenceIsNeverReplacedByWeaker shows that signed evidence stays if a signed push completes while a push of the
+// same packages, unsigned, is paused before any of its requests.
 func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 	for pause, reached := 1, true; reached; pause++ {
 		b := newBench(t)
@@ -114,7 +113,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 			break
 		}
 		if signed.EvidenceKept {
-			continue // the other push ran first, and this one found everything in place
+			continue // the unsigned push ran first, and the signed push found everything in place
 		}
 		e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
 		if err != nil || e.Record.Verdict != trust.Signed || b.taggedPlatforms() != allPlatforms {
@@ -123,7 +122,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 	}
 }
 
-// TestWeakerPushKeepsEvidence pushes a stored, signed version again from a mirror folder.
+// TestWeakerPushKeepsEvidence shows that the signed evidence of a version stays when an unsigned push adds platforms.
 func TestWeakerPushKeepsEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -138,8 +137,8 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 	}
 }
 
-// TestForeignPartIsPassedOver shows that a push ignores a tag of an earlier release if the tag announces a package that
-// the release does not list for that platform.
+// TestForeignPartIsPassedOver shows that a push ignores an announcement tag in the form of earlier releases if the
+// release does not list the announced package for that platform.
 func TestForeignPartIsPassedOver(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -156,8 +155,8 @@ func TestForeignPartIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestMisnamedPackage shows that a push refuses a package of another version or platform, although the origin offers it
-// with its true signature.
+// TestMisnamedPackage shows that a push refuses a package that belongs to another version or platform, even if the
+// origin offers it with a valid signature.
 func TestMisnamedPackage(t *testing.T) {
 	old := func(b *bench) *release.Release { return b.build("0.9.0", "old content") }
 	for name, spoil := range map[string]func(*bench){
@@ -185,8 +184,8 @@ func TestMisnamedPackage(t *testing.T) {
 	}
 }
 
-// TestAnnouncedTooLong shows that a push does not read a package if the origin announces more bytes than any package
-// has.
+// TestAnnouncedTooLong shows that a push refuses a package, without reading it, if the origin announces more bytes than
+// a package may have.
 func TestAnnouncedTooLong(t *testing.T) {
 	b := newBench(t)
 	r, err := b.get()

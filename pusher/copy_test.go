@@ -25,7 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// foreign replaces the index of the bench's version by one of another tool.
+// foreign replaces the index of the bench's version with an index like that of another tool.
 func (b *bench) foreign(change func(index *ocispec.Index)) digest.Digest {
 	b.t.Helper()
 	v := b.tagged()
@@ -49,7 +49,7 @@ func (b *bench) foreign(change func(index *ocispec.Index)) digest.Digest {
 	return b.pushManifest(ocispec.MediaTypeImageIndex, data, "1.0.0").Digest
 }
 
-// manifest stores a manifest by its digest, and completes its descriptor.
+// manifest stores a manifest by its digest, and returns desc with the manifest's digest and size.
 func (b *bench) manifest(m ocispec.Manifest, desc ocispec.Descriptor) ocispec.Descriptor {
 	b.t.Helper()
 	data, err := json.Marshal(m)
@@ -62,7 +62,7 @@ func (b *bench) manifest(m ocispec.Manifest, desc ocispec.Descriptor) ocispec.De
 	return desc
 }
 
-// TestCopyKeepsForeignManifests copies manifests of other tools byte for byte.
+// TestCopyKeepsForeignManifests shows that a copy stores manifests of other tools byte for byte.
 func TestCopyKeepsForeignManifests(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -89,9 +89,9 @@ func TestCopyKeepsForeignManifests(t *testing.T) {
 	if r := b.mustCopy(from); r.Status != pusher.Unchanged || r.Digest != want.String() || b.registry.Count(recorder.Writes()) != 0 {
 		t.Errorf("again: %+v, %d writes", r, b.registry.Count(recorder.Writes()))
 	}
-	// A copy of some platforms has their manifests.
+	// A copy of some platforms also keeps the manifests of these platforms.
 	b.newRegistry()
-	// It has no evidence, like the original.
+	// Like the original, the copy has no evidence.
 	if r, err := b.copyWith(from, v.Packages[1].Platform.String()); err != nil || b.tagged().Packages[0].Manifest.Digest != v.Packages[1].Manifest.Digest || r.Verdict != artifact.NoEvidence || b.tagged().Evidence != nil {
 		t.Errorf("one platform: %v, %+v", err, b.tagged())
 	}
@@ -168,8 +168,8 @@ func TestCopyKeepsNothingUnverified(t *testing.T) {
 	}
 }
 
-// TestCopyAttachesNothingElsewhere shows that a copy attaches nothing to a manifest of the destination that manifests
-// of the source name as their subject.
+// TestCopyAttachesNothingElsewhere shows that a copy attaches nothing to another manifest of the destination, even if
+// copied manifests name that manifest as their subject.
 func TestCopyAttachesNothingElsewhere(t *testing.T) {
 	victim := digest.FromString("another version of the destination")
 	subject := &ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: victim, Size: 1}
@@ -223,8 +223,8 @@ func TestCopyAttachesNothingElsewhere(t *testing.T) {
 	}
 }
 
-// TestCopyOfForeignIndexGoesOn shows that a copy stores a new index if it cannot copy the index of another tool byte
-// for byte.
+// TestCopyOfForeignIndexGoesOn shows that a copy stores a new index, and warns, if it cannot copy the index of another
+// tool byte for byte.
 func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 	sbom := func(b *bench, index *ocispec.Index, desc ocispec.Descriptor) {
 		desc.ArtifactType = "application/vnd.example.sbom"
@@ -232,7 +232,7 @@ func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		change  func(b *bench, index *ocispec.Index)
-		refuses string // a text in manifests
+		refuses string // the destination refuses manifests with this text
 		want    string
 	}{
 		"the source lacks an entry": {func(b *bench, index *ocispec.Index) {
@@ -318,8 +318,8 @@ func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesOutWhatABundleRefuses shows that a bundle gets one of two referrers if the list of both would exceed
-// the size limit of a manifest.
+// TestCopyLeavesOutWhatABundleRefuses shows that a copy into a bundle skips the second of two referrers if a list of
+// both would exceed the size limit of a manifest.
 func TestCopyLeavesOutWhatABundleRefuses(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestCopyOfCosignTags shows that a copy moves a tag of cosign only if the destination loses no signature.
+// TestCopyOfCosignTags shows that a copy moves a cosign tag only if the destination loses no signature.
 func TestCopyOfCosignTags(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -41,8 +41,8 @@ func TestCopyOfCosignTags(t *testing.T) {
 	}
 }
 
-// TestCopyKeepsOtherSignatures shows that a copy leaves a tag of the destination that has another signature of the same
-// payload, or another subject.
+// TestCopyKeepsOtherSignatures shows that a copy does not move a cosign tag of the destination if the tagged manifest
+// has another signature of the same payload, or another subject.
 func TestCopyKeepsOtherSignatures(t *testing.T) {
 	for name, manifests := range map[string]func(index digest.Digest) (there, here ocispec.Manifest){
 		"another signature": func(digest.Digest) (there, here ocispec.Manifest) {
@@ -73,7 +73,8 @@ func TestCopyKeepsOtherSignatures(t *testing.T) {
 	}
 }
 
-// TestCopyListsTagsAgain shows that the next copy of a run lists the source's tags again if the list failed once.
+// TestCopyListsTagsAgain shows that, after the source has once failed to list its tags, the next copy with the same
+// Pusher lists them again.
 func TestCopyListsTagsAgain(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -95,7 +96,7 @@ func TestCopyListsTagsAgain(t *testing.T) {
 	}
 }
 
-// signed tags a manifest whose layers have the same payload.
+// signed stores m under a tag, and gives all of its layers the same payload.
 func (b *bench) signed(repo *remote.Repository, tag string, m ocispec.Manifest) digest.Digest {
 	b.t.Helper()
 	const payload = "payload"
@@ -121,7 +122,7 @@ func (b *bench) signed(repo *remote.Repository, tag string, m ocispec.Manifest) 
 	return desc.Digest
 }
 
-// layers tags a manifest with several layers.
+// layers stores a manifest under a tag, with one layer for each text.
 func (b *bench) layers(repo *remote.Repository, tag string, texts ...string) digest.Digest {
 	b.t.Helper()
 	var layers []ocispec.Descriptor

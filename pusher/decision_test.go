@@ -19,8 +19,8 @@ var (
 	decisionVersion  = provider.MustParseVersion("1.0.0")
 )
 
-// pack returns packages by a short notation: "L1 D2" is a package for Linux with the bytes 1
-// and one for Darwin with the bytes 2. "L?" is a package that was not read yet.
+// pack returns the packages that a short notation describes: "L1 D2" is a package for Linux with the bytes 1 and a
+// package for Darwin with the bytes 2. "L?" is a package for Linux that was not read yet.
 func pack(notation string) (out []artifact.Package) {
 	for _, word := range strings.Fields(notation) {
 		p := artifact.Package{Platform: map[byte]provider.Platform{
@@ -49,8 +49,8 @@ func notation(v *artifact.Version) string {
 	return strings.Join(out, " ")
 }
 
-// sumsOf returns checksums that list packages. "none" means that the release has no SHA256SUMS, so that nothing is
-// listed.
+// sumsOf returns checksums that list the packages in listed. "none" means that the release has no SHA256SUMS, so
+// nothing is listed.
 func sumsOf(t testing.TB, listed string) *trust.Checksums {
 	t.Helper()
 	claims := trust.Claims{Provider: decisionProvider, Version: decisionVersion, Hashes: map[string][]provider.Hash{}}
@@ -68,8 +68,8 @@ func sumsOf(t testing.TB, listed string) *trust.Checksums {
 	return sums
 }
 
-// proofOf returns evidence by its grade and the packages that it lists: "signed L1 D1",
-// "checksums L1", "record", "unreadable", or "" for no evidence. The words are its digest.
+// proofOf returns the evidence that words describe, by its grade and the packages that it lists: "signed L1 D1",
+// "checksums L1", "record", "unreadable", or "" for no evidence. Its digest is that of the words.
 func proofOf(t testing.TB, words string) proof {
 	t.Helper()
 	kind, listed, _ := strings.Cut(words, " ")
@@ -89,7 +89,7 @@ func proofOf(t testing.TB, words string) proof {
 	return p
 }
 
-// stored returns a version as a tag names it.
+// stored returns the version that a tag names, or nil if there are no packages.
 func stored(packages string, evidence proof) *artifact.Version {
 	if packages == "" {
 		return nil
@@ -97,17 +97,17 @@ func stored(packages string, evidence proof) *artifact.Version {
 	return &artifact.Version{Provider: decisionProvider, Version: decisionVersion, Packages: pack(packages), Evidence: evidence.descriptor}
 }
 
-// TestDecision is the truth table of a push. The stored content, the release, the announcements of other pushes, and
-// the policy decide what the push stores, what it reports, and which conflict it finds.
+// TestDecision is the decision table of a push. It shows for stored content, releases, announcements of other pushes
+// and options what the push stores, what it reports, and which conflict it finds.
 func TestDecision(t *testing.T) {
 	const both = "signed L1 D1"
 	for _, tc := range []struct {
 		name             string
 		stored, proof    string // the stored packages and evidence
 		brings, evidence string // the release's packages and evidence
-		listed           string // by the release's checksums; "": as its evidence
+		listed           string // packages in the release's checksums; "": the packages in its evidence
 		others, left     string // packages and evidence of other pushes
-		options          string // force, refresh, overwrote, changed: since the push began
+		options          string // force, refresh, overwrote, or changed (another push has stored evidence since this push began)
 		want             string // the packages to store
 		action           evidenceAction
 		status           Status
@@ -195,10 +195,10 @@ func TestDecision(t *testing.T) {
 	}
 }
 
-// TestDecisionIsSafe tries all combinations of few packages and evidence. Without force, a
-// stored package stays, new evidence covers all packages, stored evidence covers all new
-// packages, and weaker evidence never replaces evidence that covers the version. The version
-// has all packages of the release, also by force.
+// TestDecisionIsSafe shows rules that hold for all combinations of a few packages and kinds of evidence. Without
+// force, a stored package stays, new evidence covers all packages, stored evidence covers all new packages, and
+// weaker evidence never replaces evidence that covers the version. With or without force, the version has all
+// packages of the release.
 func TestDecisionIsSafe(t *testing.T) {
 	var packages []string
 	for _, l := range []string{"", "L1", "L2"} {

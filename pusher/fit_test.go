@@ -52,8 +52,8 @@ func (b *bench) pushRelease(r *realorigin.Release) (*pusher.Result, error) {
 	return pusher.New(o).Push(b.t.Context(), r)
 }
 
-// wantVouched fails unless the tagged evidence lists every package, or says that it is
-// unsigned.
+// wantVouched fails the test unless the tagged version has the verdict, and its evidence lists every package.
+// Evidence that lists nothing is enough for unsigned versions.
 func (b *bench) wantVouched(verdict trust.Verdict) {
 	b.t.Helper()
 	v := b.tagged()
@@ -69,8 +69,8 @@ func (b *bench) wantVouched(verdict trust.Verdict) {
 	}
 }
 
-// TestUnsignedBesideSigned pushes an unsigned package into a signed version. The
-// publisher's SHA256SUMS contradicts the package, does not list it, or lists it.
+// TestUnsignedBesideSigned shows that a push of an unsigned package into a signed version is a conflict if the
+// publisher's SHA256SUMS contradicts the package or does not list it, and succeeds if the SHA256SUMS lists it.
 func TestUnsignedBesideSigned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		signed   []string
@@ -120,7 +120,7 @@ func TestUnsignedBesideSigned(t *testing.T) {
 			if _, err := b.push("linux_amd64", "windows_amd64"); err == nil {
 				b.wantVouched(trust.ChecksumOnly)
 			}
-			// By force, only the packages that the publisher signed stay.
+			// A forced push of the signed release keeps only the packages that the publisher signed.
 			b.options.Force = true
 			b.mustPush()
 			if got := b.taggedPlatforms(); got != allPlatforms {
@@ -131,7 +131,8 @@ func TestUnsignedBesideSigned(t *testing.T) {
 	}
 }
 
-// TestSignedBesideUnsigned pushes a signed package into an unsigned version.
+// TestSignedBesideUnsigned shows that a signed push is a conflict, and writes nothing, if the version has an
+// unsigned package that the publisher's SHA256SUMS does not list.
 func TestSignedBesideUnsigned(t *testing.T) {
 	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
 		for _, signed := range [][]string{{"linux_amd64"}, nil} {
@@ -166,7 +167,8 @@ func TestSignedBesideUnsigned(t *testing.T) {
 	}
 }
 
-// misname makes the index name a package for Linux a second time, for FreeBSD.
+// misname makes the index name the package for Linux a second time, as a package for FreeBSD. Unless evidence
+// is set, the index loses its evidence.
 func (b *bench) misname(evidence bool) {
 	b.t.Helper()
 	b.reindex(func(i *ocispec.Index) {
@@ -179,8 +181,8 @@ func (b *bench) misname(evidence bool) {
 	})
 }
 
-// TestMisnamedBesideSigned shows how pushes treat an index that names a package for Linux as another platform's
-// package. The publisher's SHA256SUMS lists the package's name and digest.
+// TestMisnamedBesideSigned shows that an index that names the Linux package for another platform is a conflict,
+// although the publisher's SHA256SUMS lists the package's name and digest. A forced push repairs the index.
 func TestMisnamedBesideSigned(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -201,7 +203,7 @@ func TestRefusedPackageIsReported(t *testing.T) {
 	b.mustPush()
 	b.misname(true)
 	for _, kept := range []bool{false, true} {
-		if kept { // the same packages, signed by another key
+		if kept { // sign the same packages with another key, so that the stored evidence is kept
 			if err := b.release.Sign(pgp.For(t, "Acme, next year")); err != nil {
 				t.Fatal(err)
 			}
@@ -213,9 +215,8 @@ func TestRefusedPackageIsReported(t *testing.T) {
 	}
 }
 
-// TestUnsignedAndSignedAtOnce pauses an unsigned or a signed push before each of its
-// requests, and runs the other one there. One of them may be refused, and no unsigned
-// package becomes signed.
+// TestUnsignedAndSignedAtOnce runs a signed push before each request of an unsigned push, and the other way
+// round. It shows that no unsigned package counts as signed. One of the pushes may be refused.
 func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		platform    string
@@ -257,7 +258,7 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 				signedErr = pausedErr
 			}
 			if signedErr == nil && (reached || tc.signedFirst) && (verdict != trust.Signed || b.taggedPlatforms() != "linux_amd64") {
-				t.Errorf("the signed push ended well, and %s is tagged as %q", b.taggedPlatforms(), verdict)
+				t.Errorf("the signed push succeeded, but %s is tagged as %q", b.taggedPlatforms(), verdict)
 			}
 			if t.Failed() {
 				t.Fatalf("%s: signed push paused: %v, before request %d", tc.platform, tc.signedFirst, pause)
@@ -266,7 +267,8 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	}
 }
 
-// TestPublisherAddsAPlatform shows that a new, signed SHA256SUMS with another platform replaces the stored one.
+// TestPublisherAddsAPlatform shows that a new, signed SHA256SUMS with one more platform replaces the stored
+// SHA256SUMS.
 func TestPublisherAddsAPlatform(t *testing.T) {
 	b := newBench(t)
 	all := b.release
@@ -293,7 +295,8 @@ func withoutLine(text, part string) (out []string) {
 	return out
 }
 
-// TestCopyBesideSigned copies an unsigned version into a repository with a signed one.
+// TestCopyBesideSigned shows that a copy of an unsigned version is a conflict if the destination has the
+// version signed.
 func TestCopyBesideSigned(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); err != nil {

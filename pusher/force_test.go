@@ -67,7 +67,7 @@ func TestForceRecordsH1(t *testing.T) {
 			b.options.Force = true
 			r := b.mustPush()
 			if recorded(r) != tc.recorded || r.Digest != want.Digest {
-				t.Errorf("recorded is %q, %s; the tag named %s and names %s, want %s", recorded(r), r.Status, before, r.Digest, want.Digest)
+				t.Errorf("recorded %q, %s; the tag named %s and now names %s, want %s", recorded(r), r.Status, before, r.Digest, want.Digest)
 			}
 			if status := map[bool]pusher.Status{true: pusher.Unchanged, false: pusher.Rehashed}[tc.recorded == ""]; r.Status != status {
 				t.Errorf("status %s, want %s", r.Status, status)
@@ -112,8 +112,8 @@ func TestForceRemovesH1(t *testing.T) {
 	}
 }
 
-// TestForceRepairsIndex shows that a forced push repairs each index that verify reports. The hint of verify is such a
-// push.
+// TestForceRepairsIndex shows that a forced push, which is what verify recommends, repairs each defect of an index
+// that verify reports.
 func TestForceRepairsIndex(t *testing.T) {
 	annotated := func(key, value string) func(*bench, *ocispec.Index) {
 		return func(_ *bench, i *ocispec.Index) { i.Manifests[1].Annotations["io.github.ocibridge."+key] = value }
@@ -168,8 +168,7 @@ func TestForceRepairsIndex(t *testing.T) {
 	}
 }
 
-// wantFinding fails unless this is the only finding of verify. It wants none if where is
-// "".
+// wantFinding fails the test unless verify has the finding. If where is "", it fails if verify has any finding.
 func (b *bench) wantFinding(where, what string) {
 	b.t.Helper()
 	l, err := artifact.Lint(b.t.Context(), b.repo, widget, one)

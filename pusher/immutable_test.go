@@ -22,8 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// immutable makes the registry refuse to move tags. It knows the tags that were pushed
-// before only by its arguments.
+// immutable makes the registry refuse to move tags. pushed lists the tags that exist already.
 func (b *bench) immutable(status int, answer string, pushed ...string) {
 	tags := map[string]bool{}
 	for _, tag := range pushed {
@@ -57,8 +56,9 @@ var refusals = map[string]struct {
 	"hub":    {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Immutable tag cannot be updated"}]}`, "Immutable tag"},
 }
 
-// TestQuotaIsNoRuleAboutTags shows that a full quota is not taken for an immutable tag. Harbor counts a version against
-// the quota when its tag is pushed, and older versions refuse it with the status of immutable tags.
+// TestQuotaIsNoRuleAboutTags shows that a push does not mistake a full quota for an immutable tag. Harbor checks the
+// quota when a version's tag is pushed, and older releases of Harbor then answer with the same status as for an
+// immutable tag.
 func TestQuotaIsNoRuleAboutTags(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Quota exceeded when processing the request of adding 5.7 MiB of storage resource"}]}`)
@@ -91,17 +91,17 @@ func TestImmutableTags(t *testing.T) {
 			if r := b.mustPush("linux_amd64"); r.Status != pusher.Unchanged || len(r.Warnings) != 0 || b.leftTags() != 0 {
 				t.Errorf("after it: %s, warnings %q", r.Status, r.Warnings)
 			}
-			// Once the registry moves the tag, the packages need not be sent again.
+			// Once the registry allows the tag to move, the packages need not be sent again.
 			b.registry.Intercept(nil)
 			if r := b.mustPush("darwin_arm64"); r.Status != pusher.Completed || r.Packages[0].Sent || b.taggedPlatforms() != "darwin_arm64 linux_amd64" {
-				t.Errorf("when it may be moved: %+v", r)
+				t.Errorf("once the tag may be moved: %+v", r)
 			}
 		})
 	}
 }
 
-// TestImmutableTagWithoutEvidence pushes a stored version again whose immutable tag names
-// an index without evidence. The push succeeds, and warns that the evidence is missing.
+// TestImmutableTagWithoutEvidence shows that a push of a version succeeds, and warns that the evidence is missing, if
+// the version is already stored without evidence under an immutable tag.
 func TestImmutableTagWithoutEvidence(t *testing.T) {
 	b := newBench(t)
 	b.refuseEvidence()
@@ -113,7 +113,7 @@ func TestImmutableTagWithoutEvidence(t *testing.T) {
 	}
 }
 
-// TestRefusalThatIsNoRule shows that a refusal for lack of a right is not taken for an immutable tag.
+// TestRefusalThatIsNoRule shows that a push does not mistake a missing right for an immutable tag.
 func TestRefusalThatIsNoRule(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`)
@@ -123,8 +123,8 @@ func TestRefusalThatIsNoRule(t *testing.T) {
 	}
 }
 
-// TestImmutableTagsAndAPushThatWasEnded interrupts a push of some platforms after its
-// announcement. The next push completes it.
+// TestImmutableTagsAndAPushThatWasEnded shows that, in a registry with immutable tags, the next push completes a push
+// of some platforms that was interrupted after its announcement.
 func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer)
@@ -147,7 +147,7 @@ func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	}
 }
 
-// endedAt interrupts a push before it tags.
+// endedAt is a store that interrupts a push when it is about to write a tag.
 type endedAt struct {
 	pusher.Store
 	tag    string
@@ -223,7 +223,7 @@ func without(lines [][]byte, part string) (out [][]byte) {
 	return out
 }
 
-// TestRefreshEvidenceByStronger refreshes the evidence of an unsigned version.
+// TestRefreshEvidenceByStronger shows that a refresh replaces unsigned evidence with signed evidence.
 func TestRefreshEvidenceByStronger(t *testing.T) {
 	b := newBench(t)
 	o := b.options

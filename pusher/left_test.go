@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// leave tags an announcement of one of a version's packages.
+// leave stores an announcement of one package of a version, as a push would have left it behind.
 func (b *bench) leave(id string, at time.Time, done bool, v *artifact.Version, platform string, change func(*artifact.Package)) {
 	b.t.Helper()
 	p := *find(b.t, v, platform)
@@ -50,8 +50,8 @@ func find(t *testing.T, v *artifact.Version, platform string) *artifact.Package 
 	return nil
 }
 
-// TestAnnouncementHidesNoOther shows that a push reads the announcement of a successful push although another
-// announcement has a package that no release lists.
+// TestAnnouncementHidesNoOther shows that a push adds an announced package even if another announcement has a package
+// for the same platform that no release lists.
 func TestAnnouncementHidesNoOther(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -68,8 +68,9 @@ func TestAnnouncementHidesNoOther(t *testing.T) {
 	}
 }
 
-// TestNotesThatLie shows that a prune does not delete a version's index if the state notes it as another version's
-// index, or as a state. Otherwise a login that can push but not delete could make a prune delete the index.
+// TestNotesThatLie shows that a prune does not delete a version's index if the repository's state wrongly notes that
+// index as another version's replaced index, or as an older state. Otherwise a login that can push but not delete could
+// make a prune delete the index.
 func TestNotesThatLie(t *testing.T) {
 	for _, says := range []string{"", "1.0.0"} {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -116,7 +117,7 @@ func TestListThatLagsBehindAnnouncements(t *testing.T) {
 	}
 }
 
-// refuseDeletes answers deletes of matching paths with a status.
+// refuseDeletes makes the registry answer deletes with a status if match returns true for their path.
 func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete || !match(r.URL.Path) {
@@ -129,7 +130,7 @@ func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 
 func anyPath(string) bool { return true }
 
-// TestTroubleWithDeletes shows that a push succeeds if all deletes fail.
+// TestTroubleWithDeletes shows that a push succeeds even if all deletes fail.
 func TestTroubleWithDeletes(t *testing.T) {
 	for _, status := range []int{http.StatusNotImplemented, http.StatusInternalServerError} {
 		b := newBench(t)
@@ -174,8 +175,8 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	}
 }
 
-// TestOldTagsOnTheirWay shows that a push removes a tag of an earlier release once the registry allows deletes. The tag
-// names a placeholder that an earlier push could not delete.
+// TestOldTagsOnTheirWay shows that a push removes an announcement tag of an earlier release once the registry allows
+// deletes, even if an earlier push has already moved the tag to a placeholder that it could not delete.
 func TestOldTagsOnTheirWay(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -198,8 +199,8 @@ func TestOldTagsOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestPruneOfTagsThatDoNotRead shows that a prune removes tags of unreadable announcements, because no other command
-// removes them.
+// TestPruneOfTagsThatDoNotRead shows that a prune removes the tags of unreadable announcements, which no other command
+// removes.
 func TestPruneOfTagsThatDoNotRead(t *testing.T) {
 	for _, tag := range []string{"ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.abcdefghij234567"} {
 		b := newSyncBench(t, "1.0.0")
@@ -218,7 +219,8 @@ func TestPruneOfTagsThatDoNotRead(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAhead shows that a version waits from the next sync on if a sync with a wrong clock saw it first.
+// TestClockThatWasAhead shows that, if a sync whose clock was ahead saw a version first, the version's cooldown begins
+// with the next sync.
 func TestClockThatWasAhead(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -233,7 +235,8 @@ func TestClockThatWasAhead(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestPruneBesideAnOpenAnnouncement shows that a prune leaves a version while a push of it is in progress.
+// TestPruneBesideAnOpenAnnouncement shows that a prune does not remove a version while a push of the version is in
+// progress.
 func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -250,8 +253,8 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestOverwrittenIndexesAreNoted shows that the state notes an overwritten index. Two pushes find no tag, and tag their
-// indexes one after the other, so that the second push does not know that it overwrites an index.
+// TestOverwrittenIndexesAreNoted shows that the state notes an index even if a push overwrote it unknowingly: two
+// pushes find no tag, and then tag their indexes one after the other.
 func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	b := newBench(t)
 	other, err := b.get("darwin_arm64")
@@ -301,8 +304,8 @@ func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatTheIndexLacks shows that a sync leaves an announcement to the next push if the announcement has
-// signed evidence that the index lacks.
+// TestEvidenceThatTheIndexLacks shows that a sync does not remove an announcement with signed evidence that the index
+// lacks. The next push adds the evidence, and removes the announcement.
 func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -321,7 +324,8 @@ func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	}
 }
 
-// TestPruneOfEverythingByEarlierReleases shows that a prune of all versions removes all tags of earlier releases.
+// TestPruneOfEverythingByEarlierReleases shows that a prune of all versions also removes all tags that earlier releases
+// of ocibridge wrote.
 func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -342,7 +346,7 @@ func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 }
 
 // TestStateThatIsNotFound shows that a sync fails while the registry lists the state's tag but does not find the state.
-// Otherwise the sync would be a first sync, and no version would wait.
+// Otherwise the sync would count as a first sync, and no version would wait.
 func TestStateThatIsNotFound(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -364,8 +368,8 @@ func TestStateThatIsNotFound(t *testing.T) {
 	b.mustSync(".1.1.0")
 }
 
-// TestRegistryThatTakesNoPlaceholder shows that pushes of some platforms announce themselves also if the registry
-// accepts only the artifact types of OpenTofu, like GitLab.
+// TestRegistryThatTakesNoPlaceholder shows that a push of some platforms announces itself even in a registry that, like
+// GitLab, accepts only OpenTofu's artifact types and so refuses the probe.
 func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {
@@ -385,8 +389,8 @@ func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	}
 }
 
-// TestCopyOfWhatIsReplaced copies a version while a push replaces its index and a prune
-// deletes the old one. The evidence of the old index is gone when the copy reads it.
+// TestCopyOfWhatIsReplaced shows that a copy reads a version again if a push has replaced the version's index and a
+// prune has deleted the old index, so the evidence of the old index is gone when the copy reads it.
 func TestCopyOfWhatIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

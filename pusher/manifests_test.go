@@ -26,7 +26,7 @@ func filesIn(t *testing.T, folder string) int {
 	return len(entries)
 }
 
-// TestManifestCache stores a manifest in a new folder, which another process reads.
+// TestManifestCache shows that a cache creates its folder, and that another process can read the manifests in it.
 func TestManifestCache(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "not", "there", "yet")
 	c := openManifestCache(folder)
@@ -43,7 +43,7 @@ func TestManifestCache(t *testing.T) {
 	}
 }
 
-// TestAlteredManifestIsACacheMiss changes the file of a cached manifest.
+// TestAlteredManifestIsACacheMiss shows that a file with the wrong content, and an invalid digest, are cache misses.
 func TestAlteredManifestIsACacheMiss(t *testing.T) {
 	c := openManifestCache(t.TempDir())
 	desc := describe("{}")
@@ -64,8 +64,8 @@ func TestAlteredManifestIsACacheMiss(t *testing.T) {
 	}
 }
 
-// TestLargeManifestsAreNotCached shows that large manifests are not cached. A limit on the number of files bounds the
-// folder only if each file is bounded.
+// TestLargeManifestsAreNotCached shows that manifests larger than maxCachedBytes are not cached. Without a maximum
+// size of the files, a maximum number of files would not limit the folder.
 func TestLargeManifestsAreNotCached(t *testing.T) {
 	folder := t.TempDir()
 	c := openManifestCache(folder)
@@ -98,7 +98,7 @@ func TestManifestCacheEvicts(t *testing.T) {
 	for i := range 10 {
 		data := fmt.Sprintf(`{"n":%d}`, i)
 		if _, ok := c.get(describe(data)); ok != (i >= 4) {
-			t.Errorf("manifest %d of 10, the oldest first: cached = %t", i, ok)
+			t.Errorf("manifest %d of 10, oldest first: cached = %t", i, ok)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func TestMirror(t *testing.T) {
 	if got, want := readFile(t, mirrorFile(dir, "index.json")), "{\n  \"versions\": {\n    \"1.0.0\": {}\n  }\n}"; got != want {
 		t.Errorf("index.json is %s", got)
 	}
-	// The reader of mirror folders finds the same.
+	// The reader of mirror folders finds the same packages.
 	m, err := realorigin.OpenMirrorDir(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestMirror(t *testing.T) {
 	}
 }
 
-// TestMirrorKeeps shows that a push keeps another version and another platform in the mirror folder.
+// TestMirrorKeeps shows that Mirror keeps the other versions and platforms in a mirror folder.
 func TestMirrorKeeps(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestMirrorKeeps(t *testing.T) {
 	}
 }
 
-// TestMirrorOfNull writes into a mirror folder whose JSON has null in place of its objects.
+// TestMirrorOfNull shows that Mirror accepts a mirror folder whose JSON has null in place of its objects.
 func TestMirrorOfNull(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -125,7 +125,7 @@ func TestMirrorOfNull(t *testing.T) {
 	}
 }
 
-// TestMirrorConflicts shows that a push refuses a mirror folder that has other content for the same version.
+// TestMirrorConflicts shows that Mirror refuses a folder with other content for the same version, or with damaged JSON.
 func TestMirrorConflicts(t *testing.T) {
 	const zip = "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	for name, tc := range map[string]struct {
@@ -158,8 +158,8 @@ func TestMirrorConflicts(t *testing.T) {
 	}
 }
 
-// TestMirrorStoresNothingUnverified shows that a mirror folder gets no package that differs from the signed one, and no
-// signed file that is not a zip.
+// TestMirrorStoresNothingUnverified shows that Mirror stores neither a package that differs from the signed package nor
+// a signed file that is not a zip.
 func TestMirrorStoresNothingUnverified(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(*bench) error

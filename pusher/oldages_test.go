@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// oldAge tags the age of a version like earlier releases; the version "" stands for
+// oldAge stores the age of a version under a tag, as earlier releases did. For the version "", it stores the tag
 // ociaddr.SeenAll.
 func (b *bench) oldAge(version, text string) {
 	b.t.Helper()
@@ -35,7 +35,7 @@ func (b *bench) oldAge(version, text string) {
 		ocispec.MediaTypeImageManifest, layer, layer, text), tag)
 }
 
-// newOldBench returns a repository of an earlier release. Version 1.0.0 existed at the
+// newOldBench returns a repository to which an earlier release of ocibridge has synced. Version 1.0.0 existed at the
 // first sync with a cooldown, a sync saw 1.1.0 an hour ago, and no sync has seen 1.2.0.
 func newOldBench(t *testing.T) *syncBench {
 	b := newSyncBench(t, "1.0.0")
@@ -51,7 +51,7 @@ func newOldBench(t *testing.T) *syncBench {
 
 const oldTags = "1.0.0 ocibridge-seen ocibridge-seen.0.9.0 ocibridge-seen.1.0.0 ocibridge-seen.1.1.0"
 
-// noTagDeletes makes the registry delete only by digest.
+// noTagDeletes makes the registry refuse to delete anything except by digest.
 func (b *bench) noTagDeletes() {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		byTag := r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "sha256:")
@@ -62,8 +62,8 @@ func (b *bench) noTagDeletes() {
 	})
 }
 
-// TestOldAges shows that a sync with a cooldown moves the ages into the state. It removes the tags of earlier releases,
-// by tag or by digest.
+// TestOldAges shows that a sync with a cooldown moves the ages from the tags of earlier releases into the state. It
+// then deletes the tags or, if the registry deletes only by digest, their manifests.
 func TestOldAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"tags are deleted":      func(*syncBench) {},
@@ -99,8 +99,8 @@ func TestOldAges(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatStay shows that a sync whose login cannot delete warns with the number of tags. The ages are in the
-// state, and the next sync does not read the tags again.
+// TestOldAgesThatStay shows that a sync whose login cannot delete moves the ages into the state, and warns of the
+// number of tags that are left. The next sync does not read the tags again.
 func TestOldAgesThatStay(t *testing.T) {
 	for _, status := range []int{http.StatusForbidden, http.StatusMethodNotAllowed} {
 		b := newOldBench(t)
@@ -127,8 +127,8 @@ func TestOldAgesThatStay(t *testing.T) {
 	}
 }
 
-// TestOldAgesGoLast shows that a sync deletes nothing before it has written the ages into the state and has read them
-// again.
+// TestOldAgesGoLast shows that, at whichever request a sync is interrupted, each age is still in the state or in its
+// tag. The next sync removes the tags.
 func TestOldAgesGoLast(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newOldBench(t)
@@ -152,7 +152,7 @@ func TestOldAgesGoLast(t *testing.T) {
 	}
 }
 
-// TestOldAgesNeedTheState shows that a sync removes no tag if it cannot write the state.
+// TestOldAgesNeedTheState shows that a sync removes no tag of an earlier release if it cannot write the state.
 func TestOldAgesNeedTheState(t *testing.T) {
 	b := newOldBench(t)
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -172,7 +172,7 @@ func TestOldAgesNeedTheState(t *testing.T) {
 	}
 }
 
-// TestOldAgesWithoutACooldown shows that a sync without a cooldown moves the ages once, too.
+// TestOldAgesWithoutACooldown shows that a sync without a cooldown also moves the ages, once.
 func TestOldAgesWithoutACooldown(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -189,8 +189,8 @@ func TestOldAgesWithoutACooldown(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatAreNone shows that a version stays if a tag in the form of an age names it, also if the registry only
-// deletes by digest. The age of the version then counts from now.
+// TestOldAgesThatAreNone shows that a sync does not delete a version if a tag that looks like an age's names the
+// version, even in a registry that deletes only by digest. The age that the tag should hold then counts from now.
 func TestOldAgesThatAreNone(t *testing.T) {
 	b := newOldBench(t)
 	b.noTagDeletes()
@@ -232,8 +232,8 @@ func TestOldAgesWithoutAList(t *testing.T) {
 	b.mustSync(".1.2.0 .1.1.0 =1.0.0")
 }
 
-// TestOldAgesIncomplete shows that a missing ociaddr.SeenAll means that the first sync was interrupted. Earlier
-// releases set that tag last.
+// TestOldAgesIncomplete shows that, if ociaddr.SeenAll is missing, the first sync by an earlier release counts as
+// interrupted, because earlier releases wrote that tag last.
 func TestOldAgesIncomplete(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.oldAge("1.0.0", "first sync")

@@ -32,7 +32,7 @@ func TestLatestAndPlatforms(t *testing.T) {
 	b.origin.Add(without)
 	b.mustSync("=1.2.0 =1.1.0")
 
-	// It is not pruned either if it is stored.
+	// Such a version is not pruned either if it is stored.
 	b.want.Platforms = nil
 	b.mustSync("+1.3.0 ~1.2.0 -1.1.0")
 	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
@@ -40,7 +40,7 @@ func TestLatestAndPlatforms(t *testing.T) {
 	b.mustSync("=1.3.0 =1.2.0 =1.1.0")
 }
 
-// beforeDelete calls a function once, before the nth delete of a manifest by digest.
+// beforeDelete makes the registry call do before the nth delete of a manifest by digest.
 func (b *syncBench) beforeDelete(n int, do func()) {
 	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "sha256:") {
@@ -53,8 +53,8 @@ func (b *syncBench) beforeDelete(n int, do func()) {
 	})
 }
 
-// TestPruneHeldVersions shows that a prune continues if the registry refuses to remove the tag of one version. If the
-// registry deletes nothing, the prune sends one request.
+// TestPruneHeldVersions shows that a prune continues if the registry refuses to remove the tag of one version for a
+// reason that concerns only this version, and stops after any other refusal.
 func TestPruneHeldVersions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status         int
@@ -106,8 +106,8 @@ func TestPruneHeldVersions(t *testing.T) {
 	}
 }
 
-// TestPruneBesidePush shows that a tag lacks no manifest if a push of a version runs during its prune. The push relies
-// on manifests that the prune may be about to delete.
+// TestPruneBesidePush shows that a tagged version lacks no manifest after a push and a prune of the version ran
+// concurrently, although the push relies on manifests that the prune might be about to delete.
 func TestPruneBesidePush(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -187,8 +187,8 @@ func (b *syncBench) pushUnsigned(version string) {
 	}
 }
 
-// TestPruneLeavesSharedEvidence shows that a prune leaves evidence that unsigned versions share, because a concurrent
-// push may rely on it.
+// TestPruneLeavesSharedEvidence shows that a prune does not delete evidence that unsigned versions share, because a
+// concurrent push might rely on it.
 func TestPruneLeavesSharedEvidence(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.options.Push.Policy = allowUnsigned
@@ -259,8 +259,8 @@ func TestPruneTwice(t *testing.T) {
 	}
 }
 
-// TestPruneBrokenOff shows that a prune deletes the manifests of the versions before a version whose tag cannot be
-// removed. No later sync would find these manifests.
+// TestPruneBrokenOff shows that a prune that cannot remove the tag of a version still deletes the manifests of the
+// versions whose tags it has removed, because no later sync would find these manifests.
 func TestPruneBrokenOff(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
@@ -285,7 +285,7 @@ func TestPruneBrokenOff(t *testing.T) {
 		t.Errorf("the index of 1.2.0: %v", err)
 	}
 	if n := b.registry.Count(recorder.Method(http.MethodDelete)); n != 7 {
-		t.Errorf("%d deletes: two tags, an index, three packages, evidence", n)
+		t.Errorf("%d deletes, want those of two tags, an index, three packages and evidence", n)
 	}
 	if missing := b.missing("1.1.0") + b.missing("1.0.0"); missing != "" {
 		t.Errorf("missing: %s", missing)

@@ -33,7 +33,7 @@ func TestPrune(t *testing.T) {
 	}
 	deletes := b.registry.Requests(recorder.Method(http.MethodDelete))
 	if len(deletes) != 6 || !strings.HasSuffix(deletes[0].Path, "/manifests/1.0.0") || !strings.Contains(deletes[1].Path, "sha256:") {
-		t.Errorf("deletes, tag first, then index, three packages and evidence: %+v", deletes)
+		t.Errorf("deletes %+v, want the tag, then the index, then three packages and the evidence", deletes)
 	}
 	b.mustSync("=1.2.0 =1.1.0")
 	for _, v := range []string{"1.1.0", "1.2.0"} {
@@ -43,7 +43,7 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// missing returns the parts of a version that no longer exist.
+// missing returns the digest of a part of a version that no longer exists, or "" if the version is complete.
 func (b *syncBench) missing(version string) string {
 	b.t.Helper()
 	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion(version))
@@ -125,7 +125,8 @@ func TestPruneLimit(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesWhatIsNamed shows that a prune leaves manifests that other tags name, directly or through an index.
+// TestPruneLeavesWhatIsNamed shows that a prune does not delete manifests that other tags name, directly or through an
+// index.
 func TestPruneLeavesWhatIsNamed(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -145,8 +146,8 @@ func TestPruneLeavesWhatIsNamed(t *testing.T) {
 	}
 }
 
-// TestPruneByDigest shows that a registry that only deletes by digest deletes the tag with its index, unless another
-// tag names the index.
+// TestPruneByDigest shows that, in a registry that only deletes by digest, a prune deletes a tag together with its
+// index, unless another tag names the index.
 func TestPruneByDigest(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")

@@ -109,8 +109,8 @@ func TestPlatformsAreAdded(t *testing.T) {
 	}
 }
 
-// TestLongVersion shows that a version is pushed completely, signed or unsigned, even if only its own tag fits into 128
-// characters.
+// TestLongVersion shows that a version so long that its announcement tags would exceed 128 characters can be pushed
+// whole, signed or unsigned, but not in parts.
 func TestLongVersion(t *testing.T) {
 	b := newBench(t)
 	b.release = b.build("1.0.0-"+strings.Repeat("a", 122), "content")
@@ -130,8 +130,8 @@ func TestLongVersion(t *testing.T) {
 	}
 }
 
-// TestTwoPartialPushesAtOnce pauses one push before each of its requests. Meanwhile a push
-// of other platforms, or of all, completes.
+// TestTwoPartialPushesAtOnce shows that no platform is lost, and no announcement is left, if a push of another
+// platform, or of all platforms, completes before any request of a push.
 func TestTwoPartialPushesAtOnce(t *testing.T) {
 	for _, other := range [][]string{{"darwin_arm64"}, nil} {
 		want := "darwin_arm64 linux_amd64"
@@ -226,7 +226,8 @@ func TestEvidenceRefused(t *testing.T) {
 	if r.Verdict != artifact.NoEvidence || r.Fingerprint != "" || r.EvidenceKept {
 		t.Errorf("%+v, and no evidence is stored", r)
 	}
-	// A second push gets the same refusal, and tags nothing, not even for one platform.
+	// The registry refuses the evidence of a second push, too. That push tags nothing, even if it pushes only one
+	// platform.
 	for _, platforms := range [][]string{nil, {"linux_amd64"}} {
 		b.registry.Reset()
 		again := b.mustPush(platforms...)
@@ -242,8 +243,8 @@ func TestEvidenceRefused(t *testing.T) {
 	}
 }
 
-// TestEvidenceIsAdded pushes a version that is stored without evidence. The packages stay,
-// and the push adds the evidence.
+// TestEvidenceIsAdded shows that a push of a version that is stored without evidence adds the evidence, and changes no
+// package.
 func TestEvidenceIsAdded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		push    func(*bench) (*pusher.Result, error)
@@ -282,8 +283,8 @@ func TestEvidenceIsAdded(t *testing.T) {
 	}
 }
 
-// TestResultSaysWhatIsStored pushes a version that has evidence of another push. The result
-// describes the stored evidence.
+// TestResultSaysWhatIsStored shows that the result of a push describes the stored evidence, even if that comes from
+// another push.
 func TestResultSaysWhatIsStored(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.pushRelease(b.unsigned()); err != nil {
@@ -298,7 +299,7 @@ func TestResultSaysWhatIsStored(t *testing.T) {
 	if r, err := b.pushRelease(b.unsigned()); err != nil || !r.EvidenceKept || r.Verdict != trust.Signed || r.Fingerprint != b.signer.Fingerprint() {
 		t.Errorf("checksums over a signed release: %+v, %v", r, err)
 	}
-	// Evidence by a key that is no longer pinned does not count.
+	// Evidence signed by a key that is no longer pinned does not count.
 	next := pgp.For(t, "Acme, next year")
 	if err := b.release.Sign(next); err != nil {
 		t.Fatal(err)

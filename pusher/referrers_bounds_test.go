@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// list makes the referrers API of a registry return any entries for one subject.
+// list makes the referrers API of a registry return the given entries for one subject.
 func list(r *recorder.Recorder, subject digest.Digest, entries ...ocispec.Descriptor) {
 	r.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
 		if !strings.HasSuffix(req.URL.Path, "/referrers/"+subject.String()) {
@@ -30,8 +30,8 @@ func list(r *recorder.Recorder, subject digest.Digest, entries ...ocispec.Descri
 	})
 }
 
-// TestLyingListOfReferrers shows that a copy stores no manifest that is wrongly listed: it is no referrer, does not
-// exist, or has other bytes.
+// TestLyingListOfReferrers shows that a copy stores no manifest that the source wrongly lists as a referrer, because
+// it has no subject or another subject, does not exist, or has other bytes.
 func TestLyingListOfReferrers(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -47,7 +47,7 @@ func TestLyingListOfReferrers(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// Wrong bytes, in a small blob and in a large one.
+	// Wrong bytes, in a small blob and in a large blob.
 	registry.Intercept(nil)
 	for name, text := range map[string]string{"small": "signature", "large": strings.Repeat("signature", 1<<20)} {
 		b.newRegistry()
@@ -76,7 +76,8 @@ func TestLyingListOfReferrers(t *testing.T) {
 	}
 }
 
-// TestCopiedReferrersAreBounded copies a version with more referrers than a copy accepts.
+// TestCopiedReferrersAreBounded shows that a copy fails if the version's referrers are too many, too large or nested
+// too deeply.
 func TestCopiedReferrersAreBounded(t *testing.T) {
 	for name, attach := range map[string]func(b *bench, subject digest.Digest) []ocispec.Descriptor{
 		"many": func(*bench, digest.Digest) (out []ocispec.Descriptor) {
@@ -135,8 +136,8 @@ func TestCopiedReferrersAreBounded(t *testing.T) {
 	}
 }
 
-// TestListsOfReferrersAreBounded shows how a copy treats a list of invalid entries, of long texts, or of entries for
-// many subjects.
+// TestListsOfReferrersAreBounded shows that a copy skips invalid list entries and limits its warnings about them,
+// and fails if the lists of all subjects together have too many entries.
 func TestListsOfReferrersAreBounded(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -168,7 +169,7 @@ func TestListsOfReferrersAreBounded(t *testing.T) {
 		t.Errorf("%v, %d warnings", err, len(r.Warnings))
 	}
 
-	// Lists that are within the bound, and exceed it together.
+	// Lists that are each within the limit, but together exceed it.
 	registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
 		if !strings.Contains(req.URL.Path, "/referrers/") {
 			return false

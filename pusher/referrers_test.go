@@ -33,7 +33,7 @@ func (b *bench) copyWith(from pusher.Stored, platforms ...string) (*pusher.Resul
 	return pusher.New(b.options).Copy(b.t.Context(), from, one, want)
 }
 
-// store pushes a manifest with one layer, and with a subject unless that is "".
+// store pushes a manifest with one layer and, unless subject is "", with a subject.
 func (b *bench) store(repo *remote.Repository, text string, subject digest.Digest, tag string) ocispec.Descriptor {
 	b.t.Helper()
 	layer := content.NewDescriptorFromBytes("text/plain", []byte(text))
@@ -79,8 +79,7 @@ func (b *bench) referrers(repo *remote.Repository, subject digest.Digest) []dige
 	return out
 }
 
-// mustCopy copies a stored version. It fails if the copy has other warnings than those
-// given.
+// mustCopy copies a stored version. It fails the test unless the copy has the given warnings.
 func (b *bench) mustCopy(from pusher.Stored, warnings ...string) *pusher.Result {
 	b.t.Helper()
 	r, err := b.copyWith(from)
@@ -99,8 +98,7 @@ func (b *bench) mustCopy(from pusher.Stored, warnings ...string) *pusher.Result 
 	return r
 }
 
-// fresh returns a new client, which does not know yet whether the registry has the
-// referrers API.
+// fresh returns the repository with a new client, which does not know yet whether the registry has the referrers API.
 func fresh(from pusher.Stored) pusher.Stored {
 	known := from.Store.(*remote.Repository)
 	from.Store = &remote.Repository{Client: known.Client, Reference: known.Reference, PlainHTTP: known.PlainHTTP}
@@ -118,8 +116,8 @@ func withoutAPI(r *recorder.Recorder) {
 	})
 }
 
-// TestCopyReferrers copies the referrers of an index, a platform's manifest, evidence and a
-// referrer. Source and destination may lack the referrers API.
+// TestCopyReferrers shows that a copy copies the referrers of an index, a platform's manifest, evidence and a referrer,
+// whether or not source and destination have the referrers API.
 func TestCopyReferrers(t *testing.T) {
 	for name, api := range map[string]struct{ source, destination bool }{
 		"API": {true, true}, "fallback tags": {false, false}, "from API to fallback tags": {true, false}, "from fallback tags to API": {false, true},
@@ -175,7 +173,7 @@ func TestCopyReferrers(t *testing.T) {
 				t.Errorf("versions %v, %v", list, err)
 			}
 
-			// A second copy sends nothing. A copy with one more referrer sends only that one.
+			// A second copy sends nothing. If there is one more referrer, a copy sends only this referrer.
 			b.registry.Reset()
 			if r := b.mustCopy(from); r.Status != pusher.Unchanged || r.Referrers != 6 || r.ReferrersSent != 0 || b.registry.Count(recorder.Writes()) != 0 {
 				t.Errorf("again: %+v, %d writes", r, b.registry.Count(recorder.Writes()))
@@ -254,8 +252,8 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 	}
 }
 
-// TestCopyReferrersOfPlatforms copies one of several platforms. The new index is not the
-// source's, so that its referrers have no subject.
+// TestCopyReferrersOfPlatforms shows that a copy of one of several platforms copies the platform's referrers, but not
+// the index's, because the new index differs from the index of the source.
 func TestCopyReferrersOfPlatforms(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

@@ -24,7 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// refuseDelete refuses to delete tags and digests that begin with the prefix.
+// refuseDelete makes a registry refuse to delete tags and digests that begin with the prefix.
 func refuseDelete(status int, prefix string) recorder.Intercept {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete || !strings.HasPrefix(path.Base(r.URL.Path), prefix) {
@@ -37,7 +37,8 @@ func refuseDelete(status int, prefix string) recorder.Intercept {
 	}
 }
 
-// TestPushesThatMayNotDelete pushes with a login that cannot delete manifests.
+// TestPushesThatMayNotDelete shows that, with a login that cannot delete manifests, a push announces itself only if
+// jobs push the release one platform at a time.
 func TestPushesThatMayNotDelete(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -48,7 +49,7 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 			if len(b.sent) != 0 || b.leftTags() != 0 {
 				t.Errorf("announcements %v", b.sent)
 			}
-			// A job that pushes by platform announces itself, and marks its announcement as done.
+			// A job that pushes one of several platforms announces itself, and marks its announcement as done.
 			r, err := b.get("darwin_arm64")
 			if err != nil {
 				t.Fatal(err)
@@ -67,12 +68,12 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 	}
 }
 
-// TestOneProbe pushes several versions at once. One push finds out for all whether
-// manifests can be deleted.
+// TestOneProbe shows that, if a Pusher pushes several versions concurrently, only one push probes whether manifests
+// can be deleted.
 func TestOneProbe(t *testing.T) {
 	const pushes = 8
 	b := newAnnounceBench(t)
-	var ready sync.WaitGroup // all pushes send their evidence
+	var ready sync.WaitGroup // done once all pushes send their evidence
 	ready.Add(pushes)
 	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/sha256:") {
@@ -129,8 +130,8 @@ func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestForeignAnnouncements shows that a push neither uses nor deletes a manifest of another kind under the tag of an
-// announcement.
+// TestForeignAnnouncements shows that a push neither uses nor deletes a manifest under an announcement tag that is not
+// a valid announcement of the version.
 func TestForeignAnnouncements(t *testing.T) {
 	change := func(do func(*artifact.Announcement)) func(*announceBench, artifact.Announcement) []byte {
 		return func(b *announceBench, a artifact.Announcement) []byte {
@@ -188,8 +189,8 @@ func TestForeignAnnouncements(t *testing.T) {
 	}
 }
 
-// TestRefusedAnnouncement shows that a package that the release contradicts does not get from an announcement into the
-// index. The announcement is removed once its push has certainly ended.
+// TestRefusedAnnouncement shows that a push does not add an announced package that the release contradicts. It removes
+// the announcement once the push that wrote the announcement has certainly ended.
 func TestRefusedAnnouncement(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -208,7 +209,8 @@ func TestRefusedAnnouncement(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestManyAnnouncements shows that a push fails and reads no announcement if the version has too many.
+// TestManyAnnouncements shows that a push fails, without reading an announcement, if the version has too many
+// announcements.
 func TestManyAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -258,8 +260,8 @@ func TestRefusedPushWithdraws(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestNewerAnnouncementStays shows that a renewed announcement is not removed. The registry requires that a tag is
-// removed before its manifest, and the push renews its announcement between the two requests.
+// TestNewerAnnouncementStays shows that an announcement is not removed if its push renews it just in time: between the
+// refusal to delete the old manifest before its tag and the removal of the tag.
 func TestNewerAnnouncementStays(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -282,10 +284,11 @@ func TestNewerAnnouncementStays(t *testing.T) {
 	}
 }
 
-// TestTagBeforeManifest removes announcements from a registry that requires that a tag is removed before its manifest.
+// TestTagBeforeManifest shows that announcements are removed from a registry that requires that a tag is removed
+// before its manifest.
 func TestTagBeforeManifest(t *testing.T) {
 	b := newAnnounceBench(t)
-	tagged := map[string]string{} // by manifest
+	tagged := map[string]string{} // announcement tags by the digest of their manifest
 	b.handle(func(w http.ResponseWriter, r *http.Request) bool {
 		name := path.Base(r.URL.Path)
 		switch {

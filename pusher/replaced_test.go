@@ -23,7 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// newReplaced returns a repository with a completed version, and the index that the tag
+// newReplaced returns a repository with a version to which platforms were added, and the index that the version's tag
 // named before.
 func newReplaced(t *testing.T) (*syncBench, ocispec.Descriptor) {
 	b := newSyncBench(t, "1.0.0")
@@ -51,8 +51,8 @@ func (b *syncBench) has(desc ocispec.Descriptor) bool {
 	return err == nil
 }
 
-// TestPruneOfNothingButReplacedIndexes shows that a prune that removes no version deletes replaced indexes. The next
-// prune changes nothing.
+// TestPruneOfNothingButReplacedIndexes shows that a prune deletes replaced indexes even if it removes no version. A
+// prune with nothing to do sends three requests.
 func TestPruneOfNothingButReplacedIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	out := b.mustSync("=1.0.0")
@@ -67,7 +67,7 @@ func TestPruneOfNothingButReplacedIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesTaggedIndexes shows that a noted index stays while a tag resolves to it.
+// TestPruneLeavesTaggedIndexes shows that a prune deletes a noted index only once no tag names it.
 func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.tag(lost, "stable")
@@ -79,11 +79,11 @@ func TestPruneLeavesTaggedIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.mustSync("=1.0.0"); b.has(lost) {
-		t.Error("the index has no tag any more, and is left")
+		t.Error("the index is left although it has no tag any more")
 	}
 }
 
-// TestPruneLeavesReferredIndexes shows that a noted index stays while it has referrers.
+// TestPruneLeavesReferredIndexes shows that a prune deletes a noted index only once it has no referrers.
 func TestPruneLeavesReferredIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
 	empty := ocispec.DescriptorEmptyJSON
@@ -103,11 +103,12 @@ func TestPruneLeavesReferredIndexes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.mustSync("=1.0.0"); b.has(lost) {
-		t.Error("nothing refers to the index any more, and it is left")
+		t.Error("the index is left although nothing refers to it any more")
 	}
 }
 
-// TestPruneLeavesWhatIsNotOurs shows that a noted index stays if it names another provider or no provider.
+// TestPruneLeavesWhatIsNotOurs shows that a prune does not delete a noted index that names another provider or no
+// provider.
 func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	for _, of := range []string{"registry.acme.example/acme/gadget", ""} {
 		b, lost := newReplaced(t)
@@ -156,7 +157,7 @@ func TestPruneBesideATagThatMovesBack(t *testing.T) {
 	}
 }
 
-// TestPruneOfEverything shows that a prune of all versions also deletes the state and the manifests that the state
+// TestPruneOfEverything shows that a prune of all versions also deletes the state, and all manifests that the state
 // notes.
 func TestPruneOfEverything(t *testing.T) {
 	b, lost := newReplaced(t)
@@ -181,8 +182,8 @@ func TestPruneOfEverything(t *testing.T) {
 	}
 }
 
-// TestLeftAnnouncementCannotBeRemoved shows that a push announces nothing if it finds an announcement whose tag a rule
-// protects, unless it pushes a release folder.
+// TestLeftAnnouncementCannotBeRemoved shows that a push does not announce itself if it finds an announcement whose tag
+// a rule protects, unless it pushes a release folder.
 func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	held := func(w http.ResponseWriter, r *http.Request) bool {
@@ -203,7 +204,7 @@ func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	b.constraint("1.1.0")
 	b.mustSync("+1.1.0")
 	if n := b.leftTags(); n != 1 {
-		t.Errorf("another announcement was made: %q", b.tags())
+		t.Errorf("there is another announcement: %q", b.tags())
 	}
 	// Once the announcement can be removed, pushes announce themselves again.
 	b.registry.Intercept(nil)
@@ -218,7 +219,7 @@ func (b *syncBench) isAnnouncement(reference string) bool {
 	if !strings.HasPrefix(reference, "sha256:") {
 		return strings.HasPrefix(reference, "ocibridge-part.")
 	}
-	tags, _ := artifact.ListTags(b.t.Context(), b.repo) // none: the repository is new
+	tags, _ := artifact.ListTags(b.t.Context(), b.repo) // empty for a new repository
 	return slices.ContainsFunc(tags, func(tag ociaddr.Tag) bool {
 		desc, err := b.repo.Resolve(b.t.Context(), string(tag))
 		return err == nil && desc.Digest.String() == reference && strings.HasPrefix(string(tag), "ocibridge-part.")

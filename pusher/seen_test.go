@@ -32,7 +32,8 @@ func (b *bench) state() *artifact.State {
 	return s
 }
 
-// ages returns the versions with a known age and the hour of the sync that first saw each version.
+// ages returns the versions with a known age. The hour of the sync that first saw a version follows after @; a version
+// without it was in the first sync.
 func (b *syncBench) ages() string {
 	b.t.Helper()
 	s := b.state()
@@ -51,8 +52,8 @@ func (b *syncBench) ages() string {
 	return strings.Join(out, " ")
 }
 
-// TestCooldownInAnotherProvidersRepository shows that a sync writes nothing if the template leads to the repository of
-// another provider.
+// TestCooldownInAnotherProvidersRepository shows that a sync fails, and writes no state, if the template names the
+// repository of another provider.
 func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -74,8 +75,9 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownWithoutAges shows that a sync needs --first if the repository has versions without ages. Such a
-// repository looks the same before a first sync and after the loss of its state. With --first, the sync is a first one.
+// TestCooldownWithoutAges shows that a sync with a cooldown needs --first if the repository has versions without ages.
+// Such a repository looks the same before a first sync and after the loss of its state. With --first, the sync counts
+// as a first sync.
 func TestCooldownWithoutAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
 		"no state": func(*syncBench) {},
@@ -145,7 +147,7 @@ func TestCooldownWithAnUnusableState(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesTheState shows that a copy leaves out the state, which describes only one repository.
+// TestCopyLeavesTheState shows that a copy omits the state, which describes only one repository.
 func TestCopyLeavesTheState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -163,7 +165,8 @@ func TestCopyLeavesTheState(t *testing.T) {
 	}
 }
 
-// TestCooldownWithoutAList shows that a sync while the registry lists no tags is no first sync. Versions still wait.
+// TestCooldownWithoutAList shows that a sync does not count as a first sync because the registry lists no tags for a
+// while. It fails, and versions still wait afterwards.
 func TestCooldownWithoutAList(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -187,8 +190,8 @@ func TestCooldownWithoutAList(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownOfTwoSyncs shows that the earlier age of each version counts if two syncs run at once. Both syncs succeed
-// in a registry that moves only the state's tag.
+// TestCooldownOfTwoSyncs shows that, if two syncs run concurrently, the earlier time at which one of them saw a version
+// counts. Both syncs succeed in a registry that moves only the state's tag.
 func TestCooldownOfTwoSyncs(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -224,7 +227,7 @@ func TestCooldownOfTwoSyncs(t *testing.T) {
 	twice()
 	b.offer("1.2.0")
 	twice()
-	b.registry.Intercept(nil) // a registry that moves tags does not make it younger either
+	b.registry.Intercept(nil) // a registry that moves all tags does not make a version younger either
 	b.offer("1.3.0")
 	twice()
 	if got := b.ages(); got != "1.0.0 1.1.0 1.2.0@13 1.3.0@14" {
@@ -245,7 +248,7 @@ func TestCooldown(t *testing.T) {
 	}
 	b.mustSync("+1.1.0 +1.0.0")
 	b.offer("1.2.0", "2.0.0")
-	b.mustSync(".1.2.0 =1.1.0 =1.0.0") // this sync sees it
+	b.mustSync(".1.2.0 =1.1.0 =1.0.0") // this sync sees both new versions
 	b.now = b.now.Add(23 * time.Hour)
 	_, plan := b.plan()
 	if s := plan.Steps[0]; s.Action != pusher.ActionWait || !s.Until.Equal(b.now.Add(time.Hour)) {
@@ -254,7 +257,7 @@ func TestCooldown(t *testing.T) {
 	b.offer("1.3.0")
 	b.now = b.now.Add(2 * time.Hour)
 	b.mustSync(".1.3.0 +1.2.0 =1.1.0 =1.0.0")
-	// 2.0.0 was outside the constraint when it was first seen; it is old enough.
+	// 2.0.0 was outside the constraint when a sync first saw it, and is old enough by now.
 	b.constraint("< 3")
 	b.mustSync("+2.0.0 .1.3.0 =1.2.0 =1.1.0 =1.0.0")
 	b.want.Latest = 2
@@ -263,8 +266,8 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// TestFirstSyncBrokenOff interrupts a first sync before each request that writes the state. The next sync is a first
-// sync again, and no version waits.
+// TestFirstSyncBrokenOff shows that a first sync that is interrupted before it has written the state pushes nothing.
+// The next sync counts as a first sync again, and no version waits.
 func TestFirstSyncBrokenOff(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")

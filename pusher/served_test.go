@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// verifying makes the sync ask a gateway that verifies by pinned keys.
+// verifying makes the sync consult a gateway that accepts only versions signed with the pinned keys.
 func (b *syncBench) verifying(keys ...string) {
 	policy := func(provider.Address) trust.Policy { return trust.Policy{Keys: keys} }
 	b.options.Push.Policy = policy
@@ -107,7 +107,7 @@ func TestSyncOfWhatIsNotServed(t *testing.T) {
 		}
 		b.pushManifest(index.Descriptor.MediaType, index.Data, "1.0.0")
 		b.verifying(b.signer.Fingerprint())
-		b.mustSync("=1.0.0") // no block asks for the other platforms
+		b.mustSync("=1.0.0") // no provider block requests the other platforms
 		b.want.Platforms = nil
 		b.mustSync("!1.0.0")
 		b.mustSync("=1.0.0")

@@ -9,7 +9,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// endless is a body that has no end, and counts what was read of it.
+// endless is a body that never ends. It counts the bytes that were read.
 type endless struct {
 	read   int64
 	closed bool
@@ -25,8 +25,8 @@ func (e *endless) Close() error {
 	return nil
 }
 
-// TestPackageWithoutEnd shows that a push stops at the bound, whether the origin announces no size or a larger size.
-// The disk never has more bytes than the bound.
+// TestPackageWithoutEnd shows that a push reads and stores at most the maximum size of a package, whether the origin
+// announces no size or a larger size.
 func TestPackageWithoutEnd(t *testing.T) {
 	const name, limit = "terraform-provider-widget_1.0.0_linux_amd64.zip", 10 * fill.Buffer
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{

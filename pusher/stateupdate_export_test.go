@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// StateChange is stateChange, for tests.
+// StateChange is stateChange with exported fields, for tests in package pusher_test.
 type StateChange struct {
 	Seen     map[provider.Version]time.Time
 	Cooldown bool
@@ -18,7 +18,7 @@ type StateChange struct {
 	Deleted  map[digest.Digest]bool
 }
 
-// UpdateState is updateState, for tests.
+// UpdateState calls updateState, for tests in package pusher_test.
 func (p *Pusher) UpdateState(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
 	return p.updateState(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted})
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// remember updates the state like another process.
+// remember updates the state as another process would, with a Pusher of its own.
 func (b *bench) remember(c pusher.StateChange) error {
 	return pusher.New(b.options).UpdateState(b.t.Context(), widget, destination(registry.Repository{Repository: b.repo}), c)
 }
@@ -39,17 +39,17 @@ func (b *bench) mustRemember(c pusher.StateChange) {
 	}
 }
 
-// sawAt returns the change of a sync that has seen a version.
+// sawAt returns the change of a sync that first saw a version at a time.
 func sawAt(at time.Time, version string) pusher.StateChange {
 	return pusher.StateChange{Seen: map[provider.Version]time.Time{provider.MustParseVersion(version): at}}
 }
 
-// lost returns an index that loses the tag of a version.
+// lost returns the note of an index that lost the tag of a version.
 func lost(text, version string) artifact.Replaced {
 	return artifact.Replaced{Manifest: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text), Size: int64(len(text))}, Version: provider.MustParseVersion(version)}
 }
 
-// replaced returns the replaced manifests of the state, with a few digits each.
+// replaced returns the first digits of the digests of the state's replaced manifests.
 func (b *bench) replaced() string {
 	b.t.Helper()
 	var out []string
@@ -60,7 +60,7 @@ func (b *bench) replaced() string {
 	return strings.Join(out, " ")
 }
 
-// digits returns digests in the form of replaced.
+// digits returns the first digits of digests, in the format of replaced.
 func digits(ds ...digest.Digest) string {
 	var out []string
 	for _, d := range ds {
@@ -137,8 +137,7 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// pausing is a store that calls a function with the number of each request, before the
-// request.
+// pausing is a store that calls before in front of each request, with the number of the request.
 type pausing struct {
 	pusher.Store
 	n      int
@@ -175,10 +174,10 @@ func (p *pausing) Tags(ctx context.Context, last string, fn func([]string) error
 	return p.Store.Tags(ctx, last, fn)
 }
 
-// TestRememberOfTwoWriters pauses a writer before each of its requests. Another writer begins during the pause. It
-// pauses before each of its own requests until the first writer has ended. The writer that ends last finds its change
-// in the state. Only a writer that pauses between reading and writing can overwrite a change, and the next call
-// restores it.
+// TestRememberOfTwoWriters runs two writers in all orders of their requests: the second writer begins while the first
+// writer is paused before a request, and is itself paused before a request until the first writer has ended. The test
+// shows that the change of the writer that ends last is in the state. Only a writer that pauses between reading and
+// writing can overwrite a change, and the next call restores that change.
 func TestRememberOfTwoWriters(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	const write = "write " + string(ociaddr.StateTag)
@@ -204,7 +203,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 					b := newBench(t)
 					begin(b)
 					reached, began = false, false
-					covers := "" // a writer that was paused before it wrote
+					covers := "" // the writer that was paused between reading and writing
 					ended, started, held, done := make(chan struct{}), false, make(chan struct{}), make(chan error, 1)
 					second := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(i int, op string) {
 						if i == m {
@@ -265,7 +264,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 	}
 }
 
-// memoryStore is a store in memory, for package synctest.
+// memoryStore is a store in memory, because tests with package synctest cannot use the network.
 type memoryStore struct {
 	pusher.Store
 	mu   sync.Mutex
@@ -294,8 +293,8 @@ func (m *memoryStore) PushReference(_ context.Context, _ ocispec.Descriptor, con
 	return err
 }
 
-// TestRememberTakesTurns shows that a call does not read the state while another call of the process is about to
-// replace it. A call that waits for its turn ends with its context.
+// TestRememberTakesTurns shows that a call does not read the state while another call of the same Pusher is about to
+// replace the state. A call that waits for its turn returns when its context ends.
 func TestRememberTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{tags: map[string][]byte{}}
@@ -337,7 +336,8 @@ func TestRememberTakesTurns(t *testing.T) {
 	})
 }
 
-// TestRememberImmutable shows that the hint names the exemption if the registry does not move the state's tag.
+// TestRememberImmutable shows that the hint explains how to exempt the state's tag if the registry does not move that
+// tag.
 func TestRememberImmutable(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, refusal := range refusals {
@@ -360,8 +360,8 @@ func TestRememberImmutable(t *testing.T) {
 	}
 }
 
-// TestRememberInAnotherProvidersRepository shows that the call writes nothing if the state or a version names another
-// provider. It does not replace an invalid state either.
+// TestRememberInAnotherProvidersRepository shows that updateState writes nothing if the state or a version names
+// another provider, and does not replace an invalid state either.
 func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -386,7 +386,7 @@ func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	refused(widget, artifact.ErrNotProvider)
 }
 
-// TestRememberWithoutEnd shows that the call fails in the end if another writer replaces the state after each write.
+// TestRememberWithoutEnd shows that updateState gives up if another writer replaces the state after each write.
 func TestRememberWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -17,8 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestStoredIsTheSame copies whole versions and parts of them. In the end, the destination
-// has the index of the source.
+// TestStoredIsTheSame shows that the destination of a copy gets the same index as the source, whether the version is
+// copied whole or in parts.
 func TestStoredIsTheSame(t *testing.T) {
 	b := newBench(t)
 	b.origin.About("https://git.example/acme/widget", "2026-01-02T03:04:05Z") // the evidence contains both
@@ -52,8 +52,8 @@ func TestStoredIsTheSame(t *testing.T) {
 	}
 }
 
-// TestStoredInPart copies a version that was pushed in part. Other pushes may add the rest
-// at the same time.
+// TestStoredInPart shows that a copy of a version that was only pushed in part announces itself, because other pushes
+// might add the rest at the same time.
 func TestStoredInPart(t *testing.T) {
 	b := newBench(t)
 	pushed := b.mustPush("linux_amd64", "darwin_arm64")
@@ -87,7 +87,8 @@ func TestStoredNotThere(t *testing.T) {
 	}
 }
 
-// TestStoredWithoutEvidence copies versions of other tools.
+// TestStoredWithoutEvidence shows that a version without evidence, as other tools store it, is copied only if the
+// policy allows unsigned versions, and only if its packages have the stored digests.
 func TestStoredWithoutEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -122,7 +123,7 @@ func TestStoredWithoutEvidence(t *testing.T) {
 	}
 }
 
-// tag stores an index as the bench's version.
+// tag stores a version's index under the tag of the bench's version.
 func (b *bench) tag(repo *remote.Repository, v artifact.Version) {
 	b.t.Helper()
 	index, err := artifact.EncodeIndex(v)
@@ -134,8 +135,8 @@ func (b *bench) tag(repo *remote.Repository, v artifact.Version) {
 	}
 }
 
-// TestStoredAsAnothers shows that a copy refuses packages of another provider by the same publisher that the repository
-// offers under the requested provider's name.
+// TestStoredAsAnothers shows that a copy refuses packages of another provider, signed by the same publisher, that the
+// source offers as those of the requested provider.
 func TestStoredAsAnothers(t *testing.T) {
 	b := newBench(t)
 	gadget := release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "gadget", Version: "1.0.0", Signer: b.signer,
@@ -170,7 +171,7 @@ func TestStoredChanged(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
 	v := b.tagged()
-	// The Linux platform names the Windows package.
+	// Let the index name the Windows package for Linux.
 	for i := range v.Packages {
 		if v.Packages[i].Platform.OS == "linux" {
 			w := v.Packages[len(v.Packages)-1]

@@ -31,10 +31,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// bigSize is more than connections and buffers hold together.
+// bigSize is more bytes than connections and buffers together can hold.
 const bigSize = 24 << 20
 
-// big replaces the release by a linux_amd64 package that does not compress, and returns the package.
+// big replaces the release with one whose only package, for linux_amd64, does not compress. It returns the package.
 func (b *bench) big() *release.Package {
 	b.t.Helper()
 	content := make([]byte, bigSize)
@@ -50,7 +50,7 @@ func isUpload(r *http.Request) bool {
 	return r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/uploads/") && r.ContentLength > 1000
 }
 
-// uploads selects the requests that complete a package's upload.
+// uploads selects the requests that complete the upload of a package.
 func (b *bench) uploads() recorder.Filter {
 	return func(r recorder.Request) bool {
 		return r.Method == http.MethodPut && slices.ContainsFunc(b.release.Packages, func(p release.Package) bool { return strings.Contains(r.Query, p.SHA256) })
@@ -72,8 +72,8 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inHalves makes the origin send a package in two halves. It sends the second half once the registry has received a
-// part of the first half. The result counts the bytes that the registry receives.
+// inHalves makes the origin send a package in two halves. The origin sends the second half once the registry has
+// received a part of the first half. The result counts the bytes that the registry receives.
 func (b *bench) inHalves(data []byte) *atomic.Int64 {
 	begun, got := make(chan struct{}), &atomic.Int64{}
 	begin := sync.OnceFunc(func() { close(begun) })
@@ -131,7 +131,8 @@ func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	}
 }
 
-// TestMismatchInMidStream shows that the registry neither gets nor keeps a complete package whose last byte is wrong.
+// TestMismatchInMidStream shows that the registry never receives a complete package whose last byte is wrong, and keeps
+// no part of it.
 func TestMismatchInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -143,8 +144,8 @@ func TestMismatchInMidStream(t *testing.T) {
 	}
 }
 
-// TestNotZipInMidStream pushes a package with a good signature that is no zip. The error shows at the end of the
-// package.
+// TestNotZipInMidStream shows the same for a package that has a valid signature but is not a zip, which only its end
+// reveals.
 func TestNotZipInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -155,8 +156,8 @@ func TestNotZipInMidStream(t *testing.T) {
 	b.refusedInMidStream(pkg, cut, provider.ErrNotZip)
 }
 
-// refusedInMidStream pushes a package that is refused at its end. The registry receives a part of the package, and does
-// not keep that part.
+// refusedInMidStream pushes a package that turns out to be wrong only at its end. It fails the test unless the registry
+// receives a part of the package and does not keep that part.
 func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error) {
 	b.t.Helper()
 	got := b.inHalves(sent)
@@ -176,8 +177,8 @@ func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error
 	}
 }
 
-// TestUploadIsBegunAnewFromTheFile breaks uploads off in the middle. Each new upload reads the temporary file, so that
-// the origin sends the package only once.
+// TestUploadIsBegunAnewFromTheFile shows that, after an upload that breaks off in the middle, the next upload reads the
+// temporary file, so the origin sends the package only once.
 func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 	for name, breakOff := range map[string]func(http.ResponseWriter){
 		"by a refusal":      func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
@@ -214,7 +215,8 @@ func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 	}
 }
 
-// TestDownloadBreaksOffWhileItIsSent shows that the registry does not notice when the origin breaks off three times.
+// TestDownloadBreaksOffWhileItIsSent shows that one upload suffices even if the download from the origin breaks off
+// three times.
 func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -254,8 +256,8 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 	}
 }
 
-// elsewhere makes the origin offer the same packages for another provider. It returns that provider's release and its
-// repository in the same registry.
+// elsewhere makes the origin offer the same packages for another provider. It returns the other provider's release, and
+// a repository for it in the same registry.
 func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 	b.t.Helper()
 	other := *b.release
@@ -285,11 +287,12 @@ func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 	return r, repo
 }
 
-// TestMount pushes the same packages to two repositories of a registry.
+// TestMount shows in which cases a push mounts packages that another repository of the registry has, instead of sending
+// them.
 func TestMount(t *testing.T) {
 	for name, tc := range map[string]struct {
-		first   bool   // one Pusher pushes to both repositories
-		sibling string // the sibling repository in the destination
+		first   bool   // the same Pusher has pushed to the other repository
+		sibling string // Destination.Sibling
 		refuse  bool
 		mounted bool
 	}{
@@ -383,7 +386,7 @@ func TestMountOfOneAbsentPackage(t *testing.T) {
 	}
 }
 
-// TestTooLargeForOneRequest pushes through a proxy that limits the size of requests.
+// TestTooLargeForOneRequest shows that a push sends a package in chunks if a proxy limits the size of requests.
 func TestTooLargeForOneRequest(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -421,8 +424,8 @@ func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestRetryAfterOfAnUpload shows that an upload waits as long as the registry's Retry-After says, unless that is too
-// long.
+// TestRetryAfterOfAnUpload shows that a failed upload waits as long as the registry's Retry-After says before it tries
+// again, and fails if that is too long.
 func TestRetryAfterOfAnUpload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		after string
@@ -469,7 +472,8 @@ func TestRetryAfterOfAnUpload(t *testing.T) {
 	}
 }
 
-// TestOneBoundForAllPushes pushes two versions at once with a Pusher that may have two packages in flight.
+// TestOneBoundForAllPushes shows that Options.Jobs limits the number of packages that two concurrent pushes of one
+// Pusher store at any time.
 func TestOneBoundForAllPushes(t *testing.T) {
 	b := newBench(t)
 	b.origin.Add(b.build("2.0.0", "other content"))
@@ -506,12 +510,12 @@ func TestOneBoundForAllPushes(t *testing.T) {
 	}
 	wg.Wait()
 	if most > 2 {
-		t.Errorf("%d packages were under way at once", most)
+		t.Errorf("%d packages were under way concurrently", most)
 	}
 }
 
-// TestStagesSayWhatWasSent compares the stages and results of packages with the uploads
-// that the registry gets.
+// TestStagesSayWhatWasSent shows that the stages and results of packages agree with the uploads that the registry
+// receives.
 func TestStagesSayWhatWasSent(t *testing.T) {
 	b := newBench(t)
 	var mu sync.Mutex
@@ -572,7 +576,7 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 	check("from another repository", r, map[pusher.Stage]int{pusher.StageMounted: 3})
 }
 
-// sent counts the packages that a result says were sent.
+// sent counts the packages that were sent, according to a result.
 func sent(r *pusher.Result) int {
 	n := 0
 	for _, p := range r.Packages {

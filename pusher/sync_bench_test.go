@@ -62,7 +62,8 @@ func (b *syncBench) plan() (*pusher.Syncer, *pusher.Plan) {
 	return s, plan
 }
 
-// sync plans and applies, and returns the plan as text.
+// sync plans a sync and applies the plan. It returns the plan as text, in the format of
+// steps.
 func (b *syncBench) sync() (string, *pusher.Outcome, error) {
 	b.t.Helper()
 	s, plan := b.plan()
@@ -70,7 +71,7 @@ func (b *syncBench) sync() (string, *pusher.Outcome, error) {
 	return steps(plan), out, err
 }
 
-// mustSync fails unless the plan is as given and the sync succeeds.
+// mustSync fails the test unless the plan is want and the sync succeeds.
 func (b *syncBench) mustSync(want string) *pusher.Outcome {
 	b.t.Helper()
 	got, out, err := b.sync()
@@ -92,7 +93,7 @@ func steps(p *pusher.Plan) string {
 	return strings.Join(out, " ")
 }
 
-// tags returns the tags of the repository except the one of the state, sorted.
+// tags returns the tags of the repository, sorted and without the tag of the state.
 func (b *syncBench) tags() string {
 	b.t.Helper()
 	var out []string
@@ -110,7 +111,7 @@ func (b *syncBench) tags() string {
 	return strings.Join(out, " ")
 }
 
-// versions counts the tags of versions.
+// versions counts the tags of the repository that name versions.
 func (b *syncBench) versions() (n int) {
 	for _, tag := range strings.Fields(b.tags()) {
 		if _, ok := ociaddr.Tag(tag).Version(); ok {
@@ -120,8 +121,8 @@ func (b *syncBench) versions() (n int) {
 	return n
 }
 
-// versionTags returns the tags without announcements. The announcement of an interrupted
-// push stays until it counts as a crash.
+// versionTags returns the tags without announcement tags. The announcement of an
+// interrupted push stays until the push counts as crashed.
 func (b *syncBench) versionTags() string {
 	b.t.Helper()
 	return strings.Join(slices.DeleteFunc(strings.Fields(b.tags()), func(t string) bool {
@@ -130,8 +131,8 @@ func (b *syncBench) versionTags() string {
 	}), " ")
 }
 
-// cutBefore cuts the connection to the registry at the nth request from now and at all
-// later ones. The result reports whether there was an nth request.
+// cutBefore makes the nth request from now to the registry, and all later requests, fail
+// with a broken connection. reached reports whether there was an nth request.
 func (b *syncBench) cutBefore(n int) (reached func() bool) {
 	var count atomic.Int64
 	b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
@@ -143,7 +144,7 @@ func (b *syncBench) cutBefore(n int) (reached func() bool) {
 	return func() bool { return count.Load() >= int64(n) }
 }
 
-// failure returns the failures of a sync as one error, or nil without failures.
+// failure returns the failures of a sync as one error, or nil if there are none.
 func failure(out *pusher.Outcome) error {
 	var all []error
 	for _, f := range out.Failures {

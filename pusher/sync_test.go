@@ -75,8 +75,8 @@ func TestSyncPlatforms(t *testing.T) {
 	}
 }
 
-// TestSyncWithNothingToDo shows that a sync lists the tags once, and sends one HEAD for each version. A cooldown takes
-// one more HEAD, for the state.
+// TestSyncWithNothingToDo shows that a sync that has nothing to do lists the tags once, and sends one HEAD for each
+// version. With a cooldown, it sends one more HEAD, for the state.
 func TestSyncWithNothingToDo(t *testing.T) {
 	var versions []string
 	for i := range 40 {
@@ -115,7 +115,7 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	if got, _, err = b.sync(); err != nil || strings.Count(got, "=") != 40 {
 		t.Fatalf("%v, plan %q", err, got)
 	}
-	if all := b.registry.Count(); all > 1+40+4+2 { // the state takes a HEAD and a GET
+	if all := b.registry.Count(); all > 1+40+4+2 { // reading the state takes a HEAD and a GET
 		t.Errorf("%d requests with an empty cache", all)
 	}
 	b.registry.Reset()
@@ -147,8 +147,8 @@ func TestSyncGoesOn(t *testing.T) {
 	}
 }
 
-// TestSyncBrokenOff interrupts a sync before each of its requests. The sync leaves no tag of an incomplete version, and
-// the next sync completes the version.
+// TestSyncBrokenOff shows that, at whichever request a sync is interrupted, no tag names an incomplete version, and the
+// next sync completes the version.
 func TestSyncBrokenOff(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -176,7 +176,7 @@ func TestSyncBrokenOff(t *testing.T) {
 		if _, out, err := b.sync(); err != nil || len(out.Failures) > 0 || b.versionTags() != "1.1.0" {
 			t.Fatalf("broken off before request %d: the next sync: %v, %+v, tags %q", n, err, out, b.tags())
 		}
-		b.now = b.now.Add(time.Hour) // the announcement counts as a crash
+		b.now = b.now.Add(time.Hour) // the interrupted push counts as crashed
 		if _, out, err := b.sync(); err != nil || len(out.Failures) > 0 || b.tags() != "1.1.0" {
 			t.Fatalf("broken off before request %d: an hour later: %v, %+v, tags %q", n, err, out, b.tags())
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOriginContradictsItself shows that a push tags nothing if newer answers of the origin have another hash or size
-// of a package.
+// TestOriginContradictsItself shows that a push fails, and tags nothing, if a later answer of the origin gives
+// another hash or size for a package.
 func TestOriginContradictsItself(t *testing.T) {
 	for name, report := range map[string]map[string]any{
 		"size": {"package_size": 5},
@@ -55,8 +55,8 @@ func TestOriginContradictsItself(t *testing.T) {
 	}
 }
 
-// TestPolicyOfTheProvider shows that a push applies the policy of its provider, and how
-// that changes result and evidence.
+// TestPolicyOfTheProvider shows that a push applies the policy of its provider, and that result and evidence reflect
+// that policy.
 func TestPolicyOfTheProvider(t *testing.T) {
 	b := newBench(t)
 	b.signer = pgp.For(t, "Acme", pgp.Expired())
