@@ -137,9 +137,9 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 	}
 }
 
-// TestForeignPartIsPassedOver shows that a push ignores an announcement tag in the form of earlier releases if the
+// TestUnlistedAnnouncementIsIgnored shows that a push ignores an announcement tag in the form of earlier releases if the
 // release does not list the announced package for that platform.
-func TestForeignPartIsPassedOver(t *testing.T) {
+func TestUnlistedAnnouncementIsIgnored(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
 	linux := b.tagged().Packages[0].Manifest

@@ -132,7 +132,7 @@ func TestUnsignedBesideSigned(t *testing.T) {
 }
 
 // TestSignedBesideUnsigned shows that a signed push is a conflict, and writes nothing, if the version has an
-// unsigned package that the publisher's SHA256SUMS does not list.
+// unsigned package that the publisher's SHA256SUMS contradicts or does not list.
 func TestSignedBesideUnsigned(t *testing.T) {
 	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
 		for _, signed := range [][]string{{"linux_amd64"}, nil} {

@@ -130,8 +130,8 @@ func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 
 func anyPath(string) bool { return true }
 
-// TestTroubleWithDeletes shows that a push succeeds even if all deletes fail.
-func TestTroubleWithDeletes(t *testing.T) {
+// TestPushWhenDeletesFail shows that a push succeeds even if all deletes fail.
+func TestPushWhenDeletesFail(t *testing.T) {
 	for _, status := range []int{http.StatusNotImplemented, http.StatusInternalServerError} {
 		b := newBench(t)
 		b.refuseDeletes(status, anyPath)
@@ -175,9 +175,10 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	}
 }
 
-// TestOldTagsOnTheirWay shows that a push removes an announcement tag of an earlier release once the registry allows
-// deletes, even if an earlier push has already moved the tag to a placeholder that it could not delete.
-func TestOldTagsOnTheirWay(t *testing.T) {
+// TestPlaceholderIsDeletedLater shows that a sync removes an announcement tag of an earlier release of ocibridge once the
+// registry allows deletes by digest, even if an earlier sync has already moved the tag to a placeholder that it could
+// not delete.
+func TestPlaceholderIsDeletedLater(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
 	linux := find(t, b.tagged(), "linux_amd64")
@@ -199,9 +200,9 @@ func TestOldTagsOnTheirWay(t *testing.T) {
 	}
 }
 
-// TestPruneOfTagsThatDoNotRead shows that a prune removes the tags of unreadable announcements, which no other command
+// TestPruneOfUnreadableAnnouncements shows that a prune removes the tags of unreadable announcements, which no other command
 // removes.
-func TestPruneOfTagsThatDoNotRead(t *testing.T) {
+func TestPruneOfUnreadableAnnouncements(t *testing.T) {
 	for _, tag := range []string{"ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.abcdefghij234567"} {
 		b := newSyncBench(t, "1.0.0")
 		b.mustSync("+1.0.0")
@@ -389,9 +390,9 @@ func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	}
 }
 
-// TestCopyOfWhatIsReplaced shows that a copy reads a version again if a push has replaced the version's index and a
+// TestCopyWhileIndexIsReplaced shows that a copy reads a version again if a push has replaced the version's index and a
 // prune has deleted the old index, so the evidence of the old index is gone when the copy reads it.
-func TestCopyOfWhatIsReplaced(t *testing.T) {
+func TestCopyWhileIndexIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
 	old := b.tagged()

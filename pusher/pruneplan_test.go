@@ -62,8 +62,8 @@ func (b *syncBench) missing(version string) string {
 	return ""
 }
 
-// TestPruneNeedsTheBlocksWord shows that no version is removed if a source fails, or lists fewer versions than before.
-func TestPruneNeedsTheBlocksWord(t *testing.T) {
+// TestSourceCausesNoPrune shows that no version is removed if a source fails, or lists fewer versions than before.
+func TestSourceCausesNoPrune(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.options.Prune = true
 	b.mustSync("+1.1.0 +1.0.0")

@@ -44,12 +44,13 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			b := newAnnounceBench(t)
 			b.handle(refuseDelete(status, ""))
-			// A push of some platforms announces nothing.
+			// A push of some platforms does not announce itself.
 			b.mustPush("linux_amd64")
 			if len(b.sent) != 0 || b.leftTags() != 0 {
 				t.Errorf("announcements %v", b.sent)
 			}
-			// A job that pushes one of several platforms announces itself, and marks its announcement as done.
+			// A push of a release that jobs push one platform at a time announces itself, and marks its announcement
+			// as done.
 			r, err := b.get("darwin_arm64")
 			if err != nil {
 				t.Fatal(err)

@@ -203,7 +203,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 					b := newBench(t)
 					begin(b)
 					reached, began = false, false
-					covers := "" // the writer that was paused between reading and writing
+					covers := "" // the writer that was paused right before it wrote
 					ended, started, held, done := make(chan struct{}), false, make(chan struct{}), make(chan error, 1)
 					second := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(i int, op string) {
 						if i == m {
