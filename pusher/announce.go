@@ -35,7 +35,7 @@ type otherPushes struct {
 	all       []announced
 	packages  []artifact.Package  // of all announcements, newest announcement first
 	evidence  *ocispec.Descriptor // the newest signed evidence; nil: none
-	open      bool                // one of the pushes may still write the version's index
+	open      bool                // one of the pushes might still write the version's index
 	ownListed bool                // the registry has this push's own announcement
 }
 
@@ -47,7 +47,7 @@ func (w *push) announcements(ctx context.Context) (otherPushes, error) {
 		return out, err
 	}
 	if w.own != nil {
-		if out.ownListed = slices.Contains(tags, w.own.tag); !out.ownListed { // the list may be stale
+		if out.ownListed = slices.Contains(tags, w.own.tag); !out.ownListed { // the list might be stale
 			_, err := artifact.Resolve(ctx, w.dest.Store, string(w.own.tag))
 			if out.ownListed = err == nil; err != nil && !isNotFound(err) {
 				return out, w.registryError("read "+string(w.own.tag)+" in", err)
@@ -261,9 +261,9 @@ func isDockerHub(r ociaddr.Registry) bool {
 }
 
 // removeLeftover looks for a version with announcements that no push needs any more, and
-// removes them. tried reports whether there was anything to remove, and can whether the
-// registry allowed the removal. A tag rule that forbids one removal forbids all of them, so
-// each push would leave an announcement behind.
+// removes them. tried reports whether there was anything to remove, and can reports whether
+// the registry allowed the removal. A tag rule that forbids one removal forbids all of
+// them, so each push would leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now, w.recent}
 	tags, err := c.recent.list(ctx, w.dest.Store, w.o.Now)

@@ -25,7 +25,8 @@ import (
 //  1. A push of some platforms announces itself before it reads the index that it will
 //     overwrite.
 //  2. In rounds, it lists the announcements, reads them, reads the index, and writes the
-//     union. A round that finds the union in the index is the last one.
+//     union of index and announcements. The last round is the one that finds that the index
+//     already contains the union.
 //  3. It marks its announcement as done, and reads all announcements once more. If no other
 //     announcement is open, it deletes the announcements that the index contains. Otherwise
 //     it leaves them to the push whose announcement is open. A push that saw no other
@@ -53,8 +54,9 @@ const (
 type announced struct {
 	tag      ociaddr.Tag
 	manifest ocispec.Descriptor
-	// before is the manifest that the tag named until the announcement was done. It is nil
-	// if the announcement is not done, or if an earlier release of ocibridge wrote it.
+	// before is the manifest that the tag named until the announcement was marked as done.
+	// It is nil if the announcement is not done, or if an earlier release of ocibridge wrote
+	// it.
 	before   *ocispec.Descriptor
 	packages []artifact.Package
 	evidence *ocispec.Descriptor // allegedly signed; nil: none

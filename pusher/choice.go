@@ -39,7 +39,7 @@ type evidenceFacts struct {
 	announced candidate // the signed evidence that another push announced, or absent
 
 	same      bool // stored and release are the same evidence
-	unchanged bool // the stored version already has exactly the packages
+	unchanged bool // the stored version already has exactly these packages
 	replaced  bool // packages are replaced, so the stored evidence is about other packages
 	refresh   bool // the user or a sync wants the release's evidence in place of the stored evidence
 	force     bool

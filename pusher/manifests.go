@@ -34,8 +34,8 @@ const (
 type manifestCache struct{ folder string }
 
 // openManifestCache opens the cache in a folder, or returns nil if folder is "". The folder
-// is created when the first manifest is cached. If it has too many files, openManifestCache
-// removes the least recently used files.
+// is created when the first manifest is cached. If the folder has too many files,
+// openManifestCache removes the least recently used files.
 func openManifestCache(folder string) *manifestCache {
 	if folder == "" {
 		return nil

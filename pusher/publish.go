@@ -194,8 +194,8 @@ func (w *push) situation(ctx context.Context, stored *artifact.Version, others o
 }
 
 // checkBeforeSending returns the conflict that publish would find, if it is foreseeable
-// before any package is read. It sets w.expected, with which packages are compared once
-// their digests are known.
+// before any package is read. It sets w.expected, the evidence that must list the packages
+// whose digests are not known yet.
 func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package) error {
 	if len(missing) == 0 {
 		return nil

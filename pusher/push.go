@@ -55,8 +55,8 @@ type push struct {
 	warnings      []string
 }
 
-// Push stores a release. If Push fails, the tag still names what it named before, and
-// another Push completes the version.
+// Push stores a release. If Push fails, the tag names what it named before or a complete
+// index, and another Push completes the version.
 func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	return p.push(ctx, r, false)
 }

@@ -90,8 +90,8 @@ type Options struct {
 	// RetryPause is the pause before the first retry of an upload. Each further pause is
 	// twice as long. 0: half a second.
 	RetryPause time.Duration
-	// StallTimeout is how long the registry may accept no byte of an upload, or may not
-	// answer, until the upload fails. 0: five minutes.
+	// StallTimeout is how long an upload waits for the registry to accept the next byte, or to
+	// answer, before it fails. 0: five minutes.
 	StallTimeout time.Duration
 	// Now is the local clock. Nil: [time.Now].
 	Now func() time.Time

@@ -52,8 +52,8 @@ type referrersCopy struct {
 }
 
 // copyReferrers copies the referrers of a version's manifests, and their own referrers.
-// total counts the referrers that the destination has afterwards, and sent the referrers
-// that were sent.
+// total is the number of referrers that the destination has afterwards, and sent is the
+// number of referrers that this copy sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
 	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
 	if c.tags, err = artifact.ListAnyTags(ctx, c.from.Store); err != nil {

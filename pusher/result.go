@@ -72,8 +72,8 @@ type Result struct {
 	Status     Status             `json:"status"`
 	// Verdict is what the stored evidence proves about the version: trust.Signed,
 	// trust.ChecksumOnly, artifact.SignedOtherName, or artifact.NoEvidence. A mirror folder
-	// stores no evidence; Verdict is then that of the release. Fingerprint identifies the
-	// key that signed the evidence.
+	// stores no evidence; its Verdict is the verdict on the release. Fingerprint identifies
+	// the key that signed the evidence.
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	// Pinned is set if the policy pins that key. Expired is set if the key or its signature
@@ -173,7 +173,7 @@ func statusOf(before, after *artifact.Version, force bool) Status {
 	case force && anyChanged(before, after, changesH1):
 		return Rehashed
 	}
-	return Unchanged // a forced push may have stored deleted parts again
+	return Unchanged // a forced push might have stored deleted parts again
 }
 
 // hasPackage reports whether a list has the same bytes for the same platform.
@@ -201,8 +201,8 @@ func sameContent(a, b *artifact.Version) bool {
 	return sameDigest(a.Evidence, b.Evidence) && samePackages(a.Packages, b.Packages)
 }
 
-// anyChanged reports whether changed is true of any package for a platform that both
-// versions have.
+// anyChanged reports whether changed returns true for the packages of any platform that
+// both versions have.
 func anyChanged(before, after *artifact.Version, changed func(before, after artifact.Package) bool) bool {
 	return slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
 		q := find(before.Packages, p.Platform)

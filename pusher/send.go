@@ -27,7 +27,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	err := w.putMissing(ctx, b)
 	if status(err) == http.StatusNotFound {
 		// The HTTP client repeats a request if its connection breaks. If the first request
-		// has already ended the upload, the registry answers the second one with 404.
+		// has already ended the upload, the registry answers the repeated request with 404.
 		// putMissing then finds the blob in the repository, or sends it again.
 		err = w.putMissing(ctx, b)
 	}
@@ -85,7 +85,7 @@ func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
 
 // retry calls send until it succeeds or returns an error that is not temporary, at most
 // sendAttempts times. Between two calls, it waits at least as long as the registry requests.
-// It gives up if that is longer than maxRetryAfter.
+// It gives up if it would have to wait longer than maxRetryAfter.
 func (p *Pusher) retry(ctx context.Context, temporary func(error) bool, send func() error) error {
 	pause := p.o.RetryPause
 	for attempt := 1; ; attempt++ {
@@ -138,8 +138,8 @@ func refusesContent(err error) bool {
 	}, status(err))
 }
 
-// mayBeTagRule reports whether a rule about a tag might have caused the status of an answer,
-// such as immutability.
+// mayBeTagRule reports whether a rule about a tag, such as immutability, might have caused
+// the status of an answer.
 func mayBeTagRule(err error) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity,

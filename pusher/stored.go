@@ -67,7 +67,7 @@ func (s Stored) release(ctx context.Context, v provider.Version, want []provider
 		return nil, nil, err
 	}
 	r, err := s.releaseOf(ctx, found, v, want)
-	if isGone(err) { // a push may have replaced the index since, and a prune deleted it
+	if isGone(err) { // a push might have replaced the index since, and a prune might have deleted the old index
 		if again, findErr := s.find(ctx, v); findErr == nil && again.Index.Digest != found.Index.Digest {
 			found = again
 			r, err = s.releaseOf(ctx, found, v, want)
