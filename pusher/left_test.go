@@ -200,8 +200,8 @@ func TestPlaceholderIsDeletedLater(t *testing.T) {
 	}
 }
 
-// TestPruneOfUnreadableAnnouncements shows that a prune removes the tags of unreadable announcements, which no other command
-// removes.
+// TestPruneOfUnreadableAnnouncements shows that a prune removes the tags of announcements that cannot be read. No other
+// command removes these tags.
 func TestPruneOfUnreadableAnnouncements(t *testing.T) {
 	for _, tag := range []string{"ocibridge-part.1.0.0.linux_amd64", "ocibridge-part.1.0.0.abcdefghij234567"} {
 		b := newSyncBench(t, "1.0.0")

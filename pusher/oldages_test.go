@@ -189,8 +189,9 @@ func TestOldAgesWithoutACooldown(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatAreNone shows that a sync does not delete a version if a tag that looks like an age's names the
-// version, even in a registry that deletes only by digest. The age that the tag should hold then counts from now.
+// TestOldAgesThatAreNone shows that a sync does not delete a version if the version is named by a tag like those in
+// which earlier releases recorded ages, even in a registry that deletes only by digest. The age that the tag should
+// hold then counts from now.
 func TestOldAgesThatAreNone(t *testing.T) {
 	b := newOldBench(t)
 	b.noTagDeletes()

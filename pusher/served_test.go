@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// verifying makes the sync consult a gateway that accepts only versions signed with the pinned keys.
+// verifying makes the sync consult a gateway that verifies versions with the given keys pinned.
 func (b *syncBench) verifying(keys ...string) {
 	policy := func(provider.Address) trust.Policy { return trust.Policy{Keys: keys} }
 	b.options.Push.Policy = policy

@@ -137,7 +137,8 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// pausing is a store that calls before in front of each request, with the number of the request.
+// pausing is a store that calls the function before ahead of each request, with the number and the name of the
+// request.
 type pausing struct {
 	pusher.Store
 	n      int

@@ -144,8 +144,8 @@ func TestMismatchInMidStream(t *testing.T) {
 	}
 }
 
-// TestNotZipInMidStream shows the same for a package that has a valid signature but is not a zip, which only its end
-// reveals.
+// TestNotZipInMidStream shows that the registry never receives a complete package that is validly signed but not a zip,
+// even though only the end of the package reveals that.
 func TestNotZipInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()

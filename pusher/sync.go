@@ -107,8 +107,8 @@ type Step struct {
 	Size int64 `json:"size"`
 	// Until is when the wait ends; zero unless Action is ActionWait.
 	Until time.Time `json:"until,omitzero"`
-	// FirstSync is set if the version is younger than the cooldown, but the source had it at
-	// the first sync of the provider.
+	// FirstSync is set if the version does not wait because this is the first sync of the
+	// provider with a cooldown.
 	FirstSync bool `json:"first_sync,omitempty"`
 
 	dest    Destination
