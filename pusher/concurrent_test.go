@@ -137,8 +137,8 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 	}
 }
 
-// TestUnlistedAnnouncementIsIgnored shows that a push ignores an announcement tag in the form of earlier releases if the
-// release does not list the announced package for that platform.
+// TestUnlistedAnnouncementIsIgnored shows that a push ignores an announcement tag in the format of earlier releases if
+// the release does not list the announced package for that platform.
 func TestUnlistedAnnouncementIsIgnored(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")

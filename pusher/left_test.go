@@ -175,9 +175,9 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	}
 }
 
-// TestPlaceholderIsDeletedLater shows that a sync removes an announcement tag of an earlier release of ocibridge once the
-// registry allows deletes by digest, even if an earlier sync has already moved the tag to a placeholder that it could
-// not delete.
+// TestPlaceholderIsDeletedLater shows that a sync removes an announcement tag of an earlier release once the registry
+// allows deletes by digest, even if an earlier sync has already moved the tag to a placeholder that it could not
+// delete.
 func TestPlaceholderIsDeletedLater(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
