@@ -68,7 +68,7 @@ type Environment struct {
 	Getenv   func(string) string
 	ReadFile func(string) ([]byte, error)
 	Home     string // the home directory; empty if there is none
-	GOOS     string // as runtime.GOOS; determines file locations and the path separator
+	GOOS     string // a value of runtime.GOOS; it determines the file locations and the path separator
 	UID      string // the numeric user ID, for /run/containers/UID/auth.json on Linux; if empty, that file is skipped
 }
 
@@ -101,23 +101,24 @@ type Options struct {
 	// UserAgent is the User-Agent header; empty means "ocibridge".
 	UserAgent string
 
-	// RetryDelay is the maximum of the wait before a request is repeated for the first
-	// time; 0 means 500 ms. It doubles with each further attempt.
+	// RetryDelay is the longest wait before a request is repeated for the first time; 0
+	// means 500 ms. The longest wait doubles with each further attempt.
 	RetryDelay time.Duration
 
-	// HelperTimeout bounds one run of a credential helper; 0 means 30 s.
+	// HelperTimeout limits the duration of one run of a credential helper; 0 means 30 s.
 	HelperTimeout time.Duration
 
-	// Sent is called after each attempt of a request, concurrently; it may be nil.
+	// Sent, if not nil, is called after each attempt of a request. Calls may be
+	// concurrent.
 	Sent func(telemetry.RegistryRequest)
 
 	// Log receives retries and the source of each credential; nil means no log.
 	Log *slog.Logger
 }
 
-// Validate checks blocks, variables and settings, as far as that needs neither a file
-// nor the network. The methods of a [Client] with invalid options that open something fail
-// with the error that Validate returns.
+// Validate checks blocks, variables and settings, as far as that needs neither a file nor
+// the network. If the options of a [Client] are invalid, its methods that open a
+// repository or a registry fail with the error that Validate returns.
 func (o Options) Validate() error {
 	for _, l := range o.Explicit {
 		if err := l.Validate(); err != nil {
@@ -176,12 +177,12 @@ func New(opts Options) *Client {
 	}
 }
 
-// maxTagPages bounds the pages of a tag listing: oras-go follows next links without
-// end. Registries usually put 100 tags on a page.
+// maxTagPages is the maximum number of pages of a tag listing. Without a limit, oras-go
+// follows the links between pages without end. Registries usually put 100 tags on a page.
 const maxTagPages = 1000
 
-// maxReferrerPages bounds the pages of a list of referrers. oras-go follows the links
-// between them without end, even if the pages are empty.
+// maxReferrerPages is the maximum number of pages of a list of referrers. Without a limit,
+// oras-go follows the links between pages without end, even if the pages are empty.
 const maxReferrerPages = 100
 
 // Repository returns the client of a repository. Pass its errors to [Client.Explain]
@@ -220,8 +221,8 @@ func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Reposito
 	return repo, nil
 }
 
-// open returns the client for a repository's registry, and whether it speaks plain HTTP.
-// Errors about the login call the repository name.
+// open returns the client for a repository's registry. The bool reports whether the client
+// speaks plain HTTP. Errors about the login refer to the repository as name.
 func (c *Client) open(ctx context.Context, r ociaddr.Repository, name string) (remote.Client, bool, error) {
 	b, err := c.bind(r)
 	if err != nil {
@@ -244,10 +245,10 @@ func (c *Client) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error
 	return c.schemes.plain(ctx, r)
 }
 
-// Source describes the login that the repository's registry was given, such as "the
+// Source describes the login that was sent to the repository's registry, such as "the
 // login for ghcr.io in /home/u/.docker/config.json". Before the registry asks for a
-// credential, Source describes the login that would be tried first. It returns "" if
-// there is no login. The description contains no secret.
+// credential, Source describes the login that would be tried first. It returns "" if there
+// is no login. The description contains no secret.
 func (c *Client) Source(r ociaddr.Repository) string {
 	b, err := c.bind(r)
 	if err != nil {

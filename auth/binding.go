@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// binding connects a registry with one ranking of logins. Each binding has its own
+// binding combines a registry with a ranked list of logins. Each binding has its own
 // token cache, because two repositories of one registry may have different logins,
 // and oras-go caches Basic credentials by registry.
 type binding struct {
@@ -21,10 +21,11 @@ type binding struct {
 	logins   []*login // best first
 	sender   *sender
 
-	// used is the login that gave the last credential, or nil if none did. Before the
-	// registry asks, it is the login that would be tried first.
+	// used is the login that provided the last credential, or nil if no login did.
+	// Before the registry asks for a credential, it is the login that would be tried
+	// first.
 	used       atomic.Pointer[login]
-	refused    atomic.Bool // the registry refused the access token of that login
+	refused    atomic.Bool // the registry refused the access token of the login used
 	lacksRight atomic.Bool // the last answer said that the scope of the token is insufficient
 }
 
@@ -50,7 +51,8 @@ func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 	return b, nil
 }
 
-// newBinding creates a binding. Its HTTP client shares the connections of all others.
+// newBinding creates a binding. The HTTP clients of all bindings share their
+// connections.
 func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
 	b := &binding{registry: registry, logins: logins}
 	if len(logins) > 0 {

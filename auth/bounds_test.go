@@ -57,8 +57,9 @@ func padded(n int, format string) string {
 	return fmt.Sprintf(format, strings.Repeat("x", n-len(format)+len("%s")))
 }
 
-// TestChallengesAreBounded sends long challenges. Some of them would become short if the
-// bound were checked only after aliases and narrowed scopes are applied.
+// TestChallengesAreBounded shows that challenges longer than maxChallenge are refused.
+// Some of them would become short if their length were checked only after aliases and
+// narrowed scopes are applied.
 func TestChallengesAreBounded(t *testing.T) {
 	const scope = "repository:a/x:pull"
 	for name, format := range map[string]string{
@@ -92,8 +93,8 @@ func TestChallengesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokensAreBounded has token servers that issue tokens of many lengths. Tokens that
-// the user configured have no bound.
+// TestTokensAreBounded shows that tokens longer than maxToken are refused if they come
+// from a token server, but not if the user configured them.
 func TestTokensAreBounded(t *testing.T) {
 	r := mustRepository(t, "registry.test/a/x")
 	for n, ok := range map[int]bool{1 << 10: true, 8 << 10: true, maxToken: true, maxToken + 1: false, 100 << 10: false} {
@@ -120,8 +121,8 @@ func tokensOf(t *testing.T, c *Client, r ociaddr.Repository) *tokenCache {
 	return b.sender.tokens
 }
 
-// TestTokenCacheBoundsBytes stores more of the longest tokens than the cache holds, and
-// renews them.
+// TestTokenCacheBoundsBytes shows that the token cache stays within its budget and keeps
+// the last token when it gets more tokens of the maximum length than it holds.
 func TestTokenCacheBoundsBytes(t *testing.T) {
 	const budget = 16 << 20
 	c := newTokenCache(time.Now)
@@ -146,8 +147,8 @@ func TestTokenCacheBoundsBytes(t *testing.T) {
 	}
 }
 
-// TestFailuresOfTokenServersAreNotKept has a token server whose refusals need much
-// memory: 8 KiB of JSON become several hundred KiB.
+// TestFailuresOfTokenServersAreNotKept shows that refusals of a token server are not
+// cached. They would need much memory: 8 KiB of JSON become several hundred KiB.
 func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	refusal := `{"errors":[{"code":"DENIED","message":"no","detail":[` + strings.Repeat("{},", 2000) + `{}]}]}`
 	deny := true
@@ -173,8 +174,9 @@ func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded has a registry that names a different realm in each challenge,
-// and one that always names the same.
+// TestAliasesAreBounded shows that a registry that names a different realm in each
+// challenge gets a limited number of aliases, and that the alias of another registry,
+// which always names the same realm, remains.
 func TestAliasesAreBounded(t *testing.T) {
 	aliases := newRealmAliases(nil)
 	at := func(host string) *url.URL { return &url.URL{Scheme: "https", Host: host, Path: "/v2/a/x/tags/list"} }
@@ -219,7 +221,9 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSecretsOfManyCredentials has a helper that returns a different password each time.
+// TestSecretsOfManyCredentials shows that the number of recorded secrets is limited if a
+// helper returns a different password each time, and that the latest secrets are removed
+// from texts.
 func TestSecretsOfManyCredentials(t *testing.T) {
 	sent := newSentSecrets()
 	sent.add(auth.Credential{AccessToken: "always-used"})
@@ -234,7 +238,7 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 	if got := string(sent.scrub([]byte(last+" always-used"), "")); got != redacted+" "+redacted {
 		t.Errorf("the last secrets are shown: %s", got)
 	}
-	// The longest secret is removed first, whichever was added last.
+	// The longest secret is removed first, although its beginning was added later.
 	sent.add(auth.Credential{AccessToken: last + "-and-more"})
 	sent.add(auth.Credential{AccessToken: last})
 	if got := string(sent.scrub([]byte(last+"-and-more"), "")); got != redacted {
@@ -242,8 +246,9 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 	}
 }
 
-// TestRetriesAreLoggedWithoutTheTarget has a redirect to storage. The path may contain a
-// signature that opens a blob, and may have any length.
+// TestRetriesAreLoggedWithoutTheTarget shows that the log of a retry omits the path of a
+// redirect's target. The path may have any length, and may contain a signature that opens
+// a blob.
 func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	var log bytes.Buffer
 	transport := newRetrier(roundTripper(func(*http.Request) *http.Response { return answer(503, nil, "") }), time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
@@ -255,7 +260,8 @@ func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	}
 }
 
-// TestReachableQuotesNoStatusLine: the server chooses the text after the status code.
+// TestReachableQuotesNoStatusLine shows that the error omits the text after the status
+// code, which the server chooses.
 func TestReachableQuotesNoStatusLine(t *testing.T) {
 	c := New(Options{Transport: roundTripper(func(*http.Request) *http.Response {
 		resp := answer(502, nil, "")

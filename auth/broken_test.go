@@ -87,7 +87,8 @@ func TestPageIsNoBlob(t *testing.T) {
 	}
 }
 
-// TestStateOfUploadsIsInNoError checks both kinds of errors for the state of an upload.
+// TestStateOfUploadsIsInNoError shows that the state of an upload appears neither in the
+// error of a lost connection nor in that of a refusal.
 func TestStateOfUploadsIsInNoError(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{"no answer": faultproxy.Cut(), "refusal": faultproxy.Status(500, "")} {
 		repo, proxy := behindFaults(t)

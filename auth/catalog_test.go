@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TestLinkWithoutAQuery has a link to another place without a query. Following such links
-// would make the list endless.
+// TestLinkWithoutAQuery shows that a link to another place without a query is an error.
+// Following such links would make the list endless.
 func TestLinkWithoutAQuery(t *testing.T) {
 	asked := 0
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -29,8 +29,9 @@ func TestLinkWithoutAQuery(t *testing.T) {
 	}
 }
 
-// TestLinksThatLeadElsewhere has pages of two tags or repositories whose links lead to a
-// wrong place. Following them would end the list early.
+// TestLinksThatLeadElsewhere shows that lists of tags and repositories are read to their
+// end even if the links between pages lead to a wrong place. Following these links would
+// end the list early.
 func TestLinksThatLeadElsewhere(t *testing.T) {
 	all := []string{"a", "b", "c", "d", "e"}
 	for name, link := range map[string]func(r *http.Request, query string) string{
@@ -82,8 +83,8 @@ func TestLinksThatLeadElsewhere(t *testing.T) {
 	}
 }
 
-// TestLinkToAnotherHostIsNotFollowed has a link to another host that does not say where
-// the next page begins. The list must fail instead of ending there.
+// TestLinkToAnotherHostIsNotFollowed shows that a list fails, instead of ending early, if
+// a link leads to another host and does not say where the next page begins.
 func TestLinkToAnotherHostIsNotFollowed(t *testing.T) {
 	asked := 0
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

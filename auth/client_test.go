@@ -646,7 +646,8 @@ func TestHTMLAnswers(t *testing.T) {
 	}
 }
 
-// TestPagesOfTooManyNames: a page of short names takes many times its size in memory.
+// TestPagesOfTooManyNames shows that a page with too many names is refused: a page of
+// short names takes many times its size in memory.
 func TestPagesOfTooManyNames(t *testing.T) {
 	tags, repositories := cost.Filled(4<<20-100, `{"name":"a/x","tags":[`, `""`, `]}`), cost.Filled(4<<20, `{"repositories":[`, `""`, `]}`)
 	for name, tc := range map[string]struct {

@@ -33,9 +33,9 @@ func users(t *testing.T, c *Client, repository string) string {
 	return strings.Join(out, " ")
 }
 
-// TestPrecedence has logins in blocks, variables and files. The most specific prefix wins.
-// Among equal prefixes, blocks come before variables, variables before discovered files,
-// and earlier logins before later ones.
+// TestPrecedence shows the precedence of logins in blocks, variables and files. The most
+// specific prefix wins. Among equal prefixes, blocks come before variables, variables
+// before discovered files, and earlier logins before later ones.
 func TestPrecedence(t *testing.T) {
 	variables := func(prefix string) map[string]string {
 		return map[string]string{"OCIBRIDGE_REGISTRY": prefix, "OCIBRIDGE_REGISTRY_USERNAME": "variable", "OCIBRIDGE_REGISTRY_PASSWORD": "p"}
@@ -121,7 +121,8 @@ func TestDefaultsChooseFiles(t *testing.T) {
 	})
 }
 
-// TestContentInVariable has a login in DOCKER_AUTH_CONFIG, as CI systems set it.
+// TestContentInVariable shows when a login in DOCKER_AUTH_CONFIG, which CI systems set, is
+// used.
 func TestContentInVariable(t *testing.T) {
 	client := func(content string, vars map[string]string, d *Defaults) *Client {
 		all := map[string]string{"DOCKER_AUTH_CONFIG": content, "XDG_RUNTIME_DIR": "/run"}
@@ -158,8 +159,8 @@ func TestContentInVariable(t *testing.T) {
 	}
 }
 
-// TestDollarsInNames puts the name of a Harbor robot, which contains a dollar sign, into
-// every source of logins.
+// TestDollarsInNames shows that every source of logins can hold the name of a Harbor
+// robot, which contains a dollar sign.
 func TestDollarsInNames(t *testing.T) {
 	const name, password = "robot$acme+push", "$HOME${x}$$"
 	want := auth.Credential{Username: name, Password: password}

@@ -9,10 +9,10 @@ import (
 
 // Candidate is a source of logins that was examined for a repository.
 type Candidate struct {
-	Source string // a description, with file and key, block and line, or variables
-	Chosen bool   // the source provides the credential, or fails to provide it
+	Source string // a description that names the file and key, the block and line, or the variables
+	Chosen bool   // whether this source is used: it provides the credential, or fails to provide it
 	Reason string // why the source was chosen or rejected
-	Err    error  // what is wrong with the source, with a hint; nil if nothing is
+	Err    error  // a fault of the source, with a hint; nil if there is none
 	// Login reports whether the source has a login for the repository. Missed says why
 	// OpenTofu does not find that login; "" means that it does.
 	Login  bool
@@ -20,7 +20,7 @@ type Candidate struct {
 }
 
 // LoginError reports that a login failed when a registry asked for its credential: a
-// helper fails, or an entry of a login file is damaged.
+// helper failed, or an entry of a login file was damaged.
 type LoginError struct {
 	Source string // a description, as in [Candidate]
 	Err    error

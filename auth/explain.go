@@ -52,8 +52,9 @@ func (c *Client) explainPlainHTTP(err error, r ociaddr.Repository) string {
 	return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
 }
 
-// symptoms are the failures with one hint each. The first that recognises an error counts.
-// A hint has the registry, the repository's name and its project in braces.
+// symptoms lists failures with their hints. The first entry that recognises an error
+// applies. In a hint, {registry}, {name} and {project} stand for the registry, the
+// repository's name and its project.
 var symptoms = []struct {
 	recognise func(error) bool
 	hint      string
@@ -100,7 +101,7 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// when recognises the errors of type T that meet a condition.
+// when returns a function that recognises the errors of type T that meet a condition.
 func when[T error](meets func(T) bool) func(error) bool {
 	return func(err error) bool {
 		e, ok := errors.AsType[T](err)
@@ -108,7 +109,8 @@ func when[T error](meets func(T) bool) func(error) bool {
 	}
 }
 
-// hasStatus recognises the answers of registries with one of the statuses.
+// hasStatus returns a function that recognises the answers of registries with one of the
+// statuses.
 func hasStatus(statuses ...int) func(error) bool {
 	return when(func(e *errcode.ErrorResponse) bool { return slices.Contains(statuses, e.StatusCode) })
 }
@@ -122,8 +124,8 @@ func isOtherDigest(err error) bool {
 	return strings.Contains(err.Error(), "invalid response; digest mismatch")
 }
 
-// isForeign also recognises HTML by the error of its decoder: not every page has the media
-// type of HTML.
+// isForeign recognises a [ForeignError], and also the JSON decoder's error for a document
+// that begins with "<": not every HTML page has the media type of HTML.
 func isForeign(err error) bool {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	return is[*ForeignError](err) || ok && strings.Contains(syntax.Error(), "'<'")

@@ -185,9 +185,9 @@ func Variables() []string {
 	return []string{variableRegistry, variableUsername, variablePassword, variableToken, variableIdentityToken}
 }
 
-// VariableLogin returns the login in the environment, or nil if none of the variables
-// is set. An empty variable counts as unset, because CI systems set a secret to the
-// empty string in jobs that may not read it.
+// VariableLogin returns the login in the environment, or nil if none of the variables is
+// set. An empty variable counts as unset, because CI systems set a secret to the empty
+// string in jobs that are not allowed to read it.
 func (env Environment) VariableLogin() (*Login, error) {
 	l := Login{
 		Prefix:   env.getenv(variableRegistry),
@@ -213,7 +213,8 @@ func (env Environment) VariableLogin() (*Login, error) {
 	return &l, nil
 }
 
-// variableNames replaces the arguments of a block by the variables for the same values.
+// variableNames replaces the names of a block's arguments with the variables for the same
+// values.
 var variableNames = strings.NewReplacer("username", variableUsername, "password", variablePassword,
 	"access_token", variableToken, "refresh_token", variableIdentityToken, ", or docker_credentials_helper", "")
 

@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// block returns a login for PREFIX. The credential is USER:PASSWORD, or has the word
-// helper, access or refresh instead of the user.
+// block returns a login for prefix. The credential is USER:PASSWORD, or a list such
+// as "access:TOKEN refresh:TOKEN" or "helper:NAME".
 func block(prefix, credential string) Login {
 	l := Login{Prefix: prefix, Origin: "/etc/x.hcl:7"}
 	for part := range strings.FieldsSeq(credential) {

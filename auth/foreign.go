@@ -14,7 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
-// maxChallenge bounds a challenge in bytes. Real challenges have a few hundred bytes.
+// maxChallenge is the maximum length of a challenge in bytes. Real challenges have a few
+// hundred bytes.
 const maxChallenge = 4 << 10
 
 // boundChallenge refuses long challenges before they are parsed. oras-go stores parts of
@@ -29,9 +30,9 @@ func boundChallenge(req *http.Request, resp *http.Response) error {
 }
 
 // ForeignError means that the answer does not come from a registry, but from a proxy, a
-// login form or another service at that address. It is an HTML page, a 404 without the
-// errors that the distribution specification requires in the body, or an invalid list of
-// tags.
+// login form or another service at that address. Such an answer is an HTML page, a 404
+// without the errors that the distribution specification requires in the body, or an
+// invalid list of tags.
 type ForeignError struct {
 	Host   string
 	Status int
@@ -46,10 +47,10 @@ func (e *ForeignError) Error() string {
 }
 
 // refuseHTML returns a [ForeignError] if a successful answer of the registry API is an HTML
-// page. A blob may be HTML, since its digest is verified. But a page must not confirm
-// that a blob exists, in answer to HEAD or to GET of the first byte. The media type alone
-// proves nothing: some registries leave a framework's text/html on answers without a
-// body.
+// page. A blob may be HTML, since its digest is verified. But a page that answers HEAD, or
+// a GET of the first byte, must not confirm that a blob exists. The media type alone proves
+// nothing: some registries send text/html, the default of their framework, with answers
+// that have no body.
 func refuseHTML(req *http.Request, resp *http.Response) error {
 	checksBlob := req.Method == http.MethodHead || req.Header.Get("Range") == outgoing.FirstByte
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -61,9 +62,9 @@ func refuseHTML(req *http.Request, resp *http.Response) error {
 
 var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
 
-// wantsJSON reports whether the request is one to the registry API for something other
-// than a blob. For a redirected request, the original request counts, because a login
-// page is usually reached by a redirect.
+// wantsJSON reports whether the request goes to the registry API and is not for a blob. For
+// a redirected request, the original request counts, because a login page is usually
+// reached by a redirect.
 func wantsJSON(req *http.Request) bool {
 	path := firstOf(req).URL.Path
 	return strings.HasPrefix(path, "/v2/") && !blobPath.MatchString(path)
@@ -91,14 +92,15 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	return bytes.HasPrefix(start, []byte("<"))
 }
 
-// maxErrorBody is how much of an error's body is read to decide who sent it.
+// maxErrorBody is the maximum number of bytes of an error's body that are read to decide
+// who sent the error.
 const maxErrorBody = 64 << 10
 
 var (
-	// pageLimits bound one page of tags or repositories. Some registries put all tags of a
-	// repository on one page, and oras-go reads at most 4 MiB.
+	// pageLimits are the limits of one page of tags or repositories. Some registries put
+	// all tags of a repository on one page, and oras-go reads at most 4 MiB.
 	pageLimits = document.Limits{Bytes: 4 << 20, Values: 250_000, Elements: 250_000}
-	// referrerLimits bound a list of referrers, which oras-go decodes.
+	// referrerLimits are the limits of a list of referrers, which oras-go decodes.
 	referrerLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 )
 
@@ -140,7 +142,7 @@ func refuseForeign(req *http.Request, resp *http.Response) error {
 // refuseForeign404 returns the error foreign if a 404 contains no registry error.
 func refuseForeign404(resp *http.Response, foreign error) error {
 	body, err := peek(resp, maxErrorBody+1)
-	if err != nil || len(body) > maxErrorBody { // oras-go shows none of a long body
+	if err != nil || len(body) > maxErrorBody { // oras-go shows nothing of such a long body
 		return err
 	}
 	var answer struct {
@@ -171,13 +173,13 @@ var (
 	fallbackPath = regexp.MustCompile(`/manifests/[a-z0-9]+-[0-9a-f]{64,}$`)
 )
 
-// isReferrerList reports whether a path is one of a list of referrers, in the referrers
-// API or under a fallback tag.
+// isReferrerList reports whether a path leads to a list of referrers, in the referrers API
+// or under a fallback tag.
 func isReferrerList(path string) bool {
 	return referrersPath.MatchString(path) || fallbackPath.MatchString(path)
 }
 
-// isPage reports whether a path is one of a list of tags or repositories.
+// isPage reports whether a path leads to a list of tags or repositories.
 func isPage(path string) bool {
 	return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog"
 }

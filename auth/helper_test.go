@@ -20,9 +20,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// installHelper puts the program docker-credential-NAME on PATH. It is a shell script that
-// has the requested server in $server, and first appends it to a file. The returned
-// function returns the servers that were requested so far.
+// installHelper puts the program docker-credential-NAME on PATH. The program is a shell
+// script that first reads the requested server into $server and appends it to a file. The
+// returned function returns the servers that were requested so far.
 func installHelper(t *testing.T, name, script string) func() string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -137,8 +137,8 @@ func TestHelperThatHangs(t *testing.T) {
 	})
 }
 
-// TestHelperAnswersAreKeptForAWhile shows that a helper is run once for a registry and a
-// while, by concurrent callers, too.
+// TestHelperAnswersAreKeptForAWhile shows that the answer of a helper is cached for each
+// registry for a limited time, and that concurrent callers share one run.
 func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -176,7 +176,8 @@ func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 	})
 }
 
-// TestHelperFailuresAreKeptForAWhile has several callers that wait for a hanging helper.
+// TestHelperFailuresAreKeptForAWhile shows that all callers that wait for a hanging helper
+// share one failure, which is cached for a limited time.
 func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
@@ -203,7 +204,8 @@ func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
 	})
 }
 
-// TestHelperIsRunOnce has several callers that wait for a real helper that hangs.
+// TestHelperIsRunOnce shows that several callers that wait for a real helper that hangs
+// share one run.
 func TestHelperIsRunOnce(t *testing.T) {
 	asked := installHelper(t, "fake", "exec sleep 5")
 	h := newHelperRunner(200 * time.Millisecond)

@@ -34,7 +34,7 @@ type login struct {
 	except []key
 	// written is the key as written in the login file; "" for credsStore.
 	written string
-	// miss says why OpenTofu never finds this login; "" if it may.
+	// miss says why OpenTofu never finds this login; "" if OpenTofu might find it.
 	miss string
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// loginSources holds every source that was examined, also those without a login, in
-// order of precedence among equally specific logins.
+// loginSources holds every source that was examined, including sources without a login.
+// Their order decides between equally specific logins.
 type loginSources []*login
 
 // findSources collects all sources of logins, in order of precedence: blocks, then

@@ -92,8 +92,8 @@ func (k key) specificity(r ociaddr.Repository) int {
 	return noMatch
 }
 
-// rank returns the logins of all sources that match the repository, most specific first. Equally
-// specific logins keep their order.
+// rank returns the logins of all sources that match the repository, most specific
+// first. Equally specific logins keep their order.
 func rank(all []*login, r ociaddr.Repository) []*login {
 	var out []*login
 	for _, l := range all {

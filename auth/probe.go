@@ -12,7 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// probeTimeout bounds the probe that finds out whether a loopback registry speaks TLS.
+// probeTimeout is the time limit of the probe that finds out whether a loopback registry
+// speaks TLS.
 const probeTimeout = 5 * time.Second
 
 // schemes caches which loopback registries speak plain HTTP.

@@ -20,10 +20,10 @@ import (
 //
 // oras-go refuses every token server at a private address, unless it has the registry's
 // own host name. That rule stops a registry on the internet from sending credentials to
-// a server that only the client can reach. It protects nothing if the registry itself
-// is in the private network. Therefore realmAliases replaces the realm in the
-// registry's challenge by an alias on the registry's host, and sends the request for
-// the alias to the real token server.
+// a server that only the client can reach. It protects nothing if the registry itself is
+// in the private network. Therefore realmAliases replaces the realm in the registry's
+// challenge with an alias on the registry's host, and sends the request for the alias to
+// the real token server.
 //
 // It leaves the other special addresses to oras-go, which refuses them: loopback,
 // link-local (with the metadata services of clouds), unspecified and shared ones
@@ -34,9 +34,9 @@ type realmAliases struct {
 	aliases *lru.Cache[string, *url.URL] // from the URL of an alias, without its query, to the realm
 }
 
-// maxAliases bounds the number of aliases. A registry has one or two realms. If a token
-// is renewed through an evicted alias, the registry answers 404, and its next challenge
-// gets a new alias.
+// maxAliases is the maximum number of aliases. A registry has one or two realms. If a
+// token is renewed through an evicted alias, the registry answers 404, and its next
+// challenge gets a new alias.
 const maxAliases = 64
 
 func newRealmAliases(next http.RoundTripper) *realmAliases {
@@ -74,7 +74,7 @@ func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Res
 
 var bearerRealm = regexp.MustCompile(`(?i)^(\s*bearer\s.*?\brealm=")([^"]+)(".*)$`)
 
-// rewriteChallenge replaces the realm in a challenge by an alias, if oras-go would
+// rewriteChallenge replaces the realm in a challenge with an alias, if oras-go would
 // refuse the realm and the registry may use it.
 func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) {
 	m := bearerRealm.FindStringSubmatch(resp.Header.Get("Www-Authenticate"))
@@ -113,12 +113,12 @@ func (t *realmAliases) private(ctx context.Context, host string) bool {
 	return private
 }
 
-// sharedSpace is the shared address space of RFC 6598. A cloud has its metadata service
-// there.
+// sharedSpace is the shared address space of RFC 6598. Alibaba Cloud has its metadata
+// service there.
 var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// aliasFor returns a URL on the registry's host as an alias of the realm. Its path has a
-// hash of the realm, so that no alias ever means another realm.
+// aliasFor returns a URL on the registry's host as an alias of the realm. Its path
+// contains a hash of the realm, so an alias never stands for another realm.
 func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 	path := fmt.Sprintf("%s%x", aliasPath, sha256.Sum256([]byte(realm.String())))
 	alias := url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path}

@@ -16,9 +16,9 @@ import (
 )
 
 // BlobRedirect returns the URL that the registry redirects to for a blob. It does not
-// follow the redirect. For some time, anyone with the URL can read the blob. The result
-// is "" if the registry serves the blob itself, or redirects to its own API, which
-// clients cannot read without a credential.
+// follow the redirect. Until the URL expires, anyone who has it can read the blob. The
+// result is "" if the registry serves the blob itself, or redirects to its own API,
+// which clients cannot read without a credential.
 //
 // BlobRedirect returns an error if the URL is neither https nor http on loopback, or if
 // it contains a credential of the registry.
@@ -40,7 +40,7 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	}
 	resp, err := repo.Client.Do(req)
 	if err != nil && strings.Contains(err.Error(), "Location header") {
-		// net/http quotes the URL, and its query may open the blob.
+		// net/http quotes the URL, whose query may give access to the blob.
 		return "", fmt.Errorf("%s redirects to an invalid address", ref.Host())
 	}
 	if err != nil {
@@ -56,8 +56,8 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	return c.checkRedirect(resp)
 }
 
-// checkRedirect returns the target of a redirect if clients may have it. Its errors show
-// only the host, because the rest of the URL may open the blob.
+// checkRedirect returns the target of a redirect if it may be passed on to clients. Its
+// errors show only the host, because the rest of the URL may give access to the blob.
 func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	to, err := resp.Location()
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// keepRedirect marks requests that want a blob's redirect, not the blob.
+// keepRedirect is the context key of requests for a blob's redirect instead of the blob.
 type keepRedirect struct{}
 
 // maxRedirects is the number of redirects that net/http follows by default.

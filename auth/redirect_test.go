@@ -13,8 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestBlobRedirect sends a request with a credential. It returns the target of the
-// redirect without following it, and never a target that contains a credential.
+// TestBlobRedirect shows that the request carries a credential, and that BlobRedirect
+// returns the target of the redirect without following it, but never a target that
+// contains a credential.
 func TestBlobRedirect(t *testing.T) {
 	const password = "s3cret+pass/word"
 	desc := ocispec.Descriptor{Digest: digest.FromString("the blob"), Size: 8}
@@ -62,7 +63,8 @@ func TestBlobRedirect(t *testing.T) {
 	}
 }
 
-// TestBlobRedirectRefused has an answer that is neither a redirect nor a blob.
+// TestBlobRedirectRefused shows that an answer that is neither a redirect nor a blob is
+// an error.
 func TestBlobRedirectRefused(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v2/" {

@@ -32,8 +32,8 @@ func listReferrers(t *testing.T, answer http.HandlerFunc) (found int, err error)
 	return found, err
 }
 
-// TestReferrersWithoutTheAPI has a registry without the referrers API, whose 404 has no
-// registry error. oras-go then reads the fallback tag.
+// TestReferrersWithoutTheAPI shows that oras-go reads the fallback tag if a registry
+// lacks the referrers API, even if the registry's 404 contains no registry error.
 func TestReferrersWithoutTheAPI(t *testing.T) {
 	index := `{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageIndex + `","manifests":[{"mediaType":"` + ocispec.MediaTypeImageManifest + `","digest":"` + digest.FromString("y").String() + `","size":1}]}`
 	n, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {
@@ -48,15 +48,16 @@ func TestReferrersWithoutTheAPI(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Errorf("%d referrers, %v", n, err)
 	}
-	// A proxy in front of a registry that is down answers 404 without a registry error to
-	// the fallback tag too.
+	// A proxy in front of a registry that is down answers every request with such a 404,
+	// so the fallback tag must not count as missing.
 	if n, err := listReferrers(t, http.NotFound); err == nil || !strings.Contains(err.Error(), "not as an OCI registry does") {
 		t.Errorf("%d referrers, %v", n, err)
 	}
 }
 
-// TestReferrersOfTooManyValues: a list of short entries takes many times its size in
-// memory. It comes from the API or from a fallback tag.
+// TestReferrersOfTooManyValues shows that a list of too many referrers is refused, from
+// the API and from a fallback tag: a list of short entries takes many times its size in
+// memory.
 func TestReferrersOfTooManyValues(t *testing.T) {
 	list := cost.Filled(4<<20-100, `{"manifests":[`, `{}`, `]}`)
 	for name, api := range map[string]bool{"API": true, "fallback tag": false} {
@@ -77,7 +78,8 @@ func TestReferrersOfTooManyValues(t *testing.T) {
 	}
 }
 
-// TestPagesOfReferrersEnd follows empty pages that link to each other.
+// TestPagesOfReferrersEnd shows that reading a list ends if its pages are empty and link
+// to each other.
 func TestPagesOfReferrersEnd(t *testing.T) {
 	pages := 0
 	_, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {

@@ -36,13 +36,13 @@ type Registry struct {
 	ClientCert *tls.Certificate
 
 	// RequestsPerSecond limits the rate of requests, retries included. Up to one second's
-	// worth may be sent at once. 0 means no limit.
+	// worth may be sent in a burst. 0 means no limit.
 	RequestsPerSecond float64
 	// MaxConcurrent limits the number of concurrent requests. A request counts until its
 	// answer has been read. 0 means no limit.
 	MaxConcurrent int
-	// Timeout bounds connecting, and the wait until an answer begins. 0 means 10 s for
-	// connecting, and [DefaultTimeout] until an answer begins.
+	// Timeout limits the time for connecting, and the time until an answer begins. 0 means
+	// 10 s for connecting, and [DefaultTimeout] until an answer begins.
 	Timeout time.Duration
 
 	// DeniedMeansAbsent says that the registry answers "denied" for an absent repository.
@@ -56,7 +56,7 @@ type Registry struct {
 	Origin string // "FILE:LINE", for messages
 }
 
-// DefaultTimeout bounds the wait until an answer begins.
+// DefaultTimeout is the default limit of the time until an answer begins.
 const DefaultTimeout = 60 * time.Second
 
 // Validate checks the settings for the registry r.

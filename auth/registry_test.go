@@ -186,8 +186,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// TestSettingsReachNoOtherHost has a registry that refers its clients to a token server
-// and to storage. Of the registry's settings, only its CAs apply to these hosts.
+// TestSettingsReachNoOtherHost shows that only the CAs of a registry's settings apply to
+// the token server and the storage that it refers its clients to.
 func TestSettingsReachNoOtherHost(t *testing.T) {
 	ca := tlsca.For(t)
 	issued, err := ca.IssueClient("ocibridge")
@@ -470,8 +470,8 @@ func TestRequestsPerSecond(t *testing.T) {
 	}
 }
 
-// TestRateWaitWatchesItsContext cancels a wait, and has a wait that would exceed its
-// deadline.
+// TestRateWaitWatchesItsContext shows that a wait ends when it is cancelled, and fails
+// immediately if it would exceed its deadline.
 func TestRateWaitWatchesItsContext(t *testing.T) {
 	for _, rate := range []float64{1, 1e-300} {
 		synctest.Test(t, func(t *testing.T) {
@@ -502,7 +502,7 @@ func TestRateWaitWatchesItsContext(t *testing.T) {
 	}
 }
 
-// TestBoundsInAClient shows that a client keeps the limits of a registry.
+// TestBoundsInAClient shows that a client applies the limits of a registry.
 func TestBoundsInAClient(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(noTags))
 	defer srv.Close()

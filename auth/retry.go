@@ -110,8 +110,8 @@ func isTokenRequest(req *http.Request) bool {
 	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
 }
 
-// isTransient reports whether a failure is transient, so that the request may succeed the
-// next time.
+// isTransient reports whether a failure is transient: the request may succeed if it is
+// repeated.
 func isTransient(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
 		return req.Context().Err() == nil && neterr.Lost(err)

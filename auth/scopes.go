@@ -40,9 +40,9 @@ func ownScopes(req *http.Request) *http.Request {
 
 var bearerScope = regexp.MustCompile(`(?i)^(\s*bearer\s(?:.*,)?\s*scope=")([^"]+)(".*)$`)
 
-// narrowScopes removes scopes from challenges that a request does not need. Some
-// registries always ask for push access, or for access to the catalog, and oras-go
-// would request all of it from the token server.
+// narrowScopes removes from a challenge the scopes that the request does not need.
+// Some registries always ask for push access, or for access to the catalog, and
+// oras-go would request all of these from the token server.
 //
 // If the request already had a token, its challenge stays unchanged: that token was
 // not sufficient.
@@ -58,10 +58,10 @@ func narrowScopes(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// narrow returns the subset of the asked scopes that a request needs. It drops other
-// resources and, for a read, other actions. For a write it keeps all actions on the
-// needed resources, because registries differ in the actions that they require. If the
-// asked scopes do not cover the needed ones, they are returned unchanged.
+// narrow returns the scopes in asked that a request needs. It drops other resources
+// and, for a read, other actions. For a write it keeps all actions on the needed
+// resources, because registries differ in the actions that they require. If asked does
+// not cover the needed scopes, narrow returns it unchanged.
 func narrow(asked, needed []string, reads bool) []string {
 	resources := map[string]bool{}
 	for _, scope := range needed {

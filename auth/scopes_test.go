@@ -38,7 +38,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestWideChallenges has a registry whose challenges always ask for every scope.
+// TestWideChallenges shows which tokens are requested if the challenges of a registry
+// always ask for every scope.
 func TestWideChallenges(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -96,8 +97,8 @@ func TestWideChallenges(t *testing.T) {
 	}
 }
 
-// TestTokensAreForOneRepository reads a repository in a context that also has the scope of
-// another one.
+// TestTokensAreForOneRepository shows that a read requests a token for its own repository
+// only, even if its context also has the scope of another repository.
 func TestTokensAreForOneRepository(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -153,7 +154,8 @@ func TestTokensAreForOneRepository(t *testing.T) {
 	}
 }
 
-// TestUploadsKeepTheirScopes: an upload may continue under another name.
+// TestUploadsKeepTheirScopes shows that an upload keeps all scopes, because it may
+// continue under another name.
 func TestUploadsKeepTheirScopes(t *testing.T) {
 	const scope = "repository:a/x:pull,push"
 	ctx := auth.AppendScopesForHost(t.Context(), "registry.test", scope)

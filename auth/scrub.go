@@ -23,8 +23,8 @@ func newSentSecrets() *sentSecrets {
 	return &sentSecrets{texts}
 }
 
-// maxSecretTexts bounds the number of texts. A helper may return a new password every
-// minute, and one credential has about ten spellings.
+// maxSecretTexts is the maximum number of recorded texts. A helper may return a new
+// password every minute, and one credential has about ten spellings.
 const maxSecretTexts = 1024
 
 // minSecret is the minimum length of a text that is removed. Shorter texts occur

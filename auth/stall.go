@@ -37,7 +37,7 @@ func (t stallGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 type guardedBody struct {
 	io.ReadCloser
 	limit  time.Duration
-	ctx    context.Context // of the request that it answers
+	ctx    context.Context // the context of the request
 	cancel context.CancelCauseFunc
 }
 

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestAnswerThatStalls has a server that begins an answer and then sends nothing.
+// TestAnswerThatStalls shows that reading fails if a server begins an answer and
+// then sends nothing.
 func TestAnswerThatStalls(t *testing.T) {
 	done := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -27,15 +27,17 @@ const (
 	// tokenMargin is how long before its expiry a token is renewed, so that it does not
 	// expire in transit. For a short-lived token it is a quarter of the lifetime.
 	tokenMargin = 10 * time.Second
-	// maxTokens bounds the tokens of a binding. With their bound on length, and the bound
-	// on challenges, they take at most 20 MiB: oras-go stores up to maxChallenge with each.
+	// maxTokens is the maximum number of cached tokens of a binding. The tokens and the
+	// challenges that oras-go stores with them, each with a limit of its own, take at most
+	// 20 MiB in total.
 	maxTokens = 1024
-	// maxToken bounds the tokens of token servers. The tokens of Azure and GitLab have
-	// up to 8 KiB, and few servers accept a header longer than 16 KiB.
+	// maxToken is the maximum length in bytes of a token from a token server. The tokens of
+	// Azure and GitLab have up to 8 KiB, and few servers accept a header longer than 16
+	// KiB.
 	maxToken = 16 << 10
-	// maxTokenAnswer is how much of a token server's answer oras-go reads.
+	// maxTokenAnswer is the number of bytes that oras-go reads of a token server's answer.
 	maxTokenAnswer = 128 << 10
-	// tokenTimeout bounds one fetch of a token, retries included.
+	// tokenTimeout limits the duration of one fetch of a token, retries included.
 	tokenTimeout = 30 * time.Second
 )
 
@@ -111,18 +113,18 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 
 type freshTokenKey struct{}
 
-// WithFreshToken returns a context whose requests show what a login may read at this moment. They
-// fetch a fresh bearer token even if a cached one is still valid, because a revoked
-// login may have valid tokens from before. They fail if the registry answers without
-// asking for a credential.
+// WithFreshToken returns a context whose requests show what a login may read at this
+// moment. They fetch a fresh bearer token even if a cached token is still valid, because
+// the login may have been revoked after that token was issued. They fail if the registry
+// answers without asking for a credential.
 func WithFreshToken(ctx context.Context) context.Context {
 	return context.WithValue(ctx, freshTokenKey{}, true)
 }
 
 func wantsFreshToken(ctx context.Context) bool { return ctx.Value(freshTokenKey{}) != nil }
 
-// fetch fetches a token and caches it. Concurrent callers share one fetch, which goes on
-// when a caller leaves.
+// fetch fetches a token and caches it. Concurrent callers share one fetch, which continues
+// if a caller gives up.
 func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	answer := c.flights.DoChan(fmt.Sprint(k), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenTimeout)
@@ -137,8 +139,8 @@ func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (s
 	}
 }
 
-// fetchOnce fetches a token and caches it. It does not cache a failure, because that may
-// contain a long text of a token server.
+// fetchOnce fetches a token and caches it. It does not cache a failure, because the error
+// may contain a long text from the token server.
 func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	life := &tokenLife{asked: c.now()}
 	value, err := fetch(context.WithValue(ctx, tokenLifeKey{}, life))
@@ -157,8 +159,8 @@ func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch
 	return value, nil
 }
 
-// refuse expires the tokens in an Authorization header, because a registry has refused
-// it. It reports whether the cache has such a token.
+// refuse marks the cached tokens with the value of an Authorization header as expired,
+// because a registry has refused the header. It reports whether there are such tokens.
 func (c *tokenCache) refuse(authorization string) bool {
 	found := c.find(authorization)
 	for k, t := range found {
@@ -168,8 +170,8 @@ func (c *tokenCache) refuse(authorization string) bool {
 	return len(found) > 0
 }
 
-// usable reports whether an Authorization header may be sent. It may not if its token is
-// in the cache and has expired.
+// usable reports whether an Authorization header may be sent. It may not be sent if its
+// token is cached and has expired.
 func (c *tokenCache) usable(authorization string) bool {
 	for _, t := range c.find(authorization) {
 		if t.ended(c.now()) {
@@ -179,8 +181,8 @@ func (c *tokenCache) usable(authorization string) bool {
 	return true
 }
 
-// find returns the cached tokens with the value of an Authorization header. An access
-// token of the user may have several keys.
+// find returns the cached tokens with the value of an Authorization header. An access token
+// of the user may be cached under several keys.
 func (c *tokenCache) find(authorization string) map[tokenKey]token {
 	out := map[tokenKey]token{}
 	for _, k := range c.tokens.Keys() {
@@ -232,8 +234,8 @@ func readTokenLife(req *http.Request, resp *http.Response) error {
 	return err
 }
 
-// read computes the expiry from the answer. It measures the age of the token by the server's own clock, so that a wrong local
-// clock does no harm.
+// read computes the expiry from the answer. It measures the age of the token by the
+// server's own clock, so a wrong local clock does no harm.
 func (l *tokenLife) read(h http.Header, body []byte) {
 	var answer struct {
 		ExpiresIn json.RawMessage `json:"expires_in"`

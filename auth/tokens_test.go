@@ -129,7 +129,8 @@ func pushBlob(t *testing.T, c *Client, f *fakeRegistry, once bool) error {
 	return mustOpen(t, c, f.repository(t, "a/x")).Blobs().Push(t.Context(), ocispec.Descriptor{Digest: digest.FromString("hello"), Size: 5}, content)
 }
 
-// TestAnonymousTokens: a JSON Web Token without a subject is anonymous.
+// TestAnonymousTokens shows that only a JSON Web Token without a subject counts as
+// anonymous.
 func TestAnonymousTokens(t *testing.T) {
 	jwt := func(claims string) string {
 		encode := base64.RawURLEncoding.EncodeToString
@@ -290,8 +291,8 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 	}
 }
 
-// TestTokenCacheWaitEndsWithItsContext shows that a caller can leave a fetch, and that the
-// others still get the token.
+// TestTokenCacheWaitEndsWithItsContext shows that a caller that gives up does not end the
+// fetch for the other callers.
 func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTokenCache(time.Now)
@@ -319,7 +320,8 @@ func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestTokenFetchIsBounded has a token server that does not answer.
+// TestTokenFetchIsBounded shows that a fetch fails after tokenTimeout if the token server
+// does not answer.
 func TestTokenFetchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := newTokenCache(time.Now), time.Now()
@@ -355,7 +357,8 @@ func TestSpellingsOfSecrets(t *testing.T) {
 	}
 }
 
-// Some servers repeat a secret when they refuse it.
+// TestSecretsInRefusals shows that errors omit a secret that a server repeats in its
+// refusal.
 func TestSecretsInRefusals(t *testing.T) {
 	const password, bearer = `s3cr3t"pw`, "b34r3r"
 	f := newFakeRegistry(t, false)
@@ -390,7 +393,7 @@ func TestSecretsInRefusals(t *testing.T) {
 	}
 }
 
-// TestFreshTokens shows that each request fetches a fresh token.
+// TestFreshTokens shows that each request with [WithFreshToken] fetches a fresh token.
 func TestFreshTokens(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.life = map[string]any{"expires_in": 300}
