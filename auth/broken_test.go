@@ -49,8 +49,8 @@ func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	return repo, proxy
 }
 
-// TestBrokenAnswersAreRepeated breaks the first answers to a request in every way that
-// the fault proxy offers.
+// TestBrokenAnswersAreRepeated shows that a request succeeds although its first two
+// answers break, in every way that the fault proxy offers.
 func TestBrokenAnswersAreRepeated(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{
 		"connection reset before the answer": faultproxy.Cut(),

@@ -21,8 +21,8 @@ import (
 )
 
 // installHelper puts the program docker-credential-NAME on PATH. The program is a shell
-// script that first reads the requested server into $server and appends it to a file. The
-// returned function returns the servers that were requested so far.
+// script that reads the requested server into $server and appends it to a file before it
+// runs script. The returned function returns the servers that were requested so far.
 func installHelper(t *testing.T, name, script string) func() string {
 	t.Helper()
 	if runtime.GOOS == "windows" {

@@ -78,8 +78,8 @@ func TestReferrersOfTooManyValues(t *testing.T) {
 	}
 }
 
-// TestPagesOfReferrersEnd shows that reading a list ends if its pages are empty and link
-// to each other.
+// TestPagesOfReferrersEnd shows that reading a list fails after maxReferrerPages if its
+// pages are empty and link to each other.
 func TestPagesOfReferrersEnd(t *testing.T) {
 	pages := 0
 	_, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {

@@ -97,8 +97,8 @@ func TestRegistryCAs(t *testing.T) {
 	}
 }
 
-// TestSystemCAsStayTrusted has the system's CA in one file, and the registry's CA in the
-// settings. A process reads the system's CAs once.
+// TestSystemCAsStayTrusted shows that the CAs of a registry are added to the system's. A
+// test CA represents the system's, because a process reads the real ones only once.
 func TestSystemCAsStayTrusted(t *testing.T) {
 	system, own := tlsca.For(t), tlsca.For(t)
 	a, b := tlsServer(t, system, noTags, nil), tlsServer(t, own, noTags, nil)
@@ -302,8 +302,9 @@ func TestDerivedTransport(t *testing.T) {
 	}
 }
 
-// TestProxyOfTheEnvironment runs this test again in a process of its own, because net/http
-// reads the proxy variables once. Only the proxy can resolve the registry's name.
+// TestProxyOfTheEnvironment shows that a registry with settings is reached through the
+// proxy of the environment. The test runs itself again in a separate process, because
+// net/http reads the proxy variables once. Only the proxy can resolve the registry's name.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	if os.Getenv("OCIBRIDGE_TEST_PROXY") != "" {
 		c := New(Options{Registries: map[ociaddr.Registry]Registry{"registry.invalid:5000": {PlainHTTP: true, Timeout: 10 * time.Second, MaxConcurrent: 2}}})
@@ -442,7 +443,7 @@ func freeSlots(g *gate) (n int) {
 	return n
 }
 
-// TestRequestsPerSecond sends requests at once, and compares how long each waits.
+// TestRequestsPerSecond shows when each request is sent if the caller never pauses.
 func TestRequestsPerSecond(t *testing.T) {
 	for _, tt := range []struct {
 		rate float64
@@ -454,7 +455,7 @@ func TestRequestsPerSecond(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(nil, "h", Registry{RequestsPerSecond: tt.rate}).(*gate)
-			for range 2 { // a long rest saves up no more than one second's worth
+			for range 2 { // after a long pause, a burst has no more than one second's worth
 				start := time.Now()
 				for i, want := range tt.want {
 					if err := g.waitForRate(t.Context()); err != nil {
