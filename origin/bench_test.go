@@ -34,8 +34,8 @@ var (
 	v1     = provider.MustParseVersion("1.0.0")
 )
 
-// network maps host names to real servers on the loopback interface. No other host can be
-// reached.
+// network maps host names to real servers on the loopback interface. Its clients can
+// reach no other host.
 type network struct {
 	t     *testing.T
 	ca    *tlsca.CA
@@ -88,7 +88,7 @@ func (n *network) port(at string) string {
 	return port
 }
 
-// transport returns a transport that dials only the servers of the network.
+// transport returns a transport that connects only to the servers of the network.
 func (n *network) transport() http.RoundTripper {
 	transport := n.ca.HTTPClient().Transport.(*http.Transport)
 	transport.DialContext = func(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -102,7 +102,8 @@ func (n *network) transport() http.RoundTripper {
 	return transport
 }
 
-// client returns a client of the network that has a token for the origin; "" means none.
+// client returns a client of the network that has a token for the origin; "" means no
+// token.
 func (n *network) client(token string) (*origin.Registry, *disco.Disco) {
 	transport := n.transport()
 	var options []disco.DiscoOption
@@ -155,7 +156,7 @@ func (b *bench) get(want ...string) (*origin.Release, error) {
 	return b.client.Release(b.t.Context(), widget, l, v1, platforms(want...))
 }
 
-// mustGet is get for a release that must be readable.
+// mustGet is get, but fails the test if the release cannot be read.
 func (b *bench) mustGet(want ...string) *origin.Release {
 	b.t.Helper()
 	r, err := b.get(want...)
@@ -165,7 +166,7 @@ func (b *bench) mustGet(want ...string) *origin.Release {
 	return r
 }
 
-// answer replaces the handler for paths with the suffix.
+// answer makes h answer all requests whose path ends in suffix.
 func (b *bench) answer(suffix string, h http.HandlerFunc) {
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -179,7 +180,7 @@ func (b *bench) answer(suffix string, h http.HandlerFunc) {
 // alter changes the origin's documents about packages before they are sent.
 func (b *bench) alter(change func(map[string]any)) { b.alterWith("", change) }
 
-// alterWith is alter, and also replaces the list of versions unless list is "".
+// alterWith is like alter. Unless list is "", it also replaces the list of versions.
 func (b *bench) alterWith(list string, change func(map[string]any)) {
 	honest := testorigin.New(testorigin.Options{}, b.release)
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -252,8 +253,8 @@ func read(t *testing.T, p origin.Package) (string, int64) {
 	return string(data), size
 }
 
-// checkError checks the properties of every error, and the texts of the error and its
-// hint.
+// checkError checks that an error has the properties that every error must have, and that
+// the error and its hint contain the given texts.
 func checkError(t *testing.T, err error, says, hintSays string) {
 	t.Helper()
 	if err == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// expensive is an origin and a mirror with valid discovery. Every other answer is the
-// document.
+// expensive is a transport to an origin and a mirror. Its discovery documents are valid,
+// and every other answer is the given document.
 type expensive struct{ document []byte }
 
 func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,8 +32,8 @@ func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
 var answer = `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` + strings.Repeat("00", 32) +
 	`","download_url":"widget.zip","shasums_url":"SHA256SUMS",`
 
-// TestKeptOfDocuments: pull-through keeps lists and packages long after it has read the
-// documents that they come from.
+// TestKeptOfDocuments shows how much memory lists and packages take after the documents
+// that they come from were read. Pull-through keeps them for a long time.
 func TestKeptOfDocuments(t *testing.T) {
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
@@ -63,8 +63,8 @@ func TestKeptOfDocuments(t *testing.T) {
 	}
 }
 
-// TestCostOfDocuments measures how much the most expensive documents of each kind
-// allocate in total, whether they are accepted or refused.
+// TestCostOfDocuments shows how much memory is allocated in total for the most expensive
+// documents of each kind, whether they are accepted or refused.
 func TestCostOfDocuments(t *testing.T) {
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
@@ -112,7 +112,8 @@ func TestCostOfDocuments(t *testing.T) {
 	}
 }
 
-// TestKeptOfDiscovery: the discovery client caches the documents of many hosts.
+// TestKeptOfDiscovery shows how much memory the discovery client takes after it has read
+// the documents of many hosts, which it caches.
 func TestKeptOfDiscovery(t *testing.T) {
 	document := []byte(`{"providers.v1":"/v1/","x":"` + strings.Repeat("x", 60_000) + `","y":[` + strings.Repeat(`{"":0},`, 400) + `0]}`)
 	r := NewRegistry(RegistryOptions{Transport: answers(func(r *http.Request) (int, http.Header, []byte) {
@@ -131,8 +132,9 @@ func TestKeptOfDiscovery(t *testing.T) {
 	})
 }
 
-// TestPackageKeepsNoRegistry: pull-through keeps packages longer than their registry, which
-// has the discovery documents of its hosts.
+// TestPackageKeepsNoRegistry shows that a package does not keep its registry in memory.
+// Pull-through keeps packages longer than their registry, which has the discovery documents
+// of its hosts.
 func TestPackageKeepsNoRegistry(t *testing.T) {
 	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
 	dropped := make(chan struct{})
@@ -155,7 +157,8 @@ func TestPackageKeepsNoRegistry(t *testing.T) {
 	runtime.KeepAlive(pkg)
 }
 
-// TestErrorsAreShort has long texts from an origin in errors, which are logged and cached.
+// TestErrorsAreShort shows that errors, which are logged and cached, shorten long texts of
+// an origin.
 func TestErrorsAreShort(t *testing.T) {
 	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
 	const most = 4 << 10

@@ -54,18 +54,20 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 const (
-	// maxBase bounds the length of a service's URL in bytes.
+	// maxBase is the maximum length of a service's URL in bytes.
 	maxBase = 2 << 10
-	// maxContentType bounds the media type that a discovery error quotes, in bytes.
+	// maxContentType is the maximum number of bytes that a discovery error quotes of a
+	// media type.
 	maxContentType = 256
 )
 
-// discoveryLimits bound discovery documents. Real ones have less than 1 KiB.
+// discoveryLimits are the limits of discovery documents. Real documents have less than 1
+// KiB.
 var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
 
-// smallAnswers reads whole answers before it returns them, so that a request is retried
-// if its answer breaks off. It reduces an answer to the parts that discovery needs,
-// because package disco keeps and quotes everything in it.
+// smallAnswers reads whole answers before it returns them, so a request is retried if its
+// answer breaks off. It reduces an answer to the parts that discovery needs, because
+// package disco keeps and quotes everything in it.
 type smallAnswers struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -109,7 +111,7 @@ func onlyProviders(data []byte) ([]byte, error) {
 const (
 	// rediscoverAfter is how long a host's services stay cached.
 	rediscoverAfter = 10 * time.Minute
-	// maxDiscovered bounds how many hosts' services are cached.
+	// maxDiscovered is the maximum number of hosts whose services are cached.
 	maxDiscovered = 256
 )
 

@@ -29,8 +29,8 @@ func (s *said) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: s.header, Body: io.NopCloser(strings.NewReader(string(s.body))), ContentLength: int64(len(s.body)), Request: r}, nil
 }
 
-// FuzzDiscovery shows that every base URL that is accepted from a discovery document may
-// be requested.
+// FuzzDiscovery shows that every base URL that is accepted from a discovery document is
+// safe to request.
 func FuzzDiscovery(f *testing.F) {
 	for _, s := range []string{`{"providers.v1":"/v1/providers/"}`, `{"providers.v1":"https://api.example.com/p"}`, `{"providers.v1":"http://api.example.com/"}`, `{"providers.v1":"file:///etc/"}`,
 		`{"providers.v1":"https://u:p@h/"}`, `{"providers.v1":"//h"}`, `{"providers.v1":{"a":1}}`, `{"providers.v2":"/"}`, `{"providers.v1":"https:///x"}`, `[]`} {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxResumes is how often in a row a download is resumed without making progress by
-	// minProgress bytes.
+	// maxResumes is how many times in a row a download is resumed without progress. Less
+	// than minProgress bytes do not count as progress.
 	maxResumes  = 5
 	minProgress = 1 << 20
 	// resumePause is the wait before a download is resumed for the first time. It doubles
@@ -57,8 +57,8 @@ type download struct {
 	body   io.ReadCloser
 
 	have    int64 // bytes read so far
-	resumed int   // attempts in a row without progress
-	since   int64 // the position where that row began
+	resumed int   // the number of attempts in a row without progress
+	since   int64 // the position at the first of these attempts
 }
 
 // ask requests the file, or a range of it, and makes the answer's body the body of the
@@ -91,7 +91,8 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain replaces an error by the reason why the origin is too slow, if it is.
+// explain returns the reason why the origin is too slow if that ended the download, and
+// otherwise err.
 func (d *download) explain(err error) error {
 	if context.Cause(d.ctx) == errTooSlow {
 		return d.pace.explain()
@@ -99,7 +100,7 @@ func (d *download) explain(err error) error {
 	return err
 }
 
-// read reads the next bytes. If the download breaks off, it resumes it.
+// read reads the next bytes, and resumes the download if it breaks off.
 func (d *download) read(p []byte) (int, error) {
 	for {
 		n, err := d.body.Read(p)

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// breaking is a transport on which the answers for packages break off. Each element of
+// breaking is a transport that breaks off the answers for packages. Each element of
 // cuts is the number of bytes before one break. A negative number means that the break
 // looks like the end of the file.
 type breaking struct {
@@ -54,7 +54,8 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestDownloadIsResumed breaks a download off at several positions.
+// TestDownloadIsResumed shows when a download that breaks off is resumed, at which
+// position, and when it fails.
 func TestDownloadIsResumed(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	pkg := rel.Package("linux", "amd64")
@@ -134,7 +135,8 @@ func download(t *testing.T, client *origin.Registry) ([]byte, error) {
 	return io.ReadAll(body)
 }
 
-// TestBoundOfOneHost opens more concurrent downloads than one host may serve.
+// TestBoundOfOneHost shows that no more than 16 downloads from one host run
+// concurrently, and that the others wait.
 func TestBoundOfOneHost(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {

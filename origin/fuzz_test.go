@@ -29,8 +29,8 @@ func seed(f *testing.F) {
 	}
 }
 
-// FuzzVersions checks the properties of a list of versions that the rest of the program
-// relies on.
+// FuzzVersions checks that a list of versions has the properties that the rest of the
+// program relies on.
 func FuzzVersions(f *testing.F) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

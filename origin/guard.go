@@ -24,25 +24,25 @@ var ErrPrivate = errors.New("its address is not public")
 // errDowngrade means that an origin redirects from https to http.
 var errDowngrade = errors.New("the redirect leaves https")
 
-// Guard restricts requests to public addresses if others choose their hosts, such as
-// the users of a gateway or an origin's answers. It checks the resolved address when a
-// connection is opened. Neither a redirect nor a DNS name that changes its address can
-// therefore lead to a private address. The guard also refuses redirects from https to
-// http.
+// Guard restricts requests to public addresses if their hosts are chosen by others, such
+// as the users of a gateway or the answers of an origin. It checks the resolved address
+// when a connection is opened. Therefore neither a redirect nor a DNS name that changes
+// its address can lead to a private address. The guard also refuses redirects from https
+// to http.
 //
 // A proxy resolves names itself. Behind a proxy, the guard checks host names only as
 // text, and the proxy must restrict the rest.
 type Guard struct {
 	named    func(host, port string) bool
 	lenient  bool     // see [NewLenientGuard]
-	asked    sync.Map // the hosts whose providers the user of a lenient guard asked for
+	asked    sync.Map // the hosts whose providers the user of a lenient guard requested
 	proxies  sync.Map // the "host:port" of proxies in the environment
 	services sync.Map // the "host:port" of a named host's services, by the "host:port" of its discovery document
 }
 
-// NewGuard returns a guard. A host for which named returns true may have any address, at
-// the port in question and at the port that its own discovery document names. The host
-// is written as in a URL, without brackets.
+// NewGuard returns a guard. A host for which named returns true may have any address.
+// This applies to the port that named is called with, and to the port that the host's
+// own discovery document names. named gets the host as in a URL, without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of base that is restricted by the guard.
@@ -65,7 +65,7 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 		if err != nil || g.lenient {
 			return through, err
 		}
-		// The dialer would take a host at the address of a proxy for the proxy.
+		// At the address of a proxy, the dialer cannot tell another host from the proxy.
 		if _, isProxy := g.proxies.Load(hostPort(req.URL)); through != nil || isProxy {
 			return through, g.checkName(req.URL)
 		}
@@ -88,7 +88,7 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	return t
 }
 
-// checkName refuses a host whose name, as text, is not that of a public host.
+// checkName refuses a host whose name, as text, does not look like a public host's.
 func (g *Guard) checkName(u *url.URL) error {
 	host := u.Hostname()
 	if g.isNamed(host, portOf(u)) {
@@ -137,8 +137,9 @@ func private(host, port, why string) error {
 	return hint.Wrap(err, "to allow port %[1]s of the host, name both in an include pattern of the pull_through block, such as \"registry.acme.internal:%[1]s/*/*\", or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
-// addService allows the port of a named host's services, as its own discovery document
-// names it. Each document allows one port, and replaces the port of the document before.
+// addService allows the port that a named host's own discovery document gives for its
+// services. Each document allows one port, which replaces the port of the previous
+// document.
 func (g *Guard) addService(host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
@@ -150,7 +151,7 @@ func (g *Guard) addService(host, base *url.URL) {
 	g.services.Store(canonical(host.Host), net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
 }
 
-// hasServices reports whether a port is allowed because of a discovery document.
+// hasServices reports whether a discovery document allows the port.
 func (g *Guard) hasServices(host, port string) (found bool) {
 	at := net.JoinHostPort(canonical(host), port)
 	g.services.Range(func(_, service any) bool {
@@ -188,7 +189,8 @@ var special = []struct {
 // unicast contains all IPv6 addresses that are assigned for use on the internet.
 var unicast = netip.MustParsePrefix("2000::/3")
 
-// embedding lists the IPv6 ranges that embed an IPv4 address, and its offset in bytes.
+// embedding lists the IPv6 ranges that embed an IPv4 address, and the offset of that
+// address in bytes.
 var embedding = []struct {
 	prefix netip.Prefix
 	at     int

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// guarded returns a client with a guard for which the given "HOST:PORT" are named.
+// guarded returns a client with a guard whose user has named the given "HOST:PORT".
 func guarded(t *testing.T, proxy string, named ...string) *http.Client {
 	t.Helper()
 	base := http.DefaultTransport.(*http.Transport).Clone()
@@ -64,8 +64,8 @@ func TestGuardRefusesAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardLooksAtWhatNamesMean: the address of a name is checked when a connection is
-// opened, whatever it was before.
+// TestGuardLooksAtWhatNamesMean shows that the guard checks the address that a name
+// resolves to when the connection is opened.
 func TestGuardLooksAtWhatNamesMean(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -122,8 +122,8 @@ func TestGuardFollowsNoRedirectElsewhere(t *testing.T) {
 	}
 }
 
-// TestGuardBehindAProxy: the proxy may have any address, and host names are checked as
-// text, because the proxy resolves them.
+// TestGuardBehindAProxy shows that the proxy itself may have any address, and that host
+// names are checked as text, because the proxy resolves them.
 func TestGuardBehindAProxy(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { asked = append(asked, r.URL.Hostname()) }))
@@ -151,8 +151,8 @@ func TestGuardBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsToTheProxysName: if some hosts are reached without the proxy, the proxy
-// itself must not be one of them.
+// TestGuardKeepsToTheProxysName shows that the guard refuses the proxy as an origin if some
+// hosts are reached without the proxy, the proxy's own host among them.
 func TestGuardKeepsToTheProxysName(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer proxy.Close()
@@ -177,8 +177,8 @@ func TestGuardKeepsToTheProxysName(t *testing.T) {
 	}
 }
 
-// TestGuardOpensPorts has a named host on this machine whose documents refer to other ports
-// of it. The client reaches the port that the user names, and the port that the host's
+// TestGuardOpensPorts shows which ports of a named host on this machine can be reached if
+// its documents refer to them: the port that the user names, and the port that the host's
 // discovery document names.
 func TestGuardOpensPorts(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -255,8 +255,8 @@ func TestGuardOpensPorts(t *testing.T) {
 	}
 }
 
-// TestGuardForgetsPorts: a host's port is no longer allowed when its discovery document
-// names a different port or host.
+// TestGuardForgetsPorts shows that a host's port is no longer allowed when its discovery
+// document names a different port or host.
 func TestGuardForgetsPorts(t *testing.T) {
 	n := newResolved(t)
 	rel := build(t, pgp.For(t, "Acme"), "1.0.0")

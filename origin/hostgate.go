@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
-// hostGate limits how many answers from one host are pending or being read at once. A
-// request holds its slot until the answer's body is closed.
+// hostGate limits how many answers from one host are pending or being read at the same
+// time. A request holds its slot until the answer's body is closed.
 type hostGate struct {
 	next http.RoundTripper
 	*hostSlots

@@ -26,8 +26,8 @@ func (h *hostSlots) used() (n int) {
 	return n
 }
 
-// TestHostsThatAreNotAskedTakeNothing: a slot is released however a request ends, and the
-// number of hosts does not affect the memory.
+// TestHostsThatAreNotAskedTakeNothing shows that a slot is released however a request
+// ends, so hosts without a pending request hold no slots.
 func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 )
 
-// TestWatchHosts: each request reports its host's name. It also reports the address that
+// TestWatchHosts shows that each request reports its host's name, and also the address that
 // it connects to, except through a proxy.
 func TestWatchHosts(t *testing.T) {
 	addresses := map[string]string{
@@ -107,8 +107,8 @@ func TestWatchHosts(t *testing.T) {
 	}
 }
 
-// TestNetworks: an IPv4 address stands for itself in every notation. An IPv6 address stands
-// for the network that its machine may have.
+// TestNetworks shows that an IPv4 address stands for itself in every notation, and that an
+// IPv6 address stands for the network that its machine may have.
 func TestNetworks(t *testing.T) {
 	for address, want := range map[string]string{
 		"198.51.100.1":          "198.51.100.1/32",

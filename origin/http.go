@@ -23,18 +23,20 @@ import (
 )
 
 const (
-	// maxDocumentBytes bounds SHA256SUMS and its signature.
+	// maxDocumentBytes is the maximum size in bytes of SHA256SUMS, and of its signature.
 	maxDocumentBytes = 1 << 20
-	// metadataTimeout bounds the time for an answer in JSON or a small document.
+	// metadataTimeout limits the time for requesting and reading an answer in JSON or a
+	// small document.
 	metadataTimeout = 60 * time.Second
 	// maxRedirects is how many redirects one request may follow.
 	maxRedirects = 10
-	// maxTextLen bounds how much of an origin's text is shown, in characters.
+	// maxTextLen is the maximum number of characters that are shown of an origin's text.
 	maxTextLen = 500
 )
 
-// client sends the requests of a [Registry]. It is a separate type because packages keep
-// their client for a long time, and a registry keeps discovery documents.
+// client sends the requests of a [Registry]. It is a separate type because a package
+// keeps its client for a long time, and must not keep the discovery documents of the
+// registry.
 type client struct {
 	http      *http.Client
 	downloads *http.Client
@@ -80,7 +82,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
-// unauthorized reports whether the server refuses the credentials, or wants some.
+// unauthorized reports whether the server refuses the credentials, or requires some.
 func (e *statusError) unauthorized() bool {
 	return e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
 }
@@ -104,8 +106,8 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 	return t
 }
 
-// size requests the size of a file in bytes; -1 if the origin does not announce it. The
-// connection can then be reused for the download.
+// size requests the size of a file and returns it in bytes, or -1 if the origin does not
+// announce it. The connection can then be reused for the download.
 func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()

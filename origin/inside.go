@@ -21,14 +21,14 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd20:ce::254"),    // Google
 	netip.MustParseAddr("100.100.100.200"), // Alibaba
 	netip.MustParseAddr("192.0.0.192"),     // Oracle
-	netip.MustParseAddr("168.63.129.16"),   // Azure: a public address by its look
+	netip.MustParseAddr("168.63.129.16"),   // Azure; it looks public
 }
 
 // NewLenientGuard returns a guard for requests on behalf of a local user, who may contact
-// every host. The guard prevents origins elsewhere from leading the client to this
-// machine or to its local link, where clouds have their metadata services, whether by
-// addresses, redirects or DNS names. Origins themselves, and hosts for which named
-// returns true, may be there. Private networks are allowed.
+// every host. The guard prevents origins elsewhere from leading the client to this machine
+// or to its local link, where clouds have their metadata services, whether by addresses,
+// redirects or DNS names. The origins themselves, and hosts for which named returns true,
+// are allowed there. Private networks are allowed.
 //
 // A proxy resolves names itself. Behind a proxy, the guard checks host names only as
 // text.
@@ -57,8 +57,8 @@ func (g *Guard) recordAsked(host string) {
 	}
 }
 
-// checkService checks the URL of a host's services, which the user may have named, and allows
-// its port.
+// checkService checks the URL of a host's services, which the user may have named, and
+// allows its port.
 func (g *Guard) checkService(from, to *url.URL) error {
 	if g == nil {
 		return nil
@@ -79,9 +79,9 @@ func checkLocalAddress(ip netip.Addr) error {
 		"that is this machine, or what is next to it: ask the operator of the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
 }
 
-// checkLocalReference refuses a URL from an origin, in a document or a redirect, if the text of
-// its host shows that it is this machine or its link. An origin that is there itself may
-// use such URLs. A [Guard] checks what names resolve to.
+// checkLocalReference refuses a URL from an origin, in a document or a redirect, if the
+// text of its host shows that it is on this machine or its link. An origin that is there
+// itself may use such URLs. A [Guard] checks the addresses that names resolve to.
 func checkLocalReference(from, to *url.URL) error {
 	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
 		return nil

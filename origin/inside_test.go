@@ -38,7 +38,7 @@ func (n *resolved) serve(name string, h http.Handler) (string, *recorder.Recorde
 	return net.JoinHostPort(name, n.port(name+":443")), asked
 }
 
-// client returns a client like the one of a push.
+// client returns a client with the same kind of guard as a push.
 func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	n.t.Helper()
 	guard := origin.NewLenientGuard(func(host, port string) bool {
@@ -53,8 +53,8 @@ func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: services}), services
 }
 
-// TestOriginsLeadNowhereInside: the names that an origin refers to are checked when they
-// are resolved. The origin's own host may be anywhere.
+// TestOriginsLeadNowhereInside shows that the names that an origin refers to are checked
+// when they are resolved. The origin's own host may have any address.
 func TestOriginsLeadNowhereInside(t *testing.T) {
 	const refused = "an origin on another machine refers to it"
 	for name, tc := range map[string]struct {
@@ -134,8 +134,8 @@ func install(t *testing.T, source origin.Source, a provider.Address) error {
 	return err
 }
 
-// TestServicesThatTheUserNames shows that services and mirrors that the user names may be
-// anywhere.
+// TestServicesThatTheUserNames shows that services and mirrors that the user names may have
+// any address.
 func TestServicesThatTheUserNames(t *testing.T) {
 	n := newResolved(t)
 	rel := build(t, pgp.For(t, "Acme"), "1.0.0")
@@ -170,8 +170,8 @@ func TestServicesThatTheUserNames(t *testing.T) {
 	}
 }
 
-// TestOriginsBehindAProxyOnThisMachine: proxies may be anywhere too, and the proxy resolves
-// names.
+// TestOriginsBehindAProxyOnThisMachine shows that a proxy, which resolves the names itself,
+// may have any address too.
 func TestOriginsBehindAProxyOnThisMachine(t *testing.T) {
 	n := newResolved(t)
 	proxy := recorder.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -6,36 +6,37 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 )
 
-// Bounds of an origin's answers about a provider. A document within them takes less than
-// 64 MiB when decoded.
+// Limits of an origin's answers about a provider. A document within these limits takes
+// less than 64 MiB when decoded.
 const (
-	// maxVersions bounds the versions of a provider. The longest list of a public provider
-	// has fewer than 2,000.
+	// maxVersions limits the number of versions of a provider. The longest list of a
+	// public provider has fewer than 2,000.
 	maxVersions = 10_000
-	// maxPlatforms bounds the platforms of one version. Go supports fewer than 50.
+	// maxPlatforms limits the number of platforms of one version. Go supports fewer than
+	// 50.
 	maxPlatforms = 128
-	// maxProtocols bounds the plugin protocols of one version. Real versions have one or
-	// two. Package artifact stores at most as many.
+	// maxProtocols limits the number of plugin protocols of one version. Real versions
+	// have one or two. Package artifact stores at most this many.
 	maxProtocols = 16
-	// maxWarnings bounds the warnings in one list.
+	// maxWarnings limits the number of warnings in one list.
 	maxWarnings = 64
-	// maxURL bounds a URL in bytes. Real URLs, including the signatures of object storage,
-	// have fewer than 2,000.
+	// maxURL is the maximum length of a URL in bytes. Real URLs, including the signatures
+	// of object storage, have fewer than 2,000 bytes.
 	maxURL = 8 << 10
-	// maxHashes bounds the hashes of one package. Real packages have one hash for each of
-	// two schemes.
+	// maxHashes limits the number of hashes of one package. Real packages have one hash
+	// for each of two schemes.
 	maxHashes = 64
 )
 
 var (
-	// listLimits bound documents about all versions of a provider. The longest document of
-	// a public provider has about 2 MiB and 160,000 values.
+	// listLimits are the limits of documents about all versions of a provider. The longest
+	// document of a public provider has about 2 MiB and 160,000 values.
 	listLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: maxVersions}
-	// indexLimits bound the list of versions of a network mirror or a mirror folder. The
-	// list is a JSON object, and encoding/json merges repeated members.
+	// indexLimits are the limits of the list of versions of a network mirror or a mirror
+	// folder. The list is a JSON object, and encoding/json merges repeated members.
 	indexLimits = document.Limits{Bytes: 8 << 20, Values: 2*maxVersions + 1_000, Elements: maxVersions}
-	// versionLimits bound documents about one version or one package. Most of their bytes
-	// are signing keys.
+	// versionLimits are the limits of documents about one version or one package. Most of
+	// their bytes are signing keys.
 	versionLimits = document.Limits{Bytes: 4 << 20, Values: 20_000, Elements: 1_000}
 )
 

@@ -83,7 +83,7 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 				return fmt.Errorf("package of %s %s for %s: %w", a, v, p, r.explain(err, a, ErrPlatformNotFound))
 			}
 			if i > 0 {
-				m.SigningKeys = nil // only those of the first document are used
+				m.SigningKeys = nil // only the keys of the first document are used
 			}
 			metas[i] = m
 			return nil

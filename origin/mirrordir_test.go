@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// mirror is a mirror folder as written by the clients' providers mirror.
+// mirror is a mirror folder as written by the "providers mirror" command of clients.
 type mirror struct {
 	t   *testing.T
 	dir string
@@ -105,7 +105,7 @@ func (m mirror) mustReleases(want ...string) []*origin.Release {
 	return r
 }
 
-// verify reads a package and verifies it like a push.
+// verify reads a package and verifies it as a push does.
 func verify(t *testing.T, r *origin.Release, p origin.Package, policy trust.Policy) error {
 	t.Helper()
 	sums, err := policy.Accept(t.Context(), r.Claims)
@@ -153,8 +153,8 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirOfMany shows the order of providers and versions, and hosts as clients name
-// their folders: in Unicode, and with a port.
+// TestMirrorDirOfMany shows the order of providers and versions. It also shows that the
+// folder of a host may be named as clients name it: in Unicode, and with a port.
 func TestMirrorDirOfMany(t *testing.T) {
 	m := newMirror(t)
 	m.add(widgetDir, build(t, nil, "1.10.0"), h1Only)
@@ -177,8 +177,8 @@ func TestMirrorDirOfMany(t *testing.T) {
 	}
 }
 
-// TestMirrorDirMixedUp has a folder in which a version has the hashes of another one. The
-// hint names the bug of OpenTofu that produces such folders.
+// TestMirrorDirMixedUp shows that a version with the hashes of another version is refused.
+// The hint names the bug of OpenTofu that produces such folders.
 func TestMirrorDirMixedUp(t *testing.T) {
 	m := newMirror(t)
 	old, current := build(t, nil, "1.0.0"), build(t, nil, "2.0.0")
@@ -364,8 +364,8 @@ func TestMirrorDirPlatforms(t *testing.T) {
 	}
 }
 
-// TestMirrorDirChangedLater replaces a package, after it was found, with a link out of the
-// folder. The link is not followed.
+// TestMirrorDirChangedLater shows that a link out of the folder is not followed if it
+// replaces a package after the package was found.
 func TestMirrorDirChangedLater(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")

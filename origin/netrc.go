@@ -18,12 +18,12 @@ import (
 // Netrc provides the logins in the user's .netrc file (on Windows, _netrc), or in the file
 // that the variable NETRC names. They are used for downloads of packages.
 //
-// The rules are those of "providers mirror" of OpenTofu and Terraform, the only command
-// of theirs that uses the file for providers, and the parser is theirs too. A machine is a
-// URL's host, including the port if the URL has one. The entry "default" matches all other
-// hosts. A URL with a user of its own keeps it. The login is sent with the first request. A
-// redirect drops it, unless the redirect is relative and thus stays on the host. Unlike
-// those commands, Netrc sends a login only over TLS or to this machine.
+// The rules and the parser are those of "providers mirror" of OpenTofu and Terraform, their
+// only command that uses the file for providers. A machine entry matches the host of a URL,
+// including the port if the URL has one. The entry "default" matches all other hosts. A
+// user in the URL itself takes precedence. The login is sent with the first request. A
+// redirect drops the login, unless the redirect is relative and thus stays on the host.
+// Unlike those commands, Netrc sends a login only over TLS or to this machine.
 //
 // The file is read before each download.
 type Netrc struct {
@@ -33,8 +33,8 @@ type Netrc struct {
 	ReadFile func(string) ([]byte, error)
 	Home     string // the home directory; empty if there is none
 	GOOS     string // as runtime.GOOS
-	// NoDefault ignores the entry "default". It is for programs whose hosts are chosen by
-	// others than the owner of the file.
+	// NoDefault ignores the entry "default". It is for programs in which the hosts are not
+	// chosen by the owner of the file.
 	NoDefault bool
 }
 

@@ -98,7 +98,8 @@ func TestNetrc(t *testing.T) {
 	}
 }
 
-// TestNetrcWithoutDefault: if others choose the hosts, the entry "default" is not used.
+// TestNetrcWithoutDefault shows that the entry "default" is not used if others choose
+// the hosts.
 func TestNetrcWithoutDefault(t *testing.T) {
 	for file, want := range map[string]string{
 		"default login me password secret\n":                                           "",

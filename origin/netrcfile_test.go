@@ -50,7 +50,7 @@ func TestNetrcFileThatIsNone(t *testing.T) {
 	}
 }
 
-// TestNetrcChanges: a gateway runs for a long time, and its owner may change a password.
+// TestNetrcChanges shows that a changed password takes effect without a restart.
 func TestNetrcChanges(t *testing.T) {
 	password := "old"
 	n := &Netrc{Home: "/home/u", ReadFile: func(string) ([]byte, error) { return []byte("machine a login u password " + password), nil }}
@@ -61,7 +61,7 @@ func TestNetrcChanges(t *testing.T) {
 	}
 }
 
-// loginIn returns the login that a file has for a host: USER:PASSWORD, or "".
+// loginIn returns the login for a host in the file src: USER:PASSWORD, or "".
 func loginIn(src, host string) (string, error) {
 	n := &Netrc{Home: "/home/u", ReadFile: func(string) ([]byte, error) { return []byte(src), nil }}
 	u, err := n.authorize(&url.URL{Scheme: "https", Host: host})

@@ -165,8 +165,8 @@ func answerJSON(rec *recorder.Recorder, suffix, contentType, body string) {
 	})
 }
 
-// TestNetworkMirrorWithoutList: a document without a list does not mean that there are no
-// versions. An empty list does.
+// TestNetworkMirrorWithoutList shows that a document without a list is an error, while an
+// empty list means that there are no versions.
 func TestNetworkMirrorWithoutList(t *testing.T) {
 	for body, says := range map[string]string{
 		`{}`:                   "no list of versions",
@@ -194,7 +194,8 @@ func TestNetworkMirrorWithoutList(t *testing.T) {
 	}
 }
 
-// TestNetworkMirrorAsClientsRead has documents of which clients ignore a part.
+// TestNetworkMirrorAsClientsRead shows that the parts of documents that clients ignore
+// are ignored here too.
 func TestNetworkMirrorAsClientsRead(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")
@@ -285,7 +286,8 @@ func TestNetworkMirrorMediaTypes(t *testing.T) {
 	}
 }
 
-// TestMirrorsWithoutHashes: a release without hashes needs a policy that allows it.
+// TestMirrorsWithoutHashes shows that a release without hashes is accepted only if the
+// policy allows it.
 func TestMirrorsWithoutHashes(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")

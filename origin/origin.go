@@ -30,7 +30,7 @@ type Release struct {
 	Origin string
 	// Protocols lists the plugin protocols, such as 5.0; nil if unknown.
 	Protocols []string
-	// About has the source and the publication time from a registry.
+	// About holds the source and the publication time from a registry.
 	About provider.About
 	// Packages lists the requested packages, sorted by platform.
 	Packages []Package
@@ -100,7 +100,7 @@ var (
 const maxListed = 8
 
 // selectPlatforms returns the wanted platforms, or all available ones if none is named.
-// partial reports whether available platforms were left out.
+// partial reports whether available platforms were omitted.
 func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
 	have, want = distinct(have), distinct(want)
 	if len(want) == 0 {
@@ -144,11 +144,10 @@ func (n names) String() string {
 	return strings.Join(n, ", ")
 }
 
-// quote returns a quoted, shortened text for strings that may be long or contain control
-// characters.
+// quote quotes and shortens a string that may be long or contain control characters.
 func quote(s string) string { return fmt.Sprintf("%.80q", s) }
 
-// quoteAll joins strings that may be long or contain control characters.
+// quoteAll quotes and joins strings that may be long or contain control characters.
 func quoteAll(all []string) string {
 	var out names
 	for _, s := range all {

@@ -90,7 +90,8 @@ func TestDrippingDownload(t *testing.T) {
 		"just fast enough, and no size": {dripping{size: 1650 * 2000, hidden: true, piece: 1650, pause: tenth}, 200 * time.Second, ""},
 		"silence after a megabyte":      {dripping{size: 3 << 20, piece: 1 << 20, until: 1 << 20}, time.Minute, "sent nothing for 1m0s"},
 		"too small for the average":     {dripping{size: 1000, piece: 10, pause: time.Second}, time.Minute, "at least 16 KiB/s"},
-		// Each answer brings a third of a MiB, which is enough progress to be resumed forever.
+		// Each answer delivers a third of a MiB, enough progress for the download to be
+		// resumed without end.
 		"resumed, and too slow":        {dripping{size: 3 << 20, piece: 1500, pause: tenth, cut: 1500 * 220, ranges: true}, time.Minute, "at least 16 KiB/s"},
 		"resumed, and slow, and moves": {dripping{size: 3 << 20, piece: 1700, pause: tenth, cut: 1700 * 220, ranges: true}, 187 * time.Second, ""},
 		// Each answer begins with the first byte again, and is just fast enough.
@@ -114,8 +115,8 @@ func TestDrippingDownload(t *testing.T) {
 	}
 }
 
-// TestOurOwnBoundIsNoDrip: while a download waits because of the limit per host, it does not
-// wait for its origin.
+// TestOurOwnBoundIsNoDrip shows that the time during which a download waits because of the
+// limit per host does not count as a slow origin.
 func TestOurOwnBoundIsNoDrip(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {

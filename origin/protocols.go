@@ -29,8 +29,8 @@ func knownProtocols(lists ...[]string) []string {
 	return nil
 }
 
-// protocolsOf returns the protocols to store with a version: those of its first platform,
-// or else those in the list of versions.
+// protocolsOf returns the protocols to store with a version: the protocols of its first
+// platform, or else those in the list of versions.
 func protocolsOf(metas []*packageMeta, listed []string) []string {
 	return knownProtocols(metas[0].Protocols, listed)
 }

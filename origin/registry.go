@@ -42,7 +42,7 @@ type RegistryOptions struct {
 	Via string
 	// Guard is the guard of Transport and Services; nil means none.
 	Guard *Guard
-	// Netrc has logins for downloads of packages; nil means none.
+	// Netrc provides the logins for downloads of packages; nil means none.
 	Netrc *Netrc
 }
 
@@ -56,7 +56,7 @@ type Registry struct {
 
 	mu       sync.Mutex
 	services *disco.Disco
-	since    time.Time                 // when services was made
+	since    time.Time                 // when services was created
 	hosts    map[svchost.Hostname]bool // the hosts that services was used for
 }
 
@@ -80,7 +80,7 @@ func NewRegistry(o RegistryOptions) *Registry {
 	return r
 }
 
-// Listing is what an origin offers for a provider.
+// Listing lists the versions of a provider at an origin.
 type Listing struct {
 	Versions []provider.Version // oldest first
 	// Warnings lists the origin's messages to its users, and the parts of its answer that
@@ -90,8 +90,8 @@ type Listing struct {
 	// of a provider.
 	OriginWarnings []string
 
-	// Platforms and Protocols have the platforms and the plugin protocols of versions, as
-	// far as the origin lists them.
+	// Platforms and Protocols map versions to their platforms and plugin protocols. A
+	// version is missing from a map if the origin does not list them.
 	Platforms map[provider.Version][]provider.Platform
 	Protocols map[provider.Version][]string
 }
@@ -206,8 +206,8 @@ func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, 
 }
 
 // Package returns the package of a version for a platform, and the SHA-256 that the origin
-// announces for it. It sends one request and fetches nothing to verify the SHA-256 with,
-// so it is only for callers that already know what is signed.
+// announces for it. It fetches only the document about the package, and nothing to verify
+// the SHA-256 with, so it is only for callers that already know which SHA-256 is signed.
 func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (Package, [sha256.Size]byte, error) {
 	metas, err := r.metadata(ctx, a, v, []provider.Platform{p})
 	if err != nil {
@@ -279,8 +279,8 @@ func newest(vs []provider.Version) []provider.Version {
 
 // claims fetches the checksum document and its signature, which all platforms of a version
 // share. Package trust refuses a checksum document that does not list the announced
-// checksum of each package. The two requests run concurrently, and leave two connections,
-// which the request for a package's size and its download can reuse.
+// checksum of each package. The two requests run concurrently. The request for a package's
+// size and the download of the package can then reuse their two connections.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
 	c := trust.Claims{Provider: a, Version: v}
 	var err error

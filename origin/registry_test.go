@@ -85,8 +85,8 @@ func TestPlatformsWanted(t *testing.T) {
 	}
 }
 
-// TestDiscovery shows the path that is requested for each form of a base URL. The handlers
-// are in the order of the requests.
+// TestDiscovery shows which path is requested for each form of a base URL. The handlers are
+// in the order of the requests.
 func TestDiscovery(t *testing.T) {
 	for name, tc := range map[string]struct {
 		document http.HandlerFunc
@@ -166,7 +166,8 @@ func TestDiscoveryRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedDiscovery: a host that refuses discovery may still be a provider registry.
+// TestRefusedDiscovery shows the errors for a host that refuses discovery, which may still
+// be a provider registry.
 func TestRefusedDiscovery(t *testing.T) {
 	const free = "registry.acme.example refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_registry_acme_example"
 	later := func(status int) http.HandlerFunc {
@@ -210,7 +211,7 @@ func TestRefusedDiscovery(t *testing.T) {
 	}
 }
 
-// TestProxyInTheWay: the error does not blame the host for its proxy.
+// TestProxyInTheWay shows that an error caused by a proxy blames the proxy and not the host.
 func TestProxyInTheWay(t *testing.T) {
 	login := httptest.NewServer(status(http.StatusProxyAuthRequired))
 	defer login.Close()
@@ -242,8 +243,8 @@ func TestProxyInTheWay(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersInPlaceOfDiscovery has a login page that is larger than any discovery
-// document. The error must not say that the connection broke off.
+// TestLargeAnswersInPlaceOfDiscovery shows the error for a login page that is larger than
+// any discovery document. The error must not say that the connection broke off.
 func TestLargeAnswersInPlaceOfDiscovery(t *testing.T) {
 	long := strings.Repeat("[x],", 64<<10)
 	for name, tc := range map[string]struct {
@@ -476,7 +477,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestOriginWarnings shows that these are the origin's messages, without our own warnings.
+// TestOriginWarnings shows that OriginWarnings contains the origin's messages without our
+// own warnings.
 func TestOriginWarnings(t *testing.T) {
 	b := newBench(t)
 	b.answer("/versions", doc(`{"versions":[{"version":"1.0.0"},{"version":"x"}],"warnings":["moved\n\u001b[2J to \u202eacme/void"," "]}`))
@@ -486,7 +488,8 @@ func TestOriginWarnings(t *testing.T) {
 	}
 }
 
-// TestVersionListedTwice shows that a version has the platforms of both entries.
+// TestVersionListedTwice shows that a version that is listed twice has the platforms of both
+// entries.
 func TestVersionListedTwice(t *testing.T) {
 	b := newBench(t)
 	b.answer("/versions", doc(`{"versions":[
@@ -628,8 +631,8 @@ func TestNotThere(t *testing.T) {
 	checkError(t, err, "version not found", "offers nothing")
 }
 
-// manyPackages returns the reports about the packages of all platforms and of n more, with m
-// hashes each.
+// manyPackages returns reports about the packages of all platforms and about n more
+// packages, with m hashes each.
 func manyPackages(n, m int) map[string]any {
 	out := map[string]any{}
 	names := []string{"windows_amd64", "linux_amd64", "darwin_arm64"}
@@ -642,7 +645,8 @@ func manyPackages(n, m int) map[string]any {
 	return out
 }
 
-// TestPackageAnswerRefused has documents about a package with one error each.
+// TestPackageAnswerRefused shows that a document about a package is refused for each kind of
+// error in it.
 func TestPackageAnswerRefused(t *testing.T) {
 	set := func(key string, value any) func(map[string]any) {
 		return func(m map[string]any) {
@@ -732,7 +736,7 @@ func TestPackageURLs(t *testing.T) {
 	}
 }
 
-// TestAbout shows the source and the time that are taken from the document about a package.
+// TestAbout shows which source and publication time come from the document about a package.
 func TestAbout(t *testing.T) {
 	const repository = "https://github.com/acme/terraform-provider-widget"
 	for name, tc := range map[string]struct {
@@ -867,7 +871,7 @@ func TestDownload(t *testing.T) {
 }
 
 // TestUserAgent shows that every request has the headers that name the program and the party
-// that it acts for.
+// on whose behalf it acts.
 func TestUserAgent(t *testing.T) {
 	b := newBench(t)
 	b.asked.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {

@@ -46,9 +46,10 @@ const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file 
 // Close releases the folder.
 func (d *ReleaseDir) Close() error { return d.root.Close() }
 
-// Release returns the content of the folder as version v of a, with the given platforms,
-// or with all that its SHA256SUMS lists if none is given. publicKey contains the
-// ASCII-armoured keys, one of which signed the release; "" means that it is not signed.
+// Release returns the content of the folder as version v of a, with the given platforms.
+// If none is given, it has all platforms with a package in SHA256SUMS or in the folder.
+// publicKey contains ASCII-armoured keys, one of which must have signed the release; ""
+// means that the release is not signed.
 func (d *ReleaseDir) Release(ctx context.Context, a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
 	r, err := d.release(ctx, a, v, publicKey, want)
 	if err != nil {
@@ -152,7 +153,7 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 		"sign it with gpg --detach-sign, or leave out --public-key and accept it with --allow-unsigned")
 }
 
-// whatIsThere returns a hint for a wrong version or type.
+// whatIsThere returns the hint for a wrong version or type.
 func (d *ReleaseDir) whatIsThere(a provider.Address) string {
 	found, err := fs.Glob(d.root.FS(), "*_SHA256SUMS")
 	if err != nil || len(found) == 0 {

@@ -66,7 +66,7 @@ func (d *dist) resign(sums string) {
 	d.write(d.release.SignatureName(), string(sig))
 }
 
-// read returns the release as widget 1.0.0. The folder stays open until the test ends.
+// read reads the folder as widget 1.0.0. The folder stays open until the test ends.
 func (d *dist) read(want ...string) (*origin.Release, error) {
 	d.t.Helper()
 	return d.readAs(widget, v1, want...)
@@ -292,7 +292,8 @@ func TestReleaseDirOfAnother(t *testing.T) {
 	}
 }
 
-// TestReleaseDirNotTrusted has readable folders that package trust refuses.
+// TestReleaseDirNotTrusted shows that package trust refuses spoiled releases, although their
+// folders can be read.
 func TestReleaseDirNotTrusted(t *testing.T) {
 	const linux = "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	for name, tc := range map[string]struct {

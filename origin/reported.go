@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packagesJSON is what newer origins report about all packages of a version, in the
+// packagesJSON is the report of newer origins about all packages of a version, in the
 // document about each package. The keys are platforms.
 type packagesJSON map[string]struct {
 	Hashes []string `json:"hashes"`

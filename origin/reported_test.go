@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packages returns what a newer origin reports about the bench's release: hashes and size by
-// platform.
+// packages returns the report of a newer origin about the bench's release: hashes and sizes,
+// one platform at a time.
 func (b *bench) packages() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}
@@ -32,7 +32,7 @@ func (b *bench) packages() map[string]any {
 	return out
 }
 
-// report adds packages to the origin's documents, after change has changed them.
+// report adds packages to the origin's documents, as modified by change.
 func (b *bench) report(change func(asked string, packages map[string]any)) {
 	b.alter(func(m map[string]any) {
 		packages := b.packages()

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// maxPerHost is how many answers from one host may be pending or being read at once,
-	// downloads included.
+	// maxPerHost is the maximum number of answers from one host, downloads included, that
+	// are pending or being read at the same time.
 	maxPerHost = 16
 	// maxRetryAfter is the longest Retry-After that is honoured. If an origin asks for a
 	// longer wait, the request is not repeated.
 	maxRetryAfter = 30 * time.Second
-	// losses is how often a request is repeated if its connection is refused or lost.
+	// losses is how many times a request is repeated if its connection is refused or lost.
 	losses = 2
 )
 

@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// inProcess is a transport that calls a handler, for use in a bubble of package synctest:
-// pauses cost nothing and are measured exactly.
+// inProcess is a transport that calls a handler. It is for use in a bubble of package
+// synctest, where pauses take no real time and are measured exactly.
 type inProcess struct{ http.Handler }
 
 func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -51,8 +51,8 @@ func registryOver(transport http.RoundTripper) *origin.Registry {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: origin.NewDiscovery(transport)})
 }
 
-// TestRetries shows that requests to a failing origin are repeated, a bounded number of times
-// and for a bounded time, and that other answers are not repeated.
+// TestRetries shows that requests to a failing origin are repeated, but only a limited
+// number of times and for a limited time. Requests with other answers are not repeated.
 func TestRetries(t *testing.T) {
 	const bound = 15 * time.Second
 	for name, tc := range map[string]struct {
@@ -170,7 +170,7 @@ func (b *silentBody) Read(p []byte) (int, error) {
 	return 0, b.ctx.Err()
 }
 
-// TestSilence shows that no request waits forever for a silent origin.
+// TestSilence shows that every request to a silent origin fails in the end.
 func TestSilence(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	for name, tc := range map[string]struct {
@@ -199,7 +199,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// readWidget reads everything that a push reads.
+// readWidget reads everything that a push of widget reads.
 func readWidget(t *testing.T, client *origin.Registry) error {
 	l, err := client.Versions(t.Context(), widget)
 	if err != nil {
@@ -282,7 +282,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// losing loses the connection of the next requests, as many as it counts, before an answer.
+// losing is a transport that loses the connections of the next left requests, before they
+// are answered.
 type losing struct {
 	http.RoundTripper
 	with error
@@ -325,7 +326,7 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
-// cutting cuts off the bodies of the next answers, as many as it counts, to one kind of
+// cutting is a transport that cuts off the bodies of the next left answers to one kind of
 // request. SHA256SUMS and its signature are requested concurrently.
 type cutting struct {
 	inProcess
