@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// tooLarge has keys that exceed a bound. The error names the bound, which shows that no key
-// was verified.
+// tooLarge is a case of keys that exceed a limit. The error names the limit, which shows
+// that no key was verified.
 type tooLarge struct {
 	keys []string
 	says string
@@ -60,7 +60,8 @@ func forged(t *testing.T, keys ...pgp.Forged) string {
 	return pgp.ArmoredPackets(t, packets...)
 }
 
-// TestNumbersTooLarge has keys with numbers of one bit more than the bound.
+// TestNumbersTooLarge shows that keys are refused if a number has one bit more than its
+// limit.
 func TestNumbersTooLarge(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	for what, tc := range map[string]tooLarge{
@@ -75,7 +76,8 @@ func TestNumbersTooLarge(t *testing.T) {
 	}
 }
 
-// TestKeysTooLarge has keys that would take seconds to hours to verify.
+// TestKeysTooLarge shows that keys are refused if verifying them would take seconds to
+// hours.
 func TestKeysTooLarge(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	huge := func(p, q int) string { return forged(t, pgp.ForgedDSA(t, p, q)) }
@@ -107,7 +109,8 @@ func TestKeysTooLarge(t *testing.T) {
 	}
 }
 
-// TestUnpinnedKeysAreNotVerified offers an invalid key and the pinned key.
+// TestUnpinnedKeysAreNotVerified shows that an invalid key does no harm if another key is
+// pinned.
 func TestUnpinnedKeysAreNotVerified(t *testing.T) {
 	acme := pgp.For(t, "Acme", pgp.Subkey())
 	broken := pgp.ForgedDSA(t, 1024, 160).Packets()
@@ -122,7 +125,8 @@ func TestUnpinnedKeysAreNotVerified(t *testing.T) {
 	}
 }
 
-// TestPinnedSubkey has the fingerprint of a subkey in the policy.
+// TestPinnedSubkey shows that the fingerprint of a subkey in the policy does not pin its
+// key, and that the error names the primary key.
 func TestPinnedSubkey(t *testing.T) {
 	acme := pgp.For(t, "Acme", pgp.Subkey())
 	doc := sumsOf(name)
@@ -136,7 +140,7 @@ func TestPinnedSubkey(t *testing.T) {
 	}
 }
 
-// TestSignatureBounds has detached signatures with too much content.
+// TestSignatureBounds shows that detached signatures with too much content are refused.
 func TestSignatureBounds(t *testing.T) {
 	acme, mallory := pgp.For(t, "Acme"), pgp.ForgedDSA(t, 1024, 160)
 	doc := sumsOf(name)
@@ -175,7 +179,7 @@ func TestSignatureBounds(t *testing.T) {
 	}
 }
 
-// askedForEnd is a context that reports when a caller waits for its end.
+// askedForEnd is a context that signals when a caller begins to wait for its end.
 type askedForEnd struct {
 	context.Context
 	asked chan struct{}
@@ -186,7 +190,8 @@ func (c askedForEnd) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestVerificationsWaitForASlot cancels a release that waits for a slot.
+// TestVerificationsWaitForASlot shows that a verification that waits for a slot ends when
+// its context is cancelled.
 func TestVerificationsWaitForASlot(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	doc := sumsOf(name)
@@ -222,7 +227,7 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 type endsWhenAsked struct {
 	context.Context
 	left  int
-	after int // how often it was checked before it ended
+	after int // the number of checks after it ended
 }
 
 func (c *endsWhenAsked) Err() error {
@@ -234,7 +239,8 @@ func (c *endsWhenAsked) Err() error {
 	return nil
 }
 
-// TestContextEndsBetweenKeys ends the context at each of the places that check it.
+// TestContextEndsBetweenKeys shows that verification stops soon after its context ends, at
+// each of the places that check the context.
 func TestContextEndsBetweenKeys(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	doc := sumsOf(name)
@@ -250,7 +256,8 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || trust.Refused(err) {
 			t.Errorf("asked %d times before it ends: %v", n, err)
 		}
-		// It is checked where it ends, and where the error is made, but not for later packets.
+		// The context is checked where verification stops, and where the error is created,
+		// but not for later packets.
 		if ctx.after > 4 {
 			t.Errorf("asked %d times before it ends, and then %d times", n, ctx.after)
 		}
@@ -265,8 +272,8 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 	}
 }
 
-// TestCostOfHashing offers many keys for a long document. The library hashes the document
-// once for each block of keys.
+// TestCostOfHashing shows that a long document is refused if it comes with too many keys.
+// The library hashes the document once for each block of keys.
 func TestCostOfHashing(t *testing.T) {
 	acme, other := pgp.For(t, "Acme"), pgp.For(t, "Other")
 	doc := append(sumsOf(name), bytes.Repeat([]byte("\n"), 1<<20-1<<10)...) // costs 31 units
@@ -331,8 +338,8 @@ func summary(keys openpgp.EntityList) (out []string) {
 	return out
 }
 
-// TestKeysReadAsTheLibraryReadsThem has keys as publishers make them, such as one with 300
-// certifications.
+// TestKeysReadAsTheLibraryReadsThem shows that keys as publishers create them, such as one
+// with 300 certifications, are read as the library reads them.
 func TestKeysReadAsTheLibraryReadsThem(t *testing.T) {
 	for what, packets := range realKeys(t) {
 		want, err := openpgp.ReadKeyRing(bytes.NewReader(packets))
@@ -346,8 +353,7 @@ func TestKeysReadAsTheLibraryReadsThem(t *testing.T) {
 	}
 }
 
-// FuzzPackets compares the keys that are within the bounds with those that the library
-// reads.
+// FuzzPackets shows that keys within the limits are read as the library reads them.
 func FuzzPackets(f *testing.F) {
 	for _, packets := range realKeys(f) {
 		f.Add(packets)

@@ -22,9 +22,9 @@ type Key struct {
 
 var endOfKeyBlock = "-----END " + openpgp.PublicKeyType + "-----"
 
-// ReadKeys reads a key file, which has blocks of public keys in ASCII armour. It returns an
-// error if a key is invalid or private, if there is no key, or if the keys exceed the
-// bounds for the keys of a release.
+// ReadKeys reads a key file, which contains blocks of public keys in ASCII armour. It
+// returns an error if a key is invalid or private, if there is no key, or if the keys
+// exceed the limits for the keys of a release.
 func ReadKeys(ctx context.Context, file string) ([]Key, error) {
 	blocks := strings.SplitAfter(file, endOfKeyBlock)
 	if tail := len(blocks) - 1; tail > 0 && strings.TrimSpace(blocks[tail]) == "" {

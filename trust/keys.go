@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// signingKeysLimits bound a signing_keys object, from an origin or from evidence.
+// signingKeysLimits are the limits of a signing_keys object from an origin or from evidence.
 var signingKeysLimits = document.Limits{Bytes: 4 << 20, Values: 10_000, Elements: 1_000}
 
 // ParseSigningKeys returns the armoured keys of a signing_keys object of the provider
@@ -62,9 +62,9 @@ type ring struct {
 }
 
 // readRings splits armoured blocks into their packets, and verifies nothing. It returns an
-// error if the blocks exceed a bound, or if any key is private, because all keys are
-// stored with the release. If a block cannot be read, the error is stored in its ring, and
-// counts only when the ring is used. Cancelling ctx stops readRings between two packets.
+// error if the blocks exceed a limit, or if any key is private, because all keys are stored
+// with the release. If a block cannot be read, the error is stored in its ring, and matters
+// only if the ring is used. Cancelling ctx stops readRings between two packets.
 func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	if len(armoured) > maxKeys {
 		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)
@@ -107,7 +107,7 @@ func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	return l.walk(ctx, body)
 }
 
-// unreadable adds to an error that it concerns a signing key.
+// unreadable wraps an error to say that it concerns a signing key.
 func unreadable(err error) error {
 	if err == nil {
 		return nil
@@ -119,8 +119,8 @@ func unreadable(err error) error {
 	return hint.Wrap(fmt.Errorf("a signing key cannot be read: %w", err), "%s", help)
 }
 
-// maxArmourLine bounds the length of a line. The library copies a header line again for
-// every 100 bytes that it continues.
+// maxArmourLine is the maximum length of a line in bytes. The library copies a header line
+// again for every 100 bytes by which it continues.
 const maxArmourLine = 4 << 10
 
 // dearmour returns the type and the content of the first block of ASCII armour in a text,
@@ -140,7 +140,7 @@ func dearmour(text string) (blockType string, body []byte, err error) {
 	return block.Type, body, err
 }
 
-// hashedBytes is how much of a document is hashed in the time of one unit of
+// hashedBytes is the number of document bytes that are hashed in the time of one unit of
 // [verificationCost]. The slowest case is a text signature over a document of line feeds.
 const hashedBytes = 32 << 10
 
@@ -192,7 +192,7 @@ func (k unverifiedKey) entity() (read openpgp.EntityList, err error) {
 	return openpgp.ReadKeyRing(bytes.NewReader(k.packets))
 }
 
-// isSkipped reports whether the library continues with the next key after the error.
+// isSkipped reports whether the library, after this error, continues with the next key.
 func isSkipped(err error) bool {
 	var unsupported pgperrors.UnsupportedError
 	var structural pgperrors.StructuralError
@@ -210,8 +210,8 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 	return out, err
 }
 
-// readEach verifies the self-signatures in each armoured block, and passes the keys to take.
-// It returns an error if a block is invalid.
+// readEach verifies the self-signatures in each armoured block, and calls take with its
+// keys. It returns an error if a block is invalid.
 func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
 	release, err := acquireSlot(ctx)
 	if err != nil {

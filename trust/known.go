@@ -29,7 +29,8 @@ func (c *Checksums) KnownBySum(filename string) bool {
 }
 
 // checkKnown returns ErrUnknown or ErrChecksum if a lock file does not have the package.
-// Before the bytes of the package were read, any h1: hash in a lock file may be its own.
+// Until the bytes of the package have been read, any h1: hash in a lock file might belong to
+// it.
 //
 // Like clients, it accepts a package if one hash matches. But if a lock file has only the
 // h1: hash of the package, and zh: hashes that the release does not list, the lock file was

@@ -96,7 +96,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestKnownMirror has a release without a checksum document, where the bytes are needed.
+// TestKnownMirror shows that the bytes of a package are needed if its release has no
+// checksum document.
 func TestKnownMirror(t *testing.T) {
 	data, zh, h1 := zipOf(t, "linux")
 	_, strangeZH, _ := zipOf(t, "another")

@@ -36,8 +36,8 @@ func countSubpackets(signature []byte) (n int, err error) {
 // embeddedSignature is the type of a subpacket that contains a signature.
 const embeddedSignature = 32
 
-// subpackets yields the subpackets of a signature, hashed and unhashed ones. The first byte
-// of each is its type. It stops at the first invalid subpacket.
+// subpackets yields the hashed and the unhashed subpackets of a signature. The first byte of
+// a subpacket is its type. The iteration stops at the first invalid subpacket.
 func subpackets(signature []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		if len(signature) == 0 {
@@ -85,8 +85,8 @@ func cutArea(data []byte, lengthBytes int) (area, rest []byte, ok bool) {
 	return data[:length], data[length:], true
 }
 
-// cutSubpacket returns the first subpacket, which has at least one byte, and the rest
-// (RFC 9580, section 5.2.3.7).
+// cutSubpacket splits data into the first subpacket, which has at least one byte, and the
+// rest (RFC 9580, section 5.2.3.7).
 func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
 	length, data, ok := cutLength(data)
 	if !ok || length == 0 || length > uint64(len(data)) {
@@ -95,7 +95,7 @@ func cutSubpacket(data []byte) (subpacket, rest []byte, ok bool) {
 	return data[:length], data[length:], true
 }
 
-// cutLength returns the length at the start of data, and the rest. Packets of the new format
+// cutLength splits data into the length at its start and the rest. Packets of the new format
 // and subpackets encode their length in the same way, except that some values denote a
 // partial length in packets.
 func cutLength(data []byte) (length uint64, rest []byte, ok bool) {

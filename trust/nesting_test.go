@@ -10,9 +10,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// nested returns a packet with a signature of the given type that contains another signature
-// of that type, and so on, until it has the given size. Each signature is a subpacket of the
-// one around it. Its version determines whether lengths have 16 or 32 bits.
+// nested returns a packet of the given size with nested signatures of the given type. Each
+// signature is a subpacket of the one around it. The version determines whether lengths have
+// 16 or 32 bits.
 func nested(size int, version, signatureType byte) []byte {
 	// The signatures from the outermost to the innermost, each with the length of its content.
 	lengthBytes := 2
@@ -40,7 +40,8 @@ func claimingMore(packet []byte) []byte {
 	return packet
 }
 
-// TestNestedSignatures: at each level the library copies everything within it.
+// TestNestedSignatures shows that it takes little memory to read nested signatures. At each
+// level, the library would copy everything within it.
 func TestNestedSignatures(t *testing.T) {
 	const size = 40_000 // about 200 MB without the check; ten times the size would take gigabytes
 	for name, packet := range map[string][]byte{

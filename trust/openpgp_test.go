@@ -12,7 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestKeysOfEveryKind has the kinds of keys and signatures that clients encounter.
+// TestKeysOfEveryKind shows which of the kinds of keys and signatures that clients encounter
+// are accepted.
 func TestKeysOfEveryKind(t *testing.T) {
 	for what, tc := range map[string]struct {
 		options []pgp.Option
@@ -68,7 +69,8 @@ func TestKeysOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestGnuPG has keys and signatures that testdata/gnupg/make.sh made with GnuPG.
+// TestGnuPG checks the verification of signatures that testdata/gnupg/make.sh created with
+// GnuPG.
 func TestGnuPG(t *testing.T) {
 	read := func(name string) []byte {
 		data, err := os.ReadFile(filepath.Join("testdata", "gnupg", name))
@@ -108,7 +110,8 @@ func TestGnuPG(t *testing.T) {
 	}
 }
 
-// TestHostileKeys has keys that were made to deceive or to crash the reader.
+// TestHostileKeys shows that keys that are meant to deceive or to crash the reader are
+// refused.
 func TestHostileKeys(t *testing.T) {
 	acme, mallory := pgp.For(t, "Acme"), pgp.For(t, "Mallory", pgp.Subkey())
 	other := pgp.For(t, "Other")

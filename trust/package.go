@@ -35,11 +35,11 @@ func (p Package) Sum() [sha256.Size]byte { return p.sum }
 // Size returns the size of the package in bytes.
 func (p Package) Size() int64 { return p.size }
 
-// H1 returns the hash of the unpacked content. It is zero if clients would compute
+// H1 returns the hash of the unpacked content. It is zero if clients might compute
 // different hashes.
 func (p Package) H1() provider.Hash { return p.h1 }
 
-// Verifier checks the bytes of one package as they are written to it.
+// Verifier checks the bytes of one package as they are written to the verifier.
 type Verifier struct {
 	checksums *Checksums
 	platform  provider.Platform
@@ -53,7 +53,7 @@ type Verifier struct {
 // the listed checksum contradicts a lock file.
 func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
 	sum, listed := c.sums[filename]
-	_, offered := c.claims.Hashes[filename] // possibly without a hash
+	_, offered := c.claims.Hashes[filename] // the list of hashes may be empty
 	if !listed && (!offered || c.sums != nil) {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name")
@@ -114,9 +114,10 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 // NotZipHint is the hint for a package that is not a zip.
 const NotZipHint = "no client could unpack it: its publisher released a file that is not a zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
-// matches reports whether a package has, for each scheme in hashes, one of the hashes. That
-// is stricter than clients, which accept one match of any scheme. If the package has no
-// hash of its content that all clients agree on, only the hash of the zip counts.
+// matches reports whether, for each scheme in hashes, the package has one of the hashes.
+// This rule is stricter than that of clients, which accept one match of any scheme. If
+// clients might compute different content hashes of the package, only the hash of the zip
+// counts.
 func matches(p Package, isZip bool, hashes []provider.Hash) bool {
 	zip := provider.ZipHash(p.sum)
 	given := func(isZip bool) bool {

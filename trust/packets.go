@@ -17,49 +17,52 @@ import (
 
 // The library verifies every self-signature while it reads a key, however large the key is,
 // and cannot be cancelled. Therefore the packets are examined first: [load] refuses keys
-// that would cost too much, and nothing is verified until all keys of a release are known
-// to be within these bounds. The bounds apply to all keys of a release together.
+// that would cost too much, and nothing is verified until all keys of a release are known to
+// be within these limits. The limits apply to all keys of a release together.
 const (
-	// maxKeys bounds the number of armoured blocks.
+	// maxKeys limits the number of armoured blocks.
 	maxKeys = 64
-	// maxKeyBytes bounds the armoured text. A key with many certifications has about
-	// 100 KiB and 700 signatures. Few releases have more than two keys.
+	// maxKeyBytes is the maximum size of the armoured text in bytes. A key with many
+	// certifications has about 100 KiB and 700 signatures. Few releases have more than two
+	// keys.
 	maxKeyBytes = 512 << 10
-	// maxPackets bounds the number of packets, including those of unknown types.
+	// maxPackets limits the number of packets, including packets of unknown types.
 	maxPackets = 4096
-	// maxSignatures bounds the number of signatures. It allows three keys with many
+	// maxSignatures limits the number of signatures. It allows three keys with many
 	// certifications.
 	maxSignatures = 2048
-	// maxSubpackets bounds the subpackets of all signatures to 16 for each of
-	// maxSignatures. The library allocates memory for each subpacket. Real signatures have
-	// 4 to 12 of them.
+	// maxSubpackets limits the number of subpackets in all signatures together, to 16 for
+	// each of maxSignatures. The library allocates memory for each subpacket. Real
+	// signatures have 4 to 12 of them.
 	maxSubpackets = 16 * maxSignatures
-	// maxKeyPackets bounds the primary keys and subkeys. It allows three subkeys for each of
-	// maxKeys keys.
+	// maxKeyPackets limits the number of primary keys and subkeys. It allows three subkeys
+	// for each of maxKeys keys.
 	maxKeyPackets = 256
-	// maxCost bounds the verifications of one release to about a second of CPU time, in
-	// units of [verificationCost].
+	// maxCost limits the CPU time for the verifications of one release to about a second. It
+	// is in units of [verificationCost].
 	maxCost = 1000
 
-	// maxUserIDBytes bounds a user ID, which the library hashes for each signature over it.
-	// GnuPG reads at most 2 KiB.
+	// maxUserIDBytes is the maximum length in bytes of a user ID, which the library hashes
+	// for each signature over it. GnuPG reads at most 2 KiB.
 	maxUserIDBytes = 4 << 10
-	// maxRSABits bounds the modulus of an RSA key. At this size, verification takes 10 ms.
+	// maxRSABits is the maximum size in bits of the modulus of an RSA key. At this size,
+	// verification takes 10 ms.
 	maxRSABits = 16384
-	// maxDSABits and maxDSAOrderBits bound p and q of a DSA key. The standard allows 3072
-	// and 256 bits. At these sizes, verification takes 6 ms.
+	// maxDSABits and maxDSAOrderBits are the maximum sizes in bits of p and q of a DSA key.
+	// The standard allows 3072 and 256 bits. At these sizes, verification takes 6 ms.
 	maxDSABits, maxDSAOrderBits = 4096, 512
-	// maxElgamalBits bounds the numbers of an Elgamal key, which cannot verify signatures.
+	// maxElgamalBits is the maximum size in bits of the numbers of an Elgamal key, which
+	// cannot verify signatures.
 	maxElgamalBits = 16384
-	// maxSignaturePackets bounds the packets of a detached signature, which usually has one
-	// for each signer. The library reads them again for each key.
+	// maxSignaturePackets limits the number of packets in a detached signature, which
+	// usually has one for each signer. The library reads them again for each key.
 	maxSignaturePackets = 64
-	// maxSignatureSubpackets bounds the subpackets of a detached signature to 16 for each
-	// packet.
+	// maxSignatureSubpackets limits the number of subpackets in a detached signature, to 16
+	// for each packet.
 	maxSignatureSubpackets = 16 * maxSignaturePackets
 )
 
-// errTooLarge means that the keys or the signature of a release exceed a bound.
+// errTooLarge means that the keys or the signature of a release exceed a limit.
 var errTooLarge = errors.New("too large to verify")
 
 func tooLarge(format string, args ...any) error {
@@ -72,7 +75,7 @@ type unverifiedKey struct {
 	packets []byte
 	primary *packet.PublicKey // nil: the library supports no primary key in the block
 	subkeys []*packet.PublicKey
-	cost    int // of all verifications with the key, in units of [verificationCost]
+	cost    int // the cost of all verifications with the key, in units of [verificationCost]
 }
 
 // load counts the packets of all keys of a release.
@@ -98,7 +101,7 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 		}
 		p, err := packet.Read(r)
 		switch {
-		case err == io.EOF: // the library would treat it as the end of the block
+		case err == io.EOF: // the library would take it for the end of the block
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			continue
@@ -118,7 +121,7 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 }
 
 // admit returns an error if the library must not parse the first of the packets, because
-// parsing it would take more time or memory than the bounds allow.
+// parsing it would take more time or memory than the limits allow.
 func (l *load) admit(packets []byte) error {
 	if l.packets++; l.packets > maxPackets {
 		return tooLarge("the signing keys hold more than %d packets", maxPackets)
@@ -140,7 +143,7 @@ func (l *load) admit(packets []byte) error {
 	return nil
 }
 
-// count adds a packet to the load, and returns an error if the load exceeds a bound.
+// count adds a packet to the load, and returns an error if the load exceeds a limit.
 func (l *load) count(p packet.Packet) error {
 	switch p := p.(type) {
 	case *packet.PublicKey:
@@ -195,7 +198,7 @@ func (k *unverifiedKey) hasFingerprint(fingerprints []string) bool {
 	return k.primary != nil && has(k.primary) || slices.ContainsFunc(k.subkeys, has)
 }
 
-// packetType returns the packet type in the first byte of a packet, in the old or the new
+// packetType returns the packet type from the first byte of a packet, in the old or the new
 // format (RFC 9580, section 4.2). ok is false if no packet begins with this byte.
 func packetType(header byte) (t int, ok bool) {
 	if header&0x40 != 0 {
@@ -213,8 +216,8 @@ var (
 // does not have a single length (RFC 9580, section 4.2.1.4), or is shorter than its length.
 //
 // The library is less strict: it takes only the bytes that it needs from a packet, and reads
-// the next packet after them. Otherwise many packets could each claim the whole rest of a
-// block.
+// the next packet after them. Without this check, each of many packets could claim the whole
+// rest of a block.
 func packetContent(packets []byte) ([]byte, error) {
 	var length uint64
 	header, content := packets[0], packets[1:]
@@ -239,8 +242,8 @@ func packetContent(packets []byte) ([]byte, error) {
 	return content[:length], nil
 }
 
-// countPacket returns the number of subpackets if the first packet is a signature. It
-// returns an error if the library must not parse the packet.
+// countPacket returns the number of subpackets in the first packet, which is 0 unless the
+// packet is a signature. It returns an error if the library must not parse the packet.
 func countPacket(t int, packets []byte) (subpackets int, err error) {
 	content, err := packetContent(packets)
 	if err != nil || t != typeSignature {
@@ -261,11 +264,11 @@ const (
 	typePublicSubkey  = 14
 	typeUserAttribute = 17
 	typePadding       = 21
-	typeNonCritical   = 40 // and above: readers ignore unknown packets
+	typeNonCritical   = 40 // readers ignore unknown packets of this type and above
 )
 
-// checkKeyPacketType returns an error for a packet type that no public key has. The library
-// would read the content of compressed and encrypted packets.
+// checkKeyPacketType returns an error for a packet type that does not occur in public keys.
+// The library would read the content of compressed and encrypted packets.
 func checkKeyPacketType(t int) error {
 	switch t {
 	case typePrivateKey, typePrivateSubkey:
@@ -279,7 +282,7 @@ func checkKeyPacketType(t int) error {
 	return fmt.Errorf("it holds a packet of type %d, which no public key has", t)
 }
 
-// checkNumbers returns an error if a number in the key exceeds its bound. Elliptic-curve and
+// checkNumbers returns an error if a number in the key exceeds its limit. Elliptic-curve and
 // post-quantum keys have a fixed size for each algorithm.
 func checkNumbers(pk *packet.PublicKey) error {
 	type number struct {
@@ -307,8 +310,8 @@ func checkNumbers(pk *packet.PublicKey) error {
 }
 
 // verificationCost returns the CPU time of one verification with a key, in units of about a
-// millisecond: 1 for a quick key, 10 for a slow one, and 0 for one that cannot sign. It was
-// measured with the largest key of each kind.
+// millisecond: 1 for a quick key, 10 for a slow one, and 0 for a key that cannot sign. It
+// was measured with the largest key of each kind.
 func verificationCost(pk *packet.PublicKey) int {
 	const quick, slow = 1, 10
 	switch k := pk.PublicKey.(type) {

@@ -16,7 +16,7 @@ func withLength(packetType byte, n uint32, content []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0xc0 | packetType, 0xff}, n), content...)
 }
 
-// TestPacketContent has packets with every form of length.
+// TestPacketContent shows the content of packets with every form of length.
 func TestPacketContent(t *testing.T) {
 	content := bytes.Repeat([]byte{7}, 300)
 	join := func(header ...byte) []byte { return append(header, content...) }
@@ -51,8 +51,9 @@ func TestPacketContent(t *testing.T) {
 	}
 }
 
-// TestIndefiniteLengths has a key and a signature whose last packet has an indefinite length
-// or partial lengths. The library reads both, but packetContent cannot find their end.
+// TestIndefiniteLengths shows that a key and a signature are refused if their last packet
+// has an indefinite length or partial lengths. The library reads both, but packetContent
+// cannot find their end.
 func TestIndefiniteLengths(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	_, key, err := dearmour(acme.ArmoredPublicKey())
@@ -92,8 +93,9 @@ func TestIndefiniteLengths(t *testing.T) {
 	}
 }
 
-// TestPacketsThatClaimTheRest has many signatures, each of which claims the whole rest of the
-// block. The library takes some bytes of it, and reads the next signature after them.
+// TestPacketsThatClaimTheRest shows that it takes little memory to read many signatures
+// that each claim the whole rest of the block. The library takes some bytes of a
+// signature, and reads the next signature after them.
 func TestPacketsThatClaimTheRest(t *testing.T) {
 	content := []byte{4, 0x10, 1, 8, 0, 6, 5, 2, 1, 2, 3, 4, 0, 0, 0, 0, 0, 1, 1}
 	const n, padding = 400, 60_000 // about 100 MB without the check
@@ -122,8 +124,8 @@ func TestPacketsThatClaimTheRest(t *testing.T) {
 	}
 }
 
-// withSubpackets returns a packet with a signature of so many subpackets. If embedded is not
-// negative, the signature contains another one with that many subpackets.
+// withSubpackets returns a packet with a signature of n subpackets. If embedded is not
+// negative, the signature contains another signature with that many subpackets.
 func withSubpackets(n, embedded int) []byte {
 	signature := func(kind byte, subpackets []byte) []byte {
 		content := append([]byte{6, kind, 1, 8}, binary.BigEndian.AppendUint32(nil, uint32(len(subpackets)))...)
@@ -142,7 +144,8 @@ func withSubpackets(n, embedded int) []byte {
 	return withLength(typeSignature, uint32(len(content)), content)
 }
 
-// TestSubpackets has signatures with the allowed number of subpackets, and with more.
+// TestSubpackets shows that signatures with more than the allowed number of subpackets are
+// refused.
 func TestSubpackets(t *testing.T) {
 	for what, tc := range map[string]struct {
 		packets func(most int) []byte

@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// policyCase has a document that one key signed, the keys that are offered, and the result of
-// a policy.
+// policyCase is a document that one key signed, the keys that are offered, and
+// the expected result of a policy.
 type policyCase struct {
 	policy trust.Policy
 	keys   []string
@@ -69,7 +69,8 @@ func TestPinnedKeys(t *testing.T) {
 	}
 }
 
-// TestHashesAreNoSignatureByAPinnedKey has the hashes of a mirror folder.
+// TestHashesAreNoSignatureByAPinnedKey shows that a policy with pinned keys
+// refuses the hashes of a mirror folder.
 func TestHashesAreNoSignatureByAPinnedKey(t *testing.T) {
 	claims := trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: nil}}
 	_, err := trust.Policy{AllowUnsigned: true, Keys: []string{strings.Repeat("A", 40)}}.Accept(t.Context(), claims)

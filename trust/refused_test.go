@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestChecksumDocumentsRefused has documents that readers understand differently, or that are
-// too large.
+// TestChecksumDocumentsRefused shows that documents are refused if readers
+// understand them differently, or if they are too large.
 func TestChecksumDocumentsRefused(t *testing.T) {
 	const sum, other = "0000000000000000000000000000000000000000000000000000000000000000", "1111111111111111111111111111111111111111111111111111111111111111"
 	for says, doc := range map[string]string{
@@ -32,7 +32,8 @@ func TestChecksumDocumentsRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShort has very long file names, and a very long name of a notation.
+// TestErrorsAreShort shows that errors shorten very long file names and names of
+// notations.
 func TestErrorsAreShort(t *testing.T) {
 	long := strings.Repeat("\x7f", 100_000)
 	one, two := strings.Repeat("0", 64), strings.Repeat("1", 64)
@@ -56,7 +57,7 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// TestSignaturesRefused has files that are not signatures.
+// TestSignaturesRefused shows that files that are not signatures are refused.
 func TestSignaturesRefused(t *testing.T) {
 	acme := newSigner(t)
 	armoured := func(kind, body string) []byte {
@@ -76,7 +77,8 @@ func TestSignaturesRefused(t *testing.T) {
 	}
 }
 
-// TestReportOnAMirrorsPackage has a mirror whose report contradicts its hashes.
+// TestReportOnAMirrorsPackage shows that a package is refused if the mirror's
+// report contradicts the mirror's hashes.
 func TestReportOnAMirrorsPackage(t *testing.T) {
 	zh := func(b byte) provider.Hash { return provider.ZipHash([32]byte{b}) }
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{

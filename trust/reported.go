@@ -9,8 +9,8 @@ import (
 )
 
 // Report holds the hashes and the size of a package that newer registries report in addition
-// to the checksum document. A report proves nothing. But a package that contradicts it is
-// refused, because either of the two is wrong, and clients record the hashes.
+// to the checksum document. A report proves nothing. But a package that contradicts its
+// report is refused, because one of the two is wrong, and clients record the hashes.
 type Report struct {
 	Hashes []provider.Hash
 	Size   int64 // bytes; 0 means unknown

@@ -8,12 +8,12 @@ type Rule struct {
 	Policy  Policy
 }
 
-// Rules is the list of all rules.
+// Rules is the list of all policy rules.
 type Rules []Rule
 
 // For returns the policy of the most specific pattern that matches a provider, or the zero
-// policy if no pattern matches. Of equally specific patterns, the first wins. Policies of
-// less specific patterns are not merged into it.
+// policy if no pattern matches. Of equally specific patterns, the first wins. The policies
+// of less specific patterns are not merged into the result.
 func (rs Rules) For(a provider.Address) Policy {
 	var best *Rule
 	for i := range rs {

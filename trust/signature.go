@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// maxSignatureBytes bounds a detached signature.
+	// maxSignatureBytes is the maximum size of a detached signature in bytes.
 	maxSignatureBytes = 64 << 10
-	// maxArmouredSignatureBytes bounds a signature in ASCII armour, which is a third longer.
+	// maxArmouredSignatureBytes is the maximum size in bytes of a signature in ASCII armour,
+	// which is a third longer than the signature itself.
 	maxArmouredSignatureBytes = 2 * maxSignatureBytes
 )
 
@@ -42,9 +43,9 @@ var (
 )
 
 // verifySignature verifies a detached signature of doc with each key in order, with the same
-// result as clients. The search ends at an invalid key, and at a key whose ID matches but
-// which does not verify the signature. An expired key counts only if no other key verifies
-// the signature. If the policy pins keys, other keys are not tried.
+// result as clients. The search ends with an error at an invalid key, and at a key whose ID
+// matches but that does not verify the signature. An expired key counts only if no other key
+// verifies the signature. If the policy pins keys, other keys are not tried.
 //
 // It uses one of the process's slots, and checks ctx before each packet of the keys and
 // before each key. If ctx ends, the signature is neither accepted nor refused.
@@ -85,8 +86,8 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 	return Signer{}, errUnknownIssuer
 }
 
-// findSigner returns the first key that verifies the signature and has not expired, or else
-// the first expired one. It returns nil if no key verifies the signature.
+// findSigner returns the first key that verifies the signature and has not expired. If there
+// is none, it returns the first expired key that verifies the signature, or else nil.
 func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []byte) (*Signer, error) {
 	var expired *Signer
 	for _, r := range rings {
@@ -117,8 +118,8 @@ func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []b
 	return expired, nil
 }
 
-// signerIn returns the key of a ring that verifies the signature, which may have expired. It
-// returns nil if the signature is by another key.
+// signerIn returns the key of a ring that verifies the signature, even if the key has
+// expired. It returns nil if another key made the signature.
 func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signer, error) {
 	entity, err := check(keys, doc, signature)
 	switch {
@@ -151,9 +152,9 @@ func primariesOf(rings []ring) (out []string) {
 	return out
 }
 
-// dropUnpinned removes each key of which neither the primary key nor a subkey is pinned, so
-// that its signatures are not verified. Packets without a primary key remain, because they
-// lead to an error later.
+// dropUnpinned removes each key if neither its primary key nor a subkey is pinned, so the
+// signatures of that key are not verified. Packets without a primary key remain, because
+// they lead to an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return
@@ -165,7 +166,7 @@ func (p Policy) dropUnpinned(rings []ring) {
 	}
 }
 
-// notPinnedHelp returns the hint for a signature that no pinned key made. The rings are the
+// notPinnedHelp returns the hint for a signature that no pinned key made. rings is the
 // result of [Policy.dropUnpinned].
 func (p Policy) notPinnedHelp(rings []ring) string {
 	for _, r := range rings {
@@ -201,7 +202,7 @@ func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	return slices.DeleteFunc(ring, func(e *openpgp.Entity) bool { return !slices.Contains(p.Keys, fingerprintOf(e.PrimaryKey)) })
 }
 
-// abbreviate lists fingerprints for a message. It abbreviates long lists.
+// abbreviate lists fingerprints for a message. It shortens long lists.
 func abbreviate(fingerprints []string) string {
 	const most = 4
 	if n := len(fingerprints); n > most {

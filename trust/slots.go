@@ -6,12 +6,12 @@ import (
 	"runtime"
 )
 
-// slots bounds how many releases the process verifies concurrently. Half of the CPUs remain
-// free for other requests.
+// slots limits the number of releases that the process verifies concurrently. Half of the
+// CPUs remain free for other requests.
 var slots = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
-// acquireSlot waits for a slot until ctx ends. The caller must call release after the
-// verification.
+// acquireSlot waits for a slot until ctx ends. The caller must call release when the
+// verification is complete.
 func acquireSlot(ctx context.Context) (release func(), err error) {
 	if err := contextErr(ctx); err != nil {
 		return nil, err

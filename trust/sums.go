@@ -9,7 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// maxSumsBytes bounds a SHA256SUMS document. Real documents have about 2 KiB.
+// maxSumsBytes is the maximum size in bytes of a SHA256SUMS document. Real documents have
+// about 2 KiB.
 const maxSumsBytes = 1 << 20
 
 // sums maps file names to the checksums in a SHA256SUMS document.
@@ -49,8 +50,8 @@ func parseSums(doc []byte) (sums, error) {
 	return out, nil
 }
 
-// check returns ErrNotListed or ErrChecksum if the document does not list this checksum for
-// this file.
+// check returns ErrNotListed if the document does not list the file, and ErrChecksum if it
+// lists another checksum for the file.
 func (s sums) check(name string, sum [sha256.Size]byte) error {
 	listed, ok := s[name]
 	switch {

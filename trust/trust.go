@@ -1,15 +1,15 @@
 // Package trust decides whether a package is acceptable. Only this package can create an
 // accepted package.
 //
-// A release comes with [Claims]: what its origin says about it, unverified. A [Policy] turns
+// A release comes with [Claims], the unverified statements of its origin. A [Policy] turns
 // them into [Checksums]. These are either signed (a SHA256SUMS document with a valid
 // detached OpenPGP signature by an accepted key) or, if the policy allows it, checksum only.
 // A [Verifier] of these checksums reads the bytes of one package. It returns a [Package] if,
-// and only if, the bytes match the checksum for exactly that file name and are a zip. A
-// Package with content cannot be created in another way, and only a Package is ever stored.
+// and only if, the bytes match the checksum for exactly that file name and are a zip. There
+// is no other way to create a Package with content, and only a Package is ever stored.
 //
-// The sizes of keys and signatures are bounded before any of them is verified: within the
-// bounds, verification takes at most about a second of CPU time for each release. The
+// The sizes of keys and signatures are checked before any of them is verified: within their
+// limits, verification takes at most about a second of CPU time for each release. The
 // package does no I/O.
 package trust
 
@@ -60,7 +60,7 @@ func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
 
 // orUnsigned returns the end of a hint: how to accept a release without a signature, if the
-// policy allows that. what is the object of "accept".
+// policy allows doing so. what is the object of the verb "accept".
 func (p Policy) orUnsigned(a provider.Address, what string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
@@ -77,7 +77,7 @@ func whyNoKey(a provider.Address) string {
 	return "ask its publisher to sign it, and to file the key with the registry"
 }
 
-// Claims is what the origin of a release says about it.
+// Claims holds the statements of a release's origin about the release.
 type Claims struct {
 	Provider provider.Address
 	Version  provider.Version
@@ -103,8 +103,8 @@ type Claims struct {
 	// without a check, if the policy allows releases without a signature.
 	Hashes map[string][]provider.Hash
 
-	// Known lists lock files, each of which must have every package. That is required in
-	// addition to everything else.
+	// Known lists lock files, each of which must have every package. This is required in
+	// addition to all other checks.
 	Known []Known
 }
 
@@ -118,7 +118,7 @@ func (c Claims) lacksHashes() bool {
 	return false
 }
 
-// The reasons to refuse claims. [provider.ErrNotZip] is another one.
+// The reasons to refuse claims. [provider.ErrNotZip] is a further reason.
 var (
 	ErrUnsigned  = errors.New("not signed")
 	ErrSignature = errors.New("signature refused")
@@ -126,8 +126,8 @@ var (
 	ErrNotListed = errors.New("not listed in SHA256SUMS")
 )
 
-// Refused reports whether an error has one of these reasons. It is then about the claims,
-// and not about the connection.
+// Refused reports whether an error has one of these reasons. Such an error is about the
+// claims, and not about the connection.
 func Refused(err error) bool {
 	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed) ||
 		errors.Is(err, provider.ErrNotZip)
@@ -144,9 +144,9 @@ type Checksums struct {
 // Accept verifies claims against the policy. Errors wrap ErrUnsigned or ErrSignature if that
 // is the reason.
 //
-// A release with keys waits for a slot of the process for verifying signatures. If ctx ends
-// first, or between two keys, nothing is decided: Accept returns the error of ctx, for which
-// [Refused] returns false.
+// For a release with keys, Accept waits for one of the process's slots for verifying
+// signatures. If ctx ends first, or between two keys, nothing is decided: Accept returns the
+// error of ctx, for which [Refused] returns false.
 func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 	accepted, err := p.accept(ctx, c)
 	if err != nil {
@@ -196,7 +196,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	}
 	if out.signer, err = p.verifySignature(ctx, c.SHA256SUMS, out.claims.Signature, c.Keys); err != nil {
 		if ctx.Err() != nil {
-			return nil, err // not ErrSignature: nothing was decided
+			return nil, err // not ErrSignature, because nothing was decided
 		}
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
 			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's")
@@ -205,31 +205,32 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	return out, nil
 }
 
-// Provider returns the provider that the checksums are for.
+// Provider returns the provider to which the checksums belong.
 func (c *Checksums) Provider() provider.Address { return c.claims.Provider }
 
-// Version returns the version that the checksums are for.
+// Version returns the version to which the checksums belong.
 func (c *Checksums) Version() provider.Version { return c.claims.Version }
 
 // Verdict returns the basis on which the checksums were accepted.
 func (c *Checksums) Verdict() Verdict { return c.verdict }
 
-// Signer returns the key that verified the signature; zero for ChecksumOnly.
+// Signer returns the key that verified the signature. It is the zero value for ChecksumOnly.
 func (c *Checksums) Signer() Signer { return c.signer }
 
 // Document returns SHA256SUMS, its binary signature, and the signing keys as received. Each
-// is nil if the release has none.
+// is nil if the release does not have it.
 func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMessage) {
 	return c.claims.SHA256SUMS, c.claims.Signature, c.claims.SigningKeys
 }
 
-// Sum returns the SHA-256 of a file in the accepted document, so that a package can be
-// identified before it is downloaded. A file that has only hashes of the unpacked package
-// has no SHA-256.
+// Sum returns the SHA-256 of a file in the accepted document. It identifies a package before
+// the package is downloaded. A file that has only hashes of the unpacked package has no
+// SHA-256.
 func (c *Checksums) Sum(filename string) ([sha256.Size]byte, bool) {
 	sum, ok := c.sums[filename]
 	return sum, ok
 }
 
-// Files returns the names in the accepted document, sorted; none if there is no document.
+// Files returns the sorted file names in the accepted document, or none if there is no
+// document.
 func (c *Checksums) Files() []string { return slices.Sorted(maps.Keys(c.sums)) }

@@ -158,8 +158,8 @@ func TestVerifier(t *testing.T) {
 	}
 }
 
-// TestWithoutHashes: some mirrors give no hash of a package. The package is accepted only if
-// releases without a signature are.
+// TestWithoutHashes shows that a package without a hash, as some mirrors offer, is accepted
+// only if releases without a signature are.
 func TestWithoutHashes(t *testing.T) {
 	pinned := trust.Policy{AllowUnsigned: true, Keys: []string{newSigner(t).Fingerprint()}}
 	bare := trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: nil}}
@@ -201,7 +201,8 @@ func TestWithoutHashes(t *testing.T) {
 	}
 }
 
-// TestPackageThatIsNoZip: no client could unpack it, even if its checksum is signed.
+// TestPackageThatIsNoZip shows that a package that no client could unpack is refused, even
+// if its checksum is signed.
 func TestPackageThatIsNoZip(t *testing.T) {
 	acme := newSigner(t)
 	const program = "terraform-provider-null_v3.2.4"
@@ -263,7 +264,8 @@ func TestPackageThatIsNoZip(t *testing.T) {
 	}
 }
 
-// TestVerifierEndsWithItsContext: a cancellation says nothing about the package.
+// TestVerifierEndsWithItsContext shows that a cancellation does not count as a refusal of
+// the package.
 func TestVerifierEndsWithItsContext(t *testing.T) {
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: sumsOf(name)})
 	if err != nil {
@@ -315,8 +317,8 @@ func TestHashesOfAMirror(t *testing.T) {
 	}
 }
 
-// TestHashesOfAZipWithFolders has a zip whose content clients hash differently. Only the hash
-// of the zip itself counts.
+// TestHashesOfAZipWithFolders shows that only the hash of the zip itself counts if clients
+// hash its content differently.
 func TestHashesOfAZipWithFolders(t *testing.T) {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
@@ -369,8 +371,8 @@ func FuzzAccept(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The checksum that is accepted for a name is the one that clients read: that of the
-		// first line whose second field is the name.
+		// The checksum that is accepted for a name is the checksum that clients read: it is
+		// in the first line whose second field is the name.
 		sum, ok := sums.Sum(filename)
 		var want string
 		for line := range strings.SplitSeq(string(doc), "\n") {
@@ -385,7 +387,7 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// FuzzSigningKeys has signing_keys objects. Each of their keys is read separately.
+// FuzzSigningKeys reads signing_keys objects, and each of their keys separately.
 func FuzzSigningKeys(f *testing.F) {
 	acme, err := pgp.NewSigner("Acme")
 	if err != nil {
@@ -410,7 +412,7 @@ func FuzzSigningKeys(f *testing.F) {
 				t.Errorf("key ID %q", id)
 			}
 		}
-		// The keys have signed nothing.
+		// The keys did not sign anything.
 		if sums, err := (trust.Policy{AllowUnsigned: true}).Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: []byte{0}, Keys: keys}); err == nil && (len(keys) > 0 || sums.Verdict() != trust.ChecksumOnly) {
 			t.Errorf("accepted as %s", sums.Verdict())
 		}
@@ -432,7 +434,7 @@ func FuzzSignature(f *testing.F) {
 	f.Fuzz(func(t *testing.T, signature []byte, key string) {
 		claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: signature, Keys: []string{key}}
 		if sums, err := (trust.Policy{}).Accept(t.Context(), claims); err == nil {
-			// Only the given key can have signed it.
+			// Only the given key can have signed the document.
 			if id, err := trust.KeyIDs(t.Context(), []string{key}); err != nil || sums.Signer().KeyID != id[0] {
 				t.Fatalf("accepted as signed by %s with the key %s, %v", sums.Signer().KeyID, id, err)
 			}
