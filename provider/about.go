@@ -15,9 +15,10 @@ type About struct {
 }
 
 const (
-	// maxSource bounds the URL of a repository in bytes.
+	// maxSource is the maximum length of a repository's URL in bytes.
 	maxSource = 512
-	// maxTime bounds a time, including a fraction of a second and a zone, in bytes.
+	// maxTime is the maximum length in bytes of a time, including a fraction of a second
+	// and a zone.
 	maxTime = 64
 )
 

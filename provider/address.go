@@ -21,8 +21,8 @@ type Address struct {
 	typ       string
 }
 
-// maxAddressLen bounds the input of the address library, in bytes. A hostname has at most
-// 253 characters, a namespace or a type at most 64.
+// maxAddressLen is the maximum length in bytes of an address that is given to the address
+// library. A hostname has at most 253 characters, a namespace or a type at most 64.
 const maxAddressLen = 2048
 
 // tooLong returns an error if an address has too many bytes.
@@ -68,8 +68,8 @@ func ParseAddress(s string) (Address, error) {
 	if p.IsBuiltIn() {
 		return Address{}, hint.New(fmt.Sprintf("provider %s is built into the clients", s), "leave it out: it has no packages")
 	}
-	// The host library accepts some names whose displayed form it does not read back. An
-	// address must be readable in both forms.
+	// The host library accepts some names, but cannot parse the displayed form of the
+	// result. An address must be readable in both forms.
 	if back, err := svchost.ForComparison(svchost.ForDisplay(string(p.Hostname))); err != nil || back != p.Hostname {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: its hostname is not valid", s), "check how its hostname is written")
 	}
@@ -130,7 +130,7 @@ func MustParseAddress(s string) Address { return must(ParseAddress(s)) }
 
 // AddressFromPath parses the three parts of an address as clients put them into request
 // paths: with the hostname in Punycode, whereas [ParseAddress] expects Unicode. It accepts
-// only the canonical form, so that each provider has exactly one path.
+// only the canonical form, so each provider has exactly one path.
 func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	if err := tooLong(hostname + "/" + namespace + "/" + typ); err != nil {
 		return Address{}, err
@@ -166,7 +166,7 @@ func (a Address) ServiceHost() svchost.Hostname { return a.host }
 // Namespace returns the second part of the address.
 func (a Address) Namespace() string { return a.namespace }
 
-// ClientWarning names the clients that refuse the address; "" means that none does.
+// ClientWarning names the clients that refuse the address. It is "" if no client does.
 func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
 
 // Type returns the last part of the address.

@@ -75,8 +75,8 @@ func TestParseAddressRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsOfLongTexts: registries and origins may send texts of megabytes. Errors quote only
-// the beginning.
+// TestErrorsOfLongTexts shows that errors quote only the beginning of a long text.
+// Registries and origins may send texts of megabytes.
 func TestErrorsOfLongTexts(t *testing.T) {
 	long := strings.Repeat("\x7f", 1<<20)
 	for name, parse := range map[string]func() error{

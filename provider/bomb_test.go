@@ -22,7 +22,7 @@ type counted struct {
 	io.ReaderAt
 	bytes int64
 	after int64
-	then  func() // called when more than after bytes have been read; may be nil
+	then  func() // called once more than after bytes have been read; may be nil
 }
 
 func (c *counted) ReadAt(p []byte, off int64) (int, error) {
@@ -34,7 +34,8 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// bomb returns a zip whose entries share one piece of compressed zeros, with arbitrary headers.
+// bomb returns a zip with many entries, whose headers are arbitrary and whose content is the
+// same piece of compressed zeros.
 func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	t.Helper()
 	var out bytes.Buffer
@@ -116,7 +117,8 @@ func (f padded) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// TestZipsThatSayTooMuch has zips whose end record claims a wrong number of entries.
+// TestZipsThatSayTooMuch shows that a zip whose end record claims a wrong number of entries
+// is refused at little cost.
 func TestZipsThatSayTooMuch(t *testing.T) {
 	const size = 1 << 29
 	at := size - len(zip64End(0, 0, 0))
@@ -159,11 +161,11 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestH1OfBombs has zips that unpack to a billion times their size, or to a million files. They
-// have no h1 hash. Finding that out reads at most their directory, and at most as much of it as
-// the bound allows.
+// TestH1OfBombs shows that zips that unpack to a billion times their size, or to a million
+// files, have no h1 hash. To find that out, H1 reads at most their directory, and no more of
+// the directory than the limit allows.
 func TestH1OfBombs(t *testing.T) {
-	// This shows how the library reads the zips that are made here.
+	// A valid zip shows that the zips built here can be read.
 	honest := bomb(t, 2, 1<<20)
 	if h, err := H1(t.Context(), honest, honest.Size()); err != nil || h.IsZero() {
 		t.Fatalf("two entries that say what they are: %s, %v", h, err)

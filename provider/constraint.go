@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// maxConstraintLen bounds the input of the constraint parser.
+// maxConstraintLen is the maximum length of a constraint in bytes.
 const maxConstraintLen = 1024
 
 // VersionSet is a parsed version constraint, such as "~> 3.2".
@@ -60,8 +60,9 @@ func (s VersionSet) String() string { return s.text }
 // Has reports whether v meets the constraint.
 func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
 
-// HasPrerelease reports whether a constraint that need not name the prerelease v includes
-// both v and the release that v precedes: "< 4.0.0" is not meant to include 4.0.0-beta1.
+// HasPrerelease reports whether the constraint includes both v, a prerelease that the
+// constraint need not name, and the release that v precedes: "< 4.0.0" is not meant to
+// include 4.0.0-beta1.
 func (s VersionSet) HasPrerelease(v Version) bool {
 	if s.text == "" || !v.IsPrerelease() {
 		return false

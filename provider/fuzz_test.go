@@ -22,7 +22,7 @@ func FuzzParsePlatform(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// It becomes a part of paths, file names and tags.
+		// The platform becomes a part of paths, file names and tags.
 		if p.String() != s || strings.ContainsAny(s, "/\\.:+ ") || strings.Count(s, "_") != 1 {
 			t.Errorf("%q is %+v", s, p)
 		}

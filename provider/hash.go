@@ -25,7 +25,7 @@ type Hash struct{ s string }
 // maxHash is the maximum length of a hash in bytes: zh: and 64 digits.
 const maxHash = 67
 
-// ParseHash parses a hash of a scheme that clients know.
+// ParseHash parses a hash whose scheme clients know.
 func ParseHash(s string) (Hash, error) {
 	scheme, value, _ := strings.Cut(s[:min(len(s), maxHash+1)], ":")
 	switch scheme {
@@ -68,21 +68,21 @@ type notZipError struct{ why error }
 
 func (e *notZipError) Error() string { return fmt.Sprintf("%v: %v", ErrNotZip, e.why) }
 
-// Is reports whether target is one of the two sentinels.
+// Is reports whether target is ErrNotZip or ErrNoH1.
 func (e *notZipError) Is(target error) bool { return target == ErrNotZip || target == ErrNoH1 }
 
 // errLargeDirectory means that the central directory exceeds maxDirectoryBytes.
 var errLargeDirectory = errors.New("its directory is too large")
 
 const (
-	// maxDirectoryBytes bounds how much of a zip is read to find its entries: the central
-	// directory, which is kept in memory.
+	// maxDirectoryBytes is the maximum number of bytes that are read of a zip to find its
+	// entries: the central directory, which is kept in memory.
 	maxDirectoryBytes = 16 << 20
-	// maxEntries bounds the entries that a zip claims to have. Each takes at least 46 bytes
-	// of the directory.
+	// maxEntries is the maximum number of entries that a zip may claim to have. Each entry
+	// takes at least 46 bytes of the directory.
 	maxEntries = maxDirectoryBytes / 46
-	// maxUnpackedBytes bounds the unpacked size of a zip that is hashed. The largest
-	// providers unpack to less than 1 GiB.
+	// maxUnpackedBytes is the maximum unpacked size in bytes of a zip that is hashed. The
+	// largest providers unpack to less than 1 GiB.
 	maxUnpackedBytes = 8 << 30
 )
 
@@ -92,7 +92,7 @@ const (
 // The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked.
 // It wraps only ErrNoH1 if clients could compute different hashes or refuse the zip. The
 // reasons are directory entries, duplicate names, links, names outside the folder, and a
-// directory or an unpacked size beyond the bounds. H1 stops when ctx ends. It returns errors
+// directory or an unpacked size beyond the limits. H1 stops when ctx ends. It returns errors
 // of r and ctx unchanged.
 func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	source := newSourceReader(ctx, r, size)
@@ -138,8 +138,8 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	return err
 }
 
-// unhashable says why an entry cannot be unpacked, or makes the hash of the unpacked folder
-// differ from the hash computed from the zip; "" means neither.
+// unhashable says why an entry cannot be unpacked, or why the hash of the unpacked folder
+// would differ from the hash computed from the zip; "" means neither.
 func unhashable(f *zip.File) string {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
@@ -158,7 +158,7 @@ func unhashable(f *zip.File) string {
 type sourceReader struct {
 	r      io.ReaderAt
 	alive  func() error // returns an error if reading must stop
-	limit  int64        // how many bytes may still be read; negative means no limit
+	limit  int64        // how many more bytes may be read; negative means no limit
 	zip64  bool         // a ZIP64 end record was read
 	says   uint64       // the number of entries in that record
 	failed error        // the first error of r or alive, other than [io.EOF]
@@ -186,9 +186,9 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// checkEnd returns an error if p, which was read at off, is a ZIP64 end record with more than
-// maxEntries entries. The library allocates memory for all entries before it reads the
-// first. It reads the record with a single call.
+// checkEnd returns an error if p, which was read at off, is a ZIP64 end record with more
+// than maxEntries entries. The library allocates memory for all entries before it reads the
+// first. The library reads the record with a single call.
 func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	const length = 56 // of the record without extensions
 	if len(p) != length || string(p[:4]) != "PK\x06\x06" {
@@ -198,7 +198,7 @@ func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	if s.says <= maxEntries {
 		return nil
 	}
-	// It is a zip with a large directory only if a directory precedes the record.
+	// This is a zip with a large directory only if a directory precedes the record.
 	size := binary.LittleEndian.Uint64(p[40:])
 	if size > uint64(off) {
 		return zip.ErrFormat

@@ -143,7 +143,8 @@ func (s spoilt) ReadAt(p []byte, off int64) (int, error) {
 	return s.Reader.ReadAt(p, off)
 }
 
-// TestH1OfAFileThatFails: the failure says nothing about the zip.
+// TestH1OfAFileThatFails shows that H1 returns a read error unchanged, because it says
+// nothing about the zip.
 func TestH1OfAFileThatFails(t *testing.T) {
 	z, broken := makeZip(t, entry{"a", strings.Repeat("text", 5000), 0}), errors.New("input/output error")
 	if _, err := H1(t.Context(), spoilt{z, broken}, z.Size()); err != broken {
@@ -154,7 +155,8 @@ func TestH1OfAFileThatFails(t *testing.T) {
 	}
 }
 
-// TestH1EndsWithItsContext has a zip within the bounds that would take seconds to hash.
+// TestH1EndsWithItsContext shows that H1 stops when its context is cancelled. Hashing
+// the zip would otherwise take seconds.
 func TestH1EndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	z := bomb(t, maxUnpackedBytes>>20, 1<<20)

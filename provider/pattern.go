@@ -89,8 +89,8 @@ func invalidPattern(s string, err error) error {
 // PatternFor returns the pattern that matches only a.
 func PatternFor(a Address) Pattern { return Pattern(a) }
 
-// ClientWarning names the clients that refuse the addresses that the pattern matches; ""
-// means that none does.
+// ClientWarning names the clients that refuse the addresses that the pattern matches. It is
+// "" if no client does.
 func (p Pattern) ClientWarning() string {
 	if !strings.Contains(p.namespace, "_") {
 		return ""
@@ -119,7 +119,8 @@ func (p Pattern) Parts() int {
 
 func (p Pattern) parts() [3]string { return [3]string{string(p.host), p.namespace, p.typ} }
 
-// ServiceHost returns the host in the pattern, and whether it is not a wildcard.
+// ServiceHost returns the host in the pattern. named reports whether the host is not a
+// wildcard.
 func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
 }
@@ -158,9 +159,9 @@ func (s Selector) Selects(a Address) bool {
 		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
 }
 
-// SingleParts reports for the hostname, the namespace and the type whether the include
-// patterns contain exactly one value of it, so that a template need not use that part. Like
-// OpenTofu, it counts only values, and ignores additional wildcards.
+// SingleParts reports, for each of hostname, namespace and type, whether the include
+// patterns contain exactly one value. A template need not use such a part. Like OpenTofu,
+// it counts only values, and ignores additional wildcards.
 func (s Selector) SingleParts() (single [3]bool) {
 	for i := range single {
 		named := map[string]bool{}

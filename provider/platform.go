@@ -16,7 +16,8 @@ type Platform struct {
 	Arch string
 }
 
-// maxPlatformPart bounds the name of an operating system or an architecture in bytes.
+// maxPlatformPart is the maximum length in bytes of the name of an operating system or an
+// architecture.
 const maxPlatformPart = 32
 
 var platformPart = regexp.MustCompile(`^[a-z0-9]+$`)
@@ -81,14 +82,14 @@ var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+
 
 // Misnamed reports whether a file name contains a different version or platform than the
 // package that is offered. A signature covers only the name and the bytes of a package, so
-// only the name ties the bytes to a version and a platform. It returns false for names of
-// another form.
+// only the name ties the bytes to a version and a platform. It returns false for a file
+// name of another form.
 func Misnamed(filename string, v Version, p Platform) bool {
 	m := published.FindStringSubmatch(filename)
 	return m != nil && (m[1] != v.String() || m[2] != p.String())
 }
 
-// NamesPackage reports whether a file name has the published form, so that it contains the
+// NamesPackage reports whether a file name has the published form, and thus contains the
 // type, version and platform of a package.
 func NamesPackage(filename string) bool { return published.MatchString(filename) }
 

@@ -25,8 +25,8 @@ type Version struct {
 // different ways, and go-versions panics beyond 64 bits.
 const maxNumber = "9223372036854775807"
 
-// maxVersionLen bounds the input of the version library. The tag of a version has at most
-// 128 characters, so a longer version cannot be stored.
+// maxVersionLen is the maximum length of a version in bytes. The tag of a version has at
+// most 128 characters, so a longer version cannot be stored.
 const maxVersionLen = 128
 
 // ParseVersion parses a version in canonical form, such as 3.2.4, 1.0.0-beta.1 or
@@ -56,7 +56,7 @@ func parseVersion(s string) (Version, error) {
 	if n := largeNumber(s); n != "" {
 		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
 	}
-	// A version is kept longer than the request or the document that contains s.
+	// A version outlives the request or the document that contains s.
 	v, err := versions.ParseVersion(strings.Clone(s))
 	if err != nil {
 		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
@@ -76,7 +76,7 @@ func LooseVersion(s string) (Version, bool) {
 		return Version{}, false
 	}
 	loose, err := goversion.NewVersion(strings.TrimSpace(s))
-	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // go-version reads 1.2.3- like this
+	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // go-version parses 1.2.3- like this
 		return Version{}, false
 	}
 	v, err := parseVersion(loose.String())

@@ -201,7 +201,7 @@ func TestHasPrerelease(t *testing.T) {
 		{">= 1.0", "1.1.0-beta1", true},
 		{">= 1.0", "1.0.0-beta1", false}, // it precedes 1.0.0
 		{">= 1.0.0-alpha", "1.0.0-beta1", true},
-		{"< 2.0", "2.0.0-beta1", false}, // it leads to an excluded release
+		{"< 2.0", "2.0.0-beta1", false}, // it precedes an excluded release
 		{"< 2.0", "1.9.0-beta1", true},
 		{"~> 1.2", "1.3.0-rc1+build", true},
 		{"~> 1.2", "2.0.0-rc1", false},

@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// markers replace the parts of an address in a template, in the order of symbols. The literal
-// text of a template is very unlikely to contain one.
+// markers replace the parts of an address in a template, in the order of symbols. The
+// literal text of a template is very unlikely to contain a marker.
 var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0ocibridge0"}
 
 // Providers returns the providers that the template selects and to which a repository may
@@ -55,8 +55,8 @@ func (t *Template) patterns() []provider.Pattern {
 	return t.selector.Include
 }
 
-// match calls yield for every way in which s matches shape, with the values of the markers in
-// shape. All occurrences of a marker must have the same value.
+// match calls yield for every way in which s matches shape, with the values of the markers
+// in that match. All occurrences of a marker must have the same value.
 func match(shape, s string, found [3]string, yield func([3]string)) {
 	at, which := len(shape), -1
 	for i, m := range markers {

@@ -1,7 +1,7 @@
 // Package templates implements repository_template, the HCL template that maps a provider to
 // its OCI repository.
 //
-// As in OpenTofu, a template sees hostname, namespace and type and no function, so that both
+// As in OpenTofu, a template can use hostname, namespace and type, but no functions, so both
 // programs can use the same text. It must use every part of an address that its include
 // patterns do not restrict to one value, because otherwise two providers would share a
 // repository. [Parse] reports errors that affect every provider. [Template.Repository]
@@ -136,8 +136,8 @@ func diagsError(diags hcl.Diagnostics) error {
 	return diags
 }
 
-// Set is an ordered list of templates. The first template that selects a provider applies to
-// it.
+// Set is an ordered list of templates. For each provider, the first template that selects it
+// applies.
 type Set []*Template
 
 // The reasons why a provider has no repository.
@@ -148,7 +148,7 @@ var (
 	ErrNoRepository = errors.New("it yields no repository")
 )
 
-// For returns the first template that selects a, and ErrNotSelected if none does.
+// For returns the first template that selects a, or ErrNotSelected if no template does.
 func (s Set) For(a provider.Address) (*Template, error) {
 	for _, t := range s {
 		if t.Selects(a) {
@@ -159,7 +159,7 @@ func (s Set) For(a provider.Address) (*Template, error) {
 		"widen the include patterns, or give --template")
 }
 
-// Example returns a provider to which t applies. t must be in the set, and no earlier template
+// Example returns a provider to which t applies. t must be in the set. No earlier template
 // selects the example. Example returns the zero address if it finds none among likely
 // providers.
 func (s Set) Example(t *Template) provider.Address {

@@ -1,13 +1,13 @@
-// Package document bounds what the JSON documents of other parties cost in memory
-// and processor time.
+// Package document limits the memory and the processor time that the JSON documents of other
+// parties take.
 //
-// encoding/json turns the three bytes "{}," into a struct of a hundred bytes and
-// more. A bound on bytes is therefore no bound on memory. This package counts the
-// values of a document before anything decodes them, in one pass that allocates
-// nothing. A document that breaks a bound is an error, never a part of itself.
+// encoding/json turns the three bytes "{}," into a struct of a hundred bytes and more.
+// Therefore a limit on bytes does not limit memory. This package counts the values of a
+// document before anything decodes them, in one pass that allocates nothing. A document that
+// exceeds a limit is an error; it is never truncated.
 //
-// Documents that arrive from a network also share two budgets of the process. One is
-// for the bytes that are read, the other for the values that they decode to.
+// Documents from a network also share two budgets of the process: one for the bytes that are
+// read, and one for the values that these bytes decode to.
 package document
 
 import (
@@ -22,20 +22,21 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Limits bound one document. All of them must be set.
+// Limits are the limits of one document. All of them must be set.
 type Limits struct {
-	// Bytes is the size of the document after decompression.
+	// Bytes is the maximum size of the document after decompression.
 	Bytes int64
-	// Values is the number of objects, arrays, strings, numbers and literals.
+	// Values is the maximum number of objects, arrays, strings, numbers and literals.
 	Values int
-	// Elements is the number of values in any one array or object.
+	// Elements is the maximum number of values in any one array or object.
 	Elements int
 }
 
-// maxDepth bounds the nesting of arrays and objects. The protocols' documents nest six deep.
+// maxDepth limits the nesting of arrays and objects. The protocols' documents nest six
+// levels deep.
 const maxDepth = 64
 
-// ErrTooLarge means that a document breaks one of its limits.
+// ErrTooLarge means that a document exceeds one of its limits.
 var ErrTooLarge = errors.New("the document is too large")
 
 // tooLarge returns an ErrTooLarge that names the limit.
@@ -43,8 +44,8 @@ func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
 
-// errNotUTF8 means that a document is not valid UTF-8, which JSON requires (RFC 8259, section 8.1).
-// encoding/json would use three bytes for each invalid byte.
+// errNotUTF8 means that a document is not valid UTF-8, which JSON requires (RFC 8259,
+// section 8.1). encoding/json would replace each invalid byte with three bytes.
 var errNotUTF8 = errors.New("the document is not UTF-8")
 
 // Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge], except for a document that is
@@ -54,9 +55,8 @@ func (l Limits) Check(data []byte) error {
 	return err
 }
 
-// count returns an upper bound for the number of values. The first value of an
-// array or object counts with its opening bracket, and each other one with the
-// comma before it.
+// count returns an upper bound for the number of values. The first value of an array or
+// object is counted at the opening bracket, and each further value at the comma before it.
 func (l Limits) count(data []byte) (values int, err error) {
 	if int64(len(data)) > l.Bytes {
 		return 0, tooLarge("it has more than %d bytes", l.Bytes)
@@ -95,8 +95,8 @@ func (l Limits) count(data []byte) (values int, err error) {
 	return values, nil
 }
 
-// maxErrorText bounds the length of encoding/json's errors, in characters. The error repeats a number that does
-// not fit, however long it is.
+// maxErrorText is the maximum length of an error of encoding/json, in characters. Such an
+// error repeats a number that does not fit, however long the number is.
 const maxErrorText = 200
 
 // unmarshal decodes a document that is within its limits.
@@ -130,18 +130,19 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 const (
-	// readBudget bounds the bytes of all documents that are being read, without the first freeBytes of each. A
-	// slow origin holds its share for a long time, so a document that finds no room fails instead of waiting.
+	// readBudget is the maximum number of bytes of all documents that are being read,
+	// without the first freeBytes of each. A slow origin holds its share for a long time, so
+	// a document that finds no room fails instead of waiting.
 	readBudget = 256 << 20
-	// freeBytes is the size that needs no share of the budget. Most documents are smaller, so an exhausted
-	// budget does not affect them.
+	// freeBytes is the size of a document that needs no share of the budget. Most documents
+	// are smaller, so an exhausted budget does not affect them.
 	freeBytes = 256 << 10
 	// firstRead is the initial size of a document's buffer.
 	firstRead = 32 << 10
-	// decodeBudget bounds the memory of documents that are being decoded. Decoding takes well under a second,
-	// so a document waits for room.
+	// decodeBudget is the maximum memory in bytes for documents that are being decoded.
+	// Decoding takes well under a second, so a document waits for room.
 	decodeBudget = 64 << 20
-	// bytesPerValue is what a decoded value takes, at most, in the documents that
+	// bytesPerValue is the maximum memory in bytes of a decoded value in the documents that
 	// are read by [Read]. The growth of slices is included.
 	bytesPerValue = 96
 )
@@ -162,8 +163,8 @@ const RetryAfter = 10 * time.Second
 type Document struct {
 	limits  Limits
 	data    []byte
-	read    int64 // its share of the budget for reading
-	decoded int64 // its share of the budget for decoding
+	read    int64 // this document's share of readBudget
+	decoded int64 // this document's share of decodeBudget
 }
 
 // Read reads a whole document. It fails with [ErrTooLarge], with [ErrBusy], or with
@@ -192,7 +193,8 @@ func Read(r io.Reader, l Limits) (*Document, error) {
 	}
 }
 
-// grow doubles the buffer, up to one byte beyond the limit, which shows that the limit is exceeded.
+// grow doubles the buffer, up to one byte beyond the limit. That byte shows whether the
+// document exceeds the limit.
 func (d *Document) grow() error {
 	size := min(max(firstRead, 2*int64(cap(d.data))), d.limits.Bytes+1)
 	charged := max(0, size-freeBytes)
@@ -204,9 +206,9 @@ func (d *Document) grow() error {
 	return nil
 }
 
-// Decode decodes the document into out, once its share of the budget is free. It
-// returns [ErrTooLarge], the error of ctx, or the error of Unmarshal. The caller
-// keeps what it needs of out, drops the rest, and then closes the document.
+// Decode decodes the document into out, once its share of the budget is free. It returns
+// [ErrTooLarge], the error of ctx, or the error of Unmarshal. The caller copies the parts of
+// out that it needs, drops the rest, and then closes the document.
 func (d *Document) Decode(ctx context.Context, out any) error {
 	values, err := d.limits.count(d.data)
 	if err != nil {

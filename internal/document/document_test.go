@@ -62,7 +62,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrorsOfNumbers uses numbers that do not fit, which encoding/json repeats in its errors.
+// TestErrorsOfNumbers shows that the errors for numbers that do not fit are short,
+// although encoding/json repeats the numbers.
 func TestErrorsOfNumbers(t *testing.T) {
 	limits := Limits{Bytes: 4 << 20, Values: 10, Elements: 10}
 	for name, n := range map[string]int{"long": 4_000_000, "short": 30} {
@@ -92,8 +93,8 @@ func FuzzCount(f *testing.F) {
 		if err != nil || json.Unmarshal(data, &out) != nil {
 			return
 		}
-		// The outermost value has no bracket or comma before it. An object may have a
-		// name twice.
+		// The outermost value has no bracket or comma before it. An object may
+		// contain a name twice.
 		if decoded := valuesOf(out) - 1; decoded > counted || counted > strings.Count(string(data), ",")+strings.Count(string(data), "{")+strings.Count(string(data), "[") {
 			t.Errorf("counted %d values, decoded %d", counted, decoded)
 		}
@@ -166,7 +167,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// nothingHeld fails unless both budgets are unused.
+// nothingHeld fails the test unless both budgets are unused.
 func nothingHeld(t *testing.T) {
 	t.Helper()
 	if !reading.TryAcquire(readBudget) {
@@ -181,7 +182,8 @@ func nothingHeld(t *testing.T) {
 	}
 }
 
-// TestManyDocumentsAtOnce holds documents open until another one finds no room. Small documents need no room.
+// TestManyDocumentsAtOnce shows that a document fails if too many others are open,
+// and that small documents need no room.
 func TestManyDocumentsAtOnce(t *testing.T) {
 	limits := Limits{Bytes: 32<<20 - 1, Values: 1, Elements: 1}
 	body := make([]byte, limits.Bytes)
@@ -214,7 +216,8 @@ func TestManyDocumentsAtOnce(t *testing.T) {
 	open = append(open, d)
 }
 
-// TestDecodingWaits uses up the budget while another document waits.
+// TestDecodingWaits shows that a document waits to be decoded while the budget is
+// used up.
 func TestDecodingWaits(t *testing.T) {
 	d, err := Read(strings.NewReader(`[1]`), small)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// TestFresh also tests clocks that go backwards, which virtual time cannot.
+// TestFresh shows when a leaf counts as fresh. Unlike a test in virtual time,
+// it can set the clock back.
 func TestFresh(t *testing.T) {
 	issued := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	leaf := &x509.Certificate{NotBefore: issued.Add(-margin), NotAfter: issued.Add(leafValidity)}

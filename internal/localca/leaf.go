@@ -17,12 +17,13 @@ import (
 
 const (
 	leafValidity = 90 * 24 * time.Hour
-	// A leaf is renewed at the age of leafAge, early enough for clients with a fast clock.
+	// leafAge is the age at which a leaf is renewed, early enough for clients with a fast
+	// clock.
 	leafAge = 60 * 24 * time.Hour
 )
 
-// Leaf is a server certificate that its CA signs, and renews in time. It has a new key each time, and exists
-// only in memory. Methods may be called concurrently.
+// Leaf is a server certificate. Its CA signs it, and renews it in time. Each renewal
+// creates a new key, which exists only in memory. Methods may be called concurrently.
 type Leaf struct {
 	ca    *CA
 	hosts []string
@@ -31,7 +32,7 @@ type Leaf struct {
 	current *tls.Certificate
 }
 
-// Issue signs a certificate for host names and IP addresses, at least one.
+// Issue signs a certificate for at least one host name or IP address.
 func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 	if len(hosts) == 0 {
 		return nil, hint.New("there is no host to sign a certificate for", "name one by --listen")
@@ -44,8 +45,8 @@ func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 // CA returns the CA that signs the certificate.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns the certificate, for [tls.Config]. It renews the certificate after 60 days. It also renews a certificate
-// that begins in the future, because the clock was set back.
+// Get returns the certificate, for [tls.Config]. It renews the certificate after 60 days,
+// and also if the certificate is not valid yet, because the clock was set back.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

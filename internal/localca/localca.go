@@ -1,12 +1,14 @@
-// Package localca manages the CA of a gateway without a certificate.
+// Package localca manages the CA of a gateway that has no configured certificate.
 //
-// A folder holds one CA: its certificate, which clients trust, and its key, which only its owner can read.
-// [Open] creates the CA if the folder does not exist. The folder appears completely or not at all, and if
-// several processes start at once, one creates the CA and all use it. No process ever replaces a CA: if it is
+// A folder holds one CA: its certificate, which clients trust, and its key, which
+// only its owner can read. [Open] creates the CA if the folder does not exist. The
+// folder appears completely or not at all, and if several processes start at the same
+// time, one creates the CA and all use it. No process ever replaces a CA: if it is
 // damaged or has expired, Open fails.
 //
-// The CA signs only server certificates, and no other CA. It has no name constraints, because the gateway's
-// names may change with each start. [CA.Issue] signs a [Leaf], which stays in memory.
+// The CA signs only server certificates, and no other CA. It has no name constraints,
+// because the names of the gateway may change with each start. [CA.Issue] signs a
+// [Leaf], which stays in memory.
 package localca
 
 import (
@@ -34,11 +36,12 @@ import (
 const (
 	certName = "ca.pem"
 	keyName  = "ca-key.pem"
-	// tempPrefix is the name prefix of a folder with an unfinished CA, next to the CA's folder.
+	// tempPrefix is the name prefix of the temporary folder for an unfinished CA.
+	// That folder is next to the CA's folder.
 	tempPrefix = ".ca-"
 
 	years = 10 // the lifetime of a CA
-	// margin is how far a client's clock may be behind.
+	// margin is the maximum time by which a client's clock may be behind.
 	margin = time.Hour
 )
 
@@ -49,7 +52,7 @@ var (
 	errExpired = errors.New("it has expired")
 )
 
-// CA is the CA of a folder. Methods may be called concurrently.
+// CA is the CA in a folder. Methods may be called concurrently.
 type CA struct {
 	cert *x509.Certificate
 	key  crypto.PrivateKey
@@ -58,8 +61,8 @@ type CA struct {
 
 // Open returns the CA of a folder, and creates it if the folder does not exist.
 //
-// It narrows the modes of the folder and the key's file if other users have access, and logs a warning. A nil
-// log discards it.
+// If other users have access to the folder or the key's file, Open narrows the mode
+// and logs a warning. A nil log discards the warning.
 func Open(dir string, log *slog.Logger) (*CA, error) {
 	if err := makeOnce(dir); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("make a local CA: %w", err), "name another data folder by --data, or a certificate of your own by --tls-cert and --tls-key")
@@ -98,12 +101,12 @@ func create(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(temp) // unless it was renamed
+	defer os.RemoveAll(temp) // has no effect if the folder was renamed
 	certPEM, keyPEM, err := generate(time.Now())
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(temp, 0o700); err != nil { // whatever the umask
+	if err := os.Chmod(temp, 0o700); err != nil { // independent of the umask
 		return err
 	}
 	if err := write(filepath.Join(temp, keyName), keyPEM, 0o600); err != nil {
@@ -115,7 +118,7 @@ func create(dir string) error {
 	return os.Rename(temp, dir)
 }
 
-// write creates a file of that mode with any umask, and syncs it to disk.
+// write creates a file with the given mode, whatever the umask, and syncs it to disk.
 func write(name string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -134,7 +137,7 @@ func write(name string, data []byte, mode os.FileMode) error {
 // sweep removes temporary folders of processes that crashed. A process that is still creating a CA in one of
 // them does not need it, because the CA exists.
 func sweep(parent string) {
-	entries, _ := os.ReadDir(parent) // the next start tries again
+	entries, _ := os.ReadDir(parent) // after an error, the next start tries again
 	for _, e := range entries {
 		if e.IsDir() && strings.HasPrefix(e.Name(), tempPrefix) {
 			os.RemoveAll(filepath.Join(parent, e.Name()))

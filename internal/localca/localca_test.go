@@ -60,7 +60,7 @@ func current(t *testing.T, leaf *localca.Leaf) *x509.Certificate {
 	return cert.Leaf
 }
 
-// read returns the CA in a folder.
+// read returns the certificate and the key of the CA in a folder.
 func read(t *testing.T, dir string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca-key.pem"))
@@ -74,13 +74,14 @@ func poolOf(cert *x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// trusted returns the reason why a client that trusts the CA does not trust the certificate for a host.
+// trusted returns nil if a client that trusts the CA also trusts the certificate for a host,
+// and otherwise the reason why it does not.
 func trusted(cert *x509.Certificate, ca *x509.Certificate, host string) error {
 	_, err := cert.Verify(x509.VerifyOptions{DNSName: host, Roots: poolOf(ca)})
 	return err
 }
 
-// wantNames fails unless the folder holds exactly these files.
+// wantNames fails the test unless the folder contains exactly these files.
 func wantNames(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -124,8 +125,9 @@ func TestMadeOnce(t *testing.T) {
 	})
 }
 
-// TestFirstStartsAtOnce opens one folder many times at once, without shared state, as processes do. It also
-// reads the folder all the time, and always finds a complete CA.
+// TestFirstStartsAtOnce shows that all concurrent calls of Open get the same CA, without
+// shared state, like separate processes. A concurrent reader of the folder always finds a
+// complete CA.
 func TestFirstStartsAtOnce(t *testing.T) {
 	for range 20 {
 		data := t.TempDir()
@@ -174,7 +176,8 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCrashWhileMaking uses the folder of a process that crashed before its CA was complete.
+// TestCrashWhileMaking shows that the temporary folder of a process that crashed before its
+// CA was complete does no harm.
 func TestCrashWhileMaking(t *testing.T) {
 	data := t.TempDir()
 	for _, files := range [][]string{{}, {"ca-key.pem"}, {"ca-key.pem", "ca.pem"}} {
@@ -189,8 +192,8 @@ func TestCrashWhileMaking(t *testing.T) {
 	wantNames(t, filepath.Join(data, "ca"), "ca-key.pem", "ca.pem")
 }
 
-// TestSignsServersOnly shows what somebody with the key can sign for clients that trust the CA: server
-// certificates, but no other CA.
+// TestSignsServersOnly shows what the CA's key can sign for clients that trust the CA:
+// server certificates, but no other CA.
 func TestSignsServersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -261,7 +264,7 @@ func TestLeaf(t *testing.T) {
 	})
 }
 
-// TestLeafIsRenewed shows that a leaf is renewed before it expires, in virtual time.
+// TestLeafIsRenewed shows in virtual time that a leaf is renewed before it expires.
 func TestLeafIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -277,7 +280,7 @@ func TestLeafIsRenewed(t *testing.T) {
 		if second.Equal(first) || time.Until(second.NotAfter) != 90*day || second.PublicKey.(*ecdsa.PublicKey).Equal(first.PublicKey) {
 			t.Errorf("after 60 days it ends in %s", time.Until(second.NotAfter))
 		}
-		for range 9 * 12 { // years, month by month
+		for range 9 * 12 { // nine years, month by month
 			time.Sleep(30 * day)
 			cert := current(t, leaf)
 			if err := trusted(cert, ca, "localhost"); err != nil || time.Until(cert.NotAfter) < 30*day {
@@ -294,7 +297,8 @@ func TestLeafIsRenewed(t *testing.T) {
 	})
 }
 
-// TestServes shows that a server can use the leaf. A client trusts the leaf if it has only the CA's file.
+// TestServes shows that a server can use the leaf, and that a client that has only the CA's
+// file trusts it.
 func TestServes(t *testing.T) {
 	ca := open(t, filepath.Join(t.TempDir(), "ca"))
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -317,8 +321,8 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestNeverReplaced damages a CA. Each time, Open reports the problem and the next step, and leaves the folder
-// unchanged.
+// TestNeverReplaced shows that Open does not replace a damaged CA: it reports the problem
+// and the next step, and leaves the folder unchanged.
 func TestNeverReplaced(t *testing.T) {
 	const remove = "clients have to trust"
 	other, err := tlsca.New()
