@@ -52,8 +52,8 @@ func (r Repository) String() string { return string(r.Registry) + "/" + r.Name }
 func (r Repository) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 var (
-	// These follow the grammar of the distribution specification and of its reference
-	// implementation.
+	// These expressions follow the grammar of the distribution specification and of its
+	// reference implementation.
 	hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
 	ipv6     = regexp.MustCompile(`^\[[0-9a-fA-F:.]+\]$`)
 	namePart = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
@@ -219,7 +219,8 @@ func (t Tag) PartialEvidence() (provider.Version, bool) {
 	return v, ok && name == "evidence"
 }
 
-// PartOf returns the version in a tag of any of these three forms.
+// PartOf returns the version in a tag that [Tag.Announcement], [Tag.Partial] or
+// [Tag.PartialEvidence] accepts.
 func (t Tag) PartOf() (provider.Version, bool) {
 	if v, _, ok := t.Partial(); ok {
 		return v, true
@@ -230,7 +231,7 @@ func (t Tag) PartOf() (provider.Version, bool) {
 	return t.Announcement()
 }
 
-// cutPartial splits ocibridge-part.VERSION.NAME.
+// cutPartial splits a tag ocibridge-part.VERSION.NAME into the version and the name.
 func (t Tag) cutPartial() (v provider.Version, name string, ok bool) {
 	rest, ok := strings.CutPrefix(string(t), partialPrefix)
 	dot := strings.LastIndexByte(rest, '.')

@@ -102,7 +102,8 @@ func TestVersionTags(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfTags shows that a name of a megabyte gets a short error. A registry may list such names.
+// TestLongNamesOfTags shows that the error for a name of a megabyte is short. A
+// registry may list such names.
 func TestLongNamesOfTags(t *testing.T) {
 	if tag, err := ParseTag(strings.Repeat("\x7f", 1<<20)); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("%.100s, an error of %d bytes", tag, len(fmt.Sprint(err)))
@@ -132,7 +133,7 @@ func TestAnnouncementTags(t *testing.T) {
 	}
 }
 
-// TestPartialTags parses the tags of earlier releases.
+// TestPartialTags shows how the tags of earlier releases are parsed.
 func TestPartialTags(t *testing.T) {
 	v, p := provider.MustParseVersion("1.0.0-rc.1+build.5"), provider.MustParsePlatform("linux_amd64")
 	if gv, gp, ok := Tag("ocibridge-part.1.0.0-rc.1_build.5.linux_amd64").Partial(); !ok || gv != v || gp != p {

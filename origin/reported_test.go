@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packages returns the report of a newer origin about the bench's release: hashes and sizes,
-// one platform at a time.
+// packages returns the report of a newer origin about the bench's release, which maps each
+// platform to the hashes and the size of its package.
 func (b *bench) packages() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}

@@ -1,6 +1,6 @@
-// Package helper runs credential helpers: docker's, which have logins of registries, and
-// the clients' own, which have API tokens of hosts. A helper is a program that prints one
-// JSON object.
+// Package helper runs credential helpers: docker's, which provide logins for registries,
+// and the clients' own, which provide API tokens for hosts. A helper is a program that
+// prints one JSON object.
 //
 // Invariants:
 //
@@ -22,9 +22,11 @@ import (
 )
 
 const (
-	// maxOutput bounds a helper's answer in bytes. An answer has a few short strings.
+	// maxOutput is the maximum size of a helper's answer in bytes. An answer contains a
+	// few short strings.
 	maxOutput = 64 << 10
-	// maxStderr bounds how many bytes of a helper's standard error an error shows.
+	// maxStderr is the maximum number of bytes of a helper's standard error that an error
+	// shows.
 	maxStderr = 1 << 10
 )
 
@@ -33,15 +35,15 @@ type Command struct {
 	Path  string // a file, or a name that is looked up in PATH
 	Args  []string
 	Stdin string
-	// Limit bounds the run.
+	// Limit is the maximum duration of the run.
 	Limit time.Duration
-	// Grace bounds the wait for the output after the helper has exited or was killed: a
-	// helper may leave a child process that holds its output open.
+	// Grace is the maximum wait for the output after the helper has exited or was killed:
+	// a helper may leave a child process that holds its output open.
 	Grace time.Duration
 	// ByHand tells a user how to run the helper, such as "run x get". Hints contain it.
 	ByHand string
 	// NotFound reports whether the output of a helper that failed says that the helper
-	// has no credential. nil: a failure is always an error.
+	// has no credential. If NotFound is nil, every failure is an error.
 	NotFound func(stdout, stderr []byte) bool
 }
 
@@ -76,7 +78,7 @@ func (c Command) Get(ctx context.Context, answer any) (bool, error) {
 	return true, hint.Wrap(decode(stdout, answer), "the program is not a credential helper, or is damaged; to check the output of the program, %s", c.ByHand)
 }
 
-// decode decodes a helper's answer. Its error quotes nothing of the answer.
+// decode decodes a helper's answer. Its error quotes nothing from the answer.
 func decode(b cappedBuffer, answer any) error {
 	if b.cut {
 		return fmt.Errorf("its answer is longer than %d bytes", b.max)
@@ -87,8 +89,8 @@ func decode(b cappedBuffer, answer any) error {
 	return nil
 }
 
-// cappedBuffer keeps the first max bytes that are written to it. It discards the rest,
-// so that the writer never blocks or fails.
+// cappedBuffer keeps the first max bytes that are written to it. It discards the rest, so
+// the writer never blocks or fails.
 type cappedBuffer struct {
 	kept []byte
 	max  int

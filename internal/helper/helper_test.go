@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzAnswer shows that a helper's output is decoded, or yields an error that does not
-// quote it.
+// FuzzAnswer shows that a helper's output is either decoded, or yields an error that
+// does not quote it.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"Username":"u","Secret":"marked-secret"}`, `{"Username":"<token>","Secret":"marked-secret"}`, `{"ServerURL":1,"Username":2}`, `marked-secret`, ``, `null`, `[]`} {
 		f.Add([]byte(s))

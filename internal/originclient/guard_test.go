@@ -26,8 +26,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestOriginsOfPushesLeadNowhereInside: what push, sync and pull-through ask of an
-// origin goes through a guard.
+// TestOriginsOfPushesLeadNowhereInside shows that the requests of push, sync and
+// pull-through to an origin go through a guard.
 func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
 	dns.Default(t)
 	transport := http.DefaultTransport
@@ -68,9 +68,10 @@ func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
 	}
 }
 
-// TestPullThroughStaysAtThePorts has an include pattern that names a host in a private
-// network, by a proxy for its port 443 as elsewhere by its address. Its documents lead
-// to another port, which only a host block opens.
+// TestPullThroughStaysAtThePorts shows which ports of a host in a private network
+// pull-through may contact. An include pattern opens the port that it names, or else
+// port 443, which is reached through a proxy here. The host redirects downloads to
+// another port, which only a pattern with that port or a host block opens.
 func TestPullThroughStaysAtThePorts(t *testing.T) {
 	dns.Default(t)
 	before := http.DefaultTransport
@@ -185,7 +186,7 @@ func hostBlock(t *testing.T, host, url string) *cliconfig.Config {
 	return cli
 }
 
-// tunnelTo starts a proxy whose tunnels all end at an address.
+// tunnelTo starts a proxy whose tunnels all lead to one address.
 func tunnelTo(t *testing.T, to string) *url.URL {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

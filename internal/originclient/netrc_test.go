@@ -14,8 +14,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestLoginsForAllAreForTheUserAlone: what a user has in store for every host goes
-// nowhere that a client of the gateway may have named.
+// TestLoginsForAllAreForTheUserAlone shows that a push sends the .netrc login for
+// all hosts, and that pull-through does not: a client of the gateway may have
+// named the host.
 func TestLoginsForAllAreForTheUserAlone(t *testing.T) {
 	const host = "registry.acme.example"
 	a := provider.MustParseAddress(host + "/acme/widget")

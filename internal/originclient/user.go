@@ -1,11 +1,11 @@
-// Package originclient makes clients of origin registries, with what the user has
-// configured for Terraform and OpenTofu: the services in host blocks, the API tokens, and
-// the logins in .netrc.
+// Package originclient creates clients of origin registries from the user's configuration
+// for Terraform and OpenTofu: the services in host blocks, the API tokens, and the logins
+// in .netrc.
 //
-// There are two kinds. A command of the user may ask any host, except that an origin
-// elsewhere may not lead it to a private address. A gateway asks on behalf of its
-// clients: it connects to public addresses and to the hosts that the user names, and
-// never sends the login that .netrc has for all hosts.
+// There are two kinds of clients. The client of a user's command may contact any host, but
+// an origin on another machine cannot lead it to this machine or its local link. The client
+// of a gateway sends requests on behalf of others. It connects only to public addresses and
+// to the hosts that the user names, and never sends the .netrc login for all hosts.
 package originclient
 
 import (
@@ -35,15 +35,16 @@ func (u User) Registry() *origin.Registry {
 	return u.client(origin.NewLenientGuard(namedHosts(nil, u.CLI.Services())), "")
 }
 
-// Pull returns a client for a gateway's pull-through. The header Via tells origins, and the
-// gateway itself, which gateway asks. Hosts in the include patterns may be at any address.
+// Pull returns a client for a gateway's pull-through. The client sends via in the Via
+// header, by which origins, and the gateway itself, recognise the gateway. Hosts in the
+// include patterns may have any address.
 func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
 	u.Netrc.NoDefault = true
 	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services())), via)
 }
 
-// client returns a client that sends requests through a guard. The header Via names the
-// gateway that asks on behalf of its clients; "" is none.
+// client returns a client that sends requests through a guard. via, if not "", is sent in
+// the Via header and names the gateway that sends requests on behalf of its clients.
 func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 	transport := guard.Transport(outgoing.Transport())
 	services := func() *disco.Disco {
@@ -58,9 +59,9 @@ func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 	})
 }
 
-// namedHosts returns a function that reports whether the user has named a host and
-// port. A guard lets these be at any address. An include pattern names its host with its
-// port, or else with port 443. A host block of the CLI configuration names the host and
+// namedHosts returns a function that reports whether the user has named a host and port. A
+// guard allows any address for such a host and port. An include pattern names its host with
+// its port, or else with port 443. A host block of the CLI configuration names the host and
 // port of its providers.v1 URL.
 func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
 	named := map[string]bool{}

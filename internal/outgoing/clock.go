@@ -7,16 +7,17 @@ import (
 	"time"
 )
 
-// Clock is the clock of a server, by the Date header of its answers (RFC 9110, section 6.6.1). Until the first
-// answer, it is the local clock.
+// Clock shows the time of a server, which it takes from the Date header of the
+// server's answers (RFC 9110, section 6.6.1). Until the first answer, it shows
+// the local time.
 type Clock struct {
 	local func() time.Time
 
 	mu    sync.Mutex
-	ahead time.Duration // of the local clock
+	ahead time.Duration // how far the server is ahead of the local clock
 }
 
-// NewClock returns a clock. Local is the local time; nil is [time.Now].
+// NewClock returns a clock. local returns the local time; nil means [time.Now].
 func NewClock(local func() time.Time) *Clock {
 	if local == nil {
 		local = time.Now
@@ -33,12 +34,12 @@ func (c *Clock) Now() time.Time {
 
 type clockKey struct{}
 
-// WithClock returns a context whose requests set the clock by their answers.
+// WithClock returns a context for requests whose answers set the clock.
 func WithClock(ctx context.Context, c *Clock) context.Context {
 	return context.WithValue(ctx, clockKey{}, c)
 }
 
-// ReadClock sets the clock of the request's context by an answer.
+// ReadClock sets the clock in the request's context from an answer.
 func ReadClock(req *http.Request, resp *http.Response) {
 	c, ok := req.Context().Value(clockKey{}).(*Clock)
 	if !ok {

@@ -52,7 +52,8 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestClocksOfRequests sends concurrent requests, some of them without a clock.
+// TestClocksOfRequests shows that each of several concurrent requests sets only
+// the clock in its own context, if there is one.
 func TestClocksOfRequests(t *testing.T) {
 	hour := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	c, other := NewClock(func() time.Time { return hour.Add(-time.Hour) }), NewClock(nil)

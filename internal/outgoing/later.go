@@ -53,8 +53,8 @@ func (e *LaterError) Error() string {
 // Unwrap returns the description of the answer.
 func (e *LaterError) Unwrap() error { return e.Err }
 
-// Is lets [errors.Is] compare the part that [LaterError.Bare] keeps: it reports whether another LaterError has
-// the same time.
+// Is reports whether target is a LaterError with the same Until: [errors.Is] compares only
+// the part that [LaterError.Bare] keeps.
 func (e *LaterError) Is(target error) bool {
 	other, ok := target.(*LaterError)
 	return ok && e.Until.Equal(other.Until)

@@ -5,17 +5,21 @@ package outgoing
 
 import "net/http"
 
-// FirstByte is the Range of a request that asks whether a blob exists.
+// FirstByte is the value of the Range header in a GET that checks whether a blob
+// exists.
 const FirstByte = "bytes=0-0"
 
-// maxHeader bounds the headers of one answer in bytes. net/http reads 10 MiB; the
-// longest headers of registries are URLs of redirects, which have less than 16 KiB.
+// maxHeader is the maximum size in bytes of the headers of one answer. net/http
+// reads 10 MiB; the longest headers of registries are URLs of redirects, which have
+// less than 16 KiB.
 const maxHeader = 64 << 10
 
-// Transport returns a copy of [http.DefaultTransport] that refuses answers with headers over 64 KiB, by HTTP/1
-// and by HTTP/2. A proxy that refuses a connection is a [ProxyError] with a hint, and a request fails if the
-// variable for its proxy holds no URL. Copies of the transport keep all three. The transport has its own
-// connections, and the caller may change it before the first request.
+// Transport returns a copy of [http.DefaultTransport] that refuses answers with
+// headers over 64 KiB, over HTTP/1 and over HTTP/2. If a proxy refuses a
+// connection, the error is a [ProxyError] with a hint. If the variable for a
+// request's proxy holds no URL, the request fails. Copies of the transport behave
+// in the same way. The transport has its own connections, and the caller may change
+// it before the first request.
 func Transport() *http.Transport {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if ok {

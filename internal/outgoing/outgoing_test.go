@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestLongHeaders requests headers of various lengths, with the transport and with a copy of it. The bound
-// leaves room for the header fields that servers add.
+// TestLongHeaders shows which lengths of headers the transport and a copy of it
+// accept. The limit leaves room for the header fields that servers add.
 func TestLongHeaders(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))

@@ -50,7 +50,8 @@ func isProxyURL(value string) bool {
 	return err == nil && u.Hostname() != "" && !strings.HasSuffix(u.Host, ":")
 }
 
-// wantsProxy reports whether NO_PROXY does not exclude a URL.
+// wantsProxy reports whether requests for a URL use a proxy: NO_PROXY can exclude the
+// URL.
 func wantsProxy(to *url.URL) bool {
 	c := httpproxy.FromEnvironment()
 	c.HTTPProxy, c.HTTPSProxy, c.CGI = "any.example", "any.example", false
@@ -72,7 +73,7 @@ func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.
 }
 
 // ProxyHint says what to do about an error of a request that did not reach its proxy.
-// It is "" for any other error.
+// It returns "" for any other error.
 func ProxyHint(err error) string {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "proxyconnect" {
@@ -107,7 +108,8 @@ func loginHint(to, proxy *url.URL) string {
 	return fmt.Sprintf("%s wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, %s", named(to, proxy), bypass(to))
 }
 
-// named names the proxy for a URL, without its user and password, and its variable.
+// named describes the proxy for a URL, without its user and password, and names its
+// variable.
 func named(to, proxy *url.URL) string {
 	if proxy == nil {
 		return "the proxy, which " + variable(to) + " names,"
@@ -115,7 +117,7 @@ func named(to, proxy *url.URL) string {
 	return "the proxy " + proxy.Host + ", which " + variable(to) + " names,"
 }
 
-// bypass is the end of a hint for a host that needs no proxy.
+// bypass returns the end of a hint: what to do if the host needs no proxy.
 func bypass(to *url.URL) string {
 	return fmt.Sprintf("or add %s to NO_PROXY if it is reached without a proxy", cmp.Or(to.Hostname(), "the host"))
 }
@@ -129,8 +131,8 @@ func environmentProxy(to *url.URL) *url.URL {
 	return proxy
 }
 
-// variable returns the name of the variable that net/http takes the proxy for a URL
-// from. The spelling in capitals comes first.
+// variable returns the name of the variable from which net/http takes the proxy for a
+// URL. The spelling in capitals takes precedence.
 func variable(to *url.URL) string {
 	name := "HTTPS_PROXY"
 	if to.Scheme == "http" {

@@ -16,7 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestProxyVariablesThatHoldNoURL uses values that net/http ignores, and values that it reads as another host.
+// TestProxyVariablesThatHoldNoURL shows that a request fails if its proxy
+// variable holds a value that net/http ignores or reads as another host, and
+// that the error hides the value.
 func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
 	ask := func(at string) (*url.URL, error) {
@@ -70,8 +72,10 @@ func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 	}
 }
 
-// TestProxies runs each case in its own process, because net/http reads the variables once. Nothing is resolved
-// here: the proxy would do that.
+// TestProxies checks requests through proxies, and the hints for their
+// failures. Each case runs in its own process, because net/http reads the
+// variables once. No host name is resolved here, because the proxy would do
+// that.
 func TestProxies(t *testing.T) {
 	if at := os.Getenv("OCIBRIDGE_TEST_URL"); at != "" {
 		resp, err := (&http.Client{Transport: Transport()}).Get(at)
@@ -85,7 +89,7 @@ func TestProxies(t *testing.T) {
 		fmt.Printf("error: %v\nhint: %s\n", err, help)
 		return
 	}
-	var login atomic.Value // of the last request
+	var login atomic.Value // the login of the last request
 	login.Store("")
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		login.Store(r.Header.Get("Proxy-Authorization"))

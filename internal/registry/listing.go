@@ -56,8 +56,8 @@ func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, u
 	return out, unlisted, context.Cause(ctx)
 }
 
-// maxRepositories bounds a registry's catalog, which also lists repositories of other
-// content.
+// maxRepositories is the maximum number of repositories in a registry's catalog, which
+// also lists repositories of other content.
 const maxRepositories = 100_000
 
 // list returns the repositories in a registry's catalog.
@@ -92,7 +92,7 @@ func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]o
 }
 
 // owner returns the provider that a repository belongs to, or the zero address if no
-// template leads to the repository. Where templates allow several providers, the
+// template leads to the repository. If the templates allow several providers, the
 // annotations of the stored versions decide.
 func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (provider.Address, error) {
 	candidates := r.candidates(repo)
@@ -143,7 +143,7 @@ func owns(ctx context.Context, store artifact.ReferenceFetcher, tags []ociaddr.T
 			return true
 		}
 		if errors.Is(err, artifact.ErrForeign) {
-			return false // another candidate's
+			return false // the version belongs to another candidate
 		}
 	}
 	return false

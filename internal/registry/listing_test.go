@@ -21,8 +21,9 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestProvidersOfSharedRepositories lists a repository that the template gives to two
-// providers: the annotations of its versions decide.
+// TestProvidersOfSharedRepositories shows that the annotations of a repository's
+// versions decide to which provider it belongs, if the template gives it to two
+// providers.
 func TestProvidersOfSharedRepositories(t *testing.T) {
 	r := stored.For(t, "${namespace}-${type}")
 	a := r.Store("a-b/c", "1.0.0")

@@ -22,10 +22,11 @@ import (
 // proxy-cache projects answer HEAD with 404 until the first GET fetches the blob from their
 // upstream.
 //
-// A push must not use ReadOnly: a push sends every blob that HEAD does not find.
+// A push must not use ReadOnly: a push must upload every blob that HEAD does not find.
 type ReadOnly struct{ *remote.Repository }
 
-// Exists reports whether the repository has a manifest, by HEAD alone, or a blob.
+// Exists reports whether the repository has a manifest or a blob. For a manifest, HEAD alone
+// decides.
 func (s ReadOnly) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
 	found, err := s.Repository.Exists(ctx, desc)
 	if found || err != nil || desc.MediaType == ocispec.MediaTypeImageManifest || desc.MediaType == ocispec.MediaTypeImageIndex {
@@ -49,7 +50,7 @@ func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Desc
 		return false, err
 	}
 	defer resp.Body.Close()
-	var size int64 // 0 if the answer does not name it
+	var size int64 // 0 if the answer does not state it
 	switch resp.StatusCode {
 	case http.StatusOK:
 		size = resp.ContentLength
@@ -69,7 +70,8 @@ func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Desc
 	return true, nil
 }
 
-// wholeSize returns the size of the whole blob that a Content-Range names; 0 if it names none.
+// wholeSize returns the size of the whole blob from a Content-Range header, or 0 if the
+// header does not state it.
 func wholeSize(contentRange string) int64 {
 	_, whole, _ := strings.Cut(contentRange, "/")
 	size, err := strconv.ParseInt(whole, 10, 64)

@@ -25,7 +25,8 @@ const content = "the content of a blob"
 
 var blob = ocispec.Descriptor{MediaType: "archive/zip", Digest: digest.FromString(content), Size: int64(len(content))}
 
-// open returns a repository of a registry that answers so.
+// open returns a repository of a registry that is served by h, and the recorder of
+// its requests.
 func open(t *testing.T, h http.HandlerFunc) (*recorder.Recorder, *remote.Repository) {
 	t.Helper()
 	rec := recorder.New(h)
@@ -35,11 +36,11 @@ func open(t *testing.T, h http.HandlerFunc) (*recorder.Recorder, *remote.Reposit
 	if err != nil {
 		t.Fatal(err)
 	}
-	repo.PlainHTTP, repo.Client = true, srv.Client() // the default one waits and tries again
+	repo.PlainHTTP, repo.Client = true, srv.Client() // the default client waits and retries
 	return rec, repo
 }
 
-// status answers with a status alone.
+// status returns a handler that answers with a status and no body.
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
@@ -50,10 +51,11 @@ func whole(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, content)
 }
 
-// shorter answers with another blob.
+// shorter answers with a different, shorter blob.
 func shorter(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content[:3]) }
 
-// part answers with the first byte, and names the size of the whole so.
+// part returns a handler that answers with the first byte, and states size as the
+// size of the whole blob.
 func part(size string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Range", "bytes 0-0/"+size)
@@ -70,7 +72,8 @@ func broken(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// TestSourceWhereHEADLies has registries that answer HEAD of a blob in their ways.
+// TestSourceWhereHEADLies shows whether Exists finds a blob, for each kind of
+// answer to HEAD and to the GET that follows.
 func TestSourceWhereHEADLies(t *testing.T) {
 	isAnswer := func(code int) func(error) bool {
 		return func(err error) bool {
@@ -85,7 +88,7 @@ func TestSourceWhereHEADLies(t *testing.T) {
 	for name, tc := range map[string]struct {
 		head, get http.HandlerFunc
 		found     bool
-		err       func(error) bool // nil: none
+		err       func(error) bool // nil means no error
 		requests  int
 	}{
 		"HEAD finds it":                   {head: whole, found: true, requests: 1},
@@ -125,7 +128,8 @@ func TestSourceWhereHEADLies(t *testing.T) {
 	}
 }
 
-// TestSourceReadsOneByte has a registry answer with a blob that does not end.
+// TestSourceReadsOneByte shows that Exists reads no more than one byte if a
+// registry answers with an endless blob.
 func TestSourceReadsOneByte(t *testing.T) {
 	ended := make(chan struct{})
 	_, repo := open(t, func(w http.ResponseWriter, r *http.Request) {
@@ -146,7 +150,8 @@ func TestSourceReadsOneByte(t *testing.T) {
 	<-ended
 }
 
-// TestSourceEndsWithItsContext has a registry that leaves the GET there.
+// TestSourceEndsWithItsContext shows that Exists returns when its context is
+// cancelled, although the registry does not complete its answer to the GET.
 func TestSourceEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -165,7 +170,8 @@ func TestSourceEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestSourceOfManifests asks for manifests by HEAD alone, which proxies answer.
+// TestSourceOfManifests shows that Exists requests a manifest by HEAD alone, which
+// proxies answer.
 func TestSourceOfManifests(t *testing.T) {
 	for _, mediaType := range []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex} {
 		rec, repo := open(t, status(http.StatusNotFound))

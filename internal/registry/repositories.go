@@ -20,15 +20,16 @@ import (
 
 // Options say which repositories hold the providers.
 type Options struct {
-	// Templates name the repositories; none: the embedded registry has them.
+	// Templates name the repositories. If there are no templates, the embedded registry
+	// holds the providers.
 	Templates templates.Set
-	// Auth has the logins and settings for the templates' registries.
+	// Auth holds the logins and settings for the templates' registries.
 	Auth auth.Options
 	// DataFolder is the parent of the embedded registry's folder; "" if there is none.
 	DataFolder string
 	Log        *slog.Logger
 	// OpenEmbedded opens the embedded registry in the data folder, and returns a function
-	// that closes it. Nil is [embedded.Open].
+	// that closes it. nil means [embedded.Open].
 	OpenEmbedded func(dataFolder string) (*embedded.Registry, func() error, error)
 }
 
@@ -39,7 +40,7 @@ type Repositories struct {
 	Client    *auth.Client       // nil with the embedded registry
 	Embedded  *embedded.Registry // nil if templates name other registries
 
-	close func() error // nil: nothing to close
+	close func() error // nil if there is nothing to close
 }
 
 // ErrNoDataFolder means that nothing names a folder for data.
@@ -82,7 +83,7 @@ func (r *Repositories) Close() error {
 }
 
 // Repository returns the address of a provider's repository and a client for it. The
-// address is the zero one where no template has a repository for the provider.
+// address is zero if no template gives a repository for the provider.
 func (r *Repositories) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
 	return r.open(ctx, a, r.Client.Repository)
 }
@@ -108,7 +109,8 @@ func (r *Repositories) open(ctx context.Context, a provider.Address, client func
 }
 
 // BlobRedirect returns the URL to which a provider's registry redirects requests for a
-// blob. It is "" unless the configuration says that this registry redirects them.
+// blob. The result is "" unless the configuration allows redirects to be passed on for
+// this registry.
 func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
 	addr, err := r.Templates.Repository(a)
 	if err != nil || r.Client == nil || !r.Client.Settings(addr.Registry).RedirectsBlobs {
@@ -117,7 +119,7 @@ func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blo
 	return r.Client.BlobRedirect(ctx, addr, blob)
 }
 
-// Explain adds a hint to an error by which a registry refuses a request for a repository.
+// Explain adds a hint to a registry's refusal of a request for a repository.
 func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 	if r.Client == nil {
 		return r.Embedded.Explain(err)
@@ -145,8 +147,8 @@ func (r *Repositories) Registries() (out []ociaddr.Registry) {
 }
 
 // Reachable sends a request to each registry, and returns how many of them answered. The
-// error says why the others did not. It leaves out a template whose repositories are in
-// more than one registry.
+// error says why the others did not. It skips a template whose repositories are in more
+// than one registry.
 func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err error) {
 	if r.Embedded != nil {
 		if _, err := r.Embedded.Catalog(); err != nil {

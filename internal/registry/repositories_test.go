@@ -25,7 +25,7 @@ func template(t *testing.T, source string, include ...string) *templates.Templat
 	return out
 }
 
-// TestOpen has templates decide which registry holds the providers.
+// TestOpen shows that the templates decide which registry holds the providers.
 func TestOpen(t *testing.T) {
 	a := provider.MustParseAddress("registry.acme.example/acme/widget")
 	log := slog.New(slog.DiscardHandler)

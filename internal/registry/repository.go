@@ -24,8 +24,9 @@ type Repository struct{ *remote.Repository }
 // Remote returns the repository of oras-go.
 func (r Repository) Remote() *remote.Repository { return r.Repository }
 
-// Untag removes a tag, as "deleting tags" in the distribution specification. Its error is
-// errdef.ErrUnsupported if the registry only deletes by digest.
+// Untag removes a tag, as described under "Deleting tags" in the distribution
+// specification. Its error is errdef.ErrUnsupported if the registry only deletes by
+// digest.
 func (r Repository) Untag(ctx context.Context, tag string) error {
 	ctx = orasauth.AppendRepositoryScope(ctx, r.Reference, orasauth.ActionDelete)
 	req, err := NewRequest(ctx, r.Repository, http.MethodDelete, "manifests/"+tag)

@@ -1,9 +1,9 @@
 // Package embedded runs an OCI registry inside the process: distribution, on a data folder.
 //
 // It opens no listener: clients in this process reach the registry over pipes. Several
-// processes may open the same folder, and each sees at once what another one pushes. A
-// gateway serves [Registry.ReadOnly] to its clients, which also answers the referrers API
-// that distribution lacks.
+// processes may open the same folder. Each process immediately sees the content that another
+// process pushes. A gateway serves [Registry.ReadOnly] to its clients, which also answers
+// the referrers API that distribution lacks.
 package embedded
 
 import (
@@ -33,14 +33,14 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Host is the registry's name in repository addresses. Nobody resolves it.
+// Host is the registry's name in repository addresses. The name is never resolved.
 const Host = ociaddr.Registry("embedded")
 
 // Template is the repository template of the embedded registry. Clients put the gateway's
 // address in front of it.
 const Template = "${hostname}/${namespace}/${type}"
 
-// maxCatalogEntries bounds the repositories on one page of the catalog.
+// maxCatalogEntries is the maximum number of repositories on one page of the catalog.
 const maxCatalogEntries = 1000
 
 // Registry is an open data folder.
@@ -52,10 +52,11 @@ type Registry struct {
 	stop   context.CancelFunc
 }
 
-// Open opens the registry in a data folder, and makes the folder if it is missing. If other
-// users can use the content's folder, Open narrows its mode to 0700 and logs a warning.
-// Distribution's own log goes to log at the level debug; a nil log discards it. Distribution
-// has one log for the whole process, so the first registry that is opened gets all of it.
+// Open opens the registry in a data folder, and creates the folder if it is missing. If
+// other users have access to the content's folder, Open narrows its mode to 0700 and logs a
+// warning. Distribution's own log goes to log at the level debug; a nil log discards it.
+// Distribution has one log for the whole process, so the first registry that is opened gets
+// all of it.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
@@ -116,8 +117,8 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// marker is a file that every data folder has. If the folder vanishes, such as with a lost
-// mount, the registry would otherwise answer that nothing exists.
+// marker is the name of a file that every data folder contains. If the folder vanishes, such
+// as with a lost mount, the registry would otherwise answer that nothing exists.
 const marker = "ocibridge-registry"
 
 // present fails if the data folder is gone.
@@ -145,7 +146,7 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	return repo, nil
 }
 
-// Explain adds a hint to an error of the registry that its folder has caused.
+// Explain adds a hint to an error of the registry that its folder causes.
 func (r *Registry) Explain(err error) error {
 	var answer *errcode.ErrorResponse
 	if hint.Of(err) != "" || !errors.As(err, &answer) || answer.StatusCode != http.StatusInternalServerError {
@@ -197,7 +198,7 @@ func refuse(w http.ResponseWriter, status int, code, message string) {
 }
 
 // pipeListener accepts the connections that its dial method opens. Connections of grpc's
-// bufconn do not work here: their deadlines expire late, so that net/http cancels requests.
+// bufconn do not work here: their deadlines expire late, so net/http cancels requests.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}

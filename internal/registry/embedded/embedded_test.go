@@ -31,7 +31,7 @@ import (
 
 const name = "registry.example.com/acme/widget"
 
-// open opens a registry for the length of the test.
+// open opens a registry until the test ends.
 func open(t *testing.T, dir string) *embedded.Registry {
 	t.Helper()
 	r, err := embedded.Open(dir, nil)
@@ -51,7 +51,7 @@ func repository(t *testing.T, r *embedded.Registry) *remote.Repository {
 	return repo
 }
 
-// push tags a manifest with one layer.
+// push pushes a manifest with one layer, and tags it.
 func push(t *testing.T, repo *remote.Repository, layer, tag string) ocispec.Descriptor {
 	t.Helper()
 	blob := content.NewDescriptorFromBytes("application/zip", []byte(layer))
@@ -84,9 +84,9 @@ func tags(t *testing.T, repo *remote.Repository) []string {
 	return out
 }
 
-// TestTwoOnOneFolder shows that what is pushed through one registry is visible at
-// once through another one that is open on the same folder, in either direction,
-// and also if that one has looked before.
+// TestTwoOnOneFolder shows that content that is pushed through one registry is
+// immediately visible through a second registry on the same folder, in either
+// direction, and also if the second registry has listed its tags before.
 func TestTwoOnOneFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "if missing")
 	a, b := repository(t, open(t, dir)), repository(t, open(t, dir))
@@ -130,8 +130,8 @@ func TestStaysAfterClose(t *testing.T) {
 	}
 }
 
-// TestTagThatNamesNothing is what a process leaves that is killed while it tags: it
-// is not there, and can be tagged.
+// TestTagThatNamesNothing shows that a tag without a manifest is not listed, and
+// can be tagged again. A process leaves such a tag if it is killed while it tags.
 func TestTagThatNamesNothing(t *testing.T) {
 	dir := t.TempDir()
 	repo := repository(t, open(t, dir))
@@ -144,7 +144,7 @@ func TestTagThatNamesNothing(t *testing.T) {
 	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0"}) {
 		t.Errorf("tags %v", got)
 	}
-	if err := os.Symlink("link", link); err != nil { // what cannot be read may name something
+	if err := os.Symlink("link", link); err != nil { // a link that cannot be read might lead to a manifest
 		t.Fatal(err)
 	}
 	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0", "2.0.0"}) {
@@ -159,8 +159,8 @@ func TestTagThatNamesNothing(t *testing.T) {
 	}
 }
 
-// TestReadOnly shows over the network that reading works and nothing else, and
-// that what is refused changes nothing.
+// TestReadOnly shows over the network that requests that read are allowed, that all
+// others are refused, and that refused requests change nothing.
 func TestReadOnly(t *testing.T) {
 	r := open(t, t.TempDir())
 	blob := push(t, repository(t, r), "hello", "1.0.0")
@@ -225,7 +225,8 @@ func send(t *testing.T, client *http.Client, method, url, body string) answer {
 	return answer{resp.StatusCode, resp.Header, string(data)}
 }
 
-// TestFolderIsItsOwnersAlone: what it holds is served as it is.
+// TestFolderIsItsOwnersAlone shows that only the owner has access to the folder,
+// whose content is served unchanged.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "registry")
 	push(t, repository(t, open(t, dir)), "layer", "1.0.0")
@@ -243,7 +244,7 @@ func TestUnusableFolder(t *testing.T) {
 	dirs := map[string]string{
 		"a file":       file,
 		"below a file": filepath.Join(file, "data"),
-		// Not writable for root either, who may write to any folder of a real disk.
+		// Even root, who can write to any folder of a real disk, cannot write here.
 		"not writable": "/proc/self",
 	}
 	if runtime.GOOS != "linux" {
@@ -273,8 +274,8 @@ func TestOpenLeavesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestCloseEndsGoroutines shows that of many registries opened, used and closed
-// nothing goes on running, not even with a download half read.
+// TestCloseEndsGoroutines shows that no goroutine of a registry is left after it
+// was used and closed, even if a download was half read.
 func TestCloseEndsGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	dir := t.TempDir()
@@ -297,7 +298,8 @@ func TestCloseEndsGoroutines(t *testing.T) {
 		}
 		body.Close()
 	}
-	// distribution keeps one goroutine for events that it does not end.
+	// In each registry, distribution has one goroutine for events that it never
+	// ends.
 	const theirs = 10
 	deadline := time.Now().Add(10 * time.Second)
 	for runtime.NumGoroutine() > before+theirs || ours() != "" {
@@ -308,8 +310,8 @@ func TestCloseEndsGoroutines(t *testing.T) {
 	}
 }
 
-// ours returns the stacks of goroutines that the package, or a server or client
-// of it, runs.
+// ours returns the stacks of the goroutines that belong to the package, or to a
+// server or client that it runs.
 func ours() string {
 	buf := make([]byte, 1<<20)
 	var out []string
@@ -321,7 +323,7 @@ func ours() string {
 	return strings.Join(out, "\n\n")
 }
 
-// TestLargeBlobStreams pushes and reads 64 MiB and watches the heap meanwhile.
+// TestLargeBlobStreams shows that pushing and reading 64 MiB takes little heap.
 func TestLargeBlobStreams(t *testing.T) {
 	const size, allowed = 64 << 20, 8 << 20
 	repo := repository(t, open(t, t.TempDir()))
@@ -356,10 +358,11 @@ func TestLargeBlobStreams(t *testing.T) {
 	}
 }
 
-// noise is a reader of bytes that do not compress, the same every time.
+// noise returns a reader of incompressible bytes, which are the same every time.
 func noise(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), size) }
 
-// heapGrowth returns how much more heap is in use at most while f runs.
+// heapGrowth returns the maximum number of bytes by which the heap grows while f
+// runs.
 func heapGrowth(f func()) int64 {
 	inUse := func() int64 {
 		var m runtime.MemStats

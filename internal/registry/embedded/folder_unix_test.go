@@ -14,9 +14,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
-// TestContentIsItsOwnersAlone opens the registry with a umask of 0, and then with a
-// folder that other users can read. It must not run in parallel: a process has one
-// umask.
+// TestContentIsItsOwnersAlone shows that only the owner has access to the content,
+// even with a umask of 0, or if other users could read the folder before. It must
+// not run in parallel, because a process has one umask.
 func TestContentIsItsOwnersAlone(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "data")

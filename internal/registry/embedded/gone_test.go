@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestFolderGone has the data folder go away under an open registry: it must not
-// say that nothing is there.
+// TestFolderGone shows that an open registry whose data folder is gone does not
+// answer that nothing exists.
 func TestFolderGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	r, err := Open(dir, nil)

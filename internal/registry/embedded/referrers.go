@@ -27,19 +27,21 @@ import (
 )
 
 const (
-	// maxSubjects bounds the manifests whose subjects are cached, of all repositories
-	// together, and the manifests of one repository. Each takes about 170 bytes.
+	// maxSubjects is the maximum number of manifests whose subjects are cached, of all
+	// repositories together, and also the maximum number of manifests of one repository.
+	// Each subject takes about 170 bytes.
 	maxSubjects = 200_000
-	// maxReferrers bounds the referrers in one answer.
+	// maxReferrers is the maximum number of referrers in one answer.
 	maxReferrers = 1000
-	// maxReferrersBytes bounds one answer. Clients read no more.
+	// maxReferrersBytes is the maximum size of one answer in bytes. Clients read no more.
 	maxReferrersBytes = 4 << 20
-	// maxAnswers bounds concurrent answers, because each reads manifests of up to 4 MiB.
+	// maxAnswers limits the number of concurrent answers, because each answer reads
+	// manifests of up to 4 MiB.
 	maxAnswers = 2
 )
 
-// manifestLimits bound a manifest before it is decoded. Distribution stores no manifest
-// above 4 MiB.
+// manifestLimits are the limits of a manifest that is decoded. Distribution stores no
+// manifest above 4 MiB.
 var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 
 var (
@@ -53,19 +55,20 @@ var (
 // referrers answers the referrers API of the OCI distribution specification, which
 // distribution lacks, and passes other requests on.
 //
-// The subject of a digest never changes, so referrers caches the subjects of manifests. An
-// answer costs a listing of the repository's manifests. It has the manifests that name the
-// subject, and those that the fallback tag (sha256-HEX) lists unless they name another
-// subject.
+// A manifest with a given digest always has the same subject, so referrers caches the
+// subjects of manifests. Each answer requires a listing of the repository's manifests. It
+// contains the manifests that name the subject, and the manifests in the fallback tag
+// (sha256-HEX) that do not name another subject.
 type referrers struct {
 	root string // the folder of distribution's storage format
 	next http.Handler
-	max  int // bounds the manifests of a repository
+	max  int // the maximum number of manifests of a repository
 	// answers has a slot for each request that reads manifests.
 	answers *semaphore.Weighted
-	// turn lets one request at a time look through the manifests of a repository.
+	// turn allows one request at a time to look through the manifests of a repository.
 	turn *semaphore.Weighted
-	// subjects has the subjects of manifests by their digests; "" for none.
+	// subjects maps the digests of manifests to the digests of their subjects; "" means that
+	// there is no subject.
 	subjects *lru.Cache[[sha256.Size]byte, digest.Digest]
 }
 
@@ -162,8 +165,8 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	return body, err
 }
 
-// candidates returns the digests of manifests that may be referrers, sorted. It returns none
-// for a repository that does not exist: clients read a 404 as "no referrers API".
+// candidates returns the sorted digests of manifests that might be referrers. It returns
+// none for a repository that does not exist: clients read a 404 as "no referrers API".
 func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -221,7 +224,7 @@ func (r *referrers) withSubject(ctx context.Context, name string, subject digest
 func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest.Digest, error) {
 	var key [sha256.Size]byte
 	if len(encoded) != hex.EncodedLen(len(key)) {
-		return "", nil // distribution makes no such folder
+		return "", nil // distribution creates no such folder
 	}
 	if _, err := hex.Decode(key[:], []byte(encoded)); err != nil {
 		return "", nil
@@ -268,7 +271,7 @@ func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest,
 	return out, nil
 }
 
-// storedManifest has the fields of a manifest that the referrers API shows.
+// storedManifest contains the fields of a manifest that the referrers API shows.
 type storedManifest struct {
 	MediaType    string `json:"mediaType"`
 	ArtifactType string `json:"artifactType"`
@@ -285,7 +288,8 @@ type storedManifest struct {
 	size        int64
 }
 
-// subject returns the digest of the manifest that this one refers to; "" for none.
+// subject returns the digest of the manifest to which this manifest refers, or "" if there
+// is none.
 func (m *storedManifest) subject() digest.Digest {
 	if m.Subject == nil || m.Subject.Digest.Validate() != nil {
 		return ""
@@ -293,7 +297,7 @@ func (m *storedManifest) subject() digest.Digest {
 	return m.Subject.Digest
 }
 
-// mediaType returns the media type of the manifest, which may leave it out.
+// mediaType returns the media type of the manifest, even if the manifest omits it.
 func (m *storedManifest) mediaType() string {
 	if m.MediaType == "" && m.Manifests != nil {
 		return ocispec.MediaTypeImageIndex

@@ -30,7 +30,7 @@ func openForReferrers(t *testing.T) *Registry {
 	return r
 }
 
-// put stores a manifest without any client's help, so that nobody keeps a fallback tag.
+// put stores a manifest without a client library, which would maintain a fallback tag.
 func put(t *testing.T, r *Registry, name, ref, mediaType, manifest string) digest.Digest {
 	t.Helper()
 	d := digest.FromString(manifest)
@@ -57,18 +57,18 @@ func put(t *testing.T, r *Registry, name, ref, mediaType, manifest string) diges
 	return d
 }
 
-// imageManifest is a manifest without layers. more is put into it.
+// imageManifest returns a manifest without layers that contains the fields in more.
 func imageManifest(more string) string {
 	return `{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageManifest + `",` + more + `"config":{"mediaType":"` + ocispec.MediaTypeEmptyJSON +
 		`","digest":"` + ocispec.DescriptorEmptyJSON.Digest.String() + `","size":2},"layers":[]}`
 }
 
-// about is a manifest's subject.
+// about returns the subject field of a manifest that refers to d.
 func about(d digest.Digest) string {
 	return fmt.Sprintf(`"subject":{"mediaType":%q,"digest":%q,"size":1},`, ocispec.MediaTypeImageManifest, d)
 }
 
-// ask asks the referrers API, as clients of the gateway do.
+// ask queries the referrers API, as clients of the gateway do.
 func ask(t *testing.T, r *Registry, name string, subject digest.Digest, query string) (*httptest.ResponseRecorder, []ocispec.Descriptor) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -95,11 +95,12 @@ func wantReferrers(t *testing.T, what string, got []ocispec.Descriptor, want ...
 	}
 }
 
-// TestReferrers lists what names a subject, and what its fallback tag lists.
+// TestReferrers shows that the manifests that name a subject are listed, and also the
+// manifests in its fallback tag.
 func TestReferrers(t *testing.T) {
 	r := openForReferrers(t)
 	const name = referrersName
-	// The specification keeps 404 for registries without the API.
+	// The specification reserves 404 for registries without the API.
 	if w, got := ask(t, r, name, digest.FromString("x"), ""); w.Code != http.StatusOK || len(got) != 0 || !strings.Contains(w.Body.String(), `"manifests":[]`) {
 		t.Errorf("no repository: %d: %s", w.Code, w.Body)
 	}
@@ -164,7 +165,7 @@ func TestReferrers(t *testing.T) {
 	_, got = ask(t, r, name, subject, "")
 	wantReferrers(t, "with a fallback tag", got, signature, byConfig, index, noSubject)
 
-	// What is deleted is listed no longer.
+	// A deleted manifest is no longer listed.
 	del := httptest.NewRecorder()
 	r.Handler().ServeHTTP(del, httptest.NewRequest(http.MethodDelete, "/v2/"+name+"/manifests/"+byConfig.String(), nil))
 	if del.Code != http.StatusAccepted {
@@ -178,8 +179,8 @@ func TestReferrers(t *testing.T) {
 	}
 }
 
-// TestReferrersStayInTheirRepository asks for what another repository has, also by
-// names that lead there.
+// TestReferrersStayInTheirRepository shows that no request gets the referrers in another
+// repository, whatever name it uses.
 func TestReferrersStayInTheirRepository(t *testing.T) {
 	r := openForReferrers(t)
 	subject := put(t, r, "a/secret", "1.0.0", ocispec.MediaTypeImageManifest, imageManifest(""))
@@ -189,7 +190,8 @@ func TestReferrersStayInTheirRepository(t *testing.T) {
 	wantReferrers(t, "its own", got, signature)
 	_, got = ask(t, r, "a/open", subject, "")
 	wantReferrers(t, "another's", got)
-	// A fallback tag lists a manifest that was deleted here, and is there elsewhere.
+	// A fallback tag lists a manifest that was deleted here, but still exists in another
+	// repository.
 	put(t, r, "a/open", "", ocispec.MediaTypeImageManifest, imageManifest(about(subject)))
 	put(t, r, "a/open", "sha256-"+subject.Encoded(), ocispec.MediaTypeImageIndex, fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":1}]}`,
 		ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest, signature))
@@ -208,8 +210,8 @@ func TestReferrersStayInTheirRepository(t *testing.T) {
 	}
 }
 
-// TestReferrersAreBounded has manifests of more values than any needs, annotations
-// that no client reads, and more manifests than are remembered.
+// TestReferrersAreBounded checks the limits: manifests with too many values or long
+// annotations, and more manifests than the cache holds.
 func TestReferrersAreBounded(t *testing.T) {
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
@@ -246,8 +248,8 @@ func TestReferrersAreBounded(t *testing.T) {
 	}
 }
 
-// TestReferrersReadManifestsOnce damages a manifest that was seen, and has others
-// come: only the new ones are read to find the referrers of another subject.
+// TestReferrersReadManifestsOnce shows that a manifest is not read again: after the first
+// answer, one manifest becomes unreadable, and only new manifests are read.
 func TestReferrersReadManifestsOnce(t *testing.T) {
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
@@ -257,14 +259,14 @@ func TestReferrersReadManifestsOnce(t *testing.T) {
 	if err := os.Remove(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("data", data); err != nil { // to read it fails
+	if err := os.Symlink("data", data); err != nil { // reading it fails
 		t.Fatal(err)
 	}
 	signature := put(t, r, "a/b", "", ocispec.MediaTypeImageManifest, imageManifest(about(subject)))
 	w, got := ask(t, r, "a/b", subject, "")
 	wantReferrers(t, fmt.Sprint("status ", w.Code), got, signature)
 
-	// What was damaged is no referrer of anything.
+	// A damaged manifest is not listed as a referrer.
 	file := filepath.Join(api.root, "blobs", "sha256", signature.Encoded()[:2], signature.Encoded(), "data")
 	if err := os.WriteFile(file, []byte(imageManifest(`"annotations":{"forged":"1"},`+about(subject))), 0o600); err != nil {
 		t.Fatal(err)
@@ -273,7 +275,8 @@ func TestReferrersReadManifestsOnce(t *testing.T) {
 	wantReferrers(t, "damaged", got)
 }
 
-// TestReferrersOfARepairedManifest damages a manifest before it is seen, and repairs it.
+// TestReferrersOfARepairedManifest shows that a manifest is listed after it is repaired,
+// even if it was damaged when it was first read.
 func TestReferrersOfARepairedManifest(t *testing.T) {
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
@@ -295,7 +298,8 @@ func TestReferrersOfARepairedManifest(t *testing.T) {
 	wantReferrers(t, "repaired", got, signature)
 }
 
-// TestAnswersOfReferrersAtOnce has as many answers be made as may: another one waits.
+// TestAnswersOfReferrersAtOnce shows that a request waits while the maximum number of
+// answers is being created.
 func TestAnswersOfReferrersAtOnce(t *testing.T) {
 	api := openForReferrers(t).app.(*referrers)
 	if err := os.MkdirAll(api.inRepository("a/b"), 0o700); err != nil {

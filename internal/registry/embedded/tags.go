@@ -15,7 +15,7 @@ import (
 
 // wholeTags removes tags without a manifest from lists of tags. Distribution writes a tag in
 // two steps: it first creates the tag's folder, which lists show, and then the link to the
-// manifest. Between the two, or after a crash there, the tag does not exist yet.
+// manifest. Between these steps, or after a crash between them, the tag does not exist yet.
 func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		name, ok := strings.CutPrefix(req.URL.Path, "/v2/")
@@ -47,7 +47,7 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	})
 }
 
-// namesNothing reports whether a tag has no link to a manifest. It is false if the link
+// namesNothing reports whether a tag has no link to a manifest. It returns false if the link
 // cannot be checked.
 func (r *Registry) namesNothing(repository, tag string) bool {
 	_, err := os.Lstat(filepath.Join(r.dir, "registry", "docker", "registry", "v2", "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))

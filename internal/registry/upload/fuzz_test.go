@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// FuzzLocation: wherever a registry says that an upload goes on, it goes to the
-// registry, by the scheme that it began by, or nowhere: package and credential
-// would go along.
+// FuzzLocation shows that, whatever URL a registry returns, an upload continues
+// on the registry's own host and with the scheme of its first request, or
+// fails: the package and the credential are sent to that URL.
 func FuzzLocation(f *testing.F) {
 	for _, s := range []string{
 		"/v2/a/blobs/uploads/1?state=x", "1", "https://registry.example:443/v2/x", "https://registry.example/v2/x", "http://registry.example/v2/x", "//other.example/x", "https://registry.example@other.example/",
@@ -27,7 +27,7 @@ func FuzzLocation(f *testing.F) {
 		}
 		req, err := http.NewRequest(http.MethodPut, s.location.String(), nil)
 		if err != nil {
-			return // it is asked nothing
+			return // no request is sent
 		}
 		if req.URL.Scheme != began.Scheme || req.URL.Host != began.Host || req.Host != began.Host {
 			t.Errorf("%q leads to %s", location, req.URL)

@@ -1,9 +1,9 @@
-// Package upload sends a blob to a repository: by a mount from another repository of the same
-// registry, in one request, or in chunks.
+// Package upload uploads a blob to a repository: by a mount from another repository of the
+// same registry, in one request, or in chunks.
 //
-// oras-go's Push can only do the second, and cannot cancel an upload. Here an upload is a
-// [Session] that can be cancelled, so that a caller may send bytes while it still verifies
-// them: no registry stores a blob before it has the last byte.
+// oras-go's Push can only upload in one request, and cannot cancel an upload. Here an upload
+// is a [Session] that can be cancelled, so a caller can send bytes while it is still
+// verifying them: no registry stores a blob before it has the last byte.
 //
 // Invariants: no request with a body is repeated, because only the caller can read the bytes
 // again; a session stays on the registry's own host and scheme; one credential serves the
@@ -35,8 +35,8 @@ import (
 type Session struct {
 	client     remote.Client
 	repository registry.Reference
-	began      *url.URL // of the first request
-	location   *url.URL // of the next request
+	began      *url.URL // the URL of the first request
+	location   *url.URL // the URL of the next request
 	credential string
 	blob       ocispec.Descriptor
 	minChunk   int64
@@ -90,7 +90,7 @@ func (s *Session) moved(resp *http.Response) error {
 	}
 	next := s.location.ResolveReference(ref)
 	if next.Host+":443" == s.began.Host {
-		next.Host = s.began.Host // some registries leave out the port
+		next.Host = s.began.Host // some registries omit the port
 	}
 	// The next request sends the credential and the package there.
 	if next.Host != s.began.Host || next.Scheme != s.began.Scheme {
@@ -101,10 +101,10 @@ func (s *Session) moved(resp *http.Response) error {
 }
 
 // Send sends the blob and completes the upload. If chunk is 0, it sends one request.
-// Otherwise it sends chunks of that many bytes, or of the registry's minimum if that is more,
-// and then one more request. The registry has the blob if, and only if, Send returns no
-// error. Send reads exactly the blob's size from body. After an error, the reading may go on
-// until ctx ends.
+// Otherwise it sends chunks of that many bytes, or of the registry's minimum if that is
+// more, and then one more request. The registry has the blob if, and only if, Send returns
+// no error. Send reads exactly the blob's size from body. After an error, body may still be
+// read until ctx ends.
 func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	if chunk > 0 {
 		if err := s.sendChunks(ctx, body, max(chunk, s.minChunk)); err != nil {
@@ -130,7 +130,7 @@ func (s *Session) sendChunks(ctx context.Context, body io.Reader, chunk int64) e
 	return nil
 }
 
-// do sends one request of the upload, with size bytes of body unless that is nil.
+// do sends one request of the upload. If body is not nil, the request has size bytes of it.
 func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Reader, size int64, contentRange string, want int) error {
 	if body == nil || size == 0 {
 		body, size = http.NoBody, 0
@@ -141,7 +141,7 @@ func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Re
 		return err
 	}
 	req.ContentLength = size
-	req.GetBody = nil // whatever body is
+	req.GetBody = nil // whatever the type of body
 	if method != http.MethodDelete {
 		req.Header.Set("Content-Type", "application/octet-stream")
 	}
@@ -178,7 +178,7 @@ func (s *Session) Cancel(ctx context.Context) error {
 // *[outgoing.LaterError] if the registry cannot answer now.
 func refused(resp *http.Response) error {
 	answer := refusals.Read(resp)
-	// The query has the state of the upload, and is left out.
+	// The query contains the state of the upload, and is omitted.
 	answer.URL = &url.URL{Scheme: answer.URL.Scheme, Host: answer.URL.Host, Path: answer.URL.Path}
 	if outgoing.IsLater(resp.StatusCode) {
 		return outgoing.NewLaterError(resp.Header, answer)

@@ -44,7 +44,7 @@ func TestSend(t *testing.T) {
 	blob := content.NewDescriptorFromBytes("archive/zip", data)
 	for name, tc := range map[string]struct {
 		chunk    int64
-		minChunk string // that the registry announces
+		minChunk string // the minimum size of a chunk, as the registry announces it
 		patches  int
 	}{
 		"whole":                         {0, "", 0},
@@ -85,7 +85,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestIncomplete shows that what does not end well is no blob.
+// TestIncomplete shows that an upload that fails creates no blob.
 func TestIncomplete(t *testing.T) {
 	data := []byte("content")
 	blob := content.NewDescriptorFromBytes("archive/zip", data)
@@ -137,7 +137,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestLocation shows where an upload may lead to.
+// TestLocation shows to which URLs an upload may continue.
 func TestLocation(t *testing.T) {
 	blob := content.NewDescriptorFromBytes("archive/zip", []byte("content"))
 	for location, ok := range map[string]bool{
@@ -193,7 +193,7 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	// Nothing was tried again.
+	// No request was repeated.
 	var queries []string
 	for _, r := range rec.Requests() {
 		queries = append(queries, r.Query)
