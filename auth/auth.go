@@ -42,8 +42,8 @@
 //     redirect's target, where object storage puts signatures.
 //   - A request is repeated only if its body can be sent again unchanged.
 //
-// The package reads no environment except the one that it is given. Two lookups are
-// exceptions: helpers are found on PATH, and net/http reads the proxy variables.
+// The package reads no environment except the [Environment] that it is given. Two lookups
+// are exceptions: helpers are found on PATH, and net/http reads the proxy variables.
 package auth
 
 import (

@@ -87,8 +87,8 @@ func TestPageIsNoBlob(t *testing.T) {
 	}
 }
 
-// TestStateOfUploadsIsInNoError shows that the state of an upload appears neither in the
-// error of a lost connection nor in that of a refusal.
+// TestStateOfUploadsIsInNoError shows that neither the error of a lost connection nor
+// the error of a refusal contains the state of an upload.
 func TestStateOfUploadsIsInNoError(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{"no answer": faultproxy.Cut(), "refusal": faultproxy.Status(500, "")} {
 		repo, proxy := behindFaults(t)

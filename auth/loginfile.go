@@ -20,7 +20,7 @@ import (
 )
 
 // login is a source of one credential: an entry of a login file, a block of a
-// configuration, environment variables, or a helper that one of these names.
+// configuration, environment variables, or a helper that one of them names.
 type login struct {
 	key    key
 	source string // a description, for [login.String]
@@ -228,7 +228,7 @@ func fileHelper(k key, name, setting string) *login {
 	return l
 }
 
-// sortedKeys sorts keys that may mean the same registry: first docker's own key for
+// sortedKeys sorts keys that can mean the same registry: first docker's own key for
 // Docker Hub, then hosts, then URLs. Docker uses a URL only if there is no host.
 func sortedKeys[V any](m map[string]V) []string {
 	order := func(name string) int {

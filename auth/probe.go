@@ -27,9 +27,9 @@ func newSchemes() *schemes {
 }
 
 // plain reports whether the registry speaks plain HTTP. If the probe is inconclusive, for
-// example because nothing listens yet, plain returns false, so that the next request
-// fails with a useful error. The next call probes again. Concurrent first calls may each
-// probe the registry.
+// example because nothing listens yet, plain returns false, so the next request fails
+// with a useful error. The next call probes again. Concurrent first calls may each probe
+// the registry.
 func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	if plain, ok := s.known.Load(r); ok {
 		return plain.(bool), nil

@@ -15,7 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// listReferrers asks a server for the referrers of a manifest.
+// listReferrers requests the referrers of a manifest from a server with the handler
+// answer.
 func listReferrers(t *testing.T, answer http.HandlerFunc) (found int, err error) {
 	t.Helper()
 	srv := httptest.NewServer(answer)

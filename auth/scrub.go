@@ -70,7 +70,7 @@ func spellings(text string) []string {
 // scrub replaces a bearer token and all recorded secrets in b.
 func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
 	texts := s.texts.Keys()
-	// The longest first, because a shorter secret may be part of it.
+	// The longest secret comes first, because a shorter secret may be part of it.
 	slices.SortFunc(texts, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, text := range append([]string{bearer}, texts...) {
 		if len(text) >= minSecret {

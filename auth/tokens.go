@@ -113,10 +113,10 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 
 type freshTokenKey struct{}
 
-// WithFreshToken returns a context whose requests show what a login may read at this
-// moment. They fetch a fresh bearer token even if a cached token is still valid, because
-// the login may have been revoked after that token was issued. They fail if the registry
-// answers without asking for a credential.
+// WithFreshToken returns a context whose requests show what a login is allowed to read at
+// this moment. They fetch a fresh bearer token even if a cached token is still valid,
+// because the login may have been revoked after that token was issued. They fail if the
+// registry answers without asking for a credential.
 func WithFreshToken(ctx context.Context) context.Context {
 	return context.WithValue(ctx, freshTokenKey{}, true)
 }

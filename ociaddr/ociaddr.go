@@ -23,8 +23,8 @@ import (
 // localhost:5000.
 type Registry string
 
-// IsLoopback reports whether the registry is on this machine, so that plain HTTP to it
-// crosses no network. The name localhost counts as this machine (RFC 6761).
+// IsLoopback reports whether the registry is on this machine, where plain HTTP to it crosses
+// no network. The name localhost counts as this machine (RFC 6761).
 func (r Registry) IsLoopback() bool {
 	host := string(r)
 	if h, _, err := net.SplitHostPort(host); err == nil {

@@ -185,7 +185,7 @@ func TestGuardOpensPorts(t *testing.T) {
 		// lead makes the origin, of which only the port is named, refer to another port.
 		lead    func(b *bench, at, other string)
 		unnamed bool // the user names no host, and discovery was answered from a public address
-		also    bool // the user names the other port too
+		also    bool // the user also names the other port
 		reached bool // the other port is reached
 	}{
 		"services": {lead: func(b *bench, _, other string) {

@@ -30,8 +30,8 @@ func newHostGate(next http.RoundTripper, limit int64) *hostGate {
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hostSlots} }
 
 // hostSlots has a fixed number of shards, because others can choose any number of host
-// names. The hosts of a shard share its slots. Few hosts are active at once, and nobody can
-// choose a name in the shard of another host, because the seed is random.
+// names. The hosts of a shard share its slots. Few hosts are active at the same time, and
+// nobody can choose a name in the shard of another host, because the seed is random.
 type hostSlots struct {
 	seed   maphash.Seed
 	shards [256]*semaphore.Weighted

@@ -12,17 +12,17 @@ import (
 type AskedHost struct {
 	Name string
 	// Address is an IPv4 address, or the /64 network of an IPv6 address, because one machine
-	// may have all addresses of such a network. It is zero when the request begins.
+	// can have all addresses of such a network. It is zero when the request begins.
 	Address netip.Prefix
 	// Connected reports whether the request uses a connection to the address. If not, the
 	// request is trying to connect.
 	Connected bool
 }
 
-// WatchHosts returns a context in which the download of a package reports the hosts that
-// it contacts. Each request calls asks when it begins, for each address that it tries,
-// and when it has a connection. Redirects and resumptions are requests too. A request
-// that has a connection may still report addresses that it tried before.
+// WatchHosts returns a context in which the download of a package reports the hosts that it
+// contacts. Each request calls asks when it begins, for each address that it tries, and when
+// it has a connection. Redirects and resumptions are requests too. A request that has a
+// connection can still report addresses that it tried before.
 //
 // Behind a proxy, which resolves names itself, no address is reported.
 //

@@ -108,7 +108,7 @@ func TestWatchHosts(t *testing.T) {
 }
 
 // TestNetworks shows that an IPv4 address stands for itself in every notation, and that an
-// IPv6 address stands for the network that its machine may have.
+// IPv6 address stands for the network that might belong to its machine.
 func TestNetworks(t *testing.T) {
 	for address, want := range map[string]string{
 		"198.51.100.1":          "198.51.100.1/32",

@@ -50,7 +50,7 @@ func (g *Guard) isNamed(host, port string) bool {
 	return asked || isLocal(host)
 }
 
-// recordAsked records a host whose providers the user asks for, or the host of a mirror.
+// recordAsked records a host whose providers the user requests, or the host of a mirror.
 func (g *Guard) recordAsked(host string) {
 	if g != nil && g.lenient {
 		g.asked.Store(canonical(host), true)

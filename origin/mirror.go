@@ -112,8 +112,8 @@ func (m *mirror) invalid(from mirrorDocument, err error) error {
 // unchecked is the end of a warning about a package without a hash.
 const unchecked = "nothing shows that it is what its publisher released"
 
-// release builds the release of a version from the version's document. The mirror may lack
-// some platforms of the version, so a push from a mirror is always partial.
+// release builds the release of a version from the version's document. The mirror might
+// lack some platforms of the version, so a push from a mirror is always partial.
 func (m *mirror) release(a provider.Address, v provider.Version, contents *mirrorVersion, from mirrorDocument, want []provider.Platform) (*Release, error) {
 	have, ignored := contents.knownPlatforms()
 	r := &Release{Origin: m.origin, Partial: true, Warnings: from.warnings, Claims: trust.Claims{Provider: a, Version: v, Hashes: map[string][]provider.Hash{}}}

@@ -34,8 +34,8 @@ type Release struct {
 	About provider.About
 	// Packages lists the requested packages, sorted by platform.
 	Packages []Package
-	// Partial reports whether the version may have more packages: the origin has some that
-	// were not requested, or the origin is a folder or a mirror.
+	// Partial reports whether the version might have more packages: the origin has some
+	// that were not requested, or the origin is a folder or a mirror.
 	Partial bool
 	// ByPlatform reports whether several jobs, each building one platform, are likely to
 	// push the version concurrently. It is true for release folders.

@@ -897,8 +897,8 @@ func TestSharedPackage(t *testing.T) {
 	}
 }
 
-// TestBuildMetadata shows that the URL for a version with a plus sign is the one that clients
-// use.
+// TestBuildMetadata shows that the URL for a version with a plus sign is the URL that
+// clients use.
 func TestBuildMetadata(t *testing.T) {
 	b := newBench(t)
 	b.origin.Add(release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0+b.1", Signer: b.signer,

@@ -67,7 +67,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	if err != nil {
 		return nil, err
 	}
-	// The folders of other build jobs may have other platforms of this version.
+	// The folders of other build jobs might have other platforms of this version.
 	platforms, _, err := selectPlatforms(a, v, have, want)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func HoldSlots() (release func()) {
 	}
 }
 
-// ReadPackets reads the packets of an unarmoured block of public keys, within the bounds for
+// ReadPackets reads the packets of an unarmoured block of public keys, within the limits for
 // a release.
 func ReadPackets(ctx context.Context, body []byte) (openpgp.EntityList, error) {
 	var l load

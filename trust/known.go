@@ -14,7 +14,7 @@ import (
 var ErrUnknown = errors.New("not known")
 
 // Known holds the hashes of a version's packages in a lock file. A lock file does not say
-// which hash belongs to which platform, and may not have hashes of all platforms.
+// which hash belongs to which platform, and might lack the hashes of some platforms.
 type Known struct {
 	// Where is the location, such as .terraform.lock.hcl:12.
 	Where  string
@@ -34,7 +34,7 @@ func (c *Checksums) KnownBySum(filename string) bool {
 //
 // Like clients, it accepts a package if one hash matches. But if a lock file has only the
 // h1: hash of the package, and zh: hashes that the release does not list, the lock file was
-// made from different packages.
+// created from different packages.
 func (c *Checksums) checkKnown(p Package, read bool) error {
 	for _, k := range c.claims.Known {
 		if k.hasZip(p.sum) {

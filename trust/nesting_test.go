@@ -34,7 +34,8 @@ func nested(size int, version, signatureType byte) []byte {
 	return append(out, make([]byte, left)...)
 }
 
-// claimingMore changes the header of a packet so that it claims one byte more than it has.
+// claimingMore changes the header of a packet so that it claims one byte more than the
+// packet has.
 func claimingMore(packet []byte) []byte {
 	binary.BigEndian.PutUint32(packet[2:], binary.BigEndian.Uint32(packet[2:])+1)
 	return packet

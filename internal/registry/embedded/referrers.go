@@ -316,7 +316,7 @@ func (m *storedManifest) artifactType() string {
 	return m.ArtifactType
 }
 
-// unusable reports whether an error of readManifest is about one manifest, so that the
+// unusable reports whether an error of readManifest concerns only that manifest, so the
 // others can still be listed.
 func unusable(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged)

@@ -151,7 +151,8 @@ func TestReferrers(t *testing.T) {
 	_, got = ask(t, r, name, digest.FromString("unknown"), "")
 	wantReferrers(t, "of an unknown digest", got)
 
-	// The entries of a fallback tag count, except those of other repositories and subjects.
+	// The entries of a fallback tag are listed, except entries for other repositories and
+	// subjects.
 	noSubject := put(t, r, name, "", ocispec.MediaTypeImageManifest, imageManifest(`"annotations":{"n":"3"},`))
 	list, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": []map[string]any{
 		{"mediaType": ocispec.MediaTypeImageManifest, "digest": noSubject, "size": 1},
