@@ -134,7 +134,7 @@ func TestTokenCacheBoundsBytes(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, scopes); err != nil || len(got) != maxToken {
-				t.Fatalf("the last token is not kept: %d bytes, %v", len(got), err)
+				t.Fatalf("the last token is not cached: %d bytes, %v", len(got), err)
 			}
 		}
 		sum := 0
@@ -193,7 +193,7 @@ func TestAliasesAreBounded(t *testing.T) {
 		}
 		given[alias] = realm(i).String()
 		if cloneRequest := aliases.aliasFor(at("registry.test"), usual); cloneRequest != first {
-			t.Fatalf("an alias that is used becomes %s", cloneRequest)
+			t.Fatalf("an alias in use becomes %s", cloneRequest)
 		}
 	}
 	if aliases.aliases.Len() != maxAliases {

@@ -202,6 +202,6 @@ func TestDefaultTransport(t *testing.T) {
 		t.Errorf("transport %+v", tr)
 	}
 	if tr == http.DefaultTransport {
-		t.Error("it is net/http's own")
+		t.Error("the transport is net/http's default")
 	}
 }

@@ -101,7 +101,7 @@ func TestCheckLogins(t *testing.T) {
 		t.Error(err)
 	}
 	if err := CheckLogins([]Login{block("ghcr.io", "u:")}); err == nil {
-		t.Error("an invalid one passes")
+		t.Error("an invalid login is accepted")
 	}
 }
 

@@ -26,8 +26,9 @@ const (
 	// action, so one push needs the same answer many times. The password in an answer
 	// is valid for minutes to hours.
 	helperTTL = time.Minute
-	// helperFailureTTL is how long a failure is cached. Otherwise each caller that
-	// waits for a hanging helper would then wait for a run of its own.
+	// helperFailureTTL is how long a failure is cached. If failures were not cached,
+	// each caller that waits for a hanging helper would then wait for a run of its
+	// own.
 	helperFailureTTL = 10 * time.Second
 )
 

@@ -66,7 +66,7 @@ func TestSpecificity(t *testing.T) {
 	for _, tt := range tests {
 		k, ok := parseKey(tt.key)
 		if !ok {
-			t.Errorf("%q is no key", tt.key)
+			t.Errorf("%q is not a key", tt.key)
 			continue
 		}
 		if got := k.specificity(mustRepository(t, tt.repository)); got != tt.want {

@@ -105,7 +105,7 @@ func TestReachable(t *testing.T) {
 	}
 	srv.CloseClientConnections()
 	if err := c.Reachable(t.Context(), "absent.localhost:1"); err == nil {
-		t.Error("where nothing listens there is a registry")
+		t.Error("a registry is reachable although nothing listens")
 	}
 	if HostOf("docker.io") != "registry-1.docker.io" || HostOf("registry.test:5000") != "registry.test:5000" {
 		t.Errorf("hosts %s, %s", HostOf("docker.io"), HostOf("registry.test:5000"))

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// listReferrers requests the referrers of a manifest from a server with the handler
-// answer.
+// listReferrers requests the referrers of a manifest from a server that uses answer as
+// its handler.
 func listReferrers(t *testing.T, answer http.HandlerFunc) (found int, err error) {
 	t.Helper()
 	srv := httptest.NewServer(answer)

@@ -113,7 +113,7 @@ func TestSystemCAsStayTrusted(t *testing.T) {
 		resp.Body.Close()
 	}
 	if pool.Equal(system.CertPool()) || !withCAs(nil, own.CertPEM()).Equal(withCAs(nil, own.CertPEM())) {
-		t.Error("the pool is not a new one")
+		t.Error("the CAs were not added to a copy of the system's pool")
 	}
 }
 
@@ -255,7 +255,7 @@ func TestPlainHTTPOfOneRegistry(t *testing.T) {
 	}
 	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 	if repo := mustOpen(t, c, mustRepository(t, "other.test:5000/a/x")); repo.PlainHTTP {
-		t.Error("another registry is spoken to in plain HTTP")
+		t.Error("plain HTTP is used for another registry")
 	}
 	// Plain HTTP for the registry does not allow it for the token server that it names.
 	f.basic, f.realm = nil, "http://other.test:5000/token"
@@ -289,7 +289,7 @@ func TestDerivedTransport(t *testing.T) {
 		return tr
 	}
 	if derive(Registry{RequestsPerSecond: 1, MaxConcurrent: 1}) != conns.base {
-		t.Error("bounds alone need no transport of their own")
+		t.Error("limits alone must not create a separate transport")
 	}
 	if tr := derive(Registry{Timeout: 3 * time.Second}); tr.ResponseHeaderTimeout != 3*time.Second || tr.TLSHandshakeTimeout != 3*time.Second {
 		t.Errorf("short: %+v", tr)
@@ -427,10 +427,10 @@ func TestMaxConcurrent(t *testing.T) {
 	held.Hold(srv.Listener.Addr().String())
 	defer held.Release()
 	if _, err := get(t.Context()); err == nil {
-		t.Error("no error of a server that is gone")
+		t.Error("no error, although the server is gone")
 	}
 	if n := freeSlots(g.(*gate)); n != 2 {
-		t.Errorf("%d slots are free after all", n)
+		t.Errorf("%d slots are free at the end", n)
 	}
 }
 

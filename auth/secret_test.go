@@ -26,10 +26,10 @@ func TestCredentialShowsNothing(t *testing.T) {
 		t.Errorf("the secret shows: %s", s)
 	}
 	if !strings.Contains(out.String(), redacted) {
-		t.Error("nothing shows in its place")
+		t.Error("the placeholder is missing")
 	}
 	if cred.reveal().Password != secret || (credential{}).reveal() != auth.EmptyCredential {
-		t.Error("reveal does not give what was kept")
+		t.Error("reveal does not return the credential")
 	}
 }
 
@@ -49,9 +49,9 @@ func TestSecretShowsNothing(t *testing.T) {
 		t.Errorf("the secret shows: %s", shown)
 	}
 	if !strings.Contains(out.String(), redacted) || s.Reveal() != text {
-		t.Errorf("nothing shows in its place, or it is lost: %s", &out)
+		t.Errorf("the placeholder is missing, or Reveal returns another value: %s", &out)
 	}
 	if none := NewSecret(""); !none.IsZero() || none.Reveal() != "" || s.IsZero() {
-		t.Error("an empty secret is none, and no other")
+		t.Error("IsZero must be true for the empty secret only")
 	}
 }

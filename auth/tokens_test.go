@@ -249,7 +249,7 @@ func TestRefreshTokenTakesThePlaceOfARefusedAccessToken(t *testing.T) {
 	}
 }
 
-func TestTokenWhereAPasswordIsWanted(t *testing.T) {
+func TestTokenInsteadOfPassword(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.basic = map[string]string{"a": "u:p"}
 	c := New(Options{Explicit: []Login{block(f.Listener.Addr().String(), "access:x")}})
@@ -412,6 +412,6 @@ func TestFreshTokens(t *testing.T) {
 	wantRequests(t, f, "GET token repository:a/x:pull up", "GET /v2/a/x/tags/list")
 	f.refuseTokens.Store(true)
 	if err := anew(); err == nil {
-		t.Error("an answer, though no token is given any more")
+		t.Error("no error, although the token server issues no tokens")
 	}
 }

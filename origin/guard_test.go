@@ -85,7 +85,7 @@ func TestGuardLooksAtWhatNamesMean(t *testing.T) {
 }
 
 func TestGuardFollowsNoRedirectElsewhere(t *testing.T) {
-	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the inside is reached") }))
+	inside := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the private address is reached") }))
 	defer inside.Close()
 	var to string
 	outside := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -64,7 +64,7 @@ func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 		go func() { _, err := ask(ctx, "slow.example"); ended <- err }()
 		synctest.Wait()
 		if n := gate.used(); n != 1 {
-			t.Errorf("%d shards are in use, and one host is asked", n)
+			t.Errorf("%d shards are in use by one host", n)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -84,7 +84,7 @@ func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 			t.Error(err)
 		}
 		if n := gate.used(); n != 0 {
-			t.Errorf("%d shards are in use when all is over", n)
+			t.Errorf("%d shards are still in use at the end", n)
 		}
 	})
 }

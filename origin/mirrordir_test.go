@@ -153,9 +153,9 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirOfMany shows the order of providers and versions. It also shows that the
+// TestMirrorDirOfManyProviders shows the order of providers and versions. It also shows that the
 // folder of a host may be named as clients name it: in Unicode, and with a port.
-func TestMirrorDirOfMany(t *testing.T) {
+func TestMirrorDirOfManyProviders(t *testing.T) {
 	m := newMirror(t)
 	m.add(widgetDir, build(t, nil, "1.10.0"), h1Only)
 	m.add(widgetDir, build(t, nil, "1.2.0"), h1Only)

@@ -187,7 +187,7 @@ func TestNetworkMirrorWithoutList(t *testing.T) {
 				return
 			}
 			if errors.Is(err, origin.ErrProviderNotFound) {
-				t.Error("it is an absence")
+				t.Error("the error means that there are no versions")
 			}
 			checkError(t, err, says, "does not keep to the provider")
 		})

@@ -115,9 +115,9 @@ func TestDrippingDownload(t *testing.T) {
 	}
 }
 
-// TestOurOwnBoundIsNoDrip shows that the time during which a download waits because of the
+// TestWaitingForASlotIsNotSlow shows that the time during which a download waits because of the
 // limit per host does not count as a slow origin.
-func TestOurOwnBoundIsNoDrip(t *testing.T) {
+func TestWaitingForASlotIsNotSlow(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {
 		client := registryOver(inProcess{testorigin.New(testorigin.Options{}, rel)})

@@ -31,7 +31,7 @@ func TestServicesAreDiscoveredAnew(t *testing.T) {
 		first := forever.servicesFor("registry.acme.example")
 		time.Sleep(rediscoverAfter)
 		if forever.servicesFor("registry.acme.example") != first {
-			t.Error("replaced without a replacement")
+			t.Error("Services was replaced, although Rediscover is nil")
 		}
 	})
 }

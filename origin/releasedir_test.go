@@ -269,9 +269,9 @@ func zips(d *dist) (out []string) {
 	return out
 }
 
-// TestReleaseDirOfAnother shows that the hint for a wrong name or version lists the releases
+// TestReleaseDirOfAnotherRelease shows that the hint for a wrong name or version lists the releases
 // in the folder, and that a missing platform is a single error.
-func TestReleaseDirOfAnother(t *testing.T) {
+func TestReleaseDirOfAnotherRelease(t *testing.T) {
 	d := newDist(t)
 	for name, as := range map[string]struct {
 		address provider.Address

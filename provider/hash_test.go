@@ -143,9 +143,9 @@ func (s spoilt) ReadAt(p []byte, off int64) (int, error) {
 	return s.Reader.ReadAt(p, off)
 }
 
-// TestH1OfAFileThatFails shows that H1 returns a read error unchanged, because it says
+// TestH1ReturnsReadErrors shows that H1 returns a read error unchanged, because it says
 // nothing about the zip.
-func TestH1OfAFileThatFails(t *testing.T) {
+func TestH1ReturnsReadErrors(t *testing.T) {
 	z, broken := makeZip(t, entry{"a", strings.Repeat("text", 5000), 0}), errors.New("input/output error")
 	if _, err := H1(t.Context(), spoilt{z, broken}, z.Size()); err != broken {
 		t.Errorf("%v", err)

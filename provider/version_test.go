@@ -217,6 +217,6 @@ func TestHasPrerelease(t *testing.T) {
 		}
 	}
 	if (VersionSet{}).HasPrerelease(MustParseVersion("1.0.0-beta")) || !(VersionSet{}).IsZero() {
-		t.Error("the zero set has something")
+		t.Error("the zero VersionSet matches a version")
 	}
 }

@@ -46,7 +46,7 @@ func (tc tooLarge) run(t *testing.T, acme *pgp.Signer) {
 	_, err = trust.Policy{Keys: []string{acme.Fingerprint()}}.Accept(t.Context(), claims)
 	// Only the keys that are verified count towards the cost: the pinned ones.
 	if costs := strings.Contains(tc.says, "to verify"); costs && err != nil || !costs && !errors.Is(err, trust.ErrTooLarge) {
-		t.Errorf("beside the pinned key: %v", err)
+		t.Errorf("next to the pinned key: %v", err)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 			select {
 			case <-waiting.asked:
 			case err := <-contextErr:
-				t.Fatalf("it did not wait, and ended with %v", err)
+				t.Fatalf("it did not wait, and returned %v", err)
 			}
 			cancel()
 			if err := <-contextErr; !errors.Is(err, context.Canceled) || trust.Refused(err) {
@@ -268,7 +268,7 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 	// An invalid key would lead to a different error if it were read.
 	claims.Keys = []string{forged(t, pgp.ForgedDSA(t, 1024, 160))}
 	if _, err := (trust.Policy{}).Accept(&endsWhenAsked{Context: t.Context(), left: 1 + 3}, claims); !errors.Is(err, context.Canceled) {
-		t.Errorf("before a key that does not read: %v", err)
+		t.Errorf("before an invalid key: %v", err)
 	}
 }
 

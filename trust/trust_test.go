@@ -122,7 +122,7 @@ func TestArmouredSignature(t *testing.T) {
 		t.Errorf("a binary signature becomes %x, %v", same, err)
 	}
 	if _, err := trust.BinarySignature([]byte(signer.ArmoredPublicKey())); err == nil {
-		t.Error("a public key passes for a signature")
+		t.Error("a public key is accepted as a signature")
 	}
 }
 

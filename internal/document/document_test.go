@@ -202,16 +202,16 @@ func TestManyDocumentsAtOnce(t *testing.T) {
 		open = append(open, d)
 	}
 	if _, err := Read(bytes.NewReader(body), limits); !errors.Is(err, ErrBusy) {
-		t.Fatalf("the budget is spent: %v", err)
+		t.Fatalf("with an exhausted budget: %v", err)
 	}
 	d, err := Read(bytes.NewReader(body[:freeBytes-1]), limits)
 	if err != nil {
-		t.Fatalf("it needs none: %v", err)
+		t.Fatalf("a small document, which needs no room: %v", err)
 	}
 	d.Close()
 	open[0].Close()
 	if d, err = Read(bytes.NewReader(body), limits); err != nil {
-		t.Fatalf("there is room again: %v", err)
+		t.Fatalf("after one document was closed: %v", err)
 	}
 	open = append(open, d)
 }
@@ -231,7 +231,7 @@ func TestDecodingWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.Decode(ctx, &out); !errors.Is(err, context.Canceled) || out != nil {
-		t.Errorf("without room, and ended: %v, %v", out, err)
+		t.Errorf("without room, and with a cancelled context: %v, %v", out, err)
 	}
 	decoding.Release(decodeBudget)
 	if err := d.Decode(t.Context(), &out); err != nil || len(out) != 1 {

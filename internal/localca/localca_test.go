@@ -108,7 +108,7 @@ func TestMadeOnce(t *testing.T) {
 		time.Sleep(9 * 365 * day) // virtual time
 		second := issue(t, open(t, dir), []string{"other.example.com", "192.0.2.1"})
 		if after := read(t, dir).Leaf; !after.Equal(before) {
-			t.Error("the second start has another CA")
+			t.Error("the second start uses another CA")
 		}
 		for _, h := range hosts {
 			if err := trusted(current(t, first), before, h); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestLoginsForAllAreForTheUserAlone shows that a push sends the .netrc login for
+// TestLoginForAllHostsIsForCommandsOnly shows that a push sends the .netrc login for
 // all hosts, and that pull-through does not: a client of the gateway may have
 // named the host.
-func TestLoginsForAllAreForTheUserAlone(t *testing.T) {
+func TestLoginForAllHostsIsForCommandsOnly(t *testing.T) {
 	const host = "registry.acme.example"
 	a := provider.MustParseAddress(host + "/acme/widget")
 	home := t.TempDir()

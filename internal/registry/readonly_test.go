@@ -118,7 +118,7 @@ func TestSourceWhereHEADLies(t *testing.T) {
 			source := registry.ReadOnly{Repository: repo}
 			found, err := source.Exists(t.Context(), blob)
 			if found != tc.found || (err != nil) != (tc.err != nil) || err != nil && !tc.err(err) {
-				t.Errorf("it exists: %v, %v", found, err)
+				t.Errorf("found %v, %v", found, err)
 			}
 			requests := rec.Requests()
 			if len(requests) != tc.requests || len(requests) == 2 && (requests[1].Method != http.MethodGet || requests[1].Range != "bytes=0-0") {

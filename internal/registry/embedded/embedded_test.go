@@ -84,10 +84,10 @@ func tags(t *testing.T, repo *remote.Repository) []string {
 	return out
 }
 
-// TestTwoOnOneFolder shows that content that is pushed through one registry is
+// TestTwoRegistriesOnOneFolder shows that content that is pushed through one registry is
 // immediately visible through a second registry on the same folder, in either
 // direction, and also if the second registry has listed its tags before.
-func TestTwoOnOneFolder(t *testing.T) {
+func TestTwoRegistriesOnOneFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "if missing")
 	a, b := repository(t, open(t, dir)), repository(t, open(t, dir))
 	for i, tag := range []string{"1.0.0", "1.1.0", "2.0.0"} {
@@ -255,7 +255,7 @@ func TestUnusableFolder(t *testing.T) {
 			r, err := embedded.Open(dir, nil)
 			if err == nil {
 				r.Close()
-				t.Fatal("opened")
+				t.Fatal("Open succeeded")
 			}
 			if !strings.Contains(hint.Of(err), "--data") || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %v, hint %q", err, hint.Of(err))

@@ -24,7 +24,7 @@ func TestFolderGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := r.Repository("a/b"); err == nil {
-		t.Error("a repository of no folder")
+		t.Error("Repository succeeds without the folder")
 	}
 	w := httptest.NewRecorder()
 	r.ReadOnly().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v2/a/b/tags/list", nil))

@@ -308,7 +308,7 @@ func TestAnswersOfReferrersAtOnce(t *testing.T) {
 	}
 	for range maxAnswers {
 		if !api.answers.TryAcquire(1) {
-			t.Fatal("too few")
+			t.Fatal("fewer slots than maxAnswers")
 		}
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -109,7 +109,7 @@ func TestIncomplete(t *testing.T) {
 				t.Error("no error")
 			}
 			if exists, err := repo.Blobs().Exists(t.Context(), blob); err != nil || exists {
-				t.Errorf("it is there: %v, %v", exists, err)
+				t.Errorf("the blob exists: %v, %v", exists, err)
 			}
 		})
 	}
