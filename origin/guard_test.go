@@ -182,7 +182,8 @@ func TestGuardKeepsToTheProxysName(t *testing.T) {
 // discovery document names.
 func TestGuardOpensPorts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// lead makes the origin, of which only the port is named, refer to another port.
+		// lead makes the origin refer to other, usually its own host at another port. The
+		// user names only the port in at.
 		lead    func(b *bench, at, other string)
 		unnamed bool // the user names no host, and discovery was answered from a public address
 		also    bool // the user also names the other port

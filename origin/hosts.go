@@ -38,7 +38,7 @@ type watchKey struct{}
 // hostWatcher reports the hosts of requests to the function given to [WatchHosts].
 type hostWatcher struct {
 	next  http.RoundTripper
-	proxy func(*http.Request) (*url.URL, error) // nil: no proxy
+	proxy func(*http.Request) (*url.URL, error) // nil means no proxy
 }
 
 // watchHosts wraps a transport with a hostWatcher.

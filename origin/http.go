@@ -82,7 +82,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
-// unauthorized reports whether the server refuses the credentials, or requires some.
+// unauthorized reports whether the server refuses the credentials, or requires
+// credentials.
 func (e *statusError) unauthorized() bool {
 	return e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
 }

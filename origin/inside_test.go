@@ -58,9 +58,9 @@ func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 func TestOriginsLeadNowhereInside(t *testing.T) {
 	const refused = "an origin on another machine refers to it"
 	for name, tc := range map[string]struct {
-		// lead makes the origin, which is at, refer to the host inside.
+		// lead makes the origin, whose address is at, refer to the host inside.
 		lead func(b *bench, at, inside string)
-		name bool // the user names inside
+		name bool // the user names the host inside
 		says string
 	}{
 		"package": {func(b *bench, _, inside string) {

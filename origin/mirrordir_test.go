@@ -153,8 +153,8 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirOfManyProviders shows the order of providers and versions. It also shows that the
-// folder of a host may be named as clients name it: in Unicode, and with a port.
+// TestMirrorDirOfManyProviders shows the order of providers and of versions. It also shows
+// that the folder of a host may be named as clients name it: in Unicode, and with a port.
 func TestMirrorDirOfManyProviders(t *testing.T) {
 	m := newMirror(t)
 	m.add(widgetDir, build(t, nil, "1.10.0"), h1Only)

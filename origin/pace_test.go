@@ -115,8 +115,8 @@ func TestDrippingDownload(t *testing.T) {
 	}
 }
 
-// TestWaitingForASlotIsNotSlow shows that the time during which a download waits because of the
-// limit per host does not count as a slow origin.
+// TestWaitingForASlotIsNotSlow shows that an origin does not count as slow while a
+// download waits because of the limit per host.
 func TestWaitingForASlotIsNotSlow(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {

@@ -47,9 +47,9 @@ const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file 
 func (d *ReleaseDir) Close() error { return d.root.Close() }
 
 // Release returns the content of the folder as version v of a, with the given platforms.
-// If none is given, it has all platforms with a package in SHA256SUMS or in the folder.
-// publicKey contains ASCII-armoured keys, one of which must have signed the release; ""
-// means that the release is not signed.
+// If no platform is given, the release has all platforms with a package in SHA256SUMS or
+// in the folder. publicKey contains ASCII-armoured keys, one of which must have signed the
+// release; "" means that the release is not signed.
 func (d *ReleaseDir) Release(ctx context.Context, a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
 	r, err := d.release(ctx, a, v, publicKey, want)
 	if err != nil {

@@ -269,8 +269,8 @@ func zips(d *dist) (out []string) {
 	return out
 }
 
-// TestReleaseDirOfAnotherRelease shows that the hint for a wrong name or version lists the releases
-// in the folder, and that a missing platform is a single error.
+// TestReleaseDirOfAnotherRelease shows that the hint for a wrong name or version lists the
+// releases in the folder, and that a missing platform is a single error.
 func TestReleaseDirOfAnotherRelease(t *testing.T) {
 	d := newDist(t)
 	for name, as := range map[string]struct {

@@ -282,8 +282,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// losing is a transport that loses the connections of the next left requests, before they
-// are answered.
+// losing is a transport that loses the connections of requests before they are answered.
+// left is the number of requests that still lose their connection.
 type losing struct {
 	http.RoundTripper
 	with error
@@ -326,8 +326,9 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
-// cutting is a transport that cuts off the bodies of the next left answers to one kind of
-// request. SHA256SUMS and its signature are requested concurrently.
+// cutting is a transport that cuts off the bodies of answers to one kind of request. left
+// is the number of answers that are still cut off. SHA256SUMS and its signature are
+// requested concurrently.
 type cutting struct {
 	inProcess
 	part string // a part of the paths

@@ -139,7 +139,7 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 }
 
 // unhashable says why an entry cannot be unpacked, or why the hash of the unpacked folder
-// would differ from the hash computed from the zip; "" means neither.
+// would differ from the hash computed from the zip; "" if neither applies.
 func unhashable(f *zip.File) string {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):

@@ -55,8 +55,8 @@ func (t *Template) patterns() []provider.Pattern {
 	return t.selector.Include
 }
 
-// match calls yield for every way in which s matches shape, with the values of the markers
-// in that match. All occurrences of a marker must have the same value.
+// match calls yield for every way in which s matches shape, and passes the values of the
+// markers. All occurrences of a marker must have the same value.
 func match(shape, s string, found [3]string, yield func([3]string)) {
 	at, which := len(shape), -1
 	for i, m := range markers {

@@ -73,7 +73,7 @@ func tooLarge(format string, args ...any) error {
 // not been verified yet.
 type unverifiedKey struct {
 	packets []byte
-	primary *packet.PublicKey // nil: the library supports no primary key in the block
+	primary *packet.PublicKey // nil if the library supports no primary key in the block
 	subkeys []*packet.PublicKey
 	cost    int // the cost of all verifications with the key, in units of [verificationCost]
 }

@@ -134,8 +134,8 @@ func write(name string, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// sweep removes temporary folders of processes that crashed. A process that is still creating a CA in one of
-// them does not need it, because the CA exists.
+// sweep removes temporary folders of processes that crashed. A process that is still
+// creating a CA in such a folder does not need the folder, because the CA exists.
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent) // after an error, the next start tries again
 	for _, e := range entries {

@@ -2,8 +2,8 @@
 //
 // It opens no listener: clients in this process reach the registry over pipes. Several
 // processes may open the same folder. Each process immediately sees the content that another
-// process pushes. A gateway serves [Registry.ReadOnly] to its clients, which also answers
-// the referrers API that distribution lacks.
+// process pushes. A gateway serves its clients with [Registry.ReadOnly]. This handler also
+// answers the referrers API, which distribution lacks.
 package embedded
 
 import (

@@ -298,7 +298,7 @@ func TestCloseEndsGoroutines(t *testing.T) {
 		}
 		body.Close()
 	}
-	// In each registry, distribution has one goroutine for events that it never
+	// In each registry, distribution starts one goroutine for events, which it never
 	// ends.
 	const theirs = 10
 	deadline := time.Now().Add(10 * time.Second)
