@@ -4,12 +4,12 @@
 // A list of tags, and the index that a tag names, is current for a short time and then
 // revalidated. The content of a digest never changes and is fetched once. Answers in use
 // are refreshed before they expire. Concurrent requests for the same answer share one
-// fetch, which goes on when a client leaves. While the registry fails, the last good
+// fetch, which continues when a client leaves. While the registry fails, the last good
 // answer is served stale. Its age counts across restarts if answers are kept on disk.
 //
 // Invariants:
 //
-//   - A version or provider is called absent only while the registry's own answer is
+//   - A version or provider is reported as absent only while the registry's own answer is
 //     current. Absence is never kept on disk and never served stale.
 //   - Content is used only if its digest is right. Content on disk is checked again
 //     whenever it is read.
@@ -52,7 +52,7 @@ type Store interface {
 
 var (
 	// ErrNotServed means that the gateway has no repository for a provider: no template
-	// matches, or none can name one.
+	// matches the provider, or none can name its repository.
 	ErrNotServed = errors.New("provider is not served here")
 	// ErrAbsent means that the registry itself says that it lacks a repository or version.
 	ErrAbsent = errors.New("not in the registry")
@@ -65,13 +65,14 @@ var (
 	ErrBusy = fresh.ErrBusy
 )
 
-// Account is how the gateway reads a provider's repository. Repositories whose accounts have
-// the same name share their outages.
+// Account describes how the gateway accesses a provider's repository. Repositories whose
+// accounts have the same name share their outages.
 type Account struct {
 	// Repository is the name of the repository. Answers on disk about another repository are
 	// ignored.
 	Repository string
-	// Name is equal for repositories of one registry that are read with one credential.
+	// Name is the same for all repositories of a registry that are read with the same
+	// credential.
 	Name string
 	// DeniedMeansAbsent means that the registry answers "denied" for absent repositories.
 	DeniedMeansAbsent bool
@@ -80,7 +81,7 @@ type Account struct {
 // Deny is a rule for versions that are never served.
 type Deny struct {
 	Pattern  provider.Pattern
-	Versions provider.VersionSet // zero: all
+	Versions provider.VersionSet // the zero value means all versions
 }
 
 // The defaults of [Options].
@@ -92,49 +93,53 @@ const (
 // Options configure a catalog.
 type Options struct {
 	// Repository returns the repository of a provider. An error that wraps [ErrNotServed]
-	// means that the provider has none here. Nil: no provider has one.
+	// means that the gateway has no repository for the provider. If Repository is nil, it has
+	// none for any provider.
 	Repository func(context.Context, provider.Address) (Store, error)
-	// Account returns the account of a provider's repository; nil: all have the zero one.
+	// Account returns the account of a provider's repository. If it is nil, all repositories
+	// have the zero Account.
 	Account func(provider.Address) Account
 	// FreshToken returns a context whose requests use new tokens, so that the answer shows
-	// what the login may read now. Nil: there is no such context, and "denied" never means
+	// what the login is allowed to read now. If FreshToken is nil, "denied" never means
 	// absent.
 	FreshToken func(context.Context) context.Context
-	// Check, if any, decides about a version when its index is first read. The version that
-	// it returns is served; its error refuses the version. The decision about an index
-	// digest is kept while the version is in memory. The store reads metadata of at most
+	// Check, if not nil, decides about a version when its index is first read. It returns the
+	// version to be served, or an error that refuses the version. The decision about an index
+	// digest is kept while the version is in memory. The fetcher reads metadata of at most
 	// 4 MiB, and caches it.
 	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
-	// Redirect returns the URL to which the registry redirects requests for a package; "" if
-	// it answers them itself. Nil: clients are not redirected.
+	// Redirect returns the URL to which the registry redirects requests for a package, or ""
+	// if the registry sends the package itself. If Redirect is nil, clients are not
+	// redirected.
 	Redirect func(context.Context, provider.Address, ocispec.Descriptor) (string, error)
-	// Origin has what the registry lacks; nil: there is none.
+	// Origin, if not nil, supplies the versions and packages that the registry lacks.
 	Origin Origin
 	// Deny lists versions that are never served.
 	Deny []Deny
 	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
 	// [DefaultTagTTL]; a negative TTL means that the registry is asked each time.
 	TagTTL time.Duration
-	// StaleIfError is how long an answer may be served stale while the registry fails,
+	// StaleIfError is how long an answer can be served stale while the registry fails,
 	// counted from its last confirmation. 0 means [DefaultStaleIfError]; negative means never.
 	StaleIfError time.Duration
-	// Timeout bounds the registry's time for one answer; 0 means 8 s, because clients wait
-	// 10 s.
+	// Timeout is how long the registry may take for one answer; 0 means 8 s, because clients
+	// wait for 10 s.
 	Timeout time.Duration
-	// Memory bounds the cache in memory, in bytes; 0 means 12 MiB.
+	// Memory is the maximum size in bytes of the cache in memory; 0 means 12 MiB.
 	Memory int64
-	// Directory is the folder for answers that survive a restart; "": none do.
+	// Directory is the folder for answers that survive a restart. If it is "", no answers
+	// survive.
 	Directory string
-	// DirectorySize bounds that folder, in bytes; 0 means 512 MiB. The folder may exceed it
-	// by a tenth. The files that have not been used for longest are removed first.
+	// DirectorySize is the maximum size in bytes of that folder; 0 means 512 MiB. The folder
+	// can exceed it by a tenth. The least recently used files are removed first.
 	DirectorySize int64
-	// Counters counts answers; nil: nobody reads them.
+	// Counters counts the answers. It may be nil.
 	Counters *fresh.Counters
-	// Log gets the registry's failures; nil: there is no log.
+	// Log receives the registry's failures. It may be nil.
 	Log *slog.Logger
 }
 
-// maxFlights bounds the requests to the registry in flight.
+// maxFlights is the maximum number of fetches from the registry in flight.
 const maxFlights = 512
 
 // Catalog answers questions about versions. It is safe for concurrent use.
@@ -149,7 +154,7 @@ type Catalog struct {
 	sweeps sync.WaitGroup
 }
 
-// New returns a catalog. It makes the folder o.Directory if there is none.
+// New returns a catalog. It creates the folder o.Directory if it does not exist.
 func New(o Options) (*Catalog, error) {
 	o.TagTTL = cmp.Or(o.TagTTL, DefaultTagTTL)
 	o.StaleIfError = cmp.Or(o.StaleIfError, DefaultStaleIfError)
@@ -171,7 +176,7 @@ func New(o Options) (*Catalog, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
 	if o.Origin != nil {
-		flights *= 2 // an answer of the union needs one of the registry
+		flights *= 2 // an answer of the union needs an answer of the registry
 	}
 	c.cache = fresh.New(fresh.Options[question, *Item]{
 		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
@@ -190,7 +195,7 @@ func New(o Options) (*Catalog, error) {
 
 var _ io.Closer = (*Catalog)(nil)
 
-// Close ends the requests in flight, and returns when their answers are on disk. Later
+// Close cancels the requests in flight, and returns when earlier answers are on disk. Later
 // requests fail.
 func (c *Catalog) Close() error {
 	err := c.cache.Close()
@@ -199,11 +204,11 @@ func (c *Catalog) Close() error {
 	return err
 }
 
-// sweep brings the folder on disk within its bound, in the background.
+// sweep shrinks the folder on disk to its maximum size, in the background.
 func (c *Catalog) sweep() { c.sweeps.Go(func() { c.disk.sweep(c.ctx) }) }
 
-// View is a catalog as some clients may see it: the registry alone, or its union with the
-// origin. Both share the registry's answers.
+// View is a catalog as its clients see it: either the registry alone, or the union of the
+// registry and the origin. Both views share the registry's answers.
 type View struct {
 	c     *Catalog
 	union bool
@@ -212,11 +217,12 @@ type View struct {
 // Registry returns the view of the registry alone.
 func (c *Catalog) Registry() View { return View{c, false} }
 
-// Union returns the view of the registry and the origin; without an origin, of the registry.
+// Union returns the view of the registry and the origin. Without an origin, it returns the
+// view of the registry.
 func (c *Catalog) Union() View { return View{c, c.opts.Origin != nil} }
 
-// get returns an item with the error that is the answer, if any. Other errors mean that the
-// registry or the origin failed.
+// get returns the answer to a question. An error that comes with an item, such as [ErrAbsent],
+// is part of the answer. Any other error means that the registry or the origin failed.
 func (v View) get(ctx context.Context, q question) (*Item, error) {
 	a, err := v.c.cache.Get(ctx, q)
 	if err != nil {
@@ -225,16 +231,16 @@ func (v View) get(ctx context.Context, q question) (*Item, error) {
 	return a.Value, a.Err
 }
 
-// Versions returns the versions of a provider, in an item with Versions. The denied
-// versions are left out, even if none remain. [ErrAbsent] and [ErrNotServed] mean that
-// there is no such provider. Other errors mean that nobody knows.
+// Versions returns the versions of a provider, in an item with Versions. It omits denied
+// versions, even if none remain. [ErrAbsent] and [ErrNotServed] mean that there is no such
+// provider. Any other error means that the versions are unknown.
 func (v View) Versions(ctx context.Context, a provider.Address) (*Item, error) {
 	return v.get(ctx, v.listingOf(a))
 }
 
-// Version returns a version, in an item with Found. Its errors are those of Versions, and
-// [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.CacheDocument] can cache a document
-// with it.
+// Version returns a version, in an item with Found. It returns the errors that Versions
+// returns, and [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.CacheDocument]
+// can cache a document with it.
 func (v View) Version(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
 	if v.c.Denied(a, of) {
 		return nil, fmt.Errorf("%s %s: %w", a, of, ErrDenied)
@@ -242,9 +248,9 @@ func (v View) Version(ctx context.Context, a provider.Address, of provider.Versi
 	return v.get(ctx, v.versionOf(a, of))
 }
 
-// Newer asks the registry, and the origin, again for a version. It returns the version if
-// its index, its evidence or its packages have changed, else nil. Its errors are those of
-// [View.Version].
+// Newer requests a version from the registry and the origin again. It returns the version
+// if its index, its evidence or its packages have changed, or else nil. Its errors are those
+// of [View.Version].
 func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	q := v.versionOf(of.Address, of.Version)
 	a, err := v.c.cache.Ask(ctx, v.c.ofRegistry(q))
@@ -262,7 +268,7 @@ func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	return a.Value, nil
 }
 
-// Evidence returns the evidence of a version, not verified; nil if it has none. Its errors
+// Evidence returns the unverified evidence of a version, or nil if it has none. Its errors
 // are those of [artifact.ReadEvidence].
 func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
 	if of.Found.Evidence == nil {
@@ -275,8 +281,8 @@ func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error
 	return item.evidence, nil
 }
 
-// Metadata returns a fetcher for content of a provider's repository of at most 4 MiB. It
-// reads from the cache first.
+// Metadata returns a fetcher that reads content of at most 4 MiB from a provider's
+// repository. It reads from the cache first.
 func (v View) Metadata(a provider.Address) artifact.Fetcher { return metadata{v, a} }
 
 type metadata struct {
@@ -308,29 +314,29 @@ func (v View) Package(ctx context.Context, a provider.Address, of provider.Versi
 }
 
 // Warm returns the current item in memory for the path of a network mirror's document
-// (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), if there is one. It never waits;
-// it counts as a use, and may start a refresh in the background.
+// (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), if there is one. It never waits. It
+// marks the item as used, and can start a refresh in the background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
 	if a == nil {
 		return nil, false
 	}
 	if a.Value.document.Load() != nil {
-		v.c.opts.Counters.Hits.Add(1) // without a document the caller gets the item again
+		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again
 	}
 	return a.Value, true
 }
 
-// CacheDocument caches a document of at most size bytes with the item that it was made from, for
-// [Item.Document].
+// CacheDocument caches a document of at most size bytes with the item from which it was made.
+// [Item.Document] then returns the document.
 func (c *Catalog) CacheDocument(i *Item, value any, size int) {
 	if i.document.CompareAndSwap(nil, &cachedDocument{value, int64(size)}) {
 		c.cache.Resize(i.about)
 	}
 }
 
-// Refresh forgets everything about a provider, in memory and on disk. It returns how many
-// answers were in memory.
+// Refresh forgets everything about a provider, in memory and on disk. It returns the number
+// of answers that were in memory.
 func (c *Catalog) Refresh(a provider.Address) int {
 	if c.opts.Origin != nil {
 		c.opts.Origin.Forget(a)
@@ -349,8 +355,8 @@ func (c *Catalog) Denied(a provider.Address, v provider.Version) bool {
 	})
 }
 
-// Confirmed returns when the registry last confirmed the list of a provider's versions;
-// zero if there is none in memory.
+// Confirmed returns when the registry last confirmed the list of a provider's versions, or
+// the zero time if the list is not in memory.
 func (v View) Confirmed(a provider.Address) time.Time {
 	if last := v.c.cache.Last(v.listingOf(a)); last != nil {
 		return last.At
@@ -358,8 +364,8 @@ func (v View) Confirmed(a provider.Address) time.Time {
 	return time.Time{}
 }
 
-// All returns the versions of a provider, oldest first, that are tagged or offered by the
-// origin, with the denied ones. Callers must not change it.
+// All returns the versions of a provider that are tagged or offered by the origin, oldest
+// first, including denied versions. Callers must not change it.
 func (i *Item) All() []provider.Version { return merge(i.tagged, i.offers) }
 
 // Known returns the providers whose versions are in memory, in no particular order.
@@ -385,7 +391,8 @@ func (c *Catalog) Size() (s Size) {
 	return s
 }
 
-// CanServeStale reports whether any answer could be served if the registry failed now.
+// CanServeStale reports whether at least one answer could be served if the registry failed
+// now.
 func (c *Catalog) CanServeStale() bool {
 	now := time.Now()
 	if c.disk != nil && c.disk.hasRecord(now.Add(-c.opts.StaleIfError)) {

@@ -37,13 +37,13 @@ var (
 	linux  = provider.MustParsePlatform("linux_amd64")
 )
 
-// fake is a registry in memory, because a registry over a network has no virtual time. It counts its requests, and
-// fails when a test says so.
+// fake is a registry in memory, because a registry over a network has no virtual time. It counts its requests, and a
+// test can make it fail.
 type fake struct {
 	mu    sync.Mutex
 	tags  map[provider.Address]map[string]artifact.Blob
 	blobs map[digest.Digest][]byte
-	asked map[string]int // the numbers of list, get, head and blob requests
+	asked map[string]int // the number of requests by kind: list, get, head or blob
 	fail  func(ctx context.Context, a provider.Address, what string) error
 }
 
@@ -55,7 +55,7 @@ func (f *fake) repository(_ context.Context, a provider.Address) (catalog.Store,
 	return fakeStore{f, a}, nil
 }
 
-// down makes every request fail with err from now on. With nil, requests succeed.
+// down makes every request fail with err from now on, or succeed if err is nil.
 func (f *fake) down(err error) {
 	f.failing(func(context.Context, provider.Address, string) error { return err })
 }
@@ -100,7 +100,7 @@ func (f *fake) tag(a provider.Address, v provider.Version, blob artifact.Blob) {
 	f.tags[a][v.String()] = blob
 }
 
-// publish stores a version whose package has that content.
+// publish stores a version whose package has the given content.
 func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Version {
 	t.Helper()
 	accepted, sums := accept(t, a, v, release.AsZip([]byte(content)))
@@ -250,7 +250,7 @@ func hangs(ctx context.Context, _ provider.Address, _ string) error {
 	return ctx.Err()
 }
 
-// opened is a catalog as its clients see it.
+// opened is a catalog together with the view that its clients have of it.
 type opened struct {
 	*catalog.Catalog
 	catalog.View
@@ -266,7 +266,7 @@ func open(t testing.TB, o catalog.Options) opened {
 	return opened{c, c.Union()}
 }
 
-// bench is a catalog and its registry.
+// bench is a catalog with its registry, which has version 1.0.0 of widget.
 type bench struct {
 	*fake
 	opened
@@ -303,7 +303,7 @@ func (b *bench) want(versions string, found bool, requests string) {
 		b.t.Errorf("version: %+v, %v", item, err)
 	}
 	if got := b.requests(); got != requests {
-		b.t.Errorf("the registry is asked for %s, want %s", got, requests)
+		b.t.Errorf("requests to the registry: %s, want %s", got, requests)
 	}
 }
 
@@ -319,8 +319,8 @@ func (b *bench) evidence() (*artifact.Evidence, error) {
 // pass advances the virtual time.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// TestTaggedBetweenTwoQuestions shows that a version is found if it is tagged after the request for its manifest, and
-// before the request for the list of tags.
+// TestTaggedBetweenTwoQuestions shows that a version is found even if it is tagged between the request for its
+// manifest and the request for the list of tags.
 func TestTaggedBetweenTwoQuestions(t *testing.T) {
 	f := newFake()
 	f.publish(t, widget, v100, "content")

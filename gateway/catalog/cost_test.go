@@ -56,8 +56,8 @@ func blobOf(mediaType string, data []byte) artifact.Blob {
 	return artifact.Blob{Descriptor: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, Data: data}
 }
 
-// TestCostOfVersions measures the cost of an index of almost 4 MiB, and the memory that five versions with such an
-// index keep.
+// TestCostOfVersions limits the cost of reading an index of almost 4 MiB, and the memory of five versions with such an
+// index.
 func TestCostOfVersions(t *testing.T) {
 	const size = artifact.MaxManifestBytes - 3000
 	evidence := func(mediaType string) any {
@@ -101,13 +101,14 @@ func TestCostOfVersions(t *testing.T) {
 				return c
 			})
 			if content > 128<<10 {
-				t.Errorf("counted are %d bytes", content)
+				t.Errorf("the catalog counts %d bytes", content)
 			}
 		})
 	}
 }
 
-// checkBelieved fails the test unless the catalog counts as many bytes as the results of fill take in memory.
+// checkBelieved fails the test unless the catalog counts about as many bytes as the results of fill take in memory,
+// and at least the given number.
 func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	t.Helper()
 	heap := func() int64 {
@@ -120,9 +121,9 @@ func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	before := heap()
 	fill()
 	took, believed := heap()-before, c.Size().Bytes
-	t.Logf("it takes %d bytes and believes to take %d", took, believed)
+	t.Logf("the catalog takes %d bytes, and counts %d", took, believed)
 	if believed < least || took > believed*5/4 {
-		t.Errorf("it takes %d bytes and believes to take %d", took, believed)
+		t.Errorf("the catalog takes %d bytes, and counts %d", took, believed)
 	}
 	runtime.KeepAlive(c)
 }
@@ -190,7 +191,7 @@ func (refusing) Package(provider.Address, provider.Version, artifact.Package, ca
 
 func (refusing) Forget(provider.Address) {}
 
-// made is a store that makes its answers anew each time, so that no answer is in memory before.
+// made is a store that creates each answer anew, so that answers take no memory before they are requested.
 type made struct {
 	fakeStore
 	*offering
@@ -280,8 +281,8 @@ func TestEvidenceIsCounted(t *testing.T) {
 	})
 }
 
-// TestVersionOfManyManifests shows that a version is refused if its manifests together have more bytes than any real
-// version has. All manifests are in memory at once.
+// TestVersionOfManyManifests shows that a version is refused if its manifests together are larger than those of any
+// real version, because all manifests are in memory at the same time.
 func TestVersionOfManyManifests(t *testing.T) {
 	layer := map[string]any{"mediaType": "archive/zip", "digest": digest.FromString("layer"), "size": 1}
 	for n, accepted := range map[int]bool{6: true, 20: false} {
@@ -316,13 +317,13 @@ func TestVersionOfManyManifests(t *testing.T) {
 			t.Errorf("%d manifests: %v", n, err)
 		}
 		if !accepted && int(asked.Load()) == n {
-			t.Errorf("all %d manifests are asked for", n)
+			t.Errorf("all %d manifests are requested", n)
 		}
 	}
 }
 
-// TestDescriptorsAreNotKept shows that annotations of 1 MiB in a descriptor do not stay in memory after its content is
-// read.
+// TestDescriptorsAreNotKept shows that annotations of 1 MiB in a descriptor do not stay in memory after the content of
+// the descriptor is read.
 func TestDescriptorsAreNotKept(t *testing.T) {
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository})

@@ -23,12 +23,12 @@ func (f *fake) denies() {
 	})
 }
 
-// TestDeniedMeansAbsent shows that "denied" means absent only if the registry's settings say so, and while an existing
-// repository still answers to the same credential.
+// TestDeniedMeansAbsent shows that "denied" means absent only if the registry's settings say so, and if another
+// repository of the registry can still be read with the same credential.
 func TestDeniedMeansAbsent(t *testing.T) {
 	tests := map[string]struct {
 		means   bool
-		account string // the account of the provider that answers
+		account string // the name of widget's account; gadget's is "a"
 		before  func(b *bench)
 		absent  bool
 	}{
@@ -70,21 +70,21 @@ func TestDeniedMeansAbsent(t *testing.T) {
 	}
 }
 
-// seen makes a provider answer.
+// seen reads the versions of a provider, so that the catalog knows that its repository exists.
 func (b *bench) seen(a provider.Address) {
 	if _, err := b.Versions(b.t.Context(), a); err != nil {
 		b.t.Error(err)
 	}
 }
 
-// seenOnce makes gadget answer, and then deletes it.
+// seenOnce publishes gadget, reads its versions, and then deletes it.
 func (b *bench) seenOnce() {
 	b.publish(b.t, gadget, v100, "there once")
 	b.seen(gadget)
 	delete(b.tags, gadget)
 }
 
-// onlyDenies makes the registry deny gadget, and be unreachable for other providers.
+// onlyDenies makes the registry deny requests for gadget, and be unreachable for other providers.
 func (b *bench) onlyDenies() {
 	b.failing(func(_ context.Context, a provider.Address, _ string) error {
 		if a == gadget {
@@ -94,7 +94,7 @@ func (b *bench) onlyDenies() {
 	})
 }
 
-// TestDenyRules shows that lists leave out denied versions. A request for a denied version gets an error.
+// TestDenyRules shows that lists omit denied versions, and that a request for a denied version gets an error.
 func TestDenyRules(t *testing.T) {
 	all := catalog.Deny{Pattern: provider.MustParsePattern("registry.acme.example/acme/gadget")}
 	some := catalog.Deny{Pattern: provider.MustParsePattern("registry.acme.example/*/*")}
@@ -119,7 +119,7 @@ func TestDenyRules(t *testing.T) {
 			}
 		}
 		if got := b.requests(); got != "[]" {
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 	})
 }

@@ -30,8 +30,8 @@ import (
 )
 
 // disk caches good answers in a folder. Each provider has a folder below it, with a record of
-// its list of tags, a record of each version's index, and content by its digest. A file is
-// written under a temporary name and renamed. It is checked whenever it is read, so that a
+// its list of tags, a record of each version's index, and content named by its digest. A file
+// is written under a temporary name and renamed. It is checked whenever it is read, so that a
 // file that a crash has damaged counts as absent.
 //
 //	ab/cdef0123.../list          record
@@ -49,7 +49,7 @@ type disk struct {
 	warned  atomic.Bool
 }
 
-// record is the JSON of an answer on disk. The file begins with a line that has the SHA-256
+// record is the JSON of an answer on disk. The file begins with a line that holds the SHA-256
 // of the JSON in hexadecimal.
 type record struct {
 	Provider  string             `json:"provider"`
@@ -65,7 +65,7 @@ type record struct {
 const (
 	listName      = "list"
 	contentPrefix = "sha256-"
-	// maxRecord bounds the bytes of a record that are read.
+	// maxRecord is the maximum size in bytes of a record.
 	maxRecord = 16 << 20
 )
 
@@ -226,7 +226,8 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 			_ = os.Remove(name) // its process has died
 			return nil
 		}
-		// After a wrong clock, files from the future count as used just now.
+		// If the clock was wrong, a file's time may be in the future. Such a file counts as just
+		// used.
 		f(name, info.Size()+fileOverhead, min(info.ModTime().Unix(), time.Now().Unix())/3600)
 		return nil
 	})
@@ -235,11 +236,11 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 	}
 }
 
-// maxRecordsRead bounds how many records are read in search of a current one.
+// maxRecordsRead is the maximum number of records that hasRecord reads.
 const maxRecordsRead = 256
 
-// hasRecord reports whether the registry has confirmed a record on disk since a time. The
-// search counts as no use of the records.
+// hasRecord reports whether there is a record on disk that the registry confirmed after the
+// given time. The search does not mark the records as used.
 func (d *disk) hasRecord(since time.Time) (found bool) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// kept is a bench whose catalog is saved in a folder, so that the catalog can be restarted.
+// kept is a bench whose catalog saves its answers in a folder, so that a restarted catalog finds them.
 type kept struct {
 	*bench
 	options catalog.Options
@@ -41,7 +41,7 @@ func onDisk(t *testing.T, dir string, change func(*catalog.Options), f func(k *k
 	})
 }
 
-// restart ends the catalog and starts another.
+// restart closes the catalog and starts another one in the same folder.
 func (k *kept) restart() {
 	k.t.Helper()
 	k.Close()
@@ -73,13 +73,13 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 	})
 }
 
-// TestFolderIsItsOwnersAlone shows that only the owner can open the folder. The folder has names of private providers,
-// and the catalog trusts its content.
+// TestFolderIsItsOwnersAlone shows that only the owner can open the folder, because it holds the names of private
+// providers, and the catalog trusts its content.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	onDisk(t, dir, nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
-		synctest.Wait() // writes end with a rename, which is done by then
+		synctest.Wait() // all writes have ended with their rename
 		files := 0
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -115,8 +115,9 @@ func TestWideFolderIsNarrowed(t *testing.T) {
 	})
 }
 
-// TestConfirmedBeforeItIsKept shows that a version reaches the disk if the registry confirms it before its first save.
-func TestConfirmedBeforeItIsKept(t *testing.T) {
+// TestConfirmedBeforeItIsSaved shows that a version is saved even if the registry confirms it again before its first
+// save.
+func TestConfirmedBeforeItIsSaved(t *testing.T) {
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.TagTTL = -1 }, func(k *kept) {
 		var release func()
 		k.failing(func(_ context.Context, _ provider.Address, what string) error {
@@ -131,7 +132,7 @@ func TestConfirmedBeforeItIsKept(t *testing.T) {
 			}
 		}
 		if got := k.requests(); got != "[1 get 1 head]" {
-			k.t.Errorf("asked %s", got)
+			k.t.Errorf("requests to the registry: %s", got)
 		}
 		release()
 		synctest.Wait()
@@ -143,8 +144,8 @@ func TestConfirmedBeforeItIsKept(t *testing.T) {
 	})
 }
 
-// TestRestartWithoutAWayToTheRegistry shows that the catalog serves from disk if even opening a repository fails. To
-// find out which protocol a registry speaks may need the registry.
+// TestRestartWithoutAWayToTheRegistry shows that the catalog serves answers from disk even if a repository cannot be
+// opened: opening it may require a request that finds out which protocol the registry speaks.
 func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	noWay := false
 	change := func(o *catalog.Options) {
@@ -187,7 +188,8 @@ func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	})
 }
 
-// TestConfirmedTimeIsKept shows that an answer may be served stale for a day after the registry last confirmed it.
+// TestConfirmedTimeIsKept shows that an answer is served stale until a day after the registry last confirmed it, even
+// if the catalog restarts meanwhile.
 func TestConfirmedTimeIsKept(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		requests := "[1 get 1 list]"
@@ -203,7 +205,7 @@ func TestConfirmedTimeIsKept(t *testing.T) {
 	})
 }
 
-func TestWhatIsGoneStaysGoneAfterARestart(t *testing.T) {
+func TestDeletedVersionStaysGoneAfterARestart(t *testing.T) {
 	for name, spoil := range map[string]func(k *kept){
 		"deleted": func(k *kept) { delete(k.tags, widget) },
 		"replaced by what is none": func(k *kept) {
@@ -220,7 +222,7 @@ func TestWhatIsGoneStaysGoneAfterARestart(t *testing.T) {
 				if name != "dropped by an operator" {
 					k.Versions(k.t.Context(), widget)
 					if _, err := k.Version(k.t.Context(), widget, v100); err == nil {
-						k.t.Error("it is served")
+						k.t.Error("the version is served")
 					}
 				}
 				k.down(unreachable)
@@ -233,7 +235,7 @@ func TestWhatIsGoneStaysGoneAfterARestart(t *testing.T) {
 	}
 }
 
-// TestRefreshWhileInUse shows that a refresh leaves no answer that another goroutine reads from disk meanwhile.
+// TestRefreshWhileInUse shows that no answer survives a refresh while other goroutines read answers from disk.
 func TestRefreshWhileInUse(t *testing.T) {
 	b := newBench(t, func(o *catalog.Options) { o.Directory = t.TempDir() })
 	for range 50 {
@@ -259,8 +261,8 @@ func TestRefreshWhileInUse(t *testing.T) {
 	}
 }
 
-// TestEveryFileSpoilt damages one file at a time, as a crash or another program may. The content of the damaged file is
-// unknown then, and no wrong content is used.
+// TestEveryFileSpoilt damages one file at a time, as a crash or another program might, and checks that the catalog does
+// not use the content of the damaged file.
 func TestEveryFileSpoilt(t *testing.T) {
 	var names []string
 	for i := 0; i == 0 || i < len(names); i++ {
@@ -289,9 +291,9 @@ func TestEveryFileSpoilt(t *testing.T) {
 					k.t.Errorf("%s %s: %v", names[i], how, err)
 				}
 				if k.requests() == "[]" {
-					k.t.Errorf("%s %s is believed", names[i], how)
+					k.t.Errorf("%s %s: the damaged file is used", names[i], how)
 				}
-				k.restart() // the file is whole again
+				k.restart() // the file is intact again
 				k.want("[1.0.0]", true, "[]")
 			})
 		}
@@ -316,8 +318,8 @@ func files(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// TestForeignRecord shows that a whole record of another version is rejected. Such a record can appear where file names
-// ignore case.
+// TestForeignRecord shows that an intact record of another version is rejected. It can appear under the version's name
+// if the file system ignores case.
 func TestForeignRecord(t *testing.T) {
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
@@ -337,8 +339,8 @@ func TestForeignRecord(t *testing.T) {
 	})
 }
 
-// TestEmptiedFolderIsFilledAgain shows that the registry's next answer about a version in use saves it again, with all
-// the data that a check needs.
+// TestEmptiedFolderIsFilledAgain shows that files that were removed from the folder are saved again with the registry's
+// next answer about a version in use, including the content that a check needs.
 func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 	for name, lost := range map[string]string{"all": "", "records": "1.0.0", "content": "sha256-"} {
 		t.Run(name, func(t *testing.T) {
@@ -369,8 +371,8 @@ func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsInUseStaysOnDisk shows that a folder that is too small keeps the answers that the memory serves all the
-// time.
+// TestWhatIsInUseStaysOnDisk shows that the files of an answer that is served from memory are marked as used, so that
+// they are not the first to be removed from the folder.
 func TestWhatIsInUseStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
@@ -387,13 +389,13 @@ func TestWhatIsInUseStaysOnDisk(t *testing.T) {
 		synctest.Wait()
 		for _, file := range files(k.t, dir) {
 			if info, err := os.Stat(file); err != nil || !info.ModTime().After(old) {
-				k.t.Errorf("%s is as old as before: %v", file, err)
+				k.t.Errorf("%s is not marked as used: %v", file, err)
 			}
 		}
 	})
 }
 
-func TestNewRulesCountForWhatIsKept(t *testing.T) {
+func TestNewRulesApplyToSavedAnswers(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
 		k.options.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget)}}
@@ -407,7 +409,7 @@ func TestNewRulesCountForWhatIsKept(t *testing.T) {
 		}
 		k.restart()
 		if _, err := k.Version(k.t.Context(), widget, v100); err == nil {
-			k.t.Error("it is served unchecked")
+			k.t.Error("the version is served unchecked")
 		}
 	})
 }
@@ -422,7 +424,7 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	}
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
-		// A file in the folder's place makes writes fail, even for root.
+		// A file in place of the folder makes writes fail, even for root.
 		if err := os.RemoveAll(dir); err != nil {
 			k.t.Fatal(err)
 		}
@@ -435,8 +437,8 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestFolderIsBounded shows that the folder is bounded, and keeps the answers that were used last. It uses the files'
-// times, which come from the machine's clock.
+// TestFolderIsBounded shows that the folder stays within its maximum size, and keeps the most recently used answers. It
+// runs in real time, because the files' times come from the machine's clock.
 func TestFolderIsBounded(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	const limit = 400 << 10

@@ -7,7 +7,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// PutClockBack dates the answer about a provider's versions that far into the future.
+// PutClockBack moves the time of the answer about a provider's versions into the future, as
+// if the clock had been put back by a duration.
 func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
 	q := c.Registry().listingOf(a)
 	last := *c.cache.Last(q)
@@ -16,10 +17,10 @@ func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
 	c.cache.Put(q, last)
 }
 
-// MaxFlights is the largest number of requests to the registry in flight.
+// MaxFlights is the maximum number of fetches from the registry in flight.
 const MaxFlights = maxFlights
 
-// Swept waits until the folder is within its bound, and returns its size.
+// Swept waits until the folder is within its maximum size, and returns its size in bytes.
 func (c *Catalog) Swept() int64 {
 	c.disk.sweeps.Lock() // a sweep at the start may be in progress
 	defer c.disk.sweeps.Unlock()
@@ -32,7 +33,7 @@ func RecordFile(c *Catalog, a provider.Address, name string) string {
 	return filepath.Join(c.disk.folder(a), name)
 }
 
-// HoldDisk keeps answers from being saved on disk until release is called.
+// HoldDisk prevents answers from being saved on disk until release is called.
 func (c *Catalog) HoldDisk() (release func()) {
 	held, released := make(chan struct{}), make(chan struct{})
 	go c.cache.Drop(func(question) bool { return false }, func() { close(held); <-released })

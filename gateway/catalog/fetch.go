@@ -17,11 +17,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxVersions bounds the versions of a provider.
+// maxVersions is the maximum number of versions of a provider.
 const maxVersions = 100_000
 
-// ask answers a question from the registry, for the cache. Its error is the registry's
-// failure.
+// ask answers a question from the registry, or from its union with the origin, for the cache.
+// Its error is their failure.
 func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, error) {
 	if q.union && (q.kind == listing || q.kind == version) {
 		return c.join(ctx, q, last)
@@ -52,7 +52,8 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 
 // fetch asks the registry. Its error is the registry's answer ([ErrAbsent],
 // [ErrNotServed], or why the version is refused), unless the registry failed: see
-// upstream.fail. It always returns an item. If nothing changed, that is the last one.
+// upstream.fail. It always returns an item, which is the last answer's item if nothing has
+// changed.
 func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	item := newItem(up.question)
 	var err error
@@ -82,8 +83,8 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 		etag = before.Value.etag
 	}
 	versions, etag, err := listTags(ctx, up.store, etag)
-	// A stale answer is better evidence than a denial: nothing is called absent while there
-	// is one.
+	// A stale answer is better evidence than a denial: while there is a stale answer, nothing
+	// is reported as absent.
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
 		// The token may be older than the repository.
@@ -129,8 +130,8 @@ func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
 var errUnchanged = errors.New("not modified")
 
 // listTags returns the versions in a repository, oldest first, and the list's ETag. Its
-// error is [ErrAbsent] if the registry has none, and errUnchanged if the list still has the
-// given ETag ("" for none). Any other error means that the registry failed.
+// error is [ErrAbsent] if the registry has no versions, and errUnchanged if the list still
+// has the given ETag ("" for none). Any other error means that the registry failed.
 func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
@@ -162,9 +163,9 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 	return slices.Clip(out), cond.etag, nil
 }
 
-// pageUnit divides the page size of every registry, such as 10, 50, 100 and 1000 tags. A
-// full page stays the same when another page follows it. A list whose length is no multiple
-// of pageUnit is not a full page.
+// pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000
+// tags. A list whose length is no multiple of pageUnit is not a full page. A full page does
+// not change when another page follows it, so its ETag does not show that it is the last.
 const pageUnit = 5
 
 // errNoTags means that an answer is not a list of tags, not even an empty one.
@@ -221,7 +222,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 	return item, err
 }
 
-// check has the options' Check decide about a version.
+// check calls [Options].Check to decide about a version.
 func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	if c.opts.Check == nil {
 		return nil
@@ -252,7 +253,7 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Vers
 		if !errors.Is(absent, ErrLost) {
 			return nil, absent
 		}
-		// It may have been tagged between the two requests.
+		// The version may have been tagged between the two requests.
 		up.failure = nil
 		if found, err = artifact.ReadAvailable(ctx, up, up.address, up.version); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 			up.fail(absent)
@@ -299,9 +300,9 @@ func asRefusal(err error) (r *refusal, ok bool) {
 	return r, ok
 }
 
-// indexOf returns the index whose decision is final; "" if there is none. A version may be
-// refused for reasons that pass while its index stays the same, and missing manifests may
-// arrive.
+// indexOf returns the digest of an answer's index if the decision about that index is final,
+// or else "". It is not final if a version is refused for a reason that may pass, or if
+// missing manifests may still arrive.
 func indexOf(a *answer) digest.Digest {
 	switch {
 	case a == nil, a.Err == nil && len(a.Value.Found.Missing) > 0:
@@ -330,10 +331,10 @@ func resolvesTo(ctx context.Context, store Store, v provider.Version, index dige
 	return err == nil && desc.Digest == index, nil
 }
 
-// confirmAbsent returns [ErrAbsent] if the list of tags lacks the version as well;
-// otherwise it fails up. A 404 to a manifest is not enough: oras-go drops its body, so that
-// the 404 may come from a proxy. And a version that index.json lists must not be called
-// absent.
+// confirmAbsent returns [ErrAbsent] if the list of tags also lacks the version. Otherwise it
+// records a failure in up. A 404 for a manifest is not enough: it may come from a proxy, and
+// oras-go drops the body that would tell. And a version that index.json lists must not be
+// reported as absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error) error {
 	list := c.cache.Last(c.Registry().listingOf(up.address))
 	if !list.Current(time.Now()) || isTagged(list, up.version) {
@@ -353,8 +354,8 @@ func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error
 	return fmt.Errorf("%w: %v", ErrAbsent, missing)
 }
 
-// isListedSince reports whether an answer says that a version is absent, and a later list
-// of versions has it. The list wins, so that clients do not get both.
+// isListedSince reports whether an answer says that a version is absent, but a later list of
+// versions contains it. The list wins, so that clients do not get contradictory answers.
 func (c *Catalog) isListedSince(q question, a *answer) bool {
 	if q.kind != version || !errors.Is(a.Err, ErrAbsent) {
 		return false

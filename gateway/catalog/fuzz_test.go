@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// FuzzRecords starts a catalog in a folder with whole records of arbitrary content, without a registry. Each answer of
-// the catalog must be fit to be served.
+// FuzzRecords shows that a catalog that starts with records of arbitrary content, and without a registry, either
+// rejects them or returns valid answers.
 func FuzzRecords(f *testing.F) {
 	const at = `"confirmed":"2999-01-01T00:00:00Z"`
 	for _, s := range []string{
@@ -55,7 +55,7 @@ func FuzzRecords(f *testing.F) {
 			}
 		}
 		if item, err := c.Union().Version(t.Context(), widget, v100); err == nil {
-			t.Errorf("a version whose index is not there is served: %+v", item.Found)
+			t.Errorf("a version whose index is not on disk is served: %+v", item.Found)
 		}
 	})
 }

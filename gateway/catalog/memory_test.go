@@ -16,8 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestMemoryIsAsBelieved fills the memory of a catalog with many versions of many platforms, and compares the counted
-// bytes with the memory that they really take.
+// TestMemoryIsAsBelieved shows that many versions for many platforms take about as much memory as the catalog counts.
 func TestMemoryIsAsBelieved(t *testing.T) {
 	f := newFake()
 	heap := func() int64 {
@@ -48,9 +47,9 @@ func TestMemoryIsAsBelieved(t *testing.T) {
 		c.CacheDocument(item, make([]byte, 3000), 3000)
 	}
 	took, believed := heap()-before, c.Size().Bytes
-	t.Logf("it takes %d bytes and believes to take %d", took, believed)
+	t.Logf("the catalog takes %d bytes, and counts %d", took, believed)
 	if believed < limit/2 || took > believed*5/4 {
-		t.Errorf("it takes %d bytes and believes to take %d, of %d", took, believed, int64(limit))
+		t.Errorf("the catalog takes %d bytes, and counts %d of at most %d", took, believed, int64(limit))
 	}
 	runtime.KeepAlive(c)
 }
@@ -78,7 +77,7 @@ func (f *fake) publishAll(t *testing.T, a provider.Address, v provider.Version) 
 	f.tag(a, v, index)
 }
 
-// TestMemoryIsBounded asks for more than fits.
+// TestMemoryIsBounded shows that the catalog evicts the first version when it gets more versions than fit in memory.
 func TestMemoryIsBounded(t *testing.T) {
 	const limit = 256 << 10
 	inTime(t, func(o *catalog.Options) { o.Memory = limit }, func(b *bench) {
@@ -95,10 +94,10 @@ func TestMemoryIsBounded(t *testing.T) {
 		b.requests()
 		last, first := provider.MustParseVersion("1.0.999"), provider.MustParseVersion("1.0.0")
 		if _, err := b.Version(b.t.Context(), gadget, last); err != nil || b.requests() != "[]" {
-			b.t.Error("the last one is gone")
+			b.t.Error("the last version was evicted")
 		}
 		if _, err := b.Version(b.t.Context(), gadget, first); err != nil || b.requests() != "[1 get]" {
-			b.t.Error("the first one is still there")
+			b.t.Error("the first version was not evicted")
 		}
 	})
 }

@@ -67,8 +67,8 @@ func (b *bench) wantPackages(whole, missing int, requests string) *catalog.Item 
 	return item
 }
 
-// TestMissingManifestArrives shows that the catalog requests only the missing manifests again, each time when it
-// revalidates the tag.
+// TestMissingManifestArrives shows that the catalog, each time it revalidates the tag, requests only the missing
+// manifests again.
 func TestMissingManifestArrives(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		missing := b.publishPartly(b.t, widget, v110, 1)[0]
@@ -76,7 +76,7 @@ func TestMissingManifestArrives(t *testing.T) {
 		b.wantPackages(1, 1, "[]")
 		pass(time.Minute)
 		if b.wantPackages(1, 1, "[1 blob 1 get]") != before {
-			b.t.Error("what did not change is another item, so that the answers that were made of it are lost")
+			b.t.Error("the unchanged version is another item, so its cached document is lost")
 		}
 		b.blobs[missing.Descriptor.Digest] = missing.Data
 		pass(time.Minute)
@@ -115,7 +115,7 @@ func TestMissingManifestOfANewIndex(t *testing.T) {
 		missing := b.publishPartly(b.t, widget, v110, 1)[0]
 		pass(time.Minute)
 		if b.wantPackages(1, 0, "[2 blob 1 get 1 head]") != whole {
-			b.t.Error("another answer stands in")
+			b.t.Error("another answer is served stale")
 		}
 		b.blobs[missing.Descriptor.Digest] = missing.Data
 		pass(time.Minute)
@@ -123,7 +123,7 @@ func TestMissingManifestOfANewIndex(t *testing.T) {
 	})
 }
 
-// TestManyMissingManifests shows that the requests for the missing manifests of one version are bounded.
+// TestManyMissingManifests shows that the number of requests for the missing manifests of one version is limited.
 func TestManyMissingManifests(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publishPartly(b.t, widget, v110, 32)
@@ -131,7 +131,7 @@ func TestManyMissingManifests(t *testing.T) {
 		b.publishPartly(b.t, widget, v100, 4000)
 		var asked atomic.Int32
 		b.failing(func(ctx context.Context, _ provider.Address, _ string) error {
-			if ctx.Err() == nil { // an ended context would send no request
+			if ctx.Err() == nil { // a request is sent only while the context has not ended
 				asked.Add(1)
 			}
 			return nil
@@ -141,7 +141,7 @@ func TestManyMissingManifests(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := asked.Load(); n > 50 {
-			b.t.Errorf("the registry is asked %d times", n)
+			b.t.Errorf("%d requests to the registry", n)
 		}
 	})
 }

@@ -21,8 +21,8 @@ type offering struct {
 	offers []catalog.Offer
 	warns  []string
 	err    error
-	hangs  bool   // it never answers
-	bytes  string // of its package
+	hangs  bool   // the origin never answers
+	bytes  string // the content of its package
 }
 
 var _ catalog.Origin = (*offering)(nil)
@@ -75,7 +75,7 @@ func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.
 
 var errNoWay = fmt.Errorf("%w: no way", catalog.ErrSource)
 
-// offered runs f with a bench whose registry is completed by the origin o.
+// offered runs f with a bench whose catalog has the origin o.
 func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *offering)) {
 	t.Helper()
 	o := &offering{}
@@ -87,7 +87,7 @@ func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *of
 	}, func(b *bench) { f(b, o) })
 }
 
-// found returns the packages of a version, or the reason why it has none.
+// found returns the platforms of a version, or "absent" or "trouble".
 func (b *bench) found(v provider.Version) string {
 	b.t.Helper()
 	item, err := b.Version(b.t.Context(), widget, v)
@@ -123,8 +123,8 @@ func (b *bench) expect(what, got, want string) {
 	}
 }
 
-// TestOriginHasAnotherPackage shows that an item, with its document, is kept until the origin
-// has another package. Such a version has no index whose digest would differ.
+// TestOriginHasAnotherPackage shows that an item stays the same, with its document, until the
+// origin offers another package. The version has no index whose digest would show the change.
 func TestOriginHasAnotherPackage(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v110}}
@@ -138,10 +138,10 @@ func TestOriginHasAnotherPackage(t *testing.T) {
 		first := ask()
 		pass(time.Minute)
 		if ask() != first {
-			b.t.Error("the same package makes another item")
+			b.t.Error("the item has changed, although the package has not")
 		}
 		if newer, err := b.Newer(b.t.Context(), first); newer != nil || err != nil {
-			b.t.Errorf("the same package is newer: %+v, %v", newer, err)
+			b.t.Errorf("the unchanged package is reported as newer: %+v, %v", newer, err)
 		}
 		o.bytes = "other"
 		newer, err := b.Newer(b.t.Context(), first)
@@ -166,10 +166,10 @@ func TestOffersAreUnited(t *testing.T) {
 			b.t.Fatal(err)
 		}
 		if _, ok := item.Offer(v100); ok {
-			b.t.Error("what is stored is said to be offered alone")
+			b.t.Error("a version in the registry is reported as available only at the origin")
 		}
 		if _, ok := item.Offer(v110); !ok {
-			b.t.Error("what is offered is not")
+			b.t.Error("a version that only the origin offers is not reported as such")
 		}
 		// The origin withdraws its versions.
 		o.offers = nil
@@ -180,9 +180,9 @@ func TestOffersAreUnited(t *testing.T) {
 	})
 }
 
-// TestWarningsOfTheSource shows that the warnings are those in the origin's last answer, whether the versions are in
-// the registry or at the origin.
-func TestWarningsOfTheSource(t *testing.T) {
+// TestWarningsOfTheOrigin shows that a list has the warnings of the origin's last answer, even if all its versions are
+// in the registry.
+func TestWarningsOfTheOrigin(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		warnings := func() string {
 			item, err := b.Versions(b.t.Context(), widget)
@@ -205,14 +205,14 @@ func TestWarningsOfTheSource(t *testing.T) {
 	})
 }
 
-// TestSourceInTrouble shows that a failure of the origin is no absence, and no failure of the registry either.
-func TestSourceInTrouble(t *testing.T) {
+// TestOriginFails shows that a failure of the origin is taken neither for absence nor for a failure of the registry.
+func TestOriginFails(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.err = errNoWay
 		b.expect("list", b.listed(), "[1.0.0]")
 		b.expect("not stored", b.found(v110), "trouble")
 		if _, err := b.Versions(b.t.Context(), gadget); !errors.Is(err, catalog.ErrSource) {
-			b.t.Errorf("a provider of which nobody knows: %v", err)
+			b.t.Errorf("a provider that the registry lacks: %v", err)
 		}
 		o.err, o.offers = nil, []catalog.Offer{{Version: v110}}
 		pass(time.Minute)
@@ -233,13 +233,13 @@ func TestSourceInTrouble(t *testing.T) {
 		b.requests()
 		b.expect("what is stored", b.listed(), "[1.0.0]")
 		if got := b.requests(); got != "[1 list]" {
-			b.t.Errorf("the registry is asked for %s: it is blamed", got)
+			b.t.Errorf("requests to the registry: %s; the failure was taken for the registry's", got)
 		}
 	})
 }
 
-// TestSourceHangs shows that the registry's versions are served within the 8 s that clients wait, and no other version
-// is reported as absent.
+// TestSourceHangs shows that the registry's versions are served within the 8 s that clients wait while the origin
+// hangs, and that no other version is reported as absent.
 func TestSourceHangs(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.hangs = true
@@ -255,13 +255,13 @@ func TestSourceHangs(t *testing.T) {
 		}
 		b.expect("not stored", b.found(v110), "trouble")
 		if _, err := b.Versions(b.t.Context(), gadget); err == nil || errors.Is(err, catalog.ErrAbsent) {
-			b.t.Errorf("a provider of which nobody knows: %v", err)
+			b.t.Errorf("a provider that the registry lacks: %v", err)
 		}
 	})
 }
 
-// TestRegistryInTrouble shows that a failure of the registry is a failure, whatever the origin has.
-func TestRegistryInTrouble(t *testing.T) {
+// TestRegistryFails shows that the union fails if the registry fails, whatever the origin offers.
+func TestRegistryFails(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v110}}
 		b.down(answered(http.StatusBadGateway, ""))
@@ -295,8 +295,8 @@ func TestOffersAreNotKeptOnDisk(t *testing.T) {
 	})
 }
 
-// TestViews shows that the registry's view has nothing of the origin. Both views share the registry's answers, and a
-// refresh empties both views.
+// TestViews shows that the registry's view contains nothing from the origin, that both views share the registry's
+// answers, and that a refresh empties both views.
 func TestViews(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v100}, {Version: v110}}
@@ -322,8 +322,8 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// TestUnionIsAsOldAsTheRegistry shows that an answer of the union expires with the
-// registry's answer in it.
+// TestUnionIsAsOldAsTheRegistry shows that an answer of the union expires when the registry's
+// answer in it expires.
 func TestUnionIsAsOldAsTheRegistry(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		alone := *b
@@ -338,8 +338,8 @@ func TestUnionIsAsOldAsTheRegistry(t *testing.T) {
 	})
 }
 
-// TestUnionOfAStaleAnswer shows that the registry's stale answer is joined with the origin's,
-// also if the union was never asked for.
+// TestUnionOfAStaleAnswer shows that a stale answer of the registry is joined with the origin's
+// answer, even if only the registry's view was requested before.
 func TestUnionOfAStaleAnswer(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		alone := *b

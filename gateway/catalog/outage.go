@@ -22,7 +22,7 @@ import (
 func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again bool, err error) {
 	level := slog.LevelWarn
 	if again {
-		level = slog.LevelDebug // the log has it already
+		level = slog.LevelDebug // the first failure is in the log already
 	}
 	now := time.Now()
 	if ofRegistry(err) {
@@ -34,13 +34,13 @@ func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again b
 	}
 }
 
-// lastFailure returns when the registry last failed for the account of a question; zero if
-// it has answered since.
+// lastFailure returns when the registry last failed for the account of a question, or the
+// zero time if the registry has answered since.
 func (c *Catalog) lastFailure(q question) time.Time {
 	return c.watch.lastFailure(q.account().Name)
 }
 
-// witnesses is how many existing repositories of an account are remembered.
+// witnesses is the number of existing repositories that are remembered for each account.
 const witnesses = 4
 
 // watch remembers the outages of each account's registry, and some repositories that exist.
@@ -50,7 +50,7 @@ type watch struct {
 }
 
 type observed struct {
-	failed time.Time // zero: it answered since
+	failed time.Time // zero: the registry has answered since
 	exist  []provider.Address
 }
 
@@ -66,8 +66,8 @@ func (w *watch) account(name string) *observed {
 	return o
 }
 
-// answered notes that a registry answered about a provider. Exists and absent say that the
-// answer shows that the provider's repository exists, or does not.
+// answered records that a registry answered a question about a provider. Exists means that
+// the answer shows that the provider's repository exists; absent, that it does not exist.
 func (w *watch) answered(account string, a provider.Address, exists, absent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,8 +123,8 @@ func noRepository(err error) bool {
 		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return !slices.Contains(absentCodes, e.Code) })
 }
 
-// absentCodes are the error codes for an absent repository. The last one is Harbor's; the
-// specification has the others.
+// absentCodes are the error codes for an absent repository. Harbor sends the last one; the
+// specification defines the others.
 var absentCodes = []string{
 	errcode.ErrorCodeNameUnknown, errcode.ErrorCodeNameInvalid, errcode.ErrorCodeManifestUnknown,
 	"NOT_FOUND",
@@ -134,8 +134,8 @@ func deniedCode(e errcode.Error) bool {
 	return e.Code == errcode.ErrorCodeUnauthorized || e.Code == errcode.ErrorCodeDenied
 }
 
-// saysDenied reports whether a registry or its token server denies the credential access,
-// by an error code.
+// saysDenied reports whether an error code of a registry or of its token server says that
+// the credential is denied access.
 func saysDenied(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {

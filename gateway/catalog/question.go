@@ -36,7 +36,7 @@ type question struct {
 	address provider.Address
 	version provider.Version   // of kind version
 	desc    ocispec.Descriptor // of kind evidence and content
-	// account returns the account of the provider's repository. It takes time once.
+	// account returns the account of the provider's repository. Only the first call takes time.
 	account func() Account
 }
 
@@ -56,14 +56,14 @@ func (v View) versionOf(a provider.Address, version_ provider.Version) question 
 	return q
 }
 
-// contentOf returns a question of kind evidence or content. Content that the origin does not
-// have in memory is the registry's.
+// contentOf returns a question of kind evidence or content. The question goes to the registry
+// alone unless the origin has the content in memory.
 func (v View) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) question {
 	if v.union {
 		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
 	}
 	q := v.question(k, a)
-	// Annotations have any length, and the cache keeps the question.
+	// Annotations can have any length, and would stay in the cache with the question.
 	q.desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 	return q
 }
@@ -74,8 +74,8 @@ func (c *Catalog) ofRegistry(q question) question {
 	return q
 }
 
-// name is the name under which the answer is cached. For versions it is the prefix of the
-// source and the path of the mirror's document, so that a request finds the answer by its
+// name is the name under which the answer is cached. For a listing or a version, it is the
+// prefix and the path of the mirror's document, so that a request finds the answer by its
 // path alone.
 func (q question) name() string {
 	switch q.kind {
@@ -89,8 +89,8 @@ func (q question) name() string {
 	return q.prefix + q.address.Path() + "@" + string(q.desc.Digest)
 }
 
-// registryPrefix is the prefix of the registry's answers if there is an origin, too. The
-// answers of the union are requested more often, and have none.
+// registryPrefix is the prefix of the registry's answers if there is also an origin. The
+// answers of the union are requested more often, and have no prefix.
 const registryPrefix = "registry:"
 
 func (c *Catalog) prefix(union bool) string {
@@ -108,7 +108,8 @@ func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
 // answer is an answer of the registry. Its Err is ErrAbsent, ErrNotServed or a refusal.
 type answer = fresh.Answer[*Item]
 
-// newAnswer returns an answer with the validity that it has when the registry gave it.
+// newAnswer returns an answer of the registry, with its TTL and the time for which it can be
+// served stale.
 func (c *Catalog) newAnswer(item *Item, err error) answer {
 	a := answer{Value: item, Err: err, TTL: c.opts.TagTTL, StaleFor: c.opts.StaleIfError}
 	if k := item.about.kind; err == nil && (k == evidence || k == content) {
@@ -120,30 +121,32 @@ func (c *Catalog) newAnswer(item *Item, err error) answer {
 // Item is one answer. It is immutable, apart from the document that is cached with it.
 type Item struct {
 	Address provider.Address
-	// Version is the version of a version's item, and zero in a list of versions.
+	// Version is the version that the item is about. It is zero in a list of versions.
 	Version provider.Version
 	// Versions lists a provider's versions, oldest first. Callers must not change it.
 	Versions []provider.Version
 	// Warnings are the origin's warnings to the provider's users. Callers must not change
 	// them.
 	Warnings []string
-	// Found is a version's content. Callers must not change it.
+	// Found is the content of a version; nil in a list of versions. Callers must not change
+	// it.
 	Found *artifact.Version
 
 	about    question
 	evidence *artifact.Evidence
-	tagged   []provider.Version // Versions, with the denied ones
+	tagged   []provider.Version // the tagged versions, including denied versions
 	etag     string             // of the list of tags; "": the registry gave none
 	parts    []digest.Digest    // the content that a version was read from
 	content  []byte
-	offers   []Offer // beside tagged
-	// read is a version before it was checked.
+	offers   []Offer // the versions that the origin offers
+	// read is the version before [Options].Check.
 	read *artifact.Version
 	// stored is the version in the registry that an item of the union adds to; nil if the
 	// registry has none.
 	stored *artifact.Version
 
-	// savedAt is the time of the item's record on disk, in Unix nanoseconds; 0: it has none.
+	// savedAt is the time in the item's record on disk, in Unix nanoseconds; 0: there is no
+	// record.
 	savedAt  atomic.Int64
 	document atomic.Pointer[cachedDocument]
 }
@@ -157,8 +160,8 @@ type cachedDocument struct {
 // newItem returns an empty answer to a question.
 func newItem(q question) *Item { return &Item{Address: q.address, Version: q.version, about: q} }
 
-// Document returns the document that [Catalog.CacheDocument] has cached with the item, nil if there
-// is none.
+// Document returns the document that [Catalog.CacheDocument] has cached with the item, or
+// nil.
 func (i *Item) Document() any {
 	if d := i.document.Load(); d != nil {
 		return d.value
@@ -185,7 +188,7 @@ const (
 // sizeOf returns roughly the memory of an answer, in bytes.
 func sizeOf(q question, i *Item, err error) int64 {
 	if i != nil && i.about.union != q.union {
-		return 0 // it is the registry's item, which is counted there
+		return 0 // the item belongs to an answer of the registry, and is counted there
 	}
 	var n int64
 	if err != nil {

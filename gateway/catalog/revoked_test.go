@@ -26,7 +26,7 @@ type ghcr struct {
 	revoked atomic.Bool
 	absent  atomic.Bool // gadget is absent
 	public  atomic.Bool // widget is public and needs no login
-	polite  atomic.Bool // absent repositories get tokens, too, which are good for nothing
+	polite  atomic.Bool // absent repositories get tokens, too, but these tokens give no access
 }
 
 func newGHCR(t *testing.T) *ghcr {
@@ -96,8 +96,8 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 	})
 }
 
-// TestRevokedLogin shows that a revoked login makes nothing absent, although its earlier tokens are still good for
-// another repository.
+// TestRevokedLogin shows that denials of a revoked login are not taken for absence, although another repository can
+// still be read with an earlier token.
 func TestRevokedLogin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(g *ghcr)
@@ -125,7 +125,8 @@ func TestRevokedLogin(t *testing.T) {
 	}
 }
 
-// TestTokenFromBeforeThePush shows that a token that was issued before a push does not hide the pushed repository.
+// TestTokenFromBeforeThePush shows that a pushed repository is found, although the catalog still has a token that was
+// issued before the push.
 func TestTokenFromBeforeThePush(t *testing.T) {
 	g := newGHCR(t)
 	c := g.catalog(t, -1)
@@ -139,6 +140,6 @@ func TestTokenFromBeforeThePush(t *testing.T) {
 	}
 	g.absent.Store(false)
 	if item, err := c.Versions(t.Context(), gadget); err != nil || len(item.Versions) != 1 {
-		t.Errorf("after it: %v", err)
+		t.Errorf("after the push: %v", err)
 	}
 }

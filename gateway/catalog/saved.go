@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 )
 
-// recordName is the file name of an answer's record; "" if it has none.
+// recordName is the file name of an answer's record, or "" if the answer has no record.
 func (q question) recordName() string {
 	switch q.kind {
 	case listing:
@@ -28,10 +28,11 @@ func (q question) recordName() string {
 	return ""
 }
 
-// save writes an answer of the registry to disk, unless a later answer differs. An
-// unchanged answer is written again only as often as its time on disk must be roughly right.
+// save writes an answer of the registry to disk, unless a later answer differs. It writes an
+// unchanged answer again only as often as needed to keep the time on disk roughly right.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
-	// A later answer with the same item brought no content: this one saves it.
+	// If the latest answer has the same item, it fetched no content, so this call saves the
+	// item for both.
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return
 	}
@@ -61,7 +62,8 @@ func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	}
 }
 
-// isOutdated reports whether a record is due to be written again for its time alone.
+// isOutdated reports whether the time in an item's record is so old that the record is due to
+// be written again, even if nothing else has changed.
 func (c *Catalog) isOutdated(i *Item, now time.Time) bool {
 	return now.Sub(time.Unix(0, i.savedAt.Load())) >= c.opts.StaleIfError/24
 }
@@ -134,7 +136,7 @@ func newRecord(item *Item, at time.Time) record {
 	return r
 }
 
-// load returns the answer on disk to a question, if it is whole and may be served.
+// load returns the answer to a question from disk, if it is intact and can still be served.
 func (c *Catalog) load(q question) (answer, bool) {
 	if c.disk == nil || q.union {
 		return answer{}, false // the origin saves its own answers

@@ -20,7 +20,7 @@ func TestCounters(t *testing.T) {
 		}
 		versions := func() { b.Versions(b.t.Context(), widget) }
 		if b.CanServeStale() || b.Size() != (catalog.Size{}) {
-			t.Errorf("nothing was asked: %v, %+v", b.CanServeStale(), b.Size())
+			t.Errorf("before the first request: %v, %+v", b.CanServeStale(), b.Size())
 		}
 		versions()
 		want("first", 0, 1, 0, 0, 0)
@@ -39,14 +39,14 @@ func TestCounters(t *testing.T) {
 		want("while it is down", 2, 1, 1, 0, 1)
 		pass(25 * time.Hour)
 		if b.CanServeStale() {
-			t.Error("an answer of yesterday may stand in")
+			t.Error("yesterday's answer can be served stale")
 		}
 		versions()
 		want("for long", 2, 1, 1, 1, 1)
 	})
 }
 
-// TestCanServeStaleAfterARestart shows that answers on disk count as available during an outage.
+// TestCanServeStaleAfterARestart shows that CanServeStale also reports answers that are only on disk.
 func TestCanServeStaleAfterARestart(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.restart()
@@ -57,11 +57,11 @@ func TestCanServeStaleAfterARestart(t *testing.T) {
 		k.restart()
 		pass(23 * time.Hour)
 		if !k.CanServeStale() {
-			t.Error("what is on disk may not stand in")
+			t.Error("an answer on disk cannot be served stale")
 		}
 		pass(2 * time.Hour)
 		if k.CanServeStale() {
-			t.Error("an answer of yesterday may stand in")
+			t.Error("yesterday's answer can be served stale")
 		}
 	})
 }

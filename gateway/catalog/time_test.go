@@ -39,7 +39,7 @@ func TestCurrentThenRevalidated(t *testing.T) {
 	})
 }
 
-// TestClockThatWasPutBack shows that no answer stays current for longer because the clock was put back.
+// TestClockThatWasPutBack shows that an answer does not stay current for longer if the clock is put back.
 func TestClockThatWasPutBack(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -56,8 +56,8 @@ func TestNothingIsCurrentWithoutTTL(t *testing.T) {
 	})
 }
 
-// TestRefreshedWhileInUse shows that no client waits for an answer that clients use all the time, however slow the
-// registry is.
+// TestRefreshedWhileInUse shows that no client waits for an answer that is in constant use, however slow the registry
+// is.
 func TestRefreshedWhileInUse(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -77,7 +77,7 @@ func TestRefreshedWhileInUse(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := b.requests(); got != "[12 head 12 list]" { // every 25 s
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 	})
 }
@@ -95,13 +95,13 @@ func TestOneRequestForAll(t *testing.T) {
 		}
 		wg.Wait()
 		if got := b.requests(); got != "[1 get]" {
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 	})
 }
 
-// TestClientThatGoesAway shows that a client that leaves spoils neither the answers of other clients nor its own next
-// answer.
+// TestClientThatGoesAway shows that a client that leaves does not cancel the fetch, so other clients get their
+// answers, and so does this client with its next request.
 func TestClientThatGoesAway(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.failing(func(context.Context, provider.Address, string) error { pass(time.Second); return nil })
@@ -109,26 +109,27 @@ func TestClientThatGoesAway(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() {
 			if _, err := b.Version(ctx, widget, v100); !errors.Is(err, context.Canceled) {
-				b.t.Errorf("the one that went away: %v", err)
+				b.t.Errorf("the client that left: %v", err)
 			}
 		})
 		synctest.Wait()
 		wg.Go(func() {
 			if _, err := b.Version(b.t.Context(), widget, v100); err != nil {
-				b.t.Errorf("the one that stayed: %v", err)
+				b.t.Errorf("the client that stayed: %v", err)
 			}
 		})
 		synctest.Wait()
 		gone()
 		wg.Wait()
 		if got := b.requests(); got != "[1 get]" {
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 	})
 }
 
-// TestStandIn shows that the last good answer is served stale for a day and no longer, whatever the failure is.
-func TestStandIn(t *testing.T) {
+// TestServedStaleForADay shows that the last good answer is served stale for a day and no longer, whatever the failure
+// is.
+func TestServedStaleForADay(t *testing.T) {
 	for name, err := range map[string]error{
 		"unreachable": unreachable, "500": answered(500, ""), "503": answered(503, ""), "429": answered(429, "TOOMANYREQUESTS"),
 		"credentials rejected": answered(401, "UNAUTHORIZED"), "forbidden": answered(403, "DENIED"), "404 of something else": answered(404, ""),
@@ -162,9 +163,9 @@ func TestStandIn(t *testing.T) {
 	}
 }
 
-// TestMissingManifestIsTrouble shows that the last good answer is served until all manifests of a new index are there.
-// A replica may receive an index of another tool before its manifests.
-func TestMissingManifestIsTrouble(t *testing.T) {
+// TestMissingManifestIsAFailure shows that the last good answer is served until all manifests of a new index have
+// arrived: a replica can receive an index of another tool before its manifests.
+func TestMissingManifestIsAFailure(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
 		manifest := k.publishBare(k.t, widget, v100, "altered")
@@ -179,7 +180,7 @@ func TestMissingManifestIsTrouble(t *testing.T) {
 	})
 }
 
-func TestNoStandInWithoutStaleIfError(t *testing.T) {
+func TestNothingIsStaleWithoutStaleIfError(t *testing.T) {
 	inTime(t, func(o *catalog.Options) { o.StaleIfError = -1 }, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
 		b.down(unreachable)
@@ -188,8 +189,8 @@ func TestNoStandInWithoutStaleIfError(t *testing.T) {
 	})
 }
 
-// TestOutageIsNotWaitedFor shows that one client waits two seconds for a registry that hangs. The other clients get
-// stale answers at once, and the registry gets a rest.
+// TestOutageIsNotWaitedFor shows that only one client waits for a registry that hangs, for two seconds. The other
+// clients get stale answers immediately, and the registry gets few requests.
 func TestOutageIsNotWaitedFor(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, gadget, v100, "another")
@@ -220,7 +221,7 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 			b.t.Errorf("others waited for %s", took-10*time.Second)
 		}
 		if got := b.requests(); got != "[3 list]" { // the first request, and one after each pause of 5 s
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 		b.down(nil)
 		pass(time.Minute)
@@ -229,8 +230,8 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestQuestionsAreBounded shows that clients that give up at once cannot start any number of requests to a registry
-// that hangs. The answer beyond the bound is not an absence.
+// TestQuestionsAreBounded shows that clients that give up immediately cannot start any number of requests to a
+// registry that hangs. Requests beyond the maximum fail, and are not reported as absence.
 func TestQuestionsAreBounded(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
@@ -256,11 +257,11 @@ func TestQuestionsAreBounded(t *testing.T) {
 		giveUp()
 		wg.Wait()
 		if got, want := b.requests(), fmt.Sprintf("[%d list]", catalog.MaxFlights); got != want || busy.Load() != clients-catalog.MaxFlights {
-			b.t.Errorf("asked for %s, want %s; %d are told to come again", got, want, busy.Load())
+			b.t.Errorf("requests to the registry: %s, want %s; %d clients got ErrBusy", got, want, busy.Load())
 		}
 		b.seen(widget) // the last good answer
 		if got := b.requests(); got != "[]" {
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 		pass(8 * time.Second) // the deadline of the requests has passed
 		synctest.Wait()       // all requests have ended
@@ -270,9 +271,9 @@ func TestQuestionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestOneRepositorysTroubleIsItsOwn shows that a credential that one repository rejects does not affect other
+// TestRejectedCredentialAffectsOneRepository shows that a credential that one repository rejects does not affect other
 // repositories.
-func TestOneRepositorysTroubleIsItsOwn(t *testing.T) {
+func TestRejectedCredentialAffectsOneRepository(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, gadget, v100, "another")
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -294,7 +295,7 @@ func TestOneRepositorysTroubleIsItsOwn(t *testing.T) {
 	})
 }
 
-// TestAbsenceIsRememberedOnlyWhileCurrent shows that an outage never turns an expired absence into a 404.
+// TestAbsenceIsRememberedOnlyWhileCurrent shows that an expired absence is not served as a 404 during an outage.
 func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		ask := func(absent bool, requests string) {
@@ -327,7 +328,8 @@ func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	})
 }
 
-// TestAbsentThenListed shows that a version in the list is no longer absent, whichever way a client requests it.
+// TestAbsentThenListed shows that a version that was absent is found as soon as the list contains it, however a client
+// requests it.
 func TestAbsentThenListed(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
@@ -340,7 +342,7 @@ func TestAbsentThenListed(t *testing.T) {
 		b.publish(b.t, widget, v110, "new")
 		path := widget.Path() + "/1.1.0.json"
 		if _, ok := b.Warm(path, time.Now()); !ok {
-			b.t.Error("while the list is as it was, it is asked for again")
+			b.t.Error("the absence was not cached, although the list has not changed")
 		}
 		pass(12 * time.Second)
 		if item, err := b.Versions(b.t.Context(), widget); err != nil || len(item.Versions) != 2 {
@@ -384,7 +386,7 @@ func TestWhatWasDeletedIsGone(t *testing.T) {
 	})
 }
 
-// TestCheckIsAskedOnce shows that the catalog runs the check once for each index, and also caches the check's refusal.
+// TestCheckIsAskedOnce shows that the catalog runs the check once for each index, and caches a refusal as well.
 func TestCheckIsAskedOnce(t *testing.T) {
 	var checks atomic.Int32
 	var refuse atomic.Bool
@@ -407,13 +409,13 @@ func TestCheckIsAskedOnce(t *testing.T) {
 			b.t.Fatalf("%+v, %v", item, err)
 		}
 		if got := b.requests(); got != "[3 blob 1 get]" {
-			b.t.Errorf("asked for %s", got)
+			b.t.Errorf("requests to the registry: %s", got)
 		}
 		if e, err := b.evidence(); err != nil || e.SHA256SUMS == nil {
 			b.t.Errorf("%v", err)
 		}
 		if got := b.requests(); got != "[]" {
-			b.t.Errorf("for evidence that was read already, asked for %s", got)
+			b.t.Errorf("requests for evidence that was read already: %s", got)
 		}
 		refuse.Store(true)
 		b.publish(b.t, widget, v100, "altered")
@@ -426,7 +428,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 		if n := checks.Load(); n != 2 {
 			b.t.Errorf("%d checks", n)
 		}
-		// An outage does not bring back the earlier answer, and is not taken for a refusal.
+		// During an outage, the earlier answer does not come back, and the outage is not taken for a refusal.
 		b.down(answered(http.StatusServiceUnavailable, ""))
 		pass(time.Minute)
 		if item, err := b.Version(b.t.Context(), widget, v100); err == nil || errors.Is(err, refused) {
@@ -435,11 +437,12 @@ func TestCheckIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestTroubleInACheckIsNoRefusal shows that the check runs again once the registry is back.
-func TestTroubleInACheckIsNoRefusal(t *testing.T) {
+// TestFailureDuringACheckIsNoRefusal shows that a check that ran during an outage runs again once the registry is
+// back.
+func TestFailureDuringACheckIsNoRefusal(t *testing.T) {
 	check := func(ctx context.Context, s artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {
-			return nil, errors.New("no evidence") // the text of the error does not matter
+			return nil, errors.New("no evidence") // the error does not mention the outage
 		}
 		return found, nil
 	}
@@ -460,7 +463,7 @@ func TestTroubleInACheckIsNoRefusal(t *testing.T) {
 	})
 }
 
-func TestCloseEndsWhatGoesOn(t *testing.T) {
+func TestCloseCancelsRequests(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.failing(hangs)
 		var wg sync.WaitGroup

@@ -25,27 +25,28 @@ type Offer struct {
 	Signed bool `json:"-"`
 }
 
-// Origin is where the versions come from that the registry lacks.
+// Origin supplies versions and packages that the registry lacks.
 type Origin interface {
 	// Selects reports whether the origin is asked about a provider.
 	Selects(provider.Address) bool
-	// Offers returns the versions that the origin offers, oldest first; none if it does not
+	// Offers returns the versions that the origin offers, oldest first, or none if it does not
 	// know the provider. Warnings are the origin's warnings to the provider's users. An error
 	// means that the origin failed, and wraps [ErrSource]. Callers must not change the slices.
 	Offers(context.Context, provider.Address) (offers []Offer, warnings []string, err error)
 	// Complete returns a version with the packages that the origin adds to stored, the
 	// version in the registry; stored is nil if the registry says that it lacks the version.
-	// The result is nil if neither has it, and stored itself if the origin adds nothing, or
-	// does not answer before ctx ends. A version with packages of the origin has no index,
-	// and their size may be [artifact.UnknownSize]. An error that wraps [ErrSource] means that
-	// the origin failed; other errors refuse the version.
+	// The result is nil if the origin lacks the version, too. It is stored itself if the
+	// origin adds nothing, or does not answer before ctx ends. A version with packages of the
+	// origin has no index, and the size of these packages may be [artifact.UnknownSize]. An
+	// error that wraps [ErrSource] means that the origin failed; other errors refuse the
+	// version.
 	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
-	// Blob returns evidence of a completed version that the registry lacks.
+	// Blob returns a blob of the evidence that the origin has added to a version.
 	Blob(provider.Address, digest.Digest) ([]byte, bool)
 	// Package returns a package of a version. Stored is the package in the registry, which
 	// may lack it.
 	Package(a provider.Address, v provider.Version, p artifact.Package, stored Stored) Blob
-	// Forget drops what is cached about a provider.
+	// Forget drops everything that is cached about a provider.
 	Forget(provider.Address)
 }
 
@@ -54,15 +55,16 @@ type Blob interface {
 	// Exists reports whether the package can be opened. A blob that cannot tell returns
 	// true.
 	Exists(context.Context) (bool, error)
-	// Size waits for the size of a package whose version does not have it, in bytes. Begin
-	// means that the package is about to be opened.
+	// Size waits for the size in bytes of a package whose version does not state it. Begin
+	// means that the caller is about to open the package.
 	Size(ctx context.Context, begin bool) (int64, error)
 	// Open opens the package, which has size bytes. Its body begins at start, which is offset,
 	// or 0 if the source cannot skip the bytes before it.
 	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
-	// Redirect returns the URL to which the registry redirects clients; "" if there is none.
+	// Redirect returns the URL to which the registry redirects clients, or "" if there is
+	// none.
 	Redirect(context.Context) (string, error)
-	// Requested notes that a client gets a package of unknown size from a cache.
+	// Requested is called when a client gets a package of unknown size from a cache.
 	Requested()
 }
 
@@ -112,11 +114,11 @@ func (u unavailable) Open(context.Context, int64, int64) (io.ReadCloser, int64, 
 	return nil, 0, u.err
 }
 
-// ErrSource means that an origin failed, and not the registry.
+// ErrSource means that an origin, rather than the registry, failed.
 var ErrSource = errors.New("the provider's origin is unavailable")
 
-// BusyError means that a limit on fetches from origins is reached. A retry after RetryAfter
-// may succeed.
+// BusyError means that a limit on fetches from origins is reached. A retry can succeed after
+// RetryAfter.
 type BusyError struct {
 	// Limit is an argument of the pull_through block, or "disk" for the free space.
 	Limit      string
@@ -134,13 +136,13 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
 }
 
-// originTimeout bounds the origin's time to add to a version or list of the registry.
+// originTimeout is how long the origin may take to complete the registry's version or list.
 // Clients wait for 8 s, and a slow origin must not keep the registry's answer from them.
 const originTimeout = 5 * time.Second
 
-// join answers a question about the union of the registry and the origin. The registry wins
-// on a digest. A version is absent only if both say so. If the registry fails, so does the
-// union, unless the registry's answer may be served stale.
+// join answers a question about the union of the registry and the origin. Packages of the
+// registry take precedence. A version is absent only if both say so. If the registry fails,
+// so does the union, unless the registry's answer can be served stale.
 func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, error) {
 	reg, err := c.cache.GetFor(ctx, c.ofRegistry(q))
 	if err != nil {
@@ -173,7 +175,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 	return c.joinVersions(ctx, q, reg, found, last)
 }
 
-// joined returns an answer of the union. It is as old as the registry's answer.
+// joined returns an answer of the union, which is as old as the registry's answer.
 func (c *Catalog) joined(reg *answer, item *Item, err error) answer {
 	a := c.newAnswer(item, err)
 	a.At = reg.At
@@ -204,7 +206,7 @@ func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) 
 	return c.joined(reg, item, err), nil
 }
 
-// joinVersions answers with a version that the origin has completed.
+// joinVersions returns the answer with a version that the origin has completed.
 func (c *Catalog) joinVersions(ctx context.Context, q question, reg *answer, found *artifact.Version, last *answer) (answer, error) {
 	if last != nil && last.Value.about.union && last.Value.read != nil && last.Value.read.Same(found) {
 		return c.joined(reg, last.Value, last.Err), nil
@@ -252,7 +254,7 @@ func (i *Item) Offer(v provider.Version) (Offer, bool) {
 	return i.offers[n], true
 }
 
-// Stored returns the version as the registry has it; nil if the registry lacks it.
+// Stored returns the version as the registry has it, or nil if the registry lacks it.
 func (i *Item) Stored() *artifact.Version {
 	if i.about.union {
 		return i.stored

@@ -54,9 +54,9 @@ func (u *upstream) fail(err error) {
 	}
 }
 
-// failed records a failed request. It ignores a request that was cancelled because
-// another one had decided the answer: package artifact cancels the remaining requests of
-// a version that it refuses.
+// failed records a failed request. It ignores a request that was cancelled because another
+// request had decided the answer: package artifact cancels the remaining requests of a
+// version that it refuses.
 func (u *upstream) failed(ctx context.Context, err error) {
 	cause := context.Cause(ctx)
 	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
@@ -140,7 +140,8 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	return data, nil
 }
 
-// readAll reads a body, and one byte more than limit if it has more.
+// readAll reads a body. It reads at most one byte more than limit, so that the caller notices
+// a body that is too long.
 func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err != nil {
@@ -158,9 +159,9 @@ func (u *upstream) note(d digest.Digest) {
 	}
 }
 
-// maxRead bounds the content that one answer reads from the registry, in bytes. It
-// holds an index with its evidence, which has a manifest and four parts, if each has
-// [artifact.MaxManifestBytes]. It also holds thousands of usual platform manifests.
+// maxRead is the maximum size in bytes of the content that is read from the registry for one
+// answer. It has room for an index and its evidence, which is a manifest and four parts, if
+// each takes [artifact.MaxManifestBytes], or for thousands of usual platform manifests.
 const maxRead = 6 * artifact.MaxManifestBytes
 
 // remember records content whose digest is right. Its error wraps [artifact.ErrTooLarge].
@@ -216,7 +217,7 @@ func isNetwork(err error) bool {
 	return errors.As(err, &request) || errors.As(err, &network)
 }
 
-// condition makes the request for a list of tags conditional, and has its result. It
+// condition makes the request for a list of tags conditional, and holds the result. It
 // travels in the context, because oras-go does not support conditional requests.
 type condition struct {
 	ifNoneMatch string
@@ -259,11 +260,11 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// maxNullTags bounds an answer with null for its tags.
+// maxNullTags is the maximum length in bytes of an answer with null for its tags.
 const maxNullTags = 4 << 10
 
 // hasNullTags reports whether an answer has null for its tags. Some versions of the
-// distribution project's registry answer so if there are no tags.
+// distribution project's registry send such an answer if there are no tags.
 func hasNullTags(answer []byte) bool {
 	var list map[string]json.RawMessage
 	return json.Unmarshal(answer, &list) == nil && string(list["tags"]) == "null" && list["errors"] == nil
@@ -275,5 +276,5 @@ type peeked struct {
 	io.Closer
 }
 
-// maxETag bounds an ETag that is kept.
+// maxETag is the maximum length in bytes of an ETag that is kept.
 const maxETag = 256

@@ -1,13 +1,13 @@
-// Package fill has a file that one writer fills while many readers read it.
+// Package fill provides a file that one writer fills while many readers read it.
 //
 // The writer begins a [File] with a [Storage], appends bytes, verifies what it has
-// written, and finishes the file. Readers wait for bytes that have not come yet.
+// written, and finishes the file. Readers wait for bytes that have not been written yet.
 //
 // Invariants:
 //
-//   - Readers never get the last byte that was written before the writer has verified
-//     the content. A client that has received a whole file can rely on it.
-//   - If the writer fails, all readers fail with its error, and no reader opens the
+//   - Until the writer has verified the content, readers do not get the last byte that
+//     was written. So a client that has received a whole file can rely on it.
+//   - If the writer fails, all readers fail with its error, and no reader can open the
 //     file any more.
 //   - The file closes its storage once: after the writer and the last reader have
 //     left, and after [Options.Linger] if the content is verified.
@@ -23,16 +23,16 @@ import (
 	"time"
 )
 
-// errUnfinished is the error of a file whose writer has left without a result.
+// errUnfinished is the error of a file that its writer has left incomplete.
 var errUnfinished = errors.New("the writer has not finished the file")
 
-// TooLongError is the error for a writer that writes more bytes than the file may have.
+// TooLongError is the error for a writer that writes more bytes than the file can take.
 type TooLongError struct{ Limit int64 }
 
 // Error implements error.
 func (e *TooLongError) Error() string { return fmt.Sprintf("more than %d bytes", e.Limit) }
 
-// StorageError is an error of the storage, as opposed to one of the writer's source.
+// StorageError is an error of the storage, as opposed to an error of the writer's source.
 type StorageError struct{ Err error }
 
 // Error implements error.
@@ -41,7 +41,7 @@ func (e *StorageError) Error() string { return e.Err.Error() }
 // Unwrap returns the storage's error.
 func (e *StorageError) Unwrap() error { return e.Err }
 
-// Storage holds the bytes of a [File]. ReadAt and Write may be called at once.
+// Storage holds the bytes of a [File]. ReadAt and Write must be safe to call concurrently.
 type Storage interface {
 	io.Writer
 	io.ReaderAt
@@ -50,14 +50,15 @@ type Storage interface {
 
 // Options configure a [File].
 type Options struct {
-	// Cancel ends the writer. nil: a writer without readers goes on.
+	// Cancel cancels the writer. If it is nil, a writer without readers continues.
 	Cancel func()
-	// Abandon is how long a writer goes on after its last reader has left.
+	// Abandon is how long a writer continues after its last reader has left.
 	Abandon time.Duration
-	// Linger is how long a verified file waits for another reader after the last one
-	// has left.
+	// Linger is how long a verified file stays open for another reader after its last
+	// user has left.
 	Linger time.Duration
-	// Limit bounds the bytes of a file whose size is unknown; 0: no bound.
+	// Limit is the maximum length in bytes of a file whose size is unknown; 0 means no
+	// maximum.
 	Limit int64
 	// Closed is called once, after the last user has left and the storage is closed.
 	Closed func()
@@ -65,15 +66,15 @@ type Options struct {
 
 // State is the state of a [File] at one moment.
 type State struct {
-	Begun    bool  // the file has its storage
+	Begun    bool  // the writer has given the file its storage
 	Written  int64 // in bytes; readers get one less until Verified
 	Size     int64 // in bytes; -1: unknown
 	Verified bool
 	Err      error // why the writer has failed
-	Users    int   // the writer and the readers
+	Users    int   // the number of readers, and the writer until it leaves
 }
 
-// readable returns how many bytes readers may have.
+// readable returns how many bytes readers can get.
 func (s State) readable() int64 {
 	if s.Verified {
 		return s.Written
@@ -85,21 +86,21 @@ func (s State) readable() int64 {
 func (s State) finished() bool { return s.Verified || s.Err != nil }
 
 // File is a file that one writer fills while many readers read it. Its methods are
-// safe for concurrent use, but Begin, Load, Write, Fill, Finish and Close belong to the
-// writer.
+// safe for concurrent use, but only the writer may call Begin, Load, Write, Fill, Finish
+// and Close.
 type File struct {
 	o Options
 
 	mu      sync.Mutex // guards the following
 	storage Storage    // nil before Begin; never replaced
 	state   State
-	changed chan struct{} // closed with the next change; nil: nobody waits
-	retired bool
+	changed chan struct{} // closed at the next change of state; nil: nobody waits
+	retired bool          // no further reader can open the file
 	closed  bool
-	timer   *time.Timer // of Abandon or Linger; nil: none runs
+	timer   *time.Timer // for Abandon or Linger; nil: neither is running
 }
 
-// New returns a file that waits for its writer to begin it.
+// New returns a file whose writer has not begun it yet.
 func New(o Options) *File { return &File{o: o, state: State{Size: -1, Users: 1}} }
 
 // State returns the state of the file.
@@ -144,23 +145,23 @@ func (f *File) Verified(ctx context.Context) error {
 	return err
 }
 
-// Size waits for the size of the file in bytes. The writer announces it at the
-// beginning, or verifies the content.
+// Size waits until the size of the file in bytes is known, because the writer has
+// announced it or has verified the content.
 func (f *File) Size(ctx context.Context) (int64, error) {
 	s, err := f.Wait(ctx, func(s State) bool { return s.Size >= 0 })
 	return s.Size, err
 }
 
 // Content returns the bytes that have been written so far, verified or not. The caller
-// is the writer, or has an open reader.
+// must be the writer, or must have an open reader.
 func (f *File) Content() *io.SectionReader {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return io.NewSectionReader(f.storage, 0, f.state.Written)
 }
 
-// Retire lets no reader open the file any more. The file closes once its users have
-// left.
+// Retire prevents further readers from opening the file. The file closes as soon as its
+// users have left.
 func (f *File) Retire() {
 	f.mu.Lock()
 	defer f.unlock()
@@ -170,7 +171,7 @@ func (f *File) Retire() {
 	}
 }
 
-// Keep lets the writer finish even if it has no readers.
+// Keep lets the writer continue even if the file has no readers.
 func (f *File) Keep() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,7 +179,7 @@ func (f *File) Keep() {
 	f.stopTimer()
 }
 
-// leave ends the use of the writer or of a reader.
+// leave ends the use of the file by the writer or by one reader.
 func (f *File) leave() {
 	f.mu.Lock()
 	defer f.unlock()
@@ -193,8 +194,8 @@ func (f *File) leave() {
 	}
 }
 
-// after calls do with mu held, unless a reader opens the file first. It is called with
-// mu held.
+// after calls do, with mu held, once d has passed, unless a reader opens the file first.
+// The caller of after holds mu.
 func (f *File) after(d time.Duration, do func()) {
 	if d <= 0 {
 		do()
@@ -224,7 +225,7 @@ func (f *File) abandon() {
 	f.o.Cancel()
 }
 
-// end closes the storage. It is called with mu held, and without users.
+// end closes the storage. It is called with mu held, when the file has no users.
 func (f *File) end() {
 	if f.closed {
 		return
@@ -236,7 +237,7 @@ func (f *File) end() {
 	}
 }
 
-// unlock releases mu. It calls Options.Closed if the file was closed meanwhile.
+// unlock releases mu. It then calls Options.Closed if the file was closed meanwhile.
 func (f *File) unlock() {
 	var report func()
 	if f.closed {

@@ -20,7 +20,7 @@ import (
 type memory struct {
 	mu     sync.Mutex
 	data   []byte
-	limit  int // 0: none
+	limit  int // 0: no limit
 	closed int
 }
 
@@ -50,14 +50,14 @@ func (m *memory) Close() error {
 	return nil
 }
 
-// closings returns how often it was closed.
+// closings returns how often the storage was closed.
 func (m *memory) closings() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.closed
 }
 
-// random returns size bytes, the same ones for the same size.
+// random returns size random bytes. They are always the same for the same size.
 func random(size int) []byte {
 	data := make([]byte, size)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
@@ -68,7 +68,7 @@ func open(t *testing.T, f *File) *Reader {
 	t.Helper()
 	r, ok := f.Open(t.Context())
 	if !ok {
-		t.Fatal("the file takes no readers")
+		t.Fatal("the file cannot be opened")
 	}
 	t.Cleanup(func() { r.Close() })
 	return r
@@ -81,8 +81,8 @@ func write(t *testing.T, f *File, p []byte) {
 	}
 }
 
-// TestManyReaders has readers come and go while the writer writes. Each of them gets the
-// bytes in order, and none gets the last one before the content is verified.
+// TestManyReaders shows that readers get the bytes in order while the writer writes, even
+// if other readers leave, and get the last byte only after the content is verified.
 func TestManyReaders(t *testing.T) {
 	data := random(1<<20 + 3)
 	temp, err := NewTemp(t.TempDir(), "*.zip")
@@ -97,7 +97,7 @@ func TestManyReaders(t *testing.T) {
 		r := open(t, f)
 		all.Go(func() {
 			defer r.Close()
-			if i%4 == 3 { // leaves in the middle
+			if i%4 == 3 { // this reader leaves in the middle
 				io.CopyN(io.Discard, r, int64(i)*10_000)
 				return
 			}
@@ -128,8 +128,8 @@ func TestManyReaders(t *testing.T) {
 	}
 }
 
-// TestLastByteWaits reads what may be read at each moment, whether the size is announced
-// or not.
+// TestLastByteWaits shows that a reader gets each byte once the next one is written, and
+// the last byte once the content is verified, whether or not the size was announced.
 func TestLastByteWaits(t *testing.T) {
 	for name, size := range map[string]int64{"announced": 10, "not announced": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -177,8 +177,8 @@ func TestLastByteWaits(t *testing.T) {
 	}
 }
 
-// TestWaits: each wait ends with its event, with the writer's failure, or with the
-// reader's context.
+// TestWaits shows that each wait of a reader ends when the awaited event happens, when the
+// writer fails, or when the reader's context is cancelled.
 func TestWaits(t *testing.T) {
 	failure := errors.New("the source is gone")
 	for name, tc := range map[string]struct {
@@ -206,7 +206,7 @@ func TestWaits(t *testing.T) {
 					synctest.Wait()
 					select {
 					case err := <-result:
-						t.Fatalf("%s: it did not wait: %v", what, err)
+						t.Fatalf("%s: the reader did not wait: %v", what, err)
 					default:
 					}
 					then(f, leave)
@@ -223,7 +223,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestFailedFile fails for readers that have all of the bytes to come, too.
+// TestFailedFile shows that, once the writer has failed, a reader gets its error instead of
+// bytes that were written before, and the file closes without lingering.
 func TestFailedFile(t *testing.T) {
 	storage, failure := &memory{}, errors.New("another digest")
 	f := New(Options{Linger: time.Hour})
@@ -236,14 +237,14 @@ func TestFailedFile(t *testing.T) {
 		t.Errorf("%d bytes, %v", n, err)
 	}
 	if _, ok := f.Open(t.Context()); ok {
-		t.Error("it takes a reader")
+		t.Error("a failed file can be opened")
 	}
 	if n := f.Content().Size(); n != 10 {
 		t.Errorf("the content has %d bytes", n)
 	}
 	f.Close()
 	if storage.closed != 0 {
-		t.Error("the storage was closed while a reader was there")
+		t.Error("the storage was closed while the file had a reader")
 	}
 	r.Close()
 	r.Close()
@@ -252,8 +253,8 @@ func TestFailedFile(t *testing.T) {
 	}
 }
 
-// TestLastUserCloses the storage: a reader counts once, a verified file lingers, and a
-// retired one does not.
+// TestLastUserCloses shows that the storage is closed after the last user has left, even if
+// a reader is closed twice. A verified file lingers until it is retired.
 func TestLastUserCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		storage := &memory{}
@@ -264,21 +265,21 @@ func TestLastUserCloses(t *testing.T) {
 		first.Close()
 		first.Close()
 		if s := f.State(); s.Users != 1 || storage.closings() != 0 {
-			t.Errorf("%+v, closed %d times, while a reader is there", s, storage.closings())
+			t.Errorf("%+v, closed %d times, while the file has a reader", s, storage.closings())
 		}
 		second.Close()
 		if storage.closings() != 0 {
-			t.Error("it does not linger")
+			t.Error("the verified file does not linger")
 		}
 		f.Retire()
 		if storage.closings() != 1 {
-			t.Errorf("retired, it was closed %d times", storage.closings())
+			t.Errorf("the retired file was closed %d times", storage.closings())
 		}
 	})
 }
 
-// TestReaderComesAsTimeEnds: the timer has fired, and waits for the reader that opens the
-// file.
+// TestReaderComesAsTimeEnds shows that a file stays open for a reader that opens it just as
+// the Linger timer fires.
 func TestReaderComesAsTimeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		storage := &memory{}
@@ -291,18 +292,19 @@ func TestReaderComesAsTimeEnds(t *testing.T) {
 		f.mu.Unlock()
 		synctest.Wait()
 		if storage.closings() != 0 {
-			t.Error("it was closed below its reader")
+			t.Error("the storage was closed while the file had a reader again")
 		}
 		r.Close()
 		time.Sleep(linger)
 		synctest.Wait()
 		if storage.closings() != 1 {
-			t.Errorf("it was closed %d times", storage.closings())
+			t.Errorf("the storage was closed %d times", storage.closings())
 		}
 	})
 }
 
-// TestSizes writes more and less than announced, and more than the limit.
+// TestSizes shows that a file fails if its source has more or fewer bytes than announced,
+// or more than the limit.
 func TestSizes(t *testing.T) {
 	tooLong := errors.New("too long")
 	for name, tc := range map[string]struct {
@@ -352,7 +354,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestStorageErrors have a type of their own; errors of the source do not.
+// TestStorageErrors shows that errors of the storage are [StorageError]s, and that errors of
+// the source are not.
 func TestStorageErrors(t *testing.T) {
 	var storage *StorageError
 	full := New(Options{})
@@ -375,7 +378,7 @@ func TestStorageErrors(t *testing.T) {
 	}
 }
 
-// TestSeek reads from offsets as net/http does for ranges.
+// TestSeek checks the seeks with which net/http serves ranges, and reads at the end.
 func TestSeek(t *testing.T) {
 	f := New(Options{})
 	defer f.Close()
@@ -398,7 +401,8 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-// TestTemp leaves nothing behind, also where the system keeps a file's name.
+// TestTemp shows that a temporary file leaves nothing behind once it is closed, even if the
+// system requires it to have a name.
 func TestTemp(t *testing.T) {
 	dir := t.TempDir()
 	temp, err := NewTemp(dir, "some-*.zip")
@@ -421,6 +425,6 @@ func TestTemp(t *testing.T) {
 		t.Errorf("%v are left, %v", left, err)
 	}
 	if _, err := NewTemp(dir+"/nowhere", "*"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("in a folder that does not exist: %v", err)
 	}
 }

@@ -16,19 +16,19 @@ const (
 	linger  = 10 * time.Second
 )
 
-// model says what a file should do, in the plainest way.
+// model predicts what a file should do, in the plainest way.
 type model struct {
 	begun, verified, failed bool
 	written, size           int64
-	writer                  bool // has not left
+	writer                  bool // the writer has not left
 	readers                 int
 	keep                    bool
 	retired                 bool
 	cancelled, closed       bool
-	alone, idle             time.Time // since when the writer has no reader, or the file no user; zero: it has
+	alone, idle             time.Time // when the last reader left, or the writer after it; alone: zero while there is a reader
 }
 
-// pass lets time take its effect.
+// pass applies the timeouts that have expired.
 func (m *model) pass(now time.Time) {
 	if !m.alone.IsZero() && !m.keep && !m.verified && !m.failed && now.Sub(m.alone) >= abandon {
 		m.cancelled, m.retired = true, true
@@ -49,7 +49,8 @@ func (m *model) left(now time.Time) {
 }
 
 // TestModel compares a file with the model, in virtual time, after each of many random
-// steps: who may open it, what may be read, and when it is cancelled and closed.
+// steps: whether it can be opened, which bytes can be read, and when it is cancelled and
+// closed.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) { testModel(t, rand.New(rand.NewPCG(seed, 0))) })
@@ -169,7 +170,7 @@ func compare(t *testing.T, trace []string, m model, f *File, closings, cancelled
 		readable = max(0, m.written-1)
 	}
 	if s.readable() != readable {
-		t.Fatalf("%v: %d bytes may be read, want %d", trace, s.readable(), readable)
+		t.Fatalf("%v: %d bytes are readable, want %d", trace, s.readable(), readable)
 	}
 	if (cancelled > 0) != m.cancelled || cancelled > 1 {
 		t.Fatalf("%v: cancelled %d times, want %v", trace, cancelled, m.cancelled)

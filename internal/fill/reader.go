@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// Reader reads a [File] and waits for bytes that have not come yet. It keeps the file
+// Reader reads a [File] and waits for bytes that are not readable yet. It keeps the file
 // open until it is closed. One goroutine at a time may read and seek; ReadAt and Close
 // may be called at any time.
 type Reader struct {
@@ -17,8 +17,8 @@ type Reader struct {
 	close  sync.Once
 }
 
-// Open returns a reader, whose waits end with ctx. It returns false if the file has
-// failed, was retired or is closed.
+// Open returns a reader, which waits for bytes only until ctx ends. It returns false if
+// the file has failed, was retired or is closed.
 func (f *File) Open(ctx context.Context) (*Reader, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -34,7 +34,7 @@ func (f *File) openLocked(ctx context.Context) *Reader {
 	return &Reader{ctx: ctx, file: f}
 }
 
-// Read implements [io.Reader]. It returns as soon as there is a byte to be read.
+// Read implements [io.Reader]. It returns as soon as it can read at least one byte.
 func (r *Reader) Read(p []byte) (int, error) {
 	s, err := r.file.Wait(r.ctx, func(s State) bool { return s.Verified || s.readable() > r.offset })
 	if err != nil {

@@ -5,17 +5,18 @@ import "os"
 // Temp is a temporary file that is removed once it is closed.
 type Temp struct {
 	*os.File
-	name string // "": it has none
+	name string // "" if the file has no name
 }
 
-// NewTemp creates a temporary file in dir; "" is the system's folder. pattern is as for
-// [os.CreateTemp]; the file has a name only where the system requires one.
+// NewTemp creates a temporary file in dir, or in the system's temporary folder if dir is
+// "". The pattern is that of [os.CreateTemp], but the file keeps its name only where the
+// system requires one.
 func NewTemp(dir, pattern string) (*Temp, error) {
 	f, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return nil, err
 	}
-	if os.Remove(f.Name()) == nil { // Windows keeps it until it is closed
+	if os.Remove(f.Name()) == nil { // Windows does not remove an open file
 		return &Temp{File: f}, nil
 	}
 	return &Temp{f, f.Name()}, nil

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// Buffer is how many bytes [File.Fill] copies at once.
+// Buffer is the size in bytes of the buffer that [File.Fill] copies with.
 const Buffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([Buffer]byte) }}
 
-// Begin gives the file its storage, which the file closes, and announces its size in
-// bytes; -1: unknown.
+// Begin gives the file its storage, and announces its size in bytes, or -1 if the size is
+// unknown. The file closes the storage.
 func (f *File) Begin(storage Storage, size int64) {
 	f.change(func() {
 		f.storage = storage
@@ -27,8 +27,8 @@ func (f *File) Load(storage Storage, size int64) {
 	})
 }
 
-// Write appends to the file. It fails with a [*TooLongError] before the file exceeds its
-// announced size or [Options.Limit], and with a [*StorageError].
+// Write appends to the file. It writes nothing and returns a [*TooLongError] if the file
+// would exceed its announced size or [Options.Limit]. Any other error is a [*StorageError].
 func (f *File) Write(p []byte) (int, error) {
 	s := f.State()
 	limit := s.Size
@@ -51,7 +51,7 @@ func (f *File) Write(p []byte) (int, error) {
 func (f *File) Fill(source io.Reader) error {
 	buf := buffers.Get().(*[Buffer]byte)
 	defer buffers.Put(buf)
-	// The wrapper hides WriteTo: a source would use a buffer of its own.
+	// The wrapper hides the source's WriteTo method, which would use a buffer of its own.
 	_, err := io.CopyBuffer(f, struct{ io.Reader }{source}, buf[:])
 	if s := f.State(); err == nil && s.Written < s.Size {
 		return io.ErrUnexpectedEOF
@@ -59,8 +59,8 @@ func (f *File) Fill(source io.Reader) error {
 	return err
 }
 
-// Finish ends the file: nil says that its content is verified. Only the first call has
-// an effect.
+// Finish declares the content verified if err is nil, and fails the file with err
+// otherwise. Only the first call has an effect.
 func (f *File) Finish(err error) {
 	f.change(func() {
 		switch {
@@ -77,7 +77,7 @@ func (f *File) Finish(err error) {
 	})
 }
 
-// Close ends the writer's use of the file. A file that is not finished has failed.
+// Close ends the writer's use of the file. It fails a file that is not finished.
 func (f *File) Close() {
 	f.Finish(errUnfinished)
 	f.leave()

@@ -10,12 +10,12 @@ import (
 
 // failure is the last failed fetch of a key.
 type failure struct {
-	err error // nil if it is not kept
+	err error // nil without a FailureTTL, which needs only the time
 	at  time.Time
 }
 
-// entry returns the entry of a key, with the saved answer if there is one. The caller
-// releases it.
+// entry returns the entry of a key, pinned, and loads the saved answer when the entry is
+// first used. The caller releases the entry.
 func (c *Cache[K, V]) entry(key K) *entry[K, V] {
 	e := c.entries.acquire(key)
 	if c.o.Load != nil {
@@ -35,8 +35,8 @@ func (c *Cache[K, V]) load(e *entry[K, V]) {
 	}
 }
 
-// current returns the answer of an entry if it is current. An answer that will soon
-// expire is refreshed.
+// current returns the answer of an entry, or nil if it is not current. With
+// [Options].Early, it starts to refresh an answer that will soon expire.
 func (c *Cache[K, V]) current(e *entry[K, V], now time.Time) *Answer[V] {
 	a := e.answer.Load()
 	if !a.Current(now) || c.o.Superseded != nil && c.o.Superseded(e.key, a) {
@@ -60,8 +60,9 @@ func (c *Cache[K, V]) sinceFailure(e *entry[K, V], now time.Time) time.Duration 
 	return now.Sub(last)
 }
 
-// wait waits for the source. If a stale answer can be served, it waits only as long as
-// the options' patience.
+// wait waits for the source's answer. If there is a stale answer, it waits for at most
+// [Options].Patience, and then returns the stale answer. It also returns the counter for
+// the outcome.
 func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], stale *Answer[V]) (*Answer[V], *atomic.Uint64, error) {
 	n := c.o.Counters
 	if f := e.failure.Load(); stale == nil && f != nil && time.Since(f.at) < c.o.FailureTTL {
@@ -90,8 +91,8 @@ func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], stale *Answer[V]
 	return nil, &n.Failures, err
 }
 
-// refresh asks the source in the background, unless it is being asked already or too
-// many other keys are being refreshed.
+// refresh asks the source in the background, unless a fetch of the key is in flight or
+// too many other keys are being refreshed.
 func (c *Cache[K, V]) refresh(e *entry[K, V]) {
 	if !e.busy.CompareAndSwap(false, true) {
 		return
@@ -138,7 +139,7 @@ func (c *Cache[K, V]) ask(caller context.Context, e *entry[K, V]) <-chan singlef
 	})
 }
 
-// fetch asks the source, and keeps what it says.
+// fetch asks the source, and caches its answer or its failure.
 func (c *Cache[K, V]) fetch(caller context.Context, e *entry[K, V], last *Answer[V]) (*Answer[V], error) {
 	select {
 	case c.flights <- struct{}{}:
@@ -177,7 +178,7 @@ func (c *Cache[K, V]) fetch(caller context.Context, e *entry[K, V], last *Answer
 	return &a, nil
 }
 
-// failed notes a failed fetch.
+// failed records a failed fetch, and reports it to [Options].Failed.
 func (c *Cache[K, V]) failed(ctx context.Context, e *entry[K, V], stale *Answer[V], f failure) {
 	again := c.sinceFailure(e, f.at) < failureDoubt
 	if err := f.err; c.o.Failed != nil {
@@ -190,7 +191,7 @@ func (c *Cache[K, V]) failed(ctx context.Context, e *entry[K, V], stale *Answer[
 	c.entries.resize(e)
 }
 
-// save saves an answer, unless its key was dropped.
+// save saves the latest answer of an entry, unless its key was dropped.
 func (c *Cache[K, V]) save(e *entry[K, V], save func(*Answer[V])) {
 	defer e.release()
 	c.dropping.RLock()

@@ -1,20 +1,20 @@
 // Package fresh caches answers that expire. It owns one mechanism for every such
 // cache: single flight, expiry, early refresh, stale answers, and a bound on memory.
 //
-// A [Cache] gets its answers from a source by [Options].Fetch. An answer is current
-// for its TTL. After that the source is asked again, and while the source fails, the
-// last answer may be served stale for a while.
+// A [Cache] calls [Options].Fetch to get answers from a source. An answer is current
+// for its TTL. After that, the source is asked again. While the source fails, the last
+// answer can be served stale for a while.
 //
 // Invariants:
 //
-//   - At most one fetch of a key is in flight. A caller that leaves ends no fetch.
+//   - At most one fetch of a key is in flight. A caller that gives up does not cancel it.
 //   - An answer that is an error ("not found") is served only while it is current.
 //   - A failed fetch changes no answer.
 //   - Memory stays within [Options].MaxBytes, apart from keys that are being fetched
 //     and the answer that was used last. Keys without a good answer share an eighth of
 //     the memory, so that requests for things that do not exist evict no good answer.
-//   - After [Cache.Drop], nothing of the dropped keys is served or saved, except to
-//     callers that were waiting already.
+//   - After [Cache.Drop], earlier answers for the dropped keys are not saved, and are
+//     served only to callers that were already waiting for them.
 package fresh
 
 import (
@@ -38,24 +38,26 @@ var (
 	ErrClosed = errors.New("shutting down")
 )
 
-// Answer is one answer of the source. It is not changed once the cache has it.
+// Answer is one answer of the source. It does not change once it is in the cache.
 type Answer[V any] struct {
 	Value V
-	// Err is an answer as well, such as "not found".
+	// Err, if not nil, is the source's answer, such as "not found". A source that fails
+	// gives no answer.
 	Err error
-	// At is when the source gave the answer. Zero means the end of the fetch.
+	// At is when the source gave the answer. If it is zero, the cache sets it to the end
+	// of the fetch.
 	At time.Time
 	// TTL is how long the answer is current, from At. An answer with a TTL of zero is
-	// served to the callers that wait for it, and then only stale.
+	// served to the callers that are waiting for it, and afterwards only as a stale answer.
 	TTL time.Duration
-	// StaleFor is how long the answer may be served while the source fails, from At.
+	// StaleFor is how long, from At, the answer can be served while the source fails.
 	StaleFor time.Duration
-	// Save, if set, is called once after the callers got the answer, unless its key was
-	// dropped. Latest is the answer that the cache has by then.
+	// Save, if not nil, is called once in the background after the answer is cached, unless
+	// its key was dropped. Latest is the answer that the cache holds by then.
 	Save func(latest *Answer[V])
 }
 
-// Current reports whether the source need not be asked again.
+// Current reports whether the answer can be served without asking the source again.
 func (a *Answer[V]) Current(now time.Time) bool {
 	if a == nil {
 		return false
@@ -64,7 +66,7 @@ func (a *Answer[V]) Current(now time.Time) bool {
 	return a.TTL == Forever || 0 <= age && age < a.TTL // the clock may have gone backwards
 }
 
-// Stale returns the answer if it may be served while the source fails, else nil.
+// Stale returns the answer if it can be served while the source fails, or else nil.
 func (a *Answer[V]) Stale(now time.Time) *Answer[V] {
 	if a == nil || a.Err != nil || now.Sub(a.At) >= a.StaleFor {
 		return nil
@@ -76,7 +78,7 @@ func (a *Answer[V]) Stale(now time.Time) *Answer[V] {
 type Options[K, V any] struct {
 	// Key returns the name under which a key's answer is cached.
 	Key func(K) string
-	// Fetch asks the source. Last is the previous answer, nil if there is none. An error
+	// Fetch asks the source. Last is the previous answer, or nil if there is none. An error
 	// means that the source failed and gave no answer.
 	Fetch func(ctx context.Context, key K, last *Answer[V]) (Answer[V], error)
 	// Load returns the saved answer for a key. It is called when a key is first used.
@@ -85,18 +87,18 @@ type Options[K, V any] struct {
 	// another key.
 	Superseded func(key K, a *Answer[V]) bool
 	// Failed is called after each failed fetch. Stale is the answer that is served
-	// instead, if any. Again means that another fetch has failed within 30 s.
+	// instead, if any. Again means that another fetch failed in the 30 s before.
 	Failed func(ctx context.Context, key K, stale *Answer[V], again bool, err error)
-	// LastFailure returns when the source last failed for keys that share its fate with
-	// this one. The cache itself remembers the failures of each key.
+	// LastFailure returns when the source last failed for any of the keys that are likely to
+	// fail together with this one. The cache itself remembers the failures of each key.
 	LastFailure func(key K) time.Time
-	// Follow returns a context for a fetch with what it needs of the caller's context,
-	// such as a trace.
+	// Follow returns ctx, which is the context of a fetch, with the values that the fetch
+	// needs from the caller's context, such as a trace.
 	Follow func(ctx, caller context.Context) context.Context
-	// Size returns roughly the memory of an answer or of a failure, in bytes.
+	// Size returns roughly how many bytes of memory an answer or a failure takes.
 	Size func(key K, value V, err error) int64
 
-	// Timeout bounds one fetch; 0 means 30 s.
+	// Timeout limits the duration of one fetch; 0 means 30 s.
 	Timeout time.Duration
 	// Patience is how long a caller waits for the source if it can get a stale answer
 	// instead; 0 means 2 s.
@@ -107,18 +109,19 @@ type Options[K, V any] struct {
 	// Early means that an answer in the last quarter of its TTL is refreshed in the
 	// background when it is used.
 	Early bool
-	// MaxBytes and MaxEntries bound the cache; 0 means no bound.
+	// MaxBytes and MaxEntries limit the memory of the cache and its number of keys; 0 means
+	// no limit.
 	MaxBytes   int64
 	MaxEntries int
-	// MaxFlights bounds the fetches in flight; 0 means 512. Without a bound, clients that
-	// give up could start any number of fetches from a source that hangs.
+	// MaxFlights is the maximum number of fetches in flight; 0 means 512. Without a maximum,
+	// clients that give up could start any number of fetches from a source that hangs.
 	MaxFlights int
-	// Counters counts answers; nil means that nobody reads them.
+	// Counters counts the answers. It may be nil.
 	Counters *Counters
 }
 
-// Counters counts the answers of a [Cache] by their origin. Counters may be shared by
-// caches that replace one another.
+// Counters counts the answers of a [Cache] by the way in which the cache obtained them.
+// A cache can continue the counters of the cache that it replaces.
 type Counters struct {
 	Hits      atomic.Uint64 // current answers
 	Misses    atomic.Uint64 // the source answered while the caller waited
@@ -134,7 +137,7 @@ const (
 	// failureDoubt is how long after a failure no caller waits for the source if a stale
 	// answer can be served.
 	failureDoubt = 30 * time.Second
-	// maxRefreshes bounds the fetches in the background.
+	// maxRefreshes is the maximum number of fetches in the background.
 	maxRefreshes = 8
 )
 
@@ -142,10 +145,10 @@ const (
 type Cache[K, V any] struct {
 	o         Options[K, V]
 	entries   store[K, V]
-	flights   chan struct{} // has an element for each fetch
-	refreshes chan struct{} // has an element for each fetch in the background
-	// dropping is locked by Drop, and read-locked by Load and Save: a dropped answer must
-	// not come back from disk or be saved again.
+	flights   chan struct{} // holds an element for each fetch in flight
+	refreshes chan struct{} // holds an element for each fetch in the background
+	// dropping is locked during Drop, and read-locked during each call of Load and Save:
+	// a dropped answer must not come back from disk or be saved again.
 	dropping sync.RWMutex
 
 	ctx    context.Context
@@ -186,8 +189,9 @@ func (c *Cache[K, V]) Close() error {
 	return nil
 }
 
-// Get returns the answer for a key: the current one, or the source's, or a stale one if
-// the source fails. Its error means that the source failed, or that ctx ended.
+// Get returns the answer for a key: the current answer, or a new answer of the source, or a
+// stale answer if the source fails. An error means that the source failed, or that ctx
+// ended.
 func (c *Cache[K, V]) Get(ctx context.Context, key K) (*Answer[V], error) {
 	a, counter, err := c.get(ctx, key)
 	counter.Add(1)
@@ -233,7 +237,8 @@ func (c *Cache[K, V]) Ask(ctx context.Context, key K) (*Answer[V], error) {
 	return a, err
 }
 
-// Current returns the answer under a name if it is current, else nil. It never waits.
+// Current returns the answer that is cached under a name, or nil if it is not current. It
+// never waits.
 func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
 	e := c.entries.get(name)
 	if e == nil {
@@ -243,8 +248,8 @@ func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
 	return c.current(e, now)
 }
 
-// Last returns the last answer for a key, whether or not it has expired; nil if there
-// is none in memory.
+// Last returns the last answer for a key, even if it has expired, or nil if there is
+// none in memory.
 func (c *Cache[K, V]) Last(key K) *Answer[V] {
 	e := c.entries.get(c.o.Key(key))
 	if e == nil {
@@ -254,7 +259,7 @@ func (c *Cache[K, V]) Last(key K) *Answer[V] {
 	return e.answer.Load()
 }
 
-// Put adds an answer for a key that has none.
+// Put adds an answer for a key, unless the key already has one.
 func (c *Cache[K, V]) Put(key K, a Answer[V]) {
 	e := c.entries.acquire(key)
 	defer e.release()
@@ -263,7 +268,7 @@ func (c *Cache[K, V]) Put(key K, a Answer[V]) {
 	}
 }
 
-// Resize has the size of a key's answer counted anew.
+// Resize updates the memory of the cache after the size of a key's answer has changed.
 func (c *Cache[K, V]) Resize(key K) {
 	if e := c.entries.get(c.o.Key(key)); e != nil {
 		defer e.release()
@@ -271,8 +276,8 @@ func (c *Cache[K, V]) Resize(key K) {
 	}
 }
 
-// Drop forgets the keys that match, and calls remove, if not nil, to delete what was
-// saved for them. It returns how many keys it has forgotten.
+// Drop forgets the keys that match, and calls remove, if not nil, to delete their saved
+// answers. It returns the number of keys that it has forgotten.
 func (c *Cache[K, V]) Drop(match func(K) bool, remove func()) int {
 	c.dropping.Lock()
 	defer c.dropping.Unlock()
@@ -282,9 +287,9 @@ func (c *Cache[K, V]) Drop(match func(K) bool, remove func()) int {
 	return c.entries.drop(match)
 }
 
-// Good returns the answers that are not errors, in no particular order. It counts as no
-// use of them.
+// Good returns the answers that are not errors, in no particular order. It does not mark
+// them as used.
 func (c *Cache[K, V]) Good() []*Answer[V] { return c.entries.answers() }
 
-// Size returns how many keys the cache has, and roughly their memory in bytes.
+// Size returns the number of keys in the cache, and roughly their memory in bytes.
 func (c *Cache[K, V]) Size() (entries int, bytes int64) { return c.entries.size() }

@@ -18,7 +18,7 @@ var (
 	errAbsent = errors.New("not found")
 )
 
-// source answers with the number of its fetches, unless a test changes its answer.
+// source answers a fetch with the number of fetches since the last count, unless a test makes it fail.
 type source struct {
 	mu      sync.Mutex
 	fetches int
@@ -60,7 +60,7 @@ func (s *source) count() int {
 	return n
 }
 
-// scene is a cache with its source. An answer is current for a minute, and may be served stale for an hour.
+// scene is a cache with its source. An answer is current for a minute, and can be served stale for an hour.
 type scene struct {
 	*fresh.Cache[string, int]
 	*source
@@ -128,7 +128,7 @@ func TestClockThatWentBack(t *testing.T) {
 	})
 }
 
-// TestEarlyRefresh shows that no caller waits for an answer in use.
+// TestEarlyRefresh shows that an answer that is used regularly is refreshed before any caller has to wait for it.
 func TestEarlyRefresh(t *testing.T) {
 	inTime(t, func(o *options) { o.Early = true }, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -172,7 +172,7 @@ func TestSingleFlight(t *testing.T) {
 	})
 }
 
-// TestCallerThatLeaves shows that a caller that leaves cancels no fetch.
+// TestCallerThatLeaves shows that a caller that gives up does not cancel the fetch.
 func TestCallerThatLeaves(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.set(func(s *source) { s.delay = 10 * time.Second })
@@ -210,7 +210,7 @@ func TestStale(t *testing.T) {
 	})
 }
 
-// TestStaleForACallerThatLeaves shows that a stale answer is better than no answer.
+// TestStaleForACallerThatLeaves shows that a caller whose context ends gets the stale answer instead of an error.
 func TestStaleForACallerThatLeaves(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -224,7 +224,8 @@ func TestStaleForACallerThatLeaves(t *testing.T) {
 	})
 }
 
-// TestErrorsAreNeverStale shows that "not found" is the source's current answer. It replaces the answer before.
+// TestErrorsAreNeverStale shows that "not found" replaces the previous answer, and is not served once it has
+// expired.
 func TestErrorsAreNeverStale(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -253,7 +254,8 @@ func TestFailureTTL(t *testing.T) {
 	})
 }
 
-// TestSharedFailure shows that a failure for one key spares the source for others.
+// TestSharedFailure shows that, after a failure for one key, the source is not asked for another key that has a
+// stale answer.
 func TestSharedFailure(t *testing.T) {
 	var last time.Time
 	var log []string
@@ -291,20 +293,20 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// TestSuperseded shows that an answer is dropped once another answer contradicts it.
+// TestSuperseded shows that an answer is no longer current once another answer contradicts it.
 func TestSuperseded(t *testing.T) {
 	contradicted := false
 	inTime(t, func(o *options) { o.Superseded = func(string, *fresh.Answer[int]) bool { return contradicted } }, func(s *scene) {
 		s.want("a", "1", 0, 1)
 		contradicted = true
 		if s.Current("a", time.Now()) != nil || s.Last("a") == nil {
-			s.t.Error("it counts as current")
+			s.t.Error("the superseded answer is current, or was dropped")
 		}
 		s.want("a", "1", 0, 1)
 	})
 }
 
-// sized gives each answer a size of 1000 bytes.
+// sized limits the cache to a number of bytes and of entries, and gives each answer a size of 1000 bytes.
 func sized(bytes int64, entries int) func(*options) {
 	return func(o *options) {
 		o.MaxBytes, o.MaxEntries = bytes, entries
@@ -317,7 +319,7 @@ func sized(bytes int64, entries int) func(*options) {
 	}
 }
 
-// TestEviction shows that the cache keeps the most recently used answers, within its bounds.
+// TestEviction shows that the cache keeps the most recently used answers, within its limits.
 func TestEviction(t *testing.T) {
 	for name, change := range map[string]func(*options){"by bytes": sized(20*1514, 0), "by number": sized(0, 20)} {
 		t.Run(name, func(t *testing.T) {
@@ -341,7 +343,7 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestFloodOfErrors shows that no good answer is evicted by requests for absent or failing keys.
+// TestFloodOfErrors shows that requests for absent or failing keys evict no good answer.
 func TestFloodOfErrors(t *testing.T) {
 	inTime(t, sized(200*1519, 0), func(s *scene) {
 		for i := range 100 {
@@ -364,7 +366,7 @@ func TestFloodOfErrors(t *testing.T) {
 	})
 }
 
-// TestExpiredErrorsAreForgotten shows that an error that no caller can get any more is removed from memory soon.
+// TestExpiredErrorsAreForgotten shows that the next request removes expired errors from memory.
 func TestExpiredErrorsAreForgotten(t *testing.T) {
 	inTime(t, func(o *options) { o.FailureTTL = time.Minute }, func(s *scene) {
 		s.set(func(s *source) { s.absent = true })
@@ -386,7 +388,8 @@ func TestExpiredErrorsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestFlightsAreNotEvicted shows that a key with a fetch in flight is not evicted, whatever other keys callers get.
+// TestFlightsAreNotEvicted shows that a key with a fetch in flight is not evicted, however many other keys are
+// used.
 func TestFlightsAreNotEvicted(t *testing.T) {
 	inTime(t, sized(0, 8), func(s *scene) {
 		s.set(func(s *source) { s.delay = 10 * time.Second })
@@ -423,7 +426,7 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestDrop shows that a dropped answer never comes back, neither from the fetch in flight nor from disk.
+// TestDrop shows that a dropped answer does not come back, neither from a fetch in flight nor from disk.
 func TestDrop(t *testing.T) {
 	saved := map[string]int{}
 	var saves sync.Mutex
@@ -481,7 +484,8 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestSaveSeesTheLatestAnswer shows that a slow save does not overwrite a later one.
+// TestSaveSeesTheLatestAnswer shows that each save writes the latest answer, so a slow save overwrites no newer
+// answer.
 func TestSaveSeesTheLatestAnswer(t *testing.T) {
 	var saved []int
 	release := make(chan struct{})

@@ -13,13 +13,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fresh"
 )
 
-// world is the state of a source whose answers change, vanish and fail at random.
+// world is a source whose answers change and vanish at random, and whose fetches fail at
+// random.
 type world struct {
 	mu     sync.Mutex
 	rand   *rand.Rand
 	epoch  map[string]int // the current value of a key
 	absent map[string]bool
-	downAt map[string]time.Time // the time of the last failed fetch of a key
+	downAt map[string]time.Time // when a fetch of a key last failed
 	flying map[string]int
 	errs   []string
 }
@@ -35,11 +36,11 @@ func (w *world) complain(format string, args ...any) {
 	w.errs = append(w.errs, fmt.Sprintf(format, args...))
 }
 
-// fetch takes up to 30 s, and answers with the state at the end of that time.
+// fetch takes up to 30 s, and then returns the state of the key at that moment.
 func (w *world) fetch(ctx context.Context, key string, last *fresh.Answer[int]) (fresh.Answer[int], error) {
 	w.mu.Lock()
 	if w.flying[key]++; w.flying[key] > 1 {
-		w.complain("%s: two fetches at once", key)
+		w.complain("%s: two fetches at the same time", key)
 	}
 	delay := time.Duration(w.rand.IntN(30)) * time.Second * time.Duration(w.rand.IntN(2))
 	fails := w.rand.IntN(3) == 0
@@ -75,8 +76,8 @@ func (w *world) change(key string) {
 	w.absent[key] = w.rand.IntN(3) == 0
 }
 
-// TestStateMachine drives a cache through random histories in virtual time, with several
-// callers, and checks each answer against the history of the source.
+// TestStateMachine drives a cache through random histories in virtual time, with
+// concurrent callers, and checks each answer against the history of the source.
 func TestStateMachine(t *testing.T) {
 	seeds := uint64(200)
 	if testing.Short() {
@@ -155,7 +156,7 @@ func (w *world) call(t *testing.T, c *fresh.Cache[string, int], key string, pati
 	case a.Err != nil:
 		w.complain("%s: %v is served stale", key, a.Err)
 	case now.Sub(a.At) >= worldStale+2*time.Second:
-		w.complain("%s: an answer of %s ago", key, now.Sub(a.At))
+		w.complain("%s: a stale answer that is %s old", key, now.Sub(a.At))
 	case took > 2*time.Second:
 		w.complain("%s: it takes %s to get a stale answer", key, took)
 	case took < 2*time.Second && took < patience && now.Sub(w.downAt[key]) > 30*time.Second:

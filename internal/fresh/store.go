@@ -13,20 +13,21 @@ import (
 const (
 	// entryOverhead is roughly the memory of an entry without its answer, in bytes.
 	entryOverhead = 512
-	// restShare is the part of the cache that entries without a good answer may have.
+	// restShare is the divisor of the cache's limits for entries without a good answer:
+	// they get an eighth of the cache.
 	restShare = 8
 )
 
-// entry is what the cache knows of one key.
+// entry holds what the cache knows about one key.
 type entry[K, V any] struct {
 	name    string
 	key     K
 	load    sync.Once
-	answer  atomic.Pointer[Answer[V]] // nil: none yet
-	failure atomic.Pointer[failure]   // nil: the last fetch succeeded
+	answer  atomic.Pointer[Answer[V]] // nil: no answer yet
+	failure atomic.Pointer[failure]   // nil unless the last fetch failed
 	flight  singleflight.Group
 	saving  sync.Mutex
-	pins    atomic.Int32 // callers and fetches that keep it from being evicted
+	pins    atomic.Int32 // the number of callers and fetches; an entry with pins is not evicted
 	busy    atomic.Bool  // a fetch is in flight, or about to begin
 	dropped atomic.Bool
 
@@ -35,13 +36,13 @@ type entry[K, V any] struct {
 	cost int64
 }
 
-// good reports whether an entry has an answer that is no error.
+// good reports whether an entry has an answer that is not an error.
 func (e *entry[K, V]) good() bool {
 	a := e.answer.Load()
 	return a != nil && a.Err == nil
 }
 
-// list has entries in the order of their last use.
+// list holds entries in the order of their last use.
 type list[K, V any] struct {
 	*simplelru.LRU[string, *entry[K, V]]
 	bytes int64
@@ -50,13 +51,13 @@ type list[K, V any] struct {
 func newList[K, V any]() list[K, V] {
 	l, err := simplelru.NewLRU[string, *entry[K, V]](math.MaxInt, nil)
 	if err != nil {
-		panic(err) // a size of less than one
+		panic(err) // only a size below one is an error
 	}
 	return list[K, V]{LRU: l}
 }
 
-// store keeps entries within the bounds of a cache. Entries that have not been used for
-// longest are evicted first, and pinned entries never.
+// store holds the entries of a cache, within its limits. It evicts the least recently used
+// entries first, and never a pinned entry.
 type store[K, V any] struct {
 	o *Options[K, V]
 
@@ -69,8 +70,8 @@ func newStore[K, V any](o *Options[K, V]) store[K, V] {
 	return store[K, V]{o: o, good: newList[K, V](), rest: newList[K, V]()}
 }
 
-// get returns the entry of a name, nil if there is none, and counts as a use. The entry
-// is pinned until it is released.
+// get returns the entry of the given name, or nil, and marks the entry as used. The
+// entry is pinned until the caller releases it.
 func (s *store[K, V]) get(name string) *entry[K, V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +89,7 @@ func (s *store[K, V]) use(name string) *entry[K, V] {
 	return e
 }
 
-// acquire is like get, and adds the entry if there is none.
+// acquire is like get, but adds the entry if there is none.
 func (s *store[K, V]) acquire(key K) *entry[K, V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +106,8 @@ func (s *store[K, V]) acquire(key K) *entry[K, V] {
 
 func (e *entry[K, V]) release() { e.pins.Add(-1) }
 
-// add counts an entry, and puts it first in the list where it belongs.
+// add adds an entry to the list where it belongs, as the most recently used entry, and
+// counts its memory.
 func (s *store[K, V]) add(e *entry[K, V]) {
 	if e.list = &s.rest; e.good() {
 		e.list = &s.good
@@ -129,12 +131,13 @@ func (s *store[K, V]) remove(e *entry[K, V]) {
 	e.list.bytes -= e.cost
 }
 
-// resize counts an entry anew.
+// resize counts the memory of an entry again, and moves the entry to the list where it now
+// belongs.
 func (s *store[K, V]) resize(e *entry[K, V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e.list == nil || !s.holds(e) {
-		return // it was evicted or dropped
+		return // the entry was evicted or dropped
 	}
 	s.remove(e)
 	s.add(e)
@@ -147,7 +150,7 @@ func (s *store[K, V]) holds(e *entry[K, V]) bool {
 }
 
 // shrink removes expired entries without a good answer, and then evicts entries until
-// the store is within its bounds.
+// the store is within its limits.
 func (s *store[K, V]) shrink() {
 	now := time.Now()
 	for {
@@ -161,19 +164,20 @@ func (s *store[K, V]) shrink() {
 	s.evict(&s.good, s.o.MaxBytes-s.rest.bytes, s.o.MaxEntries-s.rest.Len())
 }
 
-// isExpired reports whether an entry without a good answer serves nobody any more.
+// isExpired reports whether neither the answer nor the failure of an entry without a good
+// answer can be served any more.
 func (s *store[K, V]) isExpired(e *entry[K, V], now time.Time) bool {
 	f := e.failure.Load()
 	return !e.answer.Load().Current(now) && (f == nil || now.Sub(f.at) >= s.o.FailureTTL)
 }
 
-// evict removes the entries of a list that have not been used for longest. The one that
-// was used last stays however large it is.
+// evict removes the least recently used entries of a list until it is within its limits.
+// The most recently used entry stays, however large it is.
 func (s *store[K, V]) evict(l *list[K, V], bytes int64, entries int) {
 	for n := l.Len(); n > 1 && (l.bytes > bytes || l.Len() > max(entries, 1)); n-- {
 		_, e, _ := l.GetOldest()
 		if e.pins.Load() > 0 {
-			l.Get(e.name) // it is in use
+			l.Get(e.name) // the entry is in use
 			continue
 		}
 		s.remove(e)

@@ -18,8 +18,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestSamePackagesOfTwoProviders shows that one release under two addresses is served from the origin of each address,
-// and is stored under both. Terraform's and OpenTofu's registries both offer the same releases of GitHub.
+// TestSamePackagesOfTwoProviders shows that a release that two providers share is downloaded from each provider's
+// origin and stored for each provider. Terraform's and OpenTofu's registries offer the same releases of GitHub in this
+// way.
 func TestSamePackagesOfTwoProviders(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -29,7 +30,7 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 			r := b.publish("1.0.0")
 			linux := r.Package("linux", "amd64")
 			b.twin(r)
-			// The registry blocks writes, so that the gateway stores nothing before both packages were requested.
+			// The registry blocks writes, so that the gateway stores nothing before both packages have been requested.
 			may := make(chan struct{})
 			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPost || r.Method == http.MethodPut {
@@ -59,14 +60,14 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 				}
 			}
 			if n := b.origin.Count(recorder.PathSuffix(linux.Filename), recorder.Method(http.MethodGet)); n != 1 {
-				t.Errorf("%d downloads of a package", n)
+				t.Errorf("the package was downloaded %d times from one origin", n)
 			}
 		})
 	}
 }
 
-// TestTroubleOfAnotherOrigin shows that an origin that fails does not harm clients that request the same package from
-// another origin.
+// TestTroubleOfAnotherOrigin shows that clients get a package from one origin although another origin hangs while it
+// sends the same package.
 func TestTroubleOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -102,7 +103,7 @@ func troubleOfAnotherOrigin(t *testing.T, o siteOptions) {
 	}
 	s.close()
 	if got := <-waits; got.err == nil && got.status == http.StatusOK {
-		t.Errorf("of the other one: %+v", got)
+		t.Errorf("from the origin that hangs: %+v", got)
 	}
 }
 
@@ -111,7 +112,7 @@ var twin = provider.MustParseAddress("registry.twin.example/acme/widget")
 
 func atTwin(path string) string { return strings.Replace(path, host, twin.Hostname(), 1) }
 
-// twin makes an origin that offers a release as the twin's.
+// twin starts an origin that offers a release for the twin provider.
 func (b *bench) twin(r *release.Release) *origin.Origin {
 	o := origin.New(origin.Options{}, r)
 	server := httptest.NewServer(o)
@@ -120,8 +121,8 @@ func (b *bench) twin(r *release.Release) *origin.Origin {
 	return o
 }
 
-// TestCachedAndNotStored shows that a package that is in the gateway's cache, but could not be stored, is stored at the
-// next request for it.
+// TestCachedAndNotStored shows that a package that could not be stored in the registry is stored after the next
+// request, even if that request is served from the gateway's cache.
 func TestCachedAndNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -155,6 +156,6 @@ func TestCachedAndNotStored(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(slices.DeleteFunc(slices.Clone(s.events), func(e pull.Event) bool { return e.Kind != pull.Stored })); n != 1 {
-		t.Errorf("it is stored %d times", n)
+		t.Errorf("the package was stored %d times", n)
 	}
 }

@@ -52,7 +52,8 @@ var (
 	platforms = []string{"darwin_arm64", "linux_amd64", "windows_amd64"}
 )
 
-// bench is an origin with a signed release, and a real, empty registry. Both record their requests.
+// bench is an origin for signed releases, and a real registry that is empty at first. Both record
+// their requests.
 type bench struct {
 	tb       testing.TB
 	signer   *pgp.Signer
@@ -81,7 +82,7 @@ func newBench(tb testing.TB) *bench {
 	return b
 }
 
-// build makes a release with packages of about size bytes, for all platforms.
+// build makes a release for all platforms, whose packages have about size bytes each.
 func (b *bench) build(version string, size int) *release.Release {
 	b.tb.Helper()
 	spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Signer: b.signer}
@@ -94,7 +95,7 @@ func (b *bench) build(version string, size int) *release.Release {
 	return release.For(b.tb, spec)
 }
 
-// publish makes a release of small packages, which the origin then offers.
+// publish makes a release with small packages, and adds it to the origin.
 func (b *bench) publish(version string) *release.Release {
 	b.tb.Helper()
 	r := b.build(version, 100)
@@ -114,7 +115,7 @@ func (b *bench) repositoryOf(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// tagged reads the version that the tag names, nil if the tag is absent.
+// tagged reads a version from the registry. It returns nil if the version is not tagged.
 func (b *bench) tagged(version string) *artifact.Version { return b.taggedOf(widget, version) }
 
 func (b *bench) taggedOf(a provider.Address, version string) *artifact.Version {
@@ -147,9 +148,9 @@ func zips() recorder.Filter { return recorder.PathSuffix(".zip") }
 type siteOptions struct {
 	pull     pull.Options
 	policy   trust.Policy
-	cache    string // its folder; "" means no cache
+	cache    string // the folder of the cache; "" means no cache
 	required bool
-	tagTTL   time.Duration // 0 means a request each time
+	tagTTL   time.Duration // 0 means that the registry is asked each time
 	tracer   telemetry.Tracer
 }
 
@@ -244,7 +245,7 @@ func (s *site) event(e pull.Event) {
 	s.changed = make(chan struct{})
 }
 
-// await waits for n events of a kind, and returns the last event.
+// await waits until there are n events of a kind, and returns the nth.
 func (s *site) await(kind pull.Kind, n int) pull.Event {
 	s.tb.Helper()
 	for {
@@ -258,7 +259,7 @@ func (s *site) await(kind pull.Kind, n int) pull.Event {
 		select {
 		case <-changed:
 		case <-time.After(30 * time.Second):
-			s.tb.Fatalf("%d events of kind %s, waited for %d", len(found), kind, n)
+			s.tb.Fatalf("%d events of kind %s after 30 s, want %d", len(found), kind, n)
 		}
 	}
 }
@@ -267,7 +268,7 @@ type reply struct {
 	status int
 	header http.Header
 	body   string
-	err    error // the error of reading the body
+	err    error // from the request, or from reading the body
 }
 
 func (s *site) get(path string) reply {
@@ -285,7 +286,7 @@ func archivePath(version, platform string) string {
 	return mirror + version + "/" + platform + "/terraform-provider-widget_" + version + "_" + platform + ".zip"
 }
 
-// versions returns the versions in index.json, in order, or its status.
+// versions returns the versions in index.json, oldest first, or the status if it is not 200.
 func (s *site) versions() string {
 	s.tb.Helper()
 	r := s.get(mirror + "index.json")
@@ -304,7 +305,7 @@ func (s *site) versions() string {
 	return strings.Trim(fmt.Sprint(out), "[]")
 }
 
-// hashes returns the hashes in VERSION.json, one platform per line, or its status.
+// hashes returns the hashes in VERSION.json, one platform per line, or the status if it is not 200.
 func (s *site) hashes(version string) string {
 	s.tb.Helper()
 	r := s.get(mirror + version + ".json")

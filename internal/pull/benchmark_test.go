@@ -15,11 +15,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 )
 
-// BenchmarkFirstByte compares the time until the first byte of a new package arrives through the gateway with the time
-// straight from the origin. It alternates between the two within one run. Each client is new, as a client's process is,
-// speaks TLS to both, and knows the version already. "of-direct" is the median of the gateway's time divided by the
-// time of a bare download of the file. "of-client" divides by the time that a client takes at the origin, where it
-// requests the URL first.
+// BenchmarkFirstByte compares how long a client waits for the first byte of a new package through the gateway and
+// directly from the origin. It alternates between the two within one run. Each client is new, like a process of tofu or
+// terraform, uses TLS for both, and already knows the version. "of-direct" is the median of the gateway's time divided
+// by the time of a bare download of the file. "of-client" divides it by the time of a client at the origin, which first
+// requests the URL of the file.
 func BenchmarkFirstByte(b *testing.B) {
 	for name, cache := range map[string]string{"streamed": "", "cached": b.TempDir()} {
 		b.Run(name, func(b *testing.B) {
@@ -60,7 +60,8 @@ func BenchmarkFirstByte(b *testing.B) {
 	}
 }
 
-// firstByte returns the time until a new client has the first byte of the last URL.
+// firstByte returns the time that a new client needs for requests of several URLs, until the first byte of the last
+// one.
 func firstByte(b *testing.B, server *httptest.Server, urls ...string) time.Duration {
 	client := &http.Client{Transport: server.Client().Transport.(*http.Transport).Clone()}
 	defer client.CloseIdleConnections()

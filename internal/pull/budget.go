@@ -9,18 +9,18 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Budget enforces [Limits]. It may outlive a [Puller], so that the next one continues with
-// the bytes of today. It is safe for concurrent use.
+// Budget enforces [Limits]. It can outlive a [Puller], so that the next Puller continues to
+// count today's bytes. It is safe for concurrent use.
 type Budget struct {
 	mu     sync.Mutex // guards the following
 	limits Limits
-	held   []*reservation // that have a slot
-	queue  []*reservation // that wait for a slot, in the order of their turns
-	turns  int            // how many have waited for a slot
+	held   []*reservation // the reservations that have a slot
+	queue  []*reservation // the reservations that wait for a slot, in the order of their turns
+	turns  int            // the last turn that was assigned
 	day    time.Time
-	today  int64 // bytes of that day, including reservations
-	spool  int64 // bytes on disk, including reservations
-	ahead  int64 // bytes that are reserved and not written
+	today  int64 // bytes downloaded on that day, including reserved bytes
+	spool  int64 // bytes on disk, including reserved bytes
+	ahead  int64 // reserved bytes that are not written yet
 }
 
 // NewBudget returns an unused budget.
@@ -52,7 +52,7 @@ func (l *Budget) Usage() Usage {
 	return Usage{Fetching: len(l.held), Today: l.today, Spool: l.spool, Limits: l.limits}
 }
 
-// startDay resets the bytes of the day at midnight.
+// startDay resets the bytes of the day if midnight UTC has passed.
 func (l *Budget) startDay() {
 	if day := time.Now().UTC().Truncate(24 * time.Hour); !day.Equal(l.day) {
 		l.day, l.today = day, 0
@@ -63,16 +63,16 @@ func (l *Budget) startDay() {
 // waiting client, from an unknown host.
 type demand struct {
 	background bool            // no client waits for it
-	urgent     <-chan struct{} // closed once a client waits for it; nil: never
-	hosts      []string        // see claim
-	// isRead reports whether a client reads the download. preempt cancels a download that no
-	// client reads, and returns false if there is a client; nil: the download is never
+	urgent     <-chan struct{} // closed once a client waits for the download; nil: never
+	hosts      []string        // see claim.hosts
+	// isRead reports whether a client reads the download. preempt cancels the download unless
+	// a client reads it, and reports whether it did. If preempt is nil, the download is never
 	// cancelled.
 	isRead  func() bool
 	preempt func() bool
 }
 
-// reservation is the slot and the room of one package.
+// reservation is the slot of one download, and its room: the bytes that it may write.
 type reservation struct {
 	budget   *Budget
 	day      time.Time
@@ -80,10 +80,10 @@ type reservation struct {
 
 	// Guarded by Budget.mu.
 	demand
-	turn          int           // orders the queue; 0: it has not waited yet
-	got           chan struct{} // closed once it has a slot
-	since         time.Time     // when it got its slot
-	awaited       []string      // the host for whose share it has waited, until its package is opened
+	turn          int           // its place in the order of the queue; 0: it has not waited yet
+	got           chan struct{} // closed once the download has a slot
+	since         time.Time     // when the download got its slot
+	awaited       []string      // the host for whose share the download has waited, until the package is opened
 	preempted     bool
 	room, written int64
 	fetched       bool
@@ -93,8 +93,9 @@ type reservation struct {
 // claim describes the reservation for the rules of sharing.
 func (r *reservation) claim() claim {
 	hosts := r.hosts
-	// It has waited for a slot of that host, which stays reserved until it asks the host
-	// again. Its origin may not redirect it there again, so this ends after a while.
+	// The download has waited for one of the awaited host's slots, which stays reserved until
+	// the download requests the package from that host again. Its origin may redirect it
+	// elsewhere this time, so the reservation ends after a while.
 	if r.awaited != nil && time.Since(r.since) < preemptAfter {
 		hosts = slices.Concat(hosts, r.awaited)
 	}
@@ -112,9 +113,10 @@ func claims(rs []*reservation) []claim {
 	return out
 }
 
-// reserve waits for a slot, and takes room for size bytes; -1: unknown. A client waits for a
-// while, and then gets a *[catalog.BusyError]. A background download waits until ctx ends. The
-// caller calls done once the download has ended, and drop once its file is removed.
+// reserve waits for a slot, and takes room for size bytes, or none if size is -1. A download
+// with a client waits for at most slotPatience, and then fails with a *[catalog.BusyError]. A
+// background download waits until ctx ends. The caller calls done once the download has ended,
+// and drop once its file is removed.
 func (l *Budget) reserve(ctx context.Context, size int64, by demand) (*reservation, error) {
 	r := &reservation{budget: l, demand: by, patience: slotPatience}
 	if err := l.fits(size); err != nil {
@@ -146,9 +148,9 @@ func (l *Budget) fits(size int64) error {
 	return nil
 }
 
-// waitForSlot waits for a slot. A background download waits as long as it takes; a download
+// waitForSlot waits for a slot. A background download waits as long as necessary; a download
 // with a client waits until the client's patience ends. A download that has lost its slot
-// keeps its turn, before downloads that came later.
+// keeps its turn, ahead of downloads that came later.
 func (l *Budget) waitForSlot(ctx context.Context, r *reservation) error {
 	l.mu.Lock()
 	r.got = make(chan struct{})
@@ -206,7 +208,7 @@ func (l *Budget) hurry(r *reservation) {
 	l.admit()
 }
 
-// giveUp ends the wait for a slot. It returns err, or nil if the download has got its slot
+// giveUp ends the wait for a slot. It returns err, or nil if the download got its slot
 // meanwhile.
 func (l *Budget) giveUp(r *reservation, err error) error {
 	l.mu.Lock()
@@ -218,14 +220,14 @@ func (l *Budget) giveUp(r *reservation, err error) error {
 	return err
 }
 
-// preemptFor cancels a download that keeps a waiting client from its slot; see [victim].
-// It cancels nothing for a download whose clients have left.
+// preemptFor cancels one download, which [victim] chooses, so that a waiting download gets its
+// slot. It cancels nothing if the clients of the waiting download have left.
 func (l *Budget) preemptFor(waiting *reservation) {
 	if waiting.isRead != nil && !waiting.isRead() {
 		return
 	}
 	l.mu.Lock()
-	l.admit() // claims change with time
+	l.admit() // the age of a claim may change what is admitted
 	var slowest *reservation
 	if i := victim(l.limits.MaxConcurrent, claims(l.held), waiting.claim()); i >= 0 {
 		slowest = l.held[i]
@@ -264,9 +266,9 @@ func without(rs []*reservation, r *reservation) []*reservation {
 	return slices.DeleteFunc(rs, func(other *reservation) bool { return other == r })
 }
 
-// asks notes the host that the download asks now, in place of the host before. If the host
-// has its share of the slots, the download loses its slot, unless keep is set. asks reports
-// whether the download has its slot.
+// asks records that the download now requests the package from a host, instead of the previous
+// one. If the host already has its share of the slots, the download loses its slot, unless
+// keep is set. asks reports whether the download still has its slot.
 func (r *reservation) asks(hosts []string, keep bool) bool {
 	l := r.budget
 	l.mu.Lock()
@@ -282,7 +284,7 @@ func (r *reservation) asks(hosts []string, keep bool) bool {
 	return true
 }
 
-// comesFrom notes the host that sends the package; nil: the registry.
+// comesFrom records the host that sends the package, or nil for the registry.
 func (r *reservation) comesFrom(hosts []string) {
 	r.budget.mu.Lock()
 	defer r.budget.mu.Unlock()
@@ -290,7 +292,7 @@ func (r *reservation) comesFrom(hosts []string) {
 	r.budget.admit()
 }
 
-// age is how long the download has its slot.
+// age returns how long the download has had its slot.
 func (r *reservation) age() time.Duration {
 	r.budget.mu.Lock()
 	defer r.budget.mu.Unlock()
@@ -316,7 +318,7 @@ func (l *Budget) extend(r *reservation, n int64) error {
 	return nil
 }
 
-// expect takes the missing room for a package, whose size is known now.
+// expect takes the room that is still missing for a package, now that its size is known.
 func (r *reservation) expect(size int64) error {
 	if err := r.budget.fits(size); err != nil {
 		return err
@@ -326,7 +328,7 @@ func (r *reservation) expect(size int64) error {
 	return r.budget.extend(r, size-r.room)
 }
 
-// write counts n bytes before they are written. It fails if a limit forbids to write them.
+// write counts n bytes before they are written. It fails if a limit does not allow them.
 func (r *reservation) write(n int64) error {
 	l := r.budget
 	if err := l.fits(r.written + n); err != nil {
@@ -335,7 +337,7 @@ func (r *reservation) write(n int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if missing := r.written + n - r.room; missing > 0 {
-		// In steps, unless less than a step is left.
+		// The room grows in steps, unless a limit leaves less than a step.
 		if err := l.extend(r, max(missing, spoolStep)); err != nil {
 			if err := l.extend(r, missing); err != nil {
 				return err
@@ -347,7 +349,7 @@ func (r *reservation) write(n int64) error {
 	return nil
 }
 
-// done frees the slot, and the room that was not needed. Further calls do nothing.
+// done frees the slot and the unused room. Further calls do nothing.
 func (r *reservation) done() {
 	l := r.budget
 	l.mu.Lock()
@@ -367,7 +369,7 @@ func (r *reservation) done() {
 	l.leave(r)
 }
 
-// drop frees the room of a file that is removed. Further calls do nothing.
+// drop frees the room of a removed file. Further calls do nothing.
 func (r *reservation) drop() {
 	l := r.budget
 	l.mu.Lock()

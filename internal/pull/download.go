@@ -22,40 +22,41 @@ import (
 const (
 	// lingerTime is how long a finished download is kept for later readers.
 	lingerTime = 10 * time.Second
-	// failureTTL is how long a download that has failed is not tried again.
+	// failureTTL is the pause before a failed download is tried again.
 	failureTTL = 5 * time.Second
-	// notZipTTL is the same for a package that is no zip though its digest is right:
-	// another download would bring the same bytes.
+	// notZipTTL is the same pause for a package that is not a zip file although its digest is
+	// right: another download would return the same bytes.
 	notZipTTL = 10 * time.Minute
-	// maxUnannounced bounds a package whose size the origin does not announce.
+	// maxUnannounced is the maximum size in bytes of a package whose size the origin does not
+	// announce.
 	maxUnannounced = 4 << 30
 	// wellBegun is how many bytes of a package are downloaded before its push begins.
 	wellBegun = 8 << 20
-	// maxFailed bounds how many failures are remembered, of some 5 KiB each at most.
+	// maxFailed is the maximum number of remembered failures, each of which takes at most
+	// some 5 KiB.
 	maxFailed = 1024
 )
 
-// download brings a package into a temporary file, which clients and the push read
-// meanwhile.
+// download writes a package to a temporary file, which clients and the push read meanwhile.
 type download struct {
 	*fill.File
 	p      *Puller
 	store  catalog.Store // the repository
 	want   wanted
-	at     *origin.Package // where the push found it; nil: the origin is asked
+	at     *origin.Package // the location that a push knows; nil: the origin is asked for it
 	cancel context.CancelCauseFunc
-	urgent chan struct{} // closed once a client waits for it
+	urgent chan struct{} // closed once a client waits for the download
 	hurry  func()        // closes urgent
-	room   *reservation  // of its task, and then of the last user
+	room   *reservation  // used by run; after that, by the file's last user
 
-	clients atomic.Int32 // among its readers; grows with Puller.mu held
+	clients atomic.Int32 // the number of clients among its readers; increased only with Puller.mu held
 }
 
 // reader reads a download for a client, or for a push.
 type reader struct {
 	*fill.Reader
 	d     *download
-	leave func() // counts a client's end, once
+	leave func() // ends the count of a client, once
 }
 
 // Close implements [io.Closer].
@@ -64,7 +65,8 @@ func (r *reader) Close() error {
 	return r.Reader.Close()
 }
 
-// openLocked opens a download; nil if it has failed or is gone. It is called with mu held.
+// openLocked opens a download for a reader, or returns nil if the download has failed or its
+// file is closed. It is called with mu held.
 func (d *download) openLocked(ctx context.Context, client bool) *reader {
 	file, ok := d.Open(ctx)
 	if !ok {
@@ -79,7 +81,7 @@ func (d *download) openLocked(ctx context.Context, client bool) *reader {
 	return r
 }
 
-// underway opens the download of a package for a client; nil if there is none.
+// underway opens the download of a package for a client, or returns nil if there is none.
 func (p *Puller) underway(ctx context.Context, w wanted) *reader {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +91,8 @@ func (p *Puller) underway(ctx context.Context, w wanted) *reader {
 	return nil
 }
 
-// join opens the download of a package, which it begins if needed. A request of a client
-// (at is nil) also has the version pushed.
+// join opens the download of a package, and begins the download if there is none. If at is
+// nil, the request is a client's, and join also queues the push of the version.
 func (p *Puller) join(request context.Context, s catalog.Store, w wanted, at *origin.Package) (*reader, error) {
 	client := at == nil
 	p.mu.Lock()
@@ -121,7 +123,7 @@ func (p *Puller) beginLocked(request context.Context, s catalog.Store, w wanted,
 	d.File = fill.New(fill.Options{Cancel: func() { cancel(nil) }, Linger: lingerTime, Limit: maxUnannounced, Closed: d.closed})
 	d.hurry = sync.OnceFunc(func() {
 		close(d.urgent)
-		d.Keep() // a client may come back for it
+		d.Keep() // a client that has left may come back
 	})
 	p.downloads[w.key()] = d
 	r := d.openLocked(request, at == nil)
@@ -129,7 +131,7 @@ func (p *Puller) beginLocked(request context.Context, s catalog.Store, w wanted,
 	return r
 }
 
-// closed gives back the room of a download whose file is closed, and forgets it.
+// closed forgets a download whose file was closed, and frees its room.
 func (d *download) closed() {
 	if d.room != nil {
 		d.room.drop()
@@ -141,13 +143,13 @@ func (d *download) closed() {
 	}
 }
 
-// errPreempted is the end of a download that was cancelled for a waiting client. Its push
-// is tried again.
+// errPreempted is the error of a download that was cancelled in favour of a waiting client.
+// Its push is tried again.
 var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &catalog.BusyError{Limit: "max_concurrent", RetryAfter: retrySlot}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
-// preempt cancels a download for a waiting client. It returns false if the download has
-// ended, or has a client by now.
+// preempt cancels a download in favour of a waiting client. It returns false if the download
+// has ended, or has a client of its own by now.
 func (p *Puller) preempt(d *download) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +199,8 @@ func (d *download) run(ctx context.Context) {
 // noteFailure remembers why a package could not be downloaded.
 func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
-		// The version may have been published anew. The failure is recorded first, for readers that no longer find it.
+		// The version may have been published again, so it is forgotten, but only after the failure is recorded:
+		// readers that no longer find the version get the failure.
 		defer p.releases.Drop(func(s subject) bool { return s == w.subject }, nil)
 	}
 	var busy *catalog.BusyError
@@ -213,7 +216,7 @@ func (p *Puller) noteFailure(w wanted, err error) {
 	p.fail(w.key(), err, ttl)
 }
 
-// fail remembers a failure for as long as it lasts. It is called with mu held.
+// fail remembers a failure for a time. It is called with mu held.
 func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
 	now := time.Now()
 	maps.DeleteFunc(p.failed, func(_ packageKey, f failure) bool { return !f.holds(now) })
@@ -241,9 +244,9 @@ func (d *download) wellUnderway(ctx context.Context) {
 	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // readers get the error
 }
 
-// over waits until the download has ended. It fails if the package cannot be had, so that
-// a push stores nothing of a version that it cannot complete. A download that was preempted
-// begins again, and is no failure.
+// over waits until the download has ended. It returns the download's error, so that a push
+// stores nothing of a version that it cannot complete. A preempted download is not an error,
+// because it begins again.
 func (d *download) over(ctx context.Context) error {
 	err := d.Verified(ctx)
 	if ctx.Err() == nil && errors.Is(err, errPreempted) {

@@ -30,8 +30,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// internet is a network in memory, with origins and the client that requests their packages. A test says how its names
-// resolve.
+// internet is a network in memory, with origins and with the transport that requests their packages. A test sets how
+// names resolve.
 type internet struct {
 	t         *testing.T
 	net       *memnet.Network
@@ -41,10 +41,10 @@ type internet struct {
 
 	mu       sync.Mutex // guards the fields below
 	resolves map[string][]string
-	dead     map[string]bool     // addresses that do not answer
-	closed   map[string][]string // further addresses of names, which refuse connections
+	dead     map[string]bool     // addresses that no longer answer
+	closed   map[string][]string // the additional addresses of a name, which refuse connections
 	origins  map[string]*testorigin.Origin
-	dripping map[string]int // downloads in flight, by host
+	dripping map[string]int // the number of downloads in flight from each host
 }
 
 func newInternet(t *testing.T) *internet {
@@ -64,10 +64,10 @@ func (n *internet) close() {
 	time.Sleep(dialTimeout)
 }
 
-// dialTimeout is how long a client tries to connect. The attempt goes on after its request has ended.
+// dialTimeout is how long a client tries to connect. The attempt continues even after its request has ended.
 const dialTimeout = 30 * time.Second
 
-// dial connects to the next address of a name, and reports that as a net.Dialer does.
+// dial connects to the next address of a name, and reports its attempts to the request's trace as a net.Dialer does.
 func (n *internet) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, _ := net.SplitHostPort(address)
 	trace := httptrace.ContextClientTrace(ctx)
@@ -93,7 +93,7 @@ func (n *internet) dial(ctx context.Context, network, address string) (net.Conn,
 	return n.net.Dial(ctx, network, address)
 }
 
-// die closes the connections to an address, which does not answer from then on.
+// die closes the connections to an address. From then on, the address does not answer.
 func (n *internet) die(address string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -101,7 +101,7 @@ func (n *internet) die(address string) {
 	n.net.Fail(net.JoinHostPort(address, "80"), memnet.Refused())
 }
 
-// listen serves at an address.
+// listen starts a server at an address.
 func (n *internet) listen(address string, h http.Handler) {
 	l, err := n.net.Listen(net.JoinHostPort(address, "80"))
 	if err != nil {
@@ -130,7 +130,7 @@ func (n *internet) resolve(name string, addresses ...string) {
 	n.resolves[name] = addresses
 }
 
-// serve answers as the origin of the request's host.
+// serve passes a request to the origin of the request's host.
 func (n *internet) serve(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	o := n.origins[strings.TrimSuffix(r.Host, ":80")]
@@ -138,7 +138,7 @@ func (n *internet) serve(w http.ResponseWriter, r *http.Request) {
 	o.ServeHTTP(w, r)
 }
 
-// origin makes a name the host of an origin that has versions of a provider.
+// origin creates an origin with versions of a provider. Its host is name.
 func (n *internet) origin(name string, versions ...string) *testorigin.Origin {
 	n.t.Helper()
 	o := testorigin.New(testorigin.Options{})
@@ -159,7 +159,7 @@ func (n *internet) origin(name string, versions ...string) *testorigin.Origin {
 	return o
 }
 
-// drip makes an origin send its packages in pieces of a size, each after a pause.
+// drip makes an origin send packages of size bytes, in pieces of piece bytes, with a pause before each piece.
 func (n *internet) drip(name string, size, piece int, pause time.Duration) {
 	n.origins[name].Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".zip") {
@@ -191,8 +191,8 @@ func (n *internet) drip(name string, size, piece int, pause time.Duration) {
 	})
 }
 
-// drips makes an origin send one byte every five seconds. Each byte is a little early, because a byte that arrives
-// exactly at the end of a minute would make the test ambiguous.
+// drips makes an origin send one byte every five seconds. Each byte comes a little earlier, because it would be unclear
+// to which minute a byte belongs that arrives exactly at the end of a minute.
 func (n *internet) drips(name string) { n.drip(name, 1<<20, 1, 5*time.Second-time.Millisecond) }
 
 // drippings returns the number of downloads in flight from a host.
@@ -250,12 +250,12 @@ func versions(n int) []string {
 
 const soon = time.Second
 
-// TestDrippingDownloads shows that eight slow downloads from one origin do not block a package of another origin. The
-// slow downloads end.
+// TestDrippingDownloads shows that eight slow downloads from one origin do not block a package from another origin, and
+// that the slow downloads fail.
 func TestDrippingDownloads(t *testing.T) {
 	for name, tc := range map[string]struct {
 		drip  func(*internet)
-		alive int // downloads
+		alive int // the number of downloads that have begun
 		says  string
 	}{
 		"a byte in five seconds": {func(n *internet) { n.drips("evil.test") }, 6, "the origin sent 12 bytes in 1m0s: at least 16 KiB/s are needed"},
@@ -294,7 +294,7 @@ func TestDrippingDownloads(t *testing.T) {
 					var busy *catalog.BusyError
 					switch err := <-result; {
 					case err == nil:
-						t.Error("a package came whole")
+						t.Error("a slow package arrived completely")
 					case strings.Contains(err.Error(), tc.says) && errors.Is(err, catalog.ErrSource):
 						slow++
 					case !errors.As(err, &busy) || errors.Is(err, catalog.ErrSource):
@@ -302,7 +302,7 @@ func TestDrippingDownloads(t *testing.T) {
 					}
 				}
 				if took := time.Since(start); slow != 6 || took > time.Minute+soon {
-					t.Errorf("%d drips ended by the average, after %s", slow, took)
+					t.Errorf("%d downloads failed for being slow, after %s", slow, took)
 				}
 				synctest.Wait()
 				if usage := p.Usage(); usage.Fetching != 0 {
@@ -313,7 +313,7 @@ func TestDrippingDownloads(t *testing.T) {
 	}
 }
 
-// TestNamesOfOneAddress shows that the names of one address count as one host, as do the addresses of one name.
+// TestNamesOfOneAddress shows that all names of one address count as one host, and so do all addresses of one name.
 func TestNamesOfOneAddress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resolve func(n *internet, name string, i int)
@@ -363,7 +363,7 @@ func TestNamesOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOneName shows that a name that resolves to another address each time counts as one host.
+// TestAddressesOfOneName shows that a name counts as one host, even if it resolves to another address each time.
 func TestAddressesOfOneName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -408,13 +408,13 @@ func TestHostsBehindAProxy(t *testing.T) {
 		ask("other.test", 1)
 		ask("another.test", 1)
 		if n.drippings("other.test") != 1 || n.drippings("another.test") != 1 {
-			t.Errorf("other hosts have %d and %d", n.drippings("other.test"), n.drippings("another.test"))
+			t.Errorf("%d and %d downloads of the other hosts are under way", n.drippings("other.test"), n.drippings("another.test"))
 		}
 	})
 }
 
-// TestHostAtTheEndOfRedirects shows that a package counts for the storage's host, and not for the origin that redirects
-// to the storage.
+// TestHostAtTheEndOfRedirects shows that a download counts for the host of the storage that sends the package, and not
+// for the origin that redirects to the storage.
 func TestHostAtTheEndOfRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -449,8 +449,8 @@ func TestHostAtTheEndOfRedirects(t *testing.T) {
 	})
 }
 
-// TestAddressThatRefuses shows that a download takes no slot of another origin, if its name also resolves to an address
-// of that origin and the address refuses connections.
+// TestAddressThatRefuses shows that a download does not count for another origin, although its name also resolves to an
+// address of that origin, if that address refuses the connection.
 func TestAddressThatRefuses(t *testing.T) {
 	for name, drip := range map[string]func(*internet){
 		"while the package comes": func(n *internet) { n.drips("evil.test") },
@@ -488,8 +488,8 @@ func TestAddressThatRefuses(t *testing.T) {
 	}
 }
 
-// TestResumedThroughRedirects shows that only the last host counts for a download that breaks off again and again and
-// is redirected to another name each time.
+// TestResumedThroughRedirects shows that a download that breaks off again and again, and is redirected to another name
+// each time, counts only for the last host.
 func TestResumedThroughRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -536,19 +536,19 @@ func TestResumedThroughRedirects(t *testing.T) {
 		time.Sleep((breaks + 1) * time.Second)
 		synctest.Wait()
 		if at != breaks+1 {
-			t.Errorf("it was redirected %d times", at)
+			t.Errorf("the download was redirected %d times", at)
 		}
 		p.limit.mu.Lock()
 		hosts := p.limit.held[0].hosts
 		p.limit.mu.Unlock()
 		if want := []string{fmt.Sprintf("n%d.test", at), fmt.Sprintf("198.51.100.%d/32", 100+at)}; !slices.Equal(hosts, want) {
-			t.Errorf("it counts for %q, want %q", hosts, want)
+			t.Errorf("the download counts for %q, want %q", hosts, want)
 		}
 	})
 }
 
-// TestManyRedirectedToOneHost shows that one host serves its downloads in turn when many origins redirect to it. The
-// test starts more downloads than there are slots.
+// TestManyRedirectedToOneHost shows that all downloads succeed if many origins redirect more downloads to one host than
+// there are slots: the host sends only its share of them concurrently.
 func TestManyRedirectedToOneHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		places   int
@@ -611,15 +611,15 @@ func TestManyRedirectedToOneHost(t *testing.T) {
 					}
 				}
 				if share := max(1, tc.places-leftToOthers); most != share {
-					t.Errorf("the host sent %d packages at once, and its share is %d", most, share)
+					t.Errorf("the host sent %d packages concurrently, and its share is %d", most, share)
 				}
 			})
 		})
 	}
 }
 
-// TestRedirectedToBusyHosts shows that a download that is redirected to one busy host after another waits for each
-// host, and is served in the end.
+// TestRedirectedToBusyHosts shows that a download that is redirected to one busy host after another waits for each of
+// them, and succeeds in the end.
 func TestRedirectedToBusyHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -663,8 +663,8 @@ func TestRedirectedToBusyHosts(t *testing.T) {
 	})
 }
 
-// TestDownloadsYield shows that a waiting client ends the slowest download that no client reads, and no other download.
-// The next client starts the ended download again.
+// TestDownloadsYield shows that, for a waiting client, the slowest download that no client reads is cancelled, and no
+// other download. The next client that requests the package of the cancelled download starts it again.
 func TestDownloadsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -680,7 +680,7 @@ func TestDownloadsYield(t *testing.T) {
 		n.drip("last.test", 600*rate, 3*rate, time.Second)
 		p := n.puller(Options{Limits: Limits{MaxConcurrent: 3}, Events: func(e Event) {
 			if e.Kind == Fetched && e.Provider.Hostname() == "slow.test" && !errors.Is(e.Err, context.Canceled) {
-				t.Errorf("it counts as the origin's failure: %v", e.Err)
+				t.Errorf("the preempted download is reported as the origin's failure: %v", e.Err)
 			}
 		}})
 		defer p.Close()
@@ -696,34 +696,35 @@ func TestDownloadsYield(t *testing.T) {
 		n.asks(leaving, p, "fast.test", "1.0.0")
 		time.Sleep(10 * time.Second)
 		leave()
-		want(1, 1, 1, 0) // downloads go on without their clients
+		want(1, 1, 1, 0) // downloads continue without their clients
 		n.served(p, "good.test", "1.0.0", preemptAfter+soon)
 		want(1, 0, 1, 0)
 		n.asks(t.Context(), p, "slow.test", "1.0.0")
-		want(1, 1, 1, 0) // the origin has not failed
+		want(1, 1, 1, 0) // the download was not remembered as failed
 		n.asks(t.Context(), p, "last.test", "1.0.0")
 		time.Sleep(preemptAfter)
 		want(1, 1, 0, 1)
-		// Clients read all downloads that are left.
+		// Now clients read all downloads, so none is cancelled.
 		var busy *catalog.BusyError
 		start := time.Now()
 		if err := n.get(t.Context(), p, "late.test", "1.0.0"); !errors.As(err, &busy) || time.Since(start) != slotPatience {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		want(1, 1, 0, 1)
-		// A download does not end either if its client arrives at the last moment.
+		// Nor is a download cancelled if a client arrives at the last moment.
 		p.mu.Lock()
 		downloads := slices.Collect(maps.Values(p.downloads))
 		p.mu.Unlock()
 		for _, d := range downloads {
 			if p.preempt(d) {
-				t.Errorf("%s ended", d.want.subject)
+				t.Errorf("%s was cancelled", d.want.subject)
 			}
 		}
 	})
 }
 
-// TestPushOfWhatYielded shows that a push whose download yielded is retried after its pause, without a limit.
+// TestPushOfWhatYielded shows that a push whose download was cancelled for a client is retried after its pause, however
+// often that happens.
 func TestPushOfWhatYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -751,7 +752,7 @@ func TestPushOfWhatYielded(t *testing.T) {
 		n.asks(leaving, p, "slow.test", "1.0.0")
 		time.Sleep(15 * time.Second)
 		leave()
-		for i, v := range versions(10) { // more retries than a failed push has
+		for i, v := range versions(10) { // more often than a failed push is retried
 			n.served(p, "good.test", v, preemptAfter+soon)
 			time.Sleep(pushPause + 10*time.Second)
 			synctest.Wait()

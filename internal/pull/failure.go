@@ -17,17 +17,18 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// failure is an error that is the answer for a while.
+// failure is an error that is returned without a new attempt until a time.
 type failure struct {
 	err   error // nil: nothing failed
 	until time.Time
 }
 
-// flatten returns an error for a cache. The origin decides how long its errors are, and what
-// they hold: a refused certificate is in its error.
+// flatten returns a copy of an error that is small enough to be cached. The origin decides how
+// long its errors are and what they refer to, such as a refused certificate.
 func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
 
-// keepTimeout returns short as a timeout if err is one: clients are told.
+// keepTimeout returns short, and makes it a timeout if err is one, because clients are told
+// about timeouts.
 func keepTimeout(err, short error) error {
 	var from, to net.Error
 	if errors.As(err, &from) && from.Timeout() && !errors.As(short, &to) {
@@ -43,7 +44,7 @@ func (t timeout) Unwrap() error { return t.error }
 func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 
-// holds reports whether the failure is still the answer.
+// holds reports whether the failure is still to be returned.
 func (f failure) holds(now time.Time) bool { return f.err != nil && now.Before(f.until) }
 
 // errorSize is roughly the memory of an error, in bytes.
@@ -63,8 +64,8 @@ func brief(err error) error {
 	return keepTimeout(err, hint.Brief(err, reasons(err)...))
 }
 
-// reasons returns the errors that this package, the gateway and the metrics ask for. A
-// shortened error is still those that err is.
+// reasons returns the errors that this package, the gateway and the metrics look for with
+// errors.Is and errors.As. A shortened error still matches those of them that err matches.
 func reasons(err error) []error {
 	out := []error{
 		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,

@@ -17,11 +17,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// FromRegistry is [Event.From] for a package that the registry turned out to have.
+// FromRegistry is the [Event.From] of a package that was found in the registry.
 const FromRegistry = "registry"
 
-// fetch brings the package from its origin, or from the registry if that turns out to have
-// it. It returns where it was.
+// fetch downloads the package from its origin, or from the registry if the registry has it by
+// now. It returns the [Event.From] of the package.
 func (d *download) fetch(ctx context.Context) (from string, err error) {
 	from = d.want.subject.provider.Hostname()
 	r, err := d.p.release(ctx, d.want.subject)
@@ -29,8 +29,8 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	from = r.origin
-	// The origin is asked before the download takes a slot: an origin that does not answer
-	// takes none.
+	// The origin is asked for the location before the download takes a slot, so that an origin
+	// that does not answer occupies no slot.
 	at, unlocated := d.locate(ctx, r)
 	if d.room, err = d.reserve(ctx, at.Host); err != nil {
 		return from, err
@@ -67,7 +67,7 @@ func (d *download) locate(ctx context.Context, r *release) (origin.Package, erro
 	return d.p.locate(ctx, r, d.want)
 }
 
-// reserve takes a slot. A download without a client waits until the others have theirs.
+// reserve waits for a slot and takes it. Downloads with a client get their slots first.
 func (d *download) reserve(ctx context.Context, host string) (*reservation, error) {
 	by := demand{
 		background: true, urgent: d.urgent,
@@ -85,9 +85,9 @@ func (d *download) reserve(ctx context.Context, host string) (*reservation, erro
 	return d.p.limit.reserve(ctx, -1, by)
 }
 
-// begin opens the package in the registry if that has it by now, because another gateway may
-// have pushed it. Otherwise it opens the package at its origin. unlocated is why the origin
-// does not name the package's location; nil if it does.
+// begin opens the package in the registry if another gateway has pushed it there meanwhile.
+// Otherwise it opens the package at its origin. The error unlocated, if not nil, says why the
+// package's location at the origin is unknown.
 func (d *download) begin(ctx context.Context, r *release, at origin.Package, unlocated error) (body io.ReadCloser, size int64, from string, err error) {
 	if body, size := d.openStored(ctx); body != nil {
 		return body, size, FromRegistry, nil
@@ -99,8 +99,8 @@ func (d *download) begin(ctx context.Context, r *release, at origin.Package, unl
 	return body, size, r.origin, err
 }
 
-// probeTimeout bounds the registry's time to say that it has a package. A registry that
-// does not answer must not keep clients from the origin.
+// probeTimeout limits how long openStored waits for the registry to say whether it has a
+// package. A registry that does not answer must not keep clients from the origin.
 const probeTimeout = 5 * time.Second
 
 // openStored opens the package in the registry, tagged or not. It returns nil if the registry
@@ -148,8 +148,8 @@ func (d *download) copy(body io.Reader, from string) error {
 	return nil
 }
 
-// checkZip refuses bytes that are no zip though their digest is right, before a client has
-// all of them. A push would refuse them, too.
+// checkZip refuses a package that is not a zip file, although its digest is right, before a
+// client has received all of it. A push would refuse such a package, too.
 func (d *download) checkZip(ctx context.Context) error {
 	content := d.Content()
 	err := provider.CheckZip(ctx, content, content.Size())

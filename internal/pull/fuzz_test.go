@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// FuzzListFile shows that a list file is read exactly as it was written. The reader rejects all other content, and an
-// unreadable list starts a new cooldown.
+// FuzzListFile shows that a list on disk is read back unchanged, that all other content is rejected, and that a list
+// that cannot be read starts a new cooldown.
 func FuzzListFile(f *testing.F) {
 	for _, seed := range []string{
 		`{"provider":"registry.acme.example/acme/widget","confirmed":"2026-01-02T03:04:05Z","versions":[{"version":"1.0.0","protocols":["5.0"],"platforms":["linux_amd64"]}]}`,
@@ -51,7 +51,7 @@ func FuzzListFile(f *testing.F) {
 		if !whole {
 			write(body) // without its checksum
 			if l, err := p.readList(widget); err == nil {
-				t.Fatalf("believed: %+v", l)
+				t.Fatalf("a file without a checksum is accepted: %+v", l)
 			}
 			if a, ok := p.loadList(widget); !ok || a.Value.seen == nil || len(a.Value.offers) > 0 || a.Err == nil {
 				t.Errorf("a damaged file leaves %+v", a)
@@ -64,12 +64,12 @@ func FuzzListFile(f *testing.F) {
 			return
 		}
 		if err := p.writeList(widget, l); err != nil {
-			return // JSON cannot encode some times
+			return // JSON cannot encode all values of time.Time
 		}
 		again, err := p.readList(widget)
 		if len(l.offers) == 0 && l.seen == nil {
 			if err == nil {
-				t.Error("what is gone is kept")
+				t.Error("an empty list is kept on disk")
 			}
 			return
 		}

@@ -21,7 +21,7 @@ import (
 // opener opens a package, as [origin.Package] does.
 type opener = func(context.Context) (io.ReadCloser, int64, error)
 
-// liar is an origin whose packages differ from its description of them.
+// liar is an origin whose packages differ from the SHA256SUMS that it offers.
 type liar struct {
 	*source
 	open opener
@@ -35,13 +35,13 @@ func (l liar) Release(ctx context.Context, a provider.Address, listing *origin.L
 	return r, err
 }
 
-// endless is a body without an end.
+// endless is a body that never ends.
 type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestHostilePackages shows that neither clients nor the registry get a complete package whose bytes are not signed. A
-// hostile package cannot exceed its bounds.
+// TestHostilePackages shows that neither clients nor the registry get a complete package whose bytes are not those
+// that were signed, and that a hostile package cannot exceed the limits.
 func TestHostilePackages(t *testing.T) {
 	v := provider.MustParseVersion("1.0.0")
 	whole := content(v)
@@ -57,7 +57,7 @@ func TestHostilePackages(t *testing.T) {
 		"more than announced": {open: func() opener { return says(size, io.MultiReader(bytes.NewReader(whole), endless{})) }, limits: Limits{MaxSpool: 4 << 20},
 			check: func(err error) bool { return err != nil && strings.Contains(err.Error(), "sends more than") }},
 		"fewer than announced": {open: func() opener { return says(size, bytes.NewReader(whole[1:])) },
-			// A reader that comes after the failure gets its text.
+			// A reader that opens the package after the failure gets a copy of the error with the same text.
 			check: func(err error) bool { return err != nil && strings.HasSuffix(err.Error(), io.ErrUnexpectedEOF.Error()) }},
 		"fewer than listed": {open: func() opener { return says(-1, bytes.NewReader(whole[1:])) },
 			check: func(err error) bool { return errors.Is(err, trust.ErrChecksum) }},
@@ -100,7 +100,7 @@ func TestHostilePackages(t *testing.T) {
 					t.Errorf("a client gets %v", err)
 				}
 				if err := <-pushed; err == nil {
-					t.Error("the registry gets it whole")
+					t.Error("the registry gets the complete package")
 				}
 				p.Close()
 				time.Sleep(lingerTime)
@@ -113,7 +113,7 @@ func TestHostilePackages(t *testing.T) {
 	}
 }
 
-// fetched reads a package as the gateway does, and returns the error that ended the read.
+// fetched reads a package as the gateway does, and returns the error, if any.
 func fetched(ctx context.Context, store pulled, p artifact.Package) error {
 	size, err := store.blob(p).Size(ctx, true)
 	if err != nil {

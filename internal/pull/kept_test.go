@@ -29,7 +29,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// wordy has errors that contain a MiB of an origin's text, or other data of that size.
+// wordy contains errors that hold 1 MiB of an origin's text, or other data of that size.
 var wordy = map[string]func() error{
 	"long text": func() error { return errors.New(strings.Repeat("x", 1<<20)) },
 	"long hint": func() error { return hint.New("no way", "%s", strings.Repeat("x", 1<<20)) },
@@ -38,7 +38,7 @@ var wordy = map[string]func() error{
 	},
 }
 
-// failing is a source that fails to return lists, releases or packages.
+// failing is a source that can fail to return lists, releases or packages.
 type failing struct {
 	source
 	listed, released, opened func() error // nil means success
@@ -76,7 +76,8 @@ func failingPuller(t *testing.T, s *failing, o Options) *Puller {
 	return p
 }
 
-// fail requests the things that s fails to return: the lists of 20 providers, or the package of each version.
+// fail makes requests that must fail: for the lists of 20 providers if s fails to return lists, or else for the
+// package of each version.
 func fail(t *testing.T, p *Puller, s *failing) {
 	t.Helper()
 	if s.listed != nil {
@@ -95,12 +96,12 @@ func fail(t *testing.T, p *Puller, s *failing) {
 			_, _, err = store.blob(found.Packages[0]).Open(t.Context(), 1, 0)
 		}
 		if err == nil {
-			t.Fatal("it does not fail")
+			t.Fatal("the request does not fail")
 		}
 	}
 }
 
-// TestFailuresKeepLittle shows that cached failures take little memory, whatever an origin answers.
+// TestFailuresKeepLittle shows that cached failures take little memory, however large the origin's errors are.
 func TestFailuresKeepLittle(t *testing.T) {
 	for name, f := range wordy {
 		for where, s := range map[string]*failing{"list": {listed: f}, "version": {released: f}, "package": {opened: f}} {
@@ -115,8 +116,8 @@ func TestFailuresKeepLittle(t *testing.T) {
 	}
 }
 
-// TestFailuresAreCounted shows that cached failures are counted, and are forgotten once they have expired and new
-// failures arrive.
+// TestFailuresAreCounted shows that the memory of cached failures is counted, and that a new failure evicts expired
+// failures.
 func TestFailuresAreCounted(t *testing.T) {
 	for where, s := range map[string]*failing{
 		"list": {listed: wordy["long text"]}, "version": {released: wordy["long text"]}, "package": {opened: wordy["long text"]},
@@ -137,7 +138,7 @@ func TestFailuresAreCounted(t *testing.T) {
 				time.Sleep(time.Minute)
 				if s.listed != nil {
 					if _, err := p.list(t.Context(), widget); err == nil {
-						t.Error("it does not fail")
+						t.Error("the request does not fail")
 					}
 				} else {
 					s.versions = s.versions[:1]
@@ -145,14 +146,15 @@ func TestFailuresAreCounted(t *testing.T) {
 				}
 				synctest.Wait()
 				if n, _ := held(); n != 1 {
-					t.Errorf("%d failures are left, want that of now", n)
+					t.Errorf("%d failures are left, want only the new one", n)
 				}
 			})
 		})
 	}
 }
 
-// TestReasonsOfFailures shows that a cached error still matches errors.Is and errors.As.
+// TestReasonsOfFailures shows that errors.Is and errors.As give the same results for a cached error as for the
+// original.
 func TestReasonsOfFailures(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, reason := range []error{
@@ -178,11 +180,12 @@ func TestReasonsOfFailures(t *testing.T) {
 		}
 	}
 	if brief(nil) != nil {
-		t.Error("no error becomes one")
+		t.Error("nil becomes an error")
 	}
 }
 
-// TestTimeoutsStayTimeouts shows that the next client gets the same answer as the first client.
+// TestTimeoutsStayTimeouts shows that a shortened timeout is still a timeout, so that the next client gets the same
+// answer as the first.
 func TestTimeoutsStayTimeouts(t *testing.T) {
 	for name, err := range map[string]error{
 		"short": &net.OpError{Op: "read", Err: syscall.ETIMEDOUT},
@@ -201,7 +204,7 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 	}
 }
 
-// TestLocationsGoBeforeReleases shows that expired locations are evicted before releases in use.
+// TestLocationsGoBeforeReleases shows that expired locations are evicted before any release is.
 func TestLocationsGoBeforeReleases(t *testing.T) {
 	p := puller(t, &source{}, Options{})
 	subjects := func(i int) subject {
@@ -225,7 +228,7 @@ func TestLocationsGoBeforeReleases(t *testing.T) {
 	}
 }
 
-// TestLogOfFailures shows that an origin cannot fill the log.
+// TestLogOfFailures shows that an origin cannot fill the log with long errors.
 func TestLogOfFailures(t *testing.T) {
 	for name, f := range wordy {
 		for where, s := range map[string]*failing{"list": {listed: f}, "version": {released: f}, "package": {opened: f}} {
@@ -249,7 +252,7 @@ func TestLogOfFailures(t *testing.T) {
 	}
 }
 
-// answers is an origin whose discovery document is valid. The function returns its other answers.
+// answers is the transport to an origin with a valid discovery document. The function returns all its other answers.
 type answers func(path string) string
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -263,23 +266,23 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// keepsWhatItCounts fails the test if a Puller that fill makes takes more memory than it counts, or counts more than
-// most.
+// keepsWhatItCounts fails the test if the Puller that fill returns takes more memory than it counts, or counts more
+// than most bytes.
 func keepsWhatItCounts(t *testing.T, most int64, fill func() *Puller) {
 	t.Helper()
 	p := fill()
 	_, counted := p.releases.Size()
 	_, lists := p.lists.Size()
 	counted += lists
-	t.Logf("counted are %d bytes", counted)
+	t.Logf("the Puller counts %d bytes", counted)
 	if counted > most {
-		t.Errorf("counted are %d bytes, more than %d", counted, most)
+		t.Errorf("the Puller counts %d bytes, more than %d", counted, most)
 	}
 	cost.Kept(t, uint64(counted)+64<<10, func() any { return fill() })
 }
 
-// TestListsKeepWhatIsCounted shows that lists take no more memory than they count, and keep only the versions that are
-// offered.
+// TestListsKeepWhatIsCounted shows that lists take no more memory than the Puller counts, and keep only the versions
+// that are offered.
 func TestListsKeepWhatIsCounted(t *testing.T) {
 	const lists = 1
 	newer, err := provider.ParseConstraint(">= 1.0.0")
@@ -300,7 +303,7 @@ func TestListsKeepWhatIsCounted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		document string
 		scope    Scope
-		most     int64 // for one list
+		most     int64 // the maximum size of one list in bytes
 	}{
 		"plain":           {versions(10_000, "1.%d.0", ""), Scope{}, 9 << 20},
 		"prereleases":     {versions(9_000, "1.0.%d-"+strings.Repeat("a", 110), ""), Scope{}, 9 << 20},
@@ -334,7 +337,8 @@ func TestListsKeepWhatIsCounted(t *testing.T) {
 	}
 }
 
-// TestHeldBackPlatformsAreNotKept shows that a list keeps no platforms of versions that a cooldown holds back.
+// TestHeldBackPlatformsAreNotKept shows that a list does not keep the platforms of versions that a cooldown holds
+// back.
 func TestHeldBackPlatformsAreNotKept(t *testing.T) {
 	document := `{"versions":[{"version":"1.0.0"}]}`
 	transport := answers(func(string) string { return document })
@@ -354,7 +358,8 @@ func TestHeldBackPlatformsAreNotKept(t *testing.T) {
 	}
 }
 
-// listing is a source whose list has no platforms. It returns a SHA256SUMS file and reports of hashes.
+// listing is a source whose list names no platforms. Its releases have the SHA256SUMS that sums returns, and a number
+// of reported hashes.
 type listing struct {
 	source
 	sums    func(provider.Version) []byte
@@ -362,7 +367,7 @@ type listing struct {
 }
 
 func (s *listing) Platforms(context.Context, provider.Address, *origin.Listing, provider.Version) ([]provider.Platform, error) {
-	return nil, nil // SHA256SUMS has the platforms
+	return nil, nil // SHA256SUMS names the platforms
 }
 
 func (s *listing) Release(_ context.Context, a provider.Address, _ *origin.Listing, v provider.Version, _ []provider.Platform) (*origin.Release, error) {
@@ -378,9 +383,10 @@ func (s *listing) Release(_ context.Context, a provider.Address, _ *origin.Listi
 	return &origin.Release{Origin: a.Hostname(), Claims: trust.Claims{Provider: a, Version: v, SHA256SUMS: s.sums(v), Reported: reports}}, nil
 }
 
-// TestReleasesKeepWhatIsCounted shows that the parsed checksums and the reports are counted, too.
+// TestReleasesKeepWhatIsCounted shows that releases take no more memory than the Puller counts, including the parsed
+// checksums and the reported hashes.
 func TestReleasesKeepWhatIsCounted(t *testing.T) {
-	const lines = 9_000 // a MiB of SHA256SUMS has no more lines of packages
+	const lines = 9_000 // the number of packages that 1 MiB of SHA256SUMS can list
 	for name, s := range map[string]*listing{
 		"other files": {sums: func(v provider.Version) []byte {
 			out := fmt.Appendf(nil, "%064x  %s\n", 1, provider.PackageFilename(widget, v, linux))
@@ -411,7 +417,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// evict would leave a smaller release like this.
+				// Put adds the release even if it is too large for the cache. Smaller releases are kept in the same form.
 				r, _, err := p.resolve(t.Context(), subject{widget, l.offers[0].Version})
 				if err != nil {
 					t.Fatal(err)
@@ -424,14 +430,14 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 	}
 }
 
-// metadata returns the origin's answer about widget for a platform, with a download URL.
+// metadata returns the origin's answer about a package of widget, with a download URL.
 func metadata(platform provider.Platform, v, url string) string {
 	name := provider.PackageFilename(widget, provider.MustParseVersion(v), platform)
 	return fmt.Sprintf(`{"os":%q,"arch":%q,"filename":%q,"shasum":"%x","shasums_url":"SHA256SUMS","download_url":%q}`,
 		platform.OS, platform.Arch, name, sha256.Sum256([]byte(name)), url)
 }
 
-// TestLocationsAreCounted shows that locations are counted, and are forgotten once they have expired.
+// TestLocationsAreCounted shows that the memory of locations is counted, and that expired locations are forgotten.
 func TestLocationsAreCounted(t *testing.T) {
 	var platforms []provider.Platform
 	var listed []string
@@ -468,7 +474,7 @@ func TestLocationsAreCounted(t *testing.T) {
 				}
 				counted := countedLocations(t, p, r)
 				if len(r.locations) != len(platforms) || counted != locationBytes*int64(len(platforms)) {
-					t.Fatalf("%d places, counted as %d bytes", len(r.locations), counted)
+					t.Fatalf("%d locations, counted as %d bytes", len(r.locations), counted)
 				}
 				return p
 			})
@@ -496,7 +502,7 @@ func TestLocationsAreCounted(t *testing.T) {
 		expect := func(when string, places int) {
 			t.Helper()
 			if counted := countedLocations(t, p, r); len(r.locations) != places || counted != locationBytes*int64(places) {
-				t.Errorf("%s: %d places, want %d; counted are %d bytes", when, len(r.locations), places, counted)
+				t.Errorf("%s: %d locations, want %d; counted as %d bytes", when, len(r.locations), places, counted)
 			}
 		}
 		for i := range 50 {
@@ -510,7 +516,7 @@ func TestLocationsAreCounted(t *testing.T) {
 	})
 }
 
-// countedLocations returns the counted bytes of the only release's locations.
+// countedLocations returns the counted bytes of the locations of the Puller's only release.
 func countedLocations(t *testing.T, p *Puller, r *release) int64 {
 	t.Helper()
 	n, bytes := p.releases.Size()

@@ -8,36 +8,38 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Limits bound downloads from origins. They apply to one process: several gateways have
-// several sets of them.
+// Limits limit the downloads from origins. They apply to one process: each of several gateways
+// has its own limits.
 type Limits struct {
-	// MaxConcurrent bounds how many packages are downloaded at once; 0: [DefaultConcurrent]. Downloads without
-	// a client get half of these slots at most, and downloads from one host all but two.
+	// MaxConcurrent is the number of slots, which is the maximum number of packages that are
+	// downloaded concurrently; 0 means [DefaultConcurrent]. Downloads without a client get at
+	// most half of the slots, and downloads from one host all but two.
 	MaxConcurrent int
-	// MaxPerDay bounds how many bytes of packages are downloaded in a day, which begins at
-	// midnight UTC; 0: no bound.
+	// MaxPerDay is the maximum number of bytes of packages that are downloaded in a day, which
+	// begins at midnight UTC; 0 means no maximum.
 	MaxPerDay int64
-	// MaxSize bounds the bytes of one package; 0: no bound.
+	// MaxSize is the maximum size in bytes of one package; 0 means no maximum.
 	MaxSize int64
-	// MaxSpool bounds the bytes of downloads on disk; 0: [DefaultSpool].
+	// MaxSpool is the maximum size in bytes of all downloads on disk; 0 means [DefaultSpool].
 	MaxSpool int64
-	// Free returns how many bytes are free on the disk of the downloads. A download that
-	// would leave less than 256 MiB is refused. nil: the disk is not checked.
+	// Free returns how many bytes are free on the disk that holds the downloads. A download
+	// that would leave less than 256 MiB is refused. If Free is nil, [New] sets it to the free
+	// space of the disk that holds [Options].Spool.
 	Free func() (int64, error)
 }
 
 const (
-	// DefaultConcurrent and DefaultSpool are the limits that are 0 in [Limits].
+	// DefaultConcurrent and DefaultSpool replace limits that are 0 in [Limits].
 	DefaultConcurrent = 8
 	DefaultSpool      = 8 << 30
-	// keepFree is how many bytes of the disk are left to other programs.
+	// keepFree is how many bytes of the disk downloads leave to other programs.
 	keepFree = 256 << 20
-	// spoolStep is by how many bytes the room of a package of unknown size grows.
+	// spoolStep is the number of bytes in which the room of a package of unknown size grows.
 	spoolStep = 8 << 20
 	// slotPatience is how long a client waits for a slot before it gets a [catalog.BusyError].
 	slotPatience = 30 * time.Second
-	// retrySlot and retryRoom tell clients when to retry if all slots, or the disk, are
-	// taken: downloads take seconds.
+	// retrySlot and retryRoom are the times after which clients are told to retry if all slots
+	// are taken or the disk is full. They are short because downloads take seconds.
 	retrySlot, retryRoom = 10 * time.Second, 30 * time.Second
 )
 
@@ -61,9 +63,9 @@ func (e *SizeError) Error() string {
 	return fmt.Sprintf("the package has %d bytes or more, and max_size allows %d", e.Size, e.Max)
 }
 
-// Usage is how much of [Limits] is taken.
+// Usage says how much of the [Limits] is used.
 type Usage struct {
-	Fetching int   // packages
+	Fetching int   // the number of packages that are being downloaded
 	Today    int64 // bytes, since midnight UTC
 	Spool    int64 // bytes
 	Limits   Limits

@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
-// reserved makes a reservation, which must succeed at once.
+// reserved makes a reservation, which must succeed immediately.
 func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation {
 	t.Helper()
 	before := time.Now()
@@ -19,7 +19,7 @@ func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation
 		t.Fatal(err)
 	}
 	if waited := time.Since(before); waited != 0 {
-		t.Fatalf("it waited %s", waited)
+		t.Fatalf("the reservation waited for %s", waited)
 	}
 	return r
 }
@@ -28,7 +28,7 @@ func wantBusy(t *testing.T, err error, limit string, after time.Duration) {
 	t.Helper()
 	var busy *catalog.BusyError
 	if !errors.As(err, &busy) || busy.Limit != limit || busy.RetryAfter != after {
-		t.Errorf("error %v (%+v), want %s and again after %s", err, busy, limit, after)
+		t.Errorf("error %v (%+v), want %s and a retry after %s", err, busy, limit, after)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestSlotsAreWaitedFor(t *testing.T) {
 			t.Fatalf("after %s: %v", time.Since(start), err)
 		}
 		if got := l.Usage().Fetching; got != 2 {
-			t.Errorf("%d are under way", got)
+			t.Errorf("%d downloads are under way", got)
 		}
 		for _, r := range []*reservation{first, second, third, third} {
 			r.done()
@@ -53,12 +53,12 @@ func TestSlotsAreWaitedFor(t *testing.T) {
 			r.drop()
 		}
 		if got := l.Usage(); got.Fetching != 0 || got.Spool != 0 {
-			t.Errorf("left is %+v", got)
+			t.Errorf("in use at the end: %+v", got)
 		}
 	})
 }
 
-func TestBackgroundLeavesPlacesToClients(t *testing.T) {
+func TestBackgroundLeavesSlotsToClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 4})
 		first := reserved(t, l, 1, true)
@@ -66,25 +66,25 @@ func TestBackgroundLeavesPlacesToClients(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		if _, err := l.reserve(ctx, 1, demand{background: true}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("a third one in the background: %v", err)
+			t.Errorf("a third download in the background: %v", err)
 		}
 		reserved(t, l, 1, false)
 		client := reserved(t, l, 1, false)
-		// A reservation that waits for a slot and gives up holds nothing.
+		// A reservation that gives up its wait for a slot holds nothing.
 		first.done()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		reserved(t, l, 1, false)
 		if _, err := l.reserve(ctx, 1, demand{background: true}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("without a place: %v", err)
+			t.Errorf("without a free slot: %v", err)
 		}
 		client.done()
 		reserved(t, l, 1, true)
 	})
 }
 
-// TestLimitsChange shows that the limits can change while packages are in flight. These packages keep their
-// reservations.
+// TestLimitsChange shows that the limits can change while packages are in flight, and that these packages
+// keep their reservations.
 func TestLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2, MaxPerDay: 100})
@@ -104,7 +104,7 @@ func TestLimitsChange(t *testing.T) {
 		l.Set(Limits{MaxConcurrent: 3, MaxPerDay: 70})
 		synctest.Wait()
 		if u := l.Usage(); len(next) != 1 || u.Fetching != 3 || u.Today != 65 || u.Limits.MaxConcurrent != 3 {
-			t.Errorf("with one more place: %+v", u)
+			t.Errorf("with one more slot: %+v", u)
 		}
 		(<-next).done()
 		synctest.Wait()
@@ -131,7 +131,7 @@ func TestBytesPerDay(t *testing.T) {
 		r := reserved(t, l, 60, false)
 		_, err := l.reserve(t.Context(), 41, demand{})
 		wantBusy(t, err, "max_per_day", 6*time.Hour)
-		// Bytes that were not sent do not count.
+		// Reserved bytes that were not sent do not count.
 		if err := r.write(50); err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestBytesPerDay(t *testing.T) {
 		}
 		unknown := reserved(t, l, -1, false)
 		if err := unknown.write(50); err != nil {
-			t.Errorf("what is left of the day: %v", err)
+			t.Errorf("the rest of the day's bytes: %v", err)
 		}
 		wantBusy(t, unknown.write(1), "max_per_day", 6*time.Hour)
 
@@ -150,7 +150,7 @@ func TestBytesPerDay(t *testing.T) {
 			t.Errorf("the new day begins with %d", got)
 		}
 		next := reserved(t, l, 100, false)
-		unknown.done() // yesterday's reservation gives no bytes back to today
+		unknown.done() // bytes that were reserved yesterday are not subtracted from today's
 		r.done()
 		if got := l.Usage().Today; got != 100 {
 			t.Errorf("today is %d", got)
@@ -197,7 +197,7 @@ func TestDisk(t *testing.T) {
 		wantBusy(t, err, "disk", retryRoom)
 		other := reserved(t, l, 19, false)
 		wantBusy(t, other.write(20), "disk", retryRoom)
-		// The reserved bytes of others count until they are written.
+		// The reserved bytes of other downloads count until they are written.
 		_, err = l.reserve(t.Context(), 1, demand{})
 		wantBusy(t, err, "disk", retryRoom)
 		other.drop()

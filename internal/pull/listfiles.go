@@ -19,15 +19,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// listFile is the JSON of a list on disk. The file begins with a line that has the SHA-256
+// listFile is the JSON of a list on disk. The file begins with a line that holds the SHA-256
 // of the JSON in hexadecimal.
 type listFile struct {
 	Provider  string          `json:"provider"`
 	Confirmed time.Time       `json:"confirmed"`
 	Versions  []catalog.Offer `json:"versions"`
 	Warnings  []string        `json:"warnings,omitempty"`
-	// Seen has all listed versions, whether or not the scope allows them; nil without a
-	// cooldown.
+	// Seen is list.seen. It includes all listed versions, even if the scope excludes them.
 	Seen map[provider.Version]time.Time `json:"seen,omitempty"`
 }
 
@@ -70,8 +69,8 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	return privatefolder.Write(path, body)
 }
 
-// loadList returns the saved list, for the cache. It is only served stale. A file that cannot be read still shows that
-// the provider is not new.
+// loadList returns the saved list of a provider, for the cache. The list is served only while the origin fails. Even a
+// file that cannot be read shows that the provider is not new.
 func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	if p.o.Directory == "" {
 		return listAnswer{}, false
@@ -81,7 +80,7 @@ func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	case errors.Is(err, fs.ErrNotExist) && !p.folder.isFull():
 		return listAnswer{}, false
 	case errors.Is(err, fs.ErrNotExist):
-		l = &list{seen: map[provider.Version]time.Time{}} // its file may not have fitted
+		l = &list{seen: map[provider.Version]time.Time{}} // its list may not have fitted on disk
 	case err != nil:
 		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
 		l = &list{seen: map[provider.Version]time.Time{}} // a cooldown begins again
@@ -117,7 +116,8 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	}) {
 		return nil, errDamaged
 	}
-	// The file may be from other settings: today's scope and cooldown apply.
+	// The file may have been written with other settings, so the current scope and cooldown
+	// are applied.
 	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen}
 	out.offers = slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool { return !p.allows(o.Version, out) })
 	policy := p.o.Policy(a)

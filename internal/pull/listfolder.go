@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// maxListFile bounds a list on disk. A list of a thousand versions for twenty platforms has half a MiB.
+	// maxListFile is the maximum size in bytes of a list on disk. A list of a thousand versions for twenty
+	// platforms takes half a MiB.
 	maxListFile = 4 << 20
-	// maxListFolder bounds all lists on disk: clients may request any number of providers if
-	// the origin is theirs.
+	// maxListFolder is the maximum size in bytes of all lists on disk: clients that control an
+	// origin can request any number of providers from it.
 	maxListFolder = 256 << 20
 )
 
 // listFolder counts the bytes of the lists on disk. Lists are never removed to make room:
-// they have the times when versions were first seen, and a flood of requests must not reset
+// they hold the times when versions were first seen, and a flood of requests must not reset
 // the cooldown.
 type listFolder struct {
 	max int64 // bytes
@@ -33,7 +34,7 @@ type listFolder struct {
 // errFull means that a list does not fit on disk.
 var errFull = errors.New("there is no room for it")
 
-// count adds the sizes of the files in a folder, of which max bytes may be used. It ignores
+// count adds the sizes of the files in a folder, and limits the folder to max bytes. It ignores
 // files that it cannot read.
 func (f *listFolder) count(dir string, max int64) {
 	if f.max = max; dir == "" {
@@ -48,7 +49,7 @@ func (f *listFolder) count(dir string, max int64) {
 		}
 		return nil
 	})
-	f.full = f.bytes > f.max-maxListFile // an earlier process might have found no room
+	f.full = f.bytes > f.max-maxListFile // an earlier process might not have found room for a list
 }
 
 // replace reserves room for a file of size bytes that replaces the file at path.
@@ -69,7 +70,8 @@ func (f *listFolder) replace(path string, size int64) error {
 	return nil
 }
 
-// isFull reports whether a provider without a saved list may have been requested before.
+// isFull reports whether a list might not have been saved for lack of room. If so, even a
+// provider without a saved list may have been requested before.
 func (f *listFolder) isFull() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestListFolderIsBounded shows that the lists on disk are bounded, although an origin that a client chooses may have
-// any number of providers. The bound shortens no cooldown.
+// TestListFolderIsBounded shows that the size of the lists on disk is limited, however many providers clients request,
+// and that the limit shortens no cooldown.
 func TestListFolderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -47,10 +47,10 @@ func TestListFolderIsBounded(t *testing.T) {
 		}
 		// A list that could not be saved starts a cooldown, and the saved lists are unchanged.
 		if n := ask(p, provider.MustParseAddress("registry.acme.example/acme/late")); n != 0 {
-			t.Errorf("%d versions are offered at once", n)
+			t.Errorf("%d versions are offered without a cooldown", n)
 		}
 		if n := ask(p, widget); n != 1 {
-			t.Errorf("%d versions of what is kept", n)
+			t.Errorf("%d versions of a provider whose list is saved", n)
 		}
 		again := puller(t, s, o)
 		if got := again.folder.bytes; got != sizeOf(t, dir) {
@@ -58,7 +58,7 @@ func TestListFolderIsBounded(t *testing.T) {
 		}
 		var next, empty listFolder
 		if next.count(dir, 2<<10); !next.isFull() {
-			t.Error("the next process takes a provider whose list did not fit for a new one")
+			t.Error("the next process takes a provider whose list did not fit for a new provider")
 		}
 		if empty.count(t.TempDir(), maxListFolder); empty.isFull() {
 			t.Error("an empty folder is full")
@@ -83,7 +83,8 @@ func sizeOf(t *testing.T, dir string) (size int64) {
 	return size
 }
 
-// TestReleasesAreBounded shows that the memory has a bounded number of releases, which are the most recently used ones.
+// TestReleasesAreBounded shows that the number of releases in memory is limited, and that the most recently used
+// releases stay.
 func TestReleasesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{}
@@ -109,7 +110,7 @@ func TestReleasesAreBounded(t *testing.T) {
 		}
 		last := subject{widget, provider.MustParseVersion(s.versions[len(s.versions)-1])}
 		if r := p.current(last); r == nil {
-			t.Error("the last one is forgotten")
+			t.Error("the last release was evicted")
 		}
 	})
 }

@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// maxLists and maxListBytes bound the lists in memory.
+	// maxLists and maxListBytes are the maximum number and the maximum size in bytes of the lists in memory.
 	maxLists     = 2048
 	maxListBytes = 24 << 20
-	// absentTTL is how long an origin's absence of a provider is current.
+	// absentTTL is how long an origin's answer that it offers no versions is current.
 	absentTTL = time.Minute
 )
 
-// list has the versions of a provider that its origin offers. It is immutable.
+// list holds the versions of a provider that its origin offers. It is immutable.
 type list struct {
 	offers []catalog.Offer // the versions that the scope allows, oldest first
 	// warnings are the origin's warnings to users.
 	warnings []string
-	// seen has the time when each version was first seen. The zero time means that the version was seen together with
-	// the provider. The map is nil without a cooldown.
+	// seen maps each version to the time when it was first seen. The zero time means that the origin offered the
+	// version at the first request for the provider. The map is nil without a cooldown.
 	seen map[provider.Version]time.Time
 	at   time.Time // when the origin gave the list
 
-	bytes int64 // roughly its memory, counted by weigh
+	bytes int64 // roughly the memory of the list, set by weigh
 }
 
 // offer returns the offer of a version.
@@ -48,7 +48,7 @@ func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
 	return l.offers[i], true
 }
 
-// listingOf returns an offer in the form that [origin.Source] takes.
+// listingOf returns an offer as a listing, which the methods of [origin.Source] take.
 func listingOf(o catalog.Offer) *origin.Listing {
 	return &origin.Listing{
 		Versions:  []provider.Version{o.Version},
@@ -76,8 +76,8 @@ func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
 	})
 }
 
-// newListAnswer returns a list with its validity. A list without offers is never served
-// stale.
+// newListAnswer returns an answer with a list, with its TTL and the time for which it can be
+// served stale. A list without offers is never served stale.
 func (p *Puller) newListAnswer(l *list) listAnswer {
 	if len(l.offers) == 0 {
 		return listAnswer{Value: l, Err: errNoOffers, At: l.at, TTL: min(absentTTL, p.o.ListTTL)}
@@ -90,7 +90,7 @@ func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Get(ctx, a))
 }
 
-// askAgain requests the list from the origin, unless the origin has just failed.
+// askAgain requests the list from the origin even if the last list is current, unless the origin has just failed.
 func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Ask(ctx, a))
 }
@@ -102,7 +102,7 @@ func listOf(a *listAnswer, err error) (*list, error) {
 	return a.Value, nil
 }
 
-// weigh counts the memory of a list that is not shared yet.
+// weigh sets the size of a list that no other goroutine uses yet.
 func (l *list) weigh() {
 	l.bytes = 512
 	for v := range l.seen {
@@ -122,7 +122,7 @@ func (l *list) weigh() {
 	}
 }
 
-// These are upper bounds of the memory of a list's parts, without their texts.
+// These are upper bounds for the memory of the parts of a list in bytes, without their texts.
 const (
 	seenBytes     = 200 // an entry of list.seen
 	offerBytes    = 240
@@ -138,7 +138,7 @@ func textBytes(v provider.Version) int64 {
 	return 0
 }
 
-// same reports whether two slices share their array.
+// same reports whether two slices are the same part of the same array.
 func same(a, b []provider.Platform) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
@@ -232,7 +232,7 @@ func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time)
 	seen := map[provider.Version]time.Time{}
 	for _, v := range listing.Versions {
 		if before == nil || before.seen == nil {
-			seen[v] = time.Time{} // it is as old as the provider, to us
+			seen[v] = time.Time{} // it was offered when the provider was first requested
 			continue
 		}
 		since, known := before.seen[v]

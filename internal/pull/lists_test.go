@@ -35,11 +35,11 @@ func TestListIsKept(t *testing.T) {
 		s.set(func() { s.err = errors.New("no way") })
 		time.Sleep(5 * time.Minute)
 		expect("1.0.0 2.0.0", 1)
-		expect("1.0.0 2.0.0", 0) // a pause after the failure
+		expect("1.0.0 2.0.0", 0) // no request so soon after the failure
 		time.Sleep(6 * time.Second)
 		s.set(func() { s.delay = time.Second })
 		start := time.Now()
-		expect("1.0.0 2.0.0", 1) // so soon after a failure, the client does not wait
+		expect("1.0.0 2.0.0", 1) // a request in the background, for which the client does not wait
 		if took := time.Since(start); took != 0 {
 			t.Errorf("waited for %s", took)
 		}
@@ -63,7 +63,7 @@ func TestListIsKept(t *testing.T) {
 	})
 }
 
-// TestWarningsAreKeptWithTheList shows that an origin's warnings last as long as its list, on disk, too.
+// TestWarningsAreKeptWithTheList shows that an origin's warnings are kept as long as its list, in memory and on disk.
 func TestWarningsAreKeptWithTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}, warnings: []string{"it is old"}}
@@ -89,7 +89,7 @@ func TestWarningsAreKeptWithTheList(t *testing.T) {
 	})
 }
 
-// TestWarningsFromDiskAreCounted shows that the warnings count towards the memory of a list.
+// TestWarningsFromDiskAreCounted shows that warnings that are read from disk count towards the memory of a list.
 func TestWarningsFromDiskAreCounted(t *testing.T) {
 	warnings := strings.Split(strings.Repeat("x", 64*500), "")
 	l := &list{offers: []catalog.Offer{{Version: provider.MustParseVersion("1.0.0")}}, warnings: warnings}
@@ -103,9 +103,9 @@ func TestWarningsFromDiskAreCounted(t *testing.T) {
 	}
 }
 
-// TestAbsenceDoesNotStandIn shows that the absence of a provider or version is only reported while it is the origin's
-// current answer. A stale absence is never an answer during an outage.
-func TestAbsenceDoesNotStandIn(t *testing.T) {
+// TestAbsenceIsNeverStale shows that a provider or version is reported as absent only while this is the origin's
+// current answer, and not during an outage once that answer has expired.
+func TestAbsenceIsNeverStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
 		o := Options{Directory: t.TempDir()}
@@ -124,7 +124,7 @@ func TestAbsenceDoesNotStandIn(t *testing.T) {
 			if err == nil {
 				got = fmt.Sprintf("absent %t", found == nil)
 			} else if !errors.Is(err, catalog.ErrSource) {
-				t.Errorf("%v is not marked as trouble", err)
+				t.Errorf("%v is not marked as a failure of the origin", err)
 			}
 			if got != want {
 				t.Errorf("2.0.0: %s, want %s", got, want)
@@ -164,7 +164,7 @@ func TestAbsenceDoesNotStandIn(t *testing.T) {
 	})
 }
 
-// TestListsAreBounded shows that lists take bounded memory, whatever clients request and origins answer.
+// TestListsAreBounded shows that the memory of lists is limited, whatever clients request and origins answer.
 func TestListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
@@ -180,7 +180,7 @@ func TestListsAreBounded(t *testing.T) {
 		}
 		ask(2*maxLists, "none")
 		if n, size := p.lists.Size(); n > maxLists || size > maxListBytes {
-			t.Errorf("%d lists of nothing have %d bytes", n, size)
+			t.Errorf("%d empty lists take %d bytes", n, size)
 		}
 		for i := range 1000 {
 			s.versions = append(s.versions, fmt.Sprintf("1.%d.0", i))
@@ -189,14 +189,14 @@ func TestListsAreBounded(t *testing.T) {
 		ask(160, "many")
 		n, size := p.lists.Size()
 		if n < 80 || size > maxListBytes || size < maxListBytes/2 {
-			t.Errorf("%d lists of 1000 versions have %d bytes", n, size)
+			t.Errorf("%d lists of 1000 versions take %d bytes", n, size)
 		}
 		s.calls()
 		ask(160, "many")
 		if n := s.calls(); n == 0 || n > 160 {
 			t.Errorf("the origin was asked %d times", n)
 		}
-		// A list that is larger than the whole bound is still cached for the next client.
+		// Even a list that is larger than the whole cache is cached for the next client.
 		for i := range 60 * 1000 {
 			s.versions = append(s.versions, fmt.Sprintf("2.%d.0", i))
 		}

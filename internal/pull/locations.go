@@ -16,25 +16,25 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Origin is where providers come from.
+// Origin is the source of the providers that are pulled through.
 type Origin interface {
 	origin.Source
 	// Package returns a package, and the SHA-256 that the origin announces for it. The caller
-	// knows the release's signed SHA256SUMS already.
+	// already knows the release's signed SHA256SUMS, with which it compares the SHA-256.
 	Package(context.Context, provider.Address, provider.Version, provider.Platform) (origin.Package, [sha256.Size]byte, error)
 }
 
-// location is where the origin has a package.
+// location is the location of a package at its origin.
 type location struct {
 	pkg   origin.Package
-	since time.Time
+	since time.Time // when the origin returned it
 }
 
-// locationBytes is the memory of a location at most, including the URL of the package.
+// locationBytes is the maximum memory of a location in bytes, including the package's URL.
 const locationBytes = 21 << 10
 
-// addLocation remembers where a package is. Expired locations make room for it before
-// releases do.
+// addLocation remembers the location of a package. If there is no room for it, expired
+// locations are evicted before releases are.
 func (p *Puller) addLocation(r *release, platform provider.Platform, at location) {
 	r.dropExpired(at.since)
 	r.addLocation(platform, at)
@@ -63,7 +63,7 @@ func (r *release) dropExpired(now time.Time) bool {
 	return len(r.locations) < before
 }
 
-// memory is roughly the memory of a release, in bytes.
+// memory returns roughly the memory of a release in bytes.
 func (r *release) memory() int64 {
 	if r == nil {
 		return 0
@@ -73,7 +73,7 @@ func (r *release) memory() int64 {
 	return r.bytes + locationBytes*int64(len(r.locations))
 }
 
-// size returns the size of a package; 0: unknown.
+// size returns the size of a package in bytes, or 0 if it is unknown.
 func (r *release) size(d digest.Digest) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +88,8 @@ func (r *release) setSize(d digest.Digest, size int64) {
 	}
 }
 
-// prepare asks for the sizes of all packages whose locations are known. A client is likely
-// to request one of them next, and the connection to its host is then open.
+// prepare requests the sizes of all packages whose locations are known. A client is likely to
+// request one of these packages next, and the connection to its host is then already open.
 func (r *release) prepare(ctx context.Context) {
 	r.mu.Lock()
 	locations := maps.Clone(r.locations)
@@ -101,14 +101,14 @@ func (r *release) prepare(ctx context.Context) {
 	}
 }
 
-// isStored reports whether the registry has a package, as far as known.
+// isStored reports whether a push is known to have stored a package in the registry.
 func (r *release) isStored(d digest.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.stored[d]
 }
 
-// setStored notes the packages that a push has stored.
+// setStored records the packages that a push has stored.
 func (r *release) setStored(result *pusher.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,8 @@ func (r *release) setStored(result *pusher.Result) {
 	}
 }
 
-// locate returns a package's current location at its origin.
+// locate returns the location of a package at its origin. It asks the origin if the known
+// location has expired.
 func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Package, error) {
 	r.mu.Lock()
 	known, ok := r.locations[w.platform]
@@ -138,8 +139,8 @@ func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Packa
 	return pkg, nil
 }
 
-// contradiction is the error for an origin that offers another package than its SHA256SUMS
-// lists.
+// contradiction is the error for an origin that offers a package which differs from the one
+// in its SHA256SUMS.
 func contradiction(w wanted, name string) error {
 	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed for %s",
 		w.subject, w.platform, trust.ErrChecksum, name, w.filename), "the origin contradicts itself, or the version was published anew; nothing was stored")

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 )
 
-// TestMissingManifestIsAtTheOrigin shows that a platform whose manifest is missing in the registry comes from the
-// origin. Another tool has rewritten the stored index of the version.
+// TestMissingManifestIsAtTheOrigin shows that a platform is served from the origin if the registry lacks its
+// manifest, because another tool has rewritten the index of the version.
 func TestMissingManifestIsAtTheOrigin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/traces"
 )
 
-// TestObserved shows that the origin's requests for a client appear in the log under the client's request ID, and in
-// its trace. Requests in the background have neither.
+// TestObserved shows that the requests to the origin on behalf of a client are logged with the client's request ID,
+// and are part of its trace. Requests in the background have neither an ID nor a trace.
 func TestObserved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -45,7 +45,7 @@ func TestObserved(t *testing.T) {
 	})
 	s.puller.Forget(widget)
 	if status := get(mirror+"3.0.0.json", "troubled"); status != http.StatusBadGateway {
-		t.Errorf("in trouble: %d", status)
+		t.Errorf("while the origin fails: status %d", status)
 	}
 	s.close() // completes the log
 	for message, id := range map[string]string{
@@ -65,14 +65,14 @@ func TestObserved(t *testing.T) {
 			}
 		}
 		if found == 0 {
-			t.Errorf("nothing is said of %q", message)
+			t.Errorf("the log lacks %q", message)
 		}
 	}
 	for _, want := range []string{"origin versions", "origin version", "origin package"} {
 		if !slices.ContainsFunc(seen.Spans(), func(name string) bool {
 			return strings.HasPrefix(name, "request > ") && strings.HasSuffix(name, " > "+want)
 		}) {
-			t.Errorf("no span %q in that of a request: %q", want, seen.Spans())
+			t.Errorf("no span %q within the span of a request: %q", want, seen.Spans())
 		}
 	}
 }

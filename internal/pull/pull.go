@@ -1,8 +1,8 @@
 // Package pull serves providers that nobody has pushed. When a client first requests a version that the registry lacks,
 // the package fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
 //
-// A [Puller] is the origin of a catalog ([catalog.Origin]). The registry wins: the origin completes a version, and
-// never changes it.
+// A [Puller] is the origin of a catalog ([catalog.Origin]). The registry takes precedence: the origin adds packages to
+// a stored version, and never changes those that it has.
 //
 // Invariants:
 //
@@ -12,8 +12,8 @@
 //   - A provider or version is reported as absent only if its origin says so. A failure of
 //     an origin is an error that wraps [catalog.ErrSource].
 //   - A package is downloaded once for all clients and the push, into a temporary file
-//     without a name, which all of them read meanwhile. A client that leaves ends no download
-//     that others read.
+//     without a name, which all of them read meanwhile. A client that leaves does not cancel a
+//     download that others read.
 //   - Memory and disk are bounded: see [Limits].
 package pull
 
@@ -44,7 +44,7 @@ type Scope struct {
 	Selector provider.Selector
 	// Versions are the allowed versions. The zero value allows all versions.
 	Versions provider.VersionSet
-	// Platforms are stored before a version is tagged. If it is empty, all platforms are stored.
+	// Platforms are the platforms that are stored before a version is tagged. If it is empty, all are stored.
 	Platforms []provider.Platform
 	// Cooldown is the minimum time since a version was first seen. It does not apply to versions that the origin
 	// offered at the first request for the provider.
@@ -72,9 +72,9 @@ type Options struct {
 	Directory string
 	// Spool is the folder for packages in flight; "" means the system's folder for temporary files.
 	Spool string
-	// Events receives each event, from several goroutines at once. It may be nil.
+	// Events receives each event. It must be safe to call concurrently, and may be nil.
 	Events func(Event)
-	Log    *slog.Logger // nil: nobody reads it
+	Log    *slog.Logger // may be nil
 }
 
 // Kind is the subject of an [Event].
@@ -94,22 +94,22 @@ type Event struct {
 	Kind     Kind
 	Provider provider.Address
 	Version  provider.Version
-	Platform provider.Platform // of Fetched
+	Platform provider.Platform // only for Fetched
 	// From is the origin, such as the host of its registry. It is [FromRegistry] for a package that the registry
 	// already had.
 	From string
-	// Verdict and Fingerprint are the grounds on which the version was accepted.
+	// Verdict and Fingerprint say why the version was accepted.
 	Verdict     trust.Verdict
 	Fingerprint string
-	Bytes       int64 // of Fetched
-	// Took is the time that the download of a package took, without the wait for its slot.
+	Bytes       int64 // only for Fetched: how many were downloaded
+	// Took is the duration of the download of a package, without the wait for its slot.
 	Took time.Duration
-	Err  error // nil: it went well
+	Err  error // nil if the work succeeded
 }
 
 const (
-	// metadataTimeout bounds the origin's metadata requests. Clients wait for a shorter time, and find the answer when
-	// they ask again.
+	// metadataTimeout limits the duration of the origin's metadata requests. Clients stop waiting earlier, and get the
+	// answer from the cache with their next request.
 	metadataTimeout = 30 * time.Second
 	// outageTTL is the pause before the next request to an origin that has failed.
 	outageTTL = 5 * time.Second
@@ -125,17 +125,17 @@ type Puller struct {
 	lists    *fresh.Cache[provider.Address, *list]
 	folder   listFolder
 	releases *fresh.Cache[subject, *release]
-	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the warnings about versions that the log has
+	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of warnings about versions that were logged
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
-	pushes  sync.WaitGroup // of those
-	retired chan struct{}  // closed once another one takes its place
+	pushes  sync.WaitGroup // the tasks that push
+	retired chan struct{}  // closed once another Puller replaces this one
 
 	mu        sync.Mutex // guards the following
 	closed    bool
-	draining  bool // nothing begins to be stored any more
+	draining  bool // no new push may begin
 	downloads map[packageKey]*download
 	failed    map[packageKey]failure
 	jobs      map[subject]*job
@@ -186,7 +186,7 @@ func New(o Options) (*Puller, error) {
 	return p, err
 }
 
-// Begin applies the limits of the Puller's options to its budget, which others may share.
+// Begin applies the limits of the Puller's options to its budget, which other Pullers may share.
 func (p *Puller) Begin() { p.limit.Set(p.o.Limits) }
 
 // Retire must be called once, when another Puller replaces this one. Fetches and pushes in flight go on. The retired
@@ -203,7 +203,7 @@ func (p *Puller) isRetired() bool {
 	}
 }
 
-// Drain waits until all pushes have succeeded or failed, or until ctx ends. No request may begin after the call.
+// Drain waits until all pushes have succeeded or failed, or until ctx ends. It must be called after the last request.
 func (p *Puller) Drain(ctx context.Context) {
 	p.mu.Lock()
 	p.draining = true
@@ -216,8 +216,8 @@ func (p *Puller) Drain(ctx context.Context) {
 	}
 }
 
-// Close ends downloads and pushes in flight, and returns when they have ended. A version in the registry is complete,
-// or it is not tagged.
+// Close cancels downloads and pushes in flight, and returns when they have ended. It leaves no incomplete version
+// tagged in the registry.
 func (p *Puller) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -235,10 +235,10 @@ func (p *Puller) Close() error {
 	return nil
 }
 
-// Usage returns the used part of the limits.
+// Usage returns how much of the limits is used.
 func (p *Puller) Usage() Usage { return p.limit.Usage() }
 
-// Pending returns the number of versions that are being stored, or wait for that.
+// Pending returns the number of versions that are being stored or wait to be stored.
 func (p *Puller) Pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +251,7 @@ func (p *Puller) Pending() int {
 	return n
 }
 
-// task runs f, which Close waits for, unless the Puller is closed.
+// task runs f in the background, unless the Puller is closed. Close waits for f.
 func (p *Puller) task(f func(context.Context)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

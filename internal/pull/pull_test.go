@@ -19,7 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestColdVersion shows that a new version is listed, described by its signed checksums, served and stored.
+// TestColdVersion shows that a version that the registry lacks is listed, described by its signed checksums, served
+// and stored.
 func TestColdVersion(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -35,7 +36,7 @@ func TestColdVersion(t *testing.T) {
 			if got := s.hashes("1.0.0"); got != zh(r) {
 				t.Errorf("1.0.0.json has\n%s, want\n%s", got, zh(r))
 			}
-			// The requests are the list, the metadata of one package, SHA256SUMS and its signature.
+			// The origin is asked for the list, the metadata of one package, SHA256SUMS and its signature.
 			if n := b.origin.Count(recorder.Method(http.MethodGet)); n != 4 {
 				t.Errorf("%d requests to the origin: %+v", n, b.origin.Requests())
 			}
@@ -44,7 +45,7 @@ func TestColdVersion(t *testing.T) {
 				t.Errorf("of the version: %d %s", got.status, got.body)
 			}
 			if n := b.registry.Count(recorder.Writes()); n != 0 {
-				t.Errorf("%d writes before a package is asked for", n)
+				t.Errorf("%d writes before a package is requested", n)
 			}
 			linux := r.Package("linux", "amd64")
 			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.body != string(linux.Data) || got.header.Get("Content-Length") != fmt.Sprint(linux.Size) {
@@ -71,7 +72,7 @@ func TestColdVersion(t *testing.T) {
 				t.Errorf("once stored, 1.0.0.json has\n%s", got)
 			}
 			s.await(pull.Fetched, 3)
-			// Warm requests send the origin nothing more.
+			// Once the version is stored, requests of clients cause no more requests to the origin.
 			before := b.origin.Count(recorder.Method(http.MethodGet))
 			for _, p := range platforms {
 				if got := s.get(archivePath("1.0.0", p)); got.status != http.StatusOK || got.err != nil {
@@ -79,13 +80,13 @@ func TestColdVersion(t *testing.T) {
 				}
 			}
 			if n := b.origin.Count(recorder.Method(http.MethodGet)) - before; n != 0 {
-				t.Errorf("warm, the origin is asked %d times", n)
+				t.Errorf("%d requests to the origin for a stored version", n)
 			}
 		})
 	}
 }
 
-// TestManyClientsOneDownload shows that clients that arrive during a download share it.
+// TestManyClientsOneDownload shows that clients that arrive during a download read the same download.
 func TestManyClientsOneDownload(t *testing.T) {
 	t.Parallel()
 	const clients = 20
@@ -110,9 +111,9 @@ func TestManyClientsOneDownload(t *testing.T) {
 						return
 					}
 					defer resp.Body.Close()
-					// Each reader on the way holds back less than the size of its buffer.
+					// Each reader in between holds back less than the size of its buffer.
 					half := make([]byte, linux.Size/2-4*archives.CopyBuffer)
-					_, err = io.ReadFull(resp.Body, half) // the origin has sent only half by now
+					_, err = io.ReadFull(resp.Body, half) // the origin has sent only half of the package by now
 					begun.Done()
 					rest, rerr := io.ReadAll(resp.Body)
 					if err != nil || rerr != nil || !bytes.Equal(append(half, rest...), linux.Data) {
@@ -131,7 +132,7 @@ func TestManyClientsOneDownload(t *testing.T) {
 	}
 }
 
-// halfThenWait makes the origin send half of a package, and the rest once may is closed.
+// halfThenWait makes the origin send half of a package, and the other half once may is closed.
 func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) {
 	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, filename) || r.Header.Get("Range") != "" {
@@ -149,8 +150,8 @@ func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) 
 	})
 }
 
-// TestClientGoesAway shows that the other clients and the registry get the package when one client leaves in the
-// middle.
+// TestClientGoesAway shows that other clients and the registry get the whole package, although one client leaves in
+// the middle of the download.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -178,7 +179,8 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestAbsent shows that the gateway reports the absence of a provider or version only as the origin reports it.
+// TestAbsent shows that a provider that the origin does not offer is reported as absent, and so are its versions and
+// packages.
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -194,9 +196,9 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestPlatformsBeyondThoseConfigured shows that other platforms are served, and are added to the stored version when a
-// client requests them.
-func TestPlatformsBeyondThoseConfigured(t *testing.T) {
+// TestPlatformsBeyondConfiguration shows that platforms that are not configured are served, and are added to the
+// stored version when a client requests them.
+func TestPlatformsBeyondConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.publish("1.0.0")
@@ -229,8 +231,8 @@ func TestPlatformsBeyondThoseConfigured(t *testing.T) {
 	}
 }
 
-// TestTwoGateways shows that two gateways on one registry end with one index. Each gateway downloads a package at most
-// once.
+// TestTwoGateways shows that two gateways that push to one registry end with one complete index, and that each gateway
+// downloads a package at most once.
 func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -265,7 +267,7 @@ func TestTwoGateways(t *testing.T) {
 }
 
 // TestRegistryProtocol shows that the gateway replays the publisher's signed files, before and after the version is
-// stored, and also if evidence is required.
+// stored, even if evidence is required.
 func TestRegistryProtocol(t *testing.T) {
 	t.Parallel()
 	for _, required := range []bool{false, true} {
@@ -302,7 +304,7 @@ func TestRegistryProtocol(t *testing.T) {
 	}
 }
 
-// TestScope shows that the gateway leaves out the providers that it may not pull through.
+// TestScope shows that the gateway omits the providers and versions that the scope excludes.
 func TestScope(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -324,12 +326,13 @@ func TestScope(t *testing.T) {
 	o.pull.Scope.Selector.Exclude = []provider.Pattern{provider.MustParsePattern(host + "/*/*")}
 	before := b.origin.Count()
 	if got := b.serve(o).versions(); got != "404" || b.origin.Count() != before {
-		t.Errorf("index.json of what is excluded: %s", got)
+		t.Errorf("index.json of an excluded provider: %s", got)
 	}
 }
 
-// TestHeadAsksForNoPackage shows that HEAD gets the same status as GET, and downloads no package.
-func TestHeadAsksForNoPackage(t *testing.T) {
+// TestHeadDownloadsNoPackage shows that a HEAD request gets the same status as a GET request, but downloads no
+// package.
+func TestHeadDownloadsNoPackage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.publish("1.0.0")
@@ -343,7 +346,7 @@ func TestHeadAsksForNoPackage(t *testing.T) {
 	}
 }
 
-// TestRefresh shows that an operator can refresh the list, so that new versions appear at once.
+// TestRefresh shows that new versions appear immediately after an operator refreshes the provider.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -362,12 +365,12 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestProtocolsAreWarnedAboutOnce shows that the log has each warning about protocols once, also if a request for
+// TestProtocolsAreWarnedAboutOnce shows that each warning about protocols is logged once, even if a request for
 // another platform pushes the version again.
 func TestProtocolsAreWarnedAboutOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		linux, others string // the protocols of platforms; the list has no protocols
+		linux, others string // the protocols of linux and of the other platforms; the list names no protocols
 		says          string
 	}{
 		"different": {`["6.0"]`, `["5.0"]`, "gives platforms different protocols"},

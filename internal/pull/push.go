@@ -21,33 +21,34 @@ import (
 )
 
 const (
-	// maxJobs bounds how many versions wait to be pushed. Further versions are pushed after
-	// a later request.
+	// maxJobs is the maximum number of versions that wait to be pushed. Further versions are
+	// pushed after a later request.
 	maxJobs = 256
-	// pushAttempts is how often a version is pushed before it waits for another request.
+	// pushAttempts is the number of attempts to push a version before it waits for another
+	// request.
 	pushAttempts = 6
 	// pushPause is the pause before the second attempt. Each further pause is twice as long.
 	pushPause = 30 * time.Second
-	// refusedPause is how long a version is not pushed again after a final refusal.
+	// refusedPause is the pause after a final refusal before the version is pushed again.
 	refusedPause = 10 * time.Minute
 )
 
-// job pushes one version with the platforms that clients request meanwhile.
+// job pushes one version, with the platforms that clients request before it ends.
 type job struct {
 	store   catalog.Store // the repository
 	subject subject
 
 	// Guarded by Puller.mu.
-	held      []*reader           // downloads that it keeps until they are pushed
+	held      []*reader           // the downloads that the job keeps open until they are pushed
 	added     []provider.Platform // requested since the last push
 	requested map[provider.Platform]bool
-	paused    bool      // it waits for its next attempt, and holds no download
-	retry     time.Time // it has failed, and does not begin again before; zero: it runs
+	paused    bool      // the job waits for its next attempt, and holds no download
+	retry     time.Time // when the version of a failed job may be pushed again; zero: the job runs
 }
 
-// pushLocked has the version of a package pushed. The package was requested by a client,
-// which waits for the download d; nil: it got the package elsewhere. It is called with mu
-// held.
+// pushLocked starts a job that pushes the version of a package that a client has requested, or
+// adds the package's platform to the running job. The client waits for the download d, or has
+// the package from elsewhere if d is nil. It is called with mu held.
 func (p *Puller) pushLocked(s catalog.Store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return
@@ -106,7 +107,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		held, added := p.take(j, false)
 		platforms = append(platforms, added...)
 		for _, r := range held {
-			r.d.wellUnderway(ctx) // the waiting client goes first
+			r.d.wellUnderway(ctx) // the waiting client has priority
 		}
 		result, err := p.push(ctx, j, held, platforms)
 		closeAll(held)
@@ -157,8 +158,8 @@ func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	return held, added
 }
 
-// end ends a job. It returns false for a job that has succeeded but has more platforms to
-// push. A job that has failed does not begin again before retry.
+// end ends a job, unless the job has succeeded (retry is zero) and has more platforms to push.
+// It reports whether the job has ended. A failed job does not begin again before retry.
 func (p *Puller) end(j *job, retry time.Time) bool {
 	p.mu.Lock()
 	if retry.IsZero() && len(j.added) > 0 && !p.closed {
@@ -181,7 +182,7 @@ func closeAll(held []*reader) {
 	}
 }
 
-// isFinal reports whether a push that is repeated would fail again.
+// isFinal reports whether a push that failed with err would fail again.
 func isFinal(err error) bool {
 	var size *SizeError
 	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
@@ -226,8 +227,8 @@ func (p *Puller) report(ctx context.Context, j *job, result *pusher.Result, err 
 	p.o.Events(e)
 }
 
-// push pushes the platforms of the configuration, and those that clients have requested.
-// It reads the downloads that the job holds, and downloads the other packages after them.
+// push pushes the configured platforms and the platforms that clients have requested. It reads
+// the downloads that the job holds, and then downloads the other packages.
 func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []provider.Platform) (*pusher.Result, error) {
 	r, err := p.release(ctx, j.subject)
 	if err != nil {
@@ -260,7 +261,7 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 	return p.o.Push(ctx, rel)
 }
 
-// platforms returns the platforms to be pushed among the available packages.
+// platforms returns the platforms of the available packages that are to be pushed.
 func (p *Puller) platforms(available []artifact.Package, requested []provider.Platform) []provider.Platform {
 	var out []provider.Platform
 	for _, pkg := range available {
@@ -271,9 +272,9 @@ func (p *Puller) platforms(available []artifact.Package, requested []provider.Pl
 	return out
 }
 
-// opener returns the [origin.Package.Open] of a package for a push: it opens the download
-// that clients read as well. Downloads that the job holds have waiting clients; they
-// go first.
+// opener returns the [origin.Package.Open] of a package for a push. It opens the same download
+// that clients read. Because clients wait for the downloads that the job holds, other downloads
+// begin only after these have ended.
 func (p *Puller) opener(s catalog.Store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
 	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {

@@ -25,12 +25,13 @@ import (
 )
 
 const (
-	// maxReleases and maxReleaseBytes bound the versions in memory.
+	// maxReleases and maxReleaseBytes are the maximum number and the maximum size in bytes of the versions in memory.
 	maxReleases     = 1024
 	maxReleaseBytes = 16 << 20
 	// releaseTTL is how long a verified version is current.
 	releaseTTL = time.Hour
-	// packageLasts is how long the location of a package is used. The location may be a URL that expires.
+	// packageLasts is how long the location of a package is used. It is short because the location may be a URL that
+	// expires.
 	packageLasts = time.Minute
 )
 
@@ -42,22 +43,22 @@ type release struct {
 	subject  subject
 	sums     *trust.Checksums
 	origin   string
-	packages []artifact.Package // sorted by platform; sizes and h1 are unknown
-	version  *artifact.Version  // of those packages, with evidence
-	blobs    map[digest.Digest][]byte
+	packages []artifact.Package       // sorted by platform; sizes and h1 are unknown
+	version  *artifact.Version        // the version with these packages and its evidence
+	blobs    map[digest.Digest][]byte // the blobs of the evidence
 	at       time.Time
-	bytes    int64 // roughly its memory, without found
+	bytes    int64 // roughly the memory of the release, without its locations
 
 	mu        sync.Mutex // guards the following
 	sizes     map[digest.Digest]int64
-	stored    map[digest.Digest]bool // in the registry by now
+	stored    map[digest.Digest]bool // the packages that pushes have stored
 	locations map[provider.Platform]location
 }
 
-// maxLogged bounds how many warnings are remembered as logged.
+// maxLogged is the maximum number of warnings that are remembered as logged.
 const maxLogged = 4096
 
-// isNew reports whether a warning about a version was not logged yet, and remembers it as
+// isNew reports whether a warning about a version has not been logged yet, and remembers it as
 // logged.
 func (p *Puller) isNew(s subject, warning string) bool {
 	known, _ := p.logged.ContainsOrAdd(sha256.Sum256([]byte(s.String()+" "+warning)), struct{}{})
@@ -93,7 +94,7 @@ func (p *Puller) newReleases() *fresh.Cache[subject, *release] {
 	})
 }
 
-// release returns a version as its origin offers it, verified.
+// release returns a version's verified release, from the cache or from the version's origin.
 func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	a, err := p.releases.Get(ctx, s)
 	if err != nil {
@@ -102,14 +103,14 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	return a.Value, a.Err
 }
 
-// askForRelease requests a version from the origin, for the cache. A refusal is an answer.
+// askForRelease requests a version from the origin, for the cache. A refusal is an answer, and not a failure.
 func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
 	end(err)
 	if errors.Is(err, ErrNotOffered) {
-		return releaseAnswer{Err: err}, nil // the list decides for how long
+		return releaseAnswer{Err: err}, nil // without a TTL, because the list decides for how long
 	}
 	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
 	defer func() { p.o.Events(event) }()
@@ -134,7 +135,7 @@ func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer)
 	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil
 }
 
-// describe adds the grounds on which a version was accepted to an event.
+// describe adds to an event the origin of a version and the reason why it was accepted.
 func (r *release) describe(e *Event) {
 	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
 }
@@ -144,7 +145,7 @@ func (p *Puller) Blob(a provider.Address, d digest.Digest) ([]byte, bool) {
 	for _, answer := range p.releases.Good() {
 		if r := answer.Value; r.subject.provider == a {
 			if data, ok := r.blobs[d]; ok {
-				p.releases.Last(r.subject) // it is in use
+				p.releases.Last(r.subject) // marks the release as used
 				return data, true
 			}
 		}
@@ -162,7 +163,7 @@ func (p *Puller) current(s subject) *release {
 
 // resolve requests the metadata of one package from the origin. The metadata leads to the SHA256SUMS file that lists
 // all packages, which resolve verifies. An error wraps ErrNotOffered, wraps [catalog.ErrSource] if the origin fails, or
-// is the reason of a refusal. The warnings are about the origin's answer.
+// says why the version is refused. The warnings are about the origin's answer.
 func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
 	l, err := p.list(ctx, s.provider)
 	if err != nil {
@@ -210,11 +211,11 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	return out, r.Warnings, out.encode(r.Protocols, r.About)
 }
 
-// maxCandidates bounds the platforms that are tried if the origin lists platforms that it does not have.
+// maxCandidates is the maximum number of platforms that are tried if the origin lists platforms that it does not have.
 const maxCandidates = 3
 
-// candidates returns the platforms to try until the origin has the metadata of one. The platforms that clients will
-// most likely request come first.
+// candidates returns the platforms whose metadata is requested in turn, until the origin has it. The platforms that
+// clients are most likely to request come first.
 func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
 	out := slices.Clone(o.Platforms)
@@ -274,7 +275,7 @@ func (r *release) list(offered []provider.Platform) error {
 	return nil
 }
 
-// encode makes the version and its evidence as a push would store them, without an index.
+// encode creates the version and its evidence as a push would store them, but without an index.
 func (r *release) encode(protocols []string, about provider.About) error {
 	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols, about))
 	if err != nil {
@@ -296,13 +297,14 @@ func (r *release) encode(protocols []string, about provider.About) error {
 	return nil
 }
 
-// These are the bytes of memory of a release without its evidence, and of each of its packages.
+// releaseBytes is roughly the memory in bytes of a release without its evidence and packages, and packageBytes that of
+// each package.
 const (
 	releaseBytes = 4 << 10
 	packageBytes = 768
 )
 
-// claimsBytes estimates the memory of accepted claims, without the blobs of the evidence.
+// claimsBytes estimates the memory in bytes of accepted claims, without the blobs of the evidence.
 func claimsBytes(c trust.Claims) int64 {
 	n := 2 * len(c.SHA256SUMS) // the parsed checksums
 	for _, key := range c.Keys {

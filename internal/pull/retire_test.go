@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// asked reads a package of a version, so that the Puller stores the version.
+// asked reads a package of a version as a client does, so that the Puller stores the version.
 func asked(t *testing.T, p *Puller, version string) {
 	t.Helper()
 	store := of(p, widget)
@@ -26,8 +26,8 @@ func asked(t *testing.T, p *Puller, version string) {
 	read(t, store, found.Packages[0])
 }
 
-// TestRetired shows that one Puller can replace another in one folder with one budget. The old Puller finishes the
-// pushes that have begun and retries no failed push, and neither Puller takes anything from the other.
+// TestRetired shows that a Puller can replace another one with the same folder and budget: the new Puller keeps the
+// day's bytes and its cooldown, and the old Puller finishes the pushes that have begun but retries no failed push.
 func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "2.0.0"}}
@@ -58,13 +58,13 @@ func TestRetired(t *testing.T) {
 		after.Begin()
 		before.Retire()
 		if u := budget.Usage(); u.Today != today || today == 0 || u.Limits.MaxPerDay != 1<<30 {
-			t.Errorf("what is taken: %+v, and before %d", u, today)
+			t.Errorf("in use: %+v, and before %d bytes", u, today)
 		}
 		time.Sleep(2 * time.Minute)
-		offered(t, after) // the list saves when the versions were first seen
+		offered(t, after) // saves a list with the times when the versions were first seen
 		s.set(func() { s.versions = append(s.versions, "3.0.0") })
 		time.Sleep(2 * time.Minute)
-		for range 2 { // each Puller fetches the list, the old one last
+		for range 2 { // both Pullers fetch the list, and the old Puller fetches it last
 			if got := offered(t, after); got != "1.0.0 2.0.0" {
 				t.Errorf("offered are %s", got)
 			}
@@ -72,7 +72,7 @@ func TestRetired(t *testing.T) {
 			synctest.Wait()
 		}
 		if l, err := after.readList(widget); err != nil || l.seen == nil || l.seen[provider.MustParseVersion("3.0.0")].IsZero() {
-			t.Errorf("kept is %+v, %v", l, err)
+			t.Errorf("the saved list: %+v, %v", l, err)
 		}
 
 		start, drained := time.Now(), make(chan struct{})
@@ -96,7 +96,7 @@ func TestRetired(t *testing.T) {
 		if pushes != 2 {
 			t.Errorf("%d pushes", pushes)
 		}
-		// A push that fails ends the wait of Drain, and a push that does not end is waited for until the context ends.
+		// Drain waits for a push that does not end until the context ends. A push that fails ends the wait.
 		after.Retire()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -113,8 +113,8 @@ func TestRetired(t *testing.T) {
 	})
 }
 
-// TestFoldersAreNarrowed shows that the Puller closes the folders of its options to other users. The system's temporary
-// folder stays open to all users.
+// TestFoldersAreNarrowed shows that a Puller makes the folders of its options inaccessible to other users, but does not
+// change the mode of the system's temporary folder.
 func TestFoldersAreNarrowed(t *testing.T) {
 	own, system := Options{Directory: t.TempDir(), Spool: t.TempDir()}, t.TempDir()
 	t.Setenv("TMPDIR", system)
@@ -137,7 +137,7 @@ func TestFoldersAreNarrowed(t *testing.T) {
 	}
 }
 
-// TestSpoolIsShared shows that a Puller that starts removes no file that another Puller is writing.
+// TestSpoolIsShared shows that a new Puller does not remove a file that another Puller is writing.
 func TestSpoolIsShared(t *testing.T) {
 	s := &source{versions: []string{"1.0.0"}}
 	o := Options{Spool: t.TempDir()}
@@ -158,7 +158,7 @@ func TestSpoolIsShared(t *testing.T) {
 	}
 }
 
-// begin starts to read a package as the gateway does.
+// begin opens a package as the gateway does.
 func begin(t *testing.T, store pulled, p artifact.Package) (body io.ReadCloser, size int64, err error) {
 	t.Helper()
 	size, err = store.blob(p).Size(t.Context(), true)

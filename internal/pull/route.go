@@ -10,18 +10,20 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// maxTried bounds how many addresses count for a request without a connection. A dialer
-// tries two addresses at once: an IPv6 address and an IPv4 address.
+// maxTried is the maximum number of addresses that count for a request without a connection. A
+// dialer tries two addresses concurrently: an IPv6 address and an IPv4 address.
 const maxTried = 2
 
-// errCrowded ends a request to a host that has its share of the slots.
+// errCrowded cancels a request to a host that already has its share of the slots.
 var errCrowded = errors.New("the host has its share of max_concurrent")
 
-// open opens the package at its origin. If the request leads to a host that has its share
-// of the slots, the download loses its slot, waits for one of that host's, and starts over.
+// open opens the package at its origin. If the request leads to a host that already has its
+// share of the slots, the download loses its slot, waits for one of that host's slots, and
+// starts over.
 func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
 	for {
-		// Not cancelled on return: the body is still read with it. It ends with ctx.
+		// The context is not cancelled on return, because the body is still read with it. It
+		// ends with ctx.
 		asking, cancel := context.WithCancelCause(ctx)
 		way := &route{room: d.room, cancel: cancel}
 		body, size, err := at.Open(origin.WatchHosts(asking, way.asks))
@@ -37,23 +39,23 @@ func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, 
 	}
 }
 
-// route follows the requests of a download through redirects. Only the host of the last
-// request counts: it sends the package, or is about to.
+// route follows the requests of a download through redirects. The download counts only for the
+// host of the last request, which sends the package or is about to.
 type route struct {
 	room   *reservation
 	cancel context.CancelCauseFunc // ends the requests
 
 	mu        sync.Mutex // guards the following
 	last      []string   // the host of the last request: its name, then its addresses; never changed in place
-	connected bool       // the last request has its connection
-	crowded   bool       // the host of the last request has its share
+	connected bool       // the last request is connected
+	crowded   bool       // the host of the last request already has its share of the slots
 	failed    bool       // the package could not be opened
 	open      bool       // the package is being read
 }
 
-// asks notes a host that [origin.WatchHosts] reports. It cancels the requests if the host
-// has its share of the slots. Once the package is being read, a host only counts: a
-// download that resumes keeps its slot.
+// asks records a host that [origin.WatchHosts] reports. It cancels the requests if the host
+// already has its share of the slots. Once the package is being read, it only records the
+// host: a download that resumes keeps its slot.
 func (w *route) asks(host origin.AskedHost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +66,7 @@ func (w *route) asks(host origin.AskedHost) {
 	case !host.Address.IsValid():
 		w.last, w.connected = []string{host.Name}, false
 	case len(w.last) == 0 || w.last[0] != host.Name:
-		return // an earlier request has tried the address
+		return // the address belongs to an earlier request
 	case host.Connected:
 		w.last, w.connected = []string{host.Name, address}, true
 	case w.connected || slices.Contains(w.last, address):
@@ -79,8 +81,8 @@ func (w *route) asks(host origin.AskedHost) {
 	}
 }
 
-// isCrowded reports whether the requests were cancelled at a host that has its share of the
-// slots. If not, no further request takes the slot away.
+// isCrowded reports whether the requests were cancelled because a host already has its share of
+// the slots. If not, the download does not lose its slot to any later request.
 func (w *route) isCrowded(opened bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,21 +6,21 @@ import (
 )
 
 const (
-	// leftToOthers is how many slots one host leaves to others. Every host may have one
-	// slot, so it leaves fewer if there are three slots or two, and none if there is one.
+	// leftToOthers is the number of slots that one host leaves to other hosts. Because every
+	// host may have at least one slot, it leaves one of two slots, and none of one.
 	leftToOthers = 2
-	// preemptAfter is how long a client waits for a slot before a download is cancelled that
-	// no client reads. Most downloads end within that time. A download is not cancelled
-	// before it has had its slot for as long.
+	// preemptAfter is how long a client waits for a slot before a download that no client
+	// reads is cancelled. Most downloads end within that time. A download is not cancelled
+	// until it has had its slot for the same time.
 	preemptAfter = 5 * time.Second
 )
 
-// claim is a download that has a slot or waits for one.
+// claim describes a download that has a slot or waits for one.
 type claim struct {
-	background bool     // no client waited for it when it asked
-	hosts      []string // names and addresses of the host that sends it; none: unknown
+	background bool     // no client waited for the download before it got its slot
+	hosts      []string // the names and addresses of the host that sends the package; none if unknown
 
-	// Of a download that has a slot.
+	// Only for a download that has a slot.
 	unread bool          // no client reads it, and it may be cancelled
 	bytes  int64         // received
 	age    time.Duration // since it got its slot
@@ -64,8 +64,8 @@ func countHost(held []claim, hosts []string) int {
 	}
 }
 
-// next returns the index of the queued download that gets the next slot; -1: none may have
-// it. Downloads with a client come first, and then the queue's order counts.
+// next returns the index of the queued download that gets the next slot, or -1 if none may
+// have a slot now. Downloads with a client come first, and otherwise the first in the queue.
 func next(slots int, held, queue []claim) int {
 	for _, background := range []bool{false, true} {
 		i := slices.IndexFunc(queue, func(c claim) bool { return c.background == background && admits(slots, held, c) })
@@ -76,9 +76,9 @@ func next(slots int, held, queue []claim) int {
 	return -1
 }
 
-// victim returns the index of the download that is cancelled for a waiting client. It is
-// the slowest download without a reading client whose slot the waiting client may have;
-// -1: there is none, or it has only just begun.
+// victim returns the index of the download that is cancelled in favour of a waiting client. It
+// is the slowest of the downloads that no client reads, that have had their slot for long
+// enough, and whose slot the waiting client may have. It returns -1 if there is none.
 func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {
@@ -92,5 +92,5 @@ func victim(slots int, held []claim, waiting claim) int {
 	return slowest
 }
 
-// speed is in bytes per second.
+// speed returns the average speed in bytes per second.
 func (c claim) speed() float64 { return float64(c.bytes) / c.age.Seconds() }

@@ -15,26 +15,26 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// from returns the claims of n downloads from the same hosts.
+// from returns the claims of n downloads from the same host, which has the given names and addresses.
 func from(n int, hosts ...string) []claim { return slices.Repeat([]claim{{hosts: hosts}}, n) }
 
-// TestShareOfOneHost shows that one host has all slots but two, and at least one slot.
+// TestShareOfOneHost shows that one host can have all slots but two, and always at least one.
 func TestShareOfOneHost(t *testing.T) {
 	for places, share := range map[int]int{1: 1, 2: 1, 3: 1, 4: 2, 8: 6, 256: 254} {
 		evil := claim{hosts: []string{"evil"}}
 		if !admits(places, from(share-1, "evil"), evil) {
-			t.Errorf("of %d places, a host has fewer than %d", places, share)
+			t.Errorf("of %d slots, a host gets fewer than %d", places, share)
 		}
 		if admits(places, from(share, "evil"), evil) {
-			t.Errorf("of %d places, a host has more than %d", places, share)
+			t.Errorf("of %d slots, a host gets more than %d", places, share)
 		}
 		if got := admits(places, from(share, "evil"), claim{hosts: []string{"good"}}); got != (places > share) {
-			t.Errorf("of %d places, another host has one: %t", places, got)
+			t.Errorf("of %d slots, another host gets one: %t", places, got)
 		}
 	}
 }
 
-// TestAdmits checks admission with eight slots.
+// TestAdmits checks whether a download may have one of eight slots, given the downloads that have a slot.
 func TestAdmits(t *testing.T) {
 	background := slices.Repeat([]claim{{background: true}}, 4)
 	for name, tc := range map[string]struct {
@@ -68,11 +68,11 @@ func TestAdmits(t *testing.T) {
 		}
 	}
 	if !admits(1, nil, claim{background: true}) {
-		t.Error("one place: it is for the background, too")
+		t.Error("a background download may not have the only slot")
 	}
 }
 
-// TestNext checks the order of the queue with eight slots, six of them taken.
+// TestNext checks which download in the queue gets the next slot, if one host has six of eight slots.
 func TestNext(t *testing.T) {
 	for name, tc := range map[string]struct {
 		queue []claim
@@ -91,12 +91,12 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestToEnd checks which download ends, with four slots.
+// TestToEnd checks which of the downloads that hold four slots is cancelled for a waiting client.
 func TestToEnd(t *testing.T) {
 	read := claim{bytes: 1, age: time.Hour}
 	slow, fast := claim{unread: true, bytes: 100 << 10, age: time.Minute}, claim{unread: true, bytes: 10 << 20, age: time.Minute}
 	late := claim{unread: true, age: preemptAfter - 1}
-	old := claim{unread: true, bytes: 50 << 20, age: time.Hour} // 14 KiB/s, and the most bytes
+	old := claim{unread: true, bytes: 50 << 20, age: time.Hour} // 14 KiB/s: the slowest, although it has the most bytes
 	of := func(c claim, hosts ...string) claim { c.hosts = hosts; return c }
 	for name, tc := range map[string]struct {
 		held    []claim
@@ -118,8 +118,8 @@ func TestToEnd(t *testing.T) {
 	}
 }
 
-// TestOnlyClientsHaveDownloadsEnd shows that a download in the background waits for a slot and ends no other download,
-// until a client wants it.
+// TestOnlyClientsHaveDownloadsEnd shows that no download is cancelled for a download in the background that waits for a
+// slot, but that an unread download is cancelled for a waiting client.
 func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
@@ -141,16 +141,16 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 		time.Sleep(time.Hour)
 		select {
 		case <-ended:
-			t.Fatal("it ends for another one in the background")
+			t.Fatal("the download was cancelled for another one in the background")
 		default:
 		}
 		start := time.Now()
 		close(urgent)
 		if err := <-got; err != nil || time.Since(start) != 0 {
-			t.Errorf("as a client it has the other place after %s: %v", time.Since(start), err)
+			t.Errorf("with a client, the download gets the other slot after %s: %v", time.Since(start), err)
 		}
 		if _, err := l.reserve(t.Context(), 1, demand{}); err != nil || time.Since(start) != preemptAfter {
-			t.Errorf("a client has a place after %s: %v", time.Since(start), err)
+			t.Errorf("a client gets a slot after %s: %v", time.Since(start), err)
 		}
 		<-ended
 		_, err = l.reserve(t.Context(), 1, demand{})
@@ -158,8 +158,8 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 	})
 }
 
-// TestYieldRefused shows that a download does not end if a client has begun to read it. Another download can end
-// instead.
+// TestYieldRefused shows that a download is not cancelled if a client has begun to read it meanwhile, and that another
+// download is cancelled instead.
 func TestYieldRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
@@ -182,12 +182,12 @@ func TestYieldRefused(t *testing.T) {
 	})
 }
 
-// TestConnectionsOfEarlierRequests shows that the address of a late connection is not taken for the address of the next
-// host. A transport may connect for a request that another connection has served by then.
+// TestConnectionsOfEarlierRequests shows that a late connection to one host is not taken for a connection to the next
+// host. A transport may still be connecting for a request that another connection has served meanwhile.
 func TestConnectionsOfEarlierRequests(t *testing.T) {
 	l := NewBudget(Limits{})
 	room := reservedFor(t, l, "a.test")
-	way := &route{room: room, cancel: func(error) { t.Error("it is ended") }}
+	way := &route{room: room, cancel: func(error) { t.Error("the requests are cancelled") }}
 	asks := func(name, address string, connected bool) {
 		host := origin.AskedHost{Name: name, Connected: connected}
 		if address != "" {
@@ -202,25 +202,25 @@ func TestConnectionsOfEarlierRequests(t *testing.T) {
 	asks("bucket.test", "198.51.100.3/32", true)
 	asks("bucket.test", "198.51.100.4/32", false)
 	if way.isCrowded(true) {
-		t.Error("it is crowded")
+		t.Error("the host is crowded")
 	}
 	asks("a.test", "198.51.100.4/32", false)
 	asks("bucket.test", "198.51.100.4/32", false)
 	if want := []string{"bucket.test", "198.51.100.3/32"}; !slices.Equal(room.hosts, want) {
-		t.Errorf("it comes from %q, want %q", room.hosts, want)
+		t.Errorf("the package comes from %q, want %q", room.hosts, want)
 	}
 }
 
-// TestTriedAddresses shows that the addresses that a request tries count until the request is connected. A name with
-// many addresses takes no more memory than a name with two.
+// TestTriedAddresses shows that the last two addresses that a request tries count until the request is connected, so a
+// name with many addresses takes no more memory than a name with two.
 func TestTriedAddresses(t *testing.T) {
 	l := NewBudget(Limits{})
 	room := reservedFor(t, l, "a.test")
-	way := &route{room: room, cancel: func(error) { t.Error("it is ended") }}
+	way := &route{room: room, cancel: func(error) { t.Error("the requests are cancelled") }}
 	want := func(hosts ...string) {
 		t.Helper()
 		if !slices.Equal(room.hosts, hosts) {
-			t.Errorf("it counts for %q, want %q", room.hosts, hosts)
+			t.Errorf("the download counts for %q, want %q", room.hosts, hosts)
 		}
 	}
 	address := func(i byte) netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, i}), 32) }
@@ -237,7 +237,7 @@ func TestTriedAddresses(t *testing.T) {
 	want("a.test", "198.51.100.7/32")
 }
 
-// reservedFor makes a reservation for hosts, which must succeed at once.
+// reservedFor makes a reservation for hosts. It must succeed.
 func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	t.Helper()
 	r, err := l.reserve(t.Context(), -1, demand{hosts: hosts})
@@ -247,8 +247,8 @@ func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	return r
 }
 
-// TestCrowdedDownloadLosesItsPlace shows that a download loses its slot at once if its next host is busy. It then waits
-// ahead of downloads that came later, and its waits together last no longer than a client's patience.
+// TestCrowdedDownloadLosesItsPlace shows that a download loses its slot immediately if its next host is busy. It then
+// waits ahead of downloads that came later, and all its waits together last no longer than a client's patience.
 func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 3})
@@ -267,15 +267,15 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		}
 		time.Sleep(2 * slotPatience) // the origins are slow to redirect
 		if !first.asks([]string{"bucket.test"}, false) {
-			t.Error("the first one has no place")
+			t.Error("the first download has no slot")
 		}
 		if third.asks([]string{"bucket.test"}, false) || l.Usage().Fetching != 2 {
-			t.Errorf("the third one has a place: %+v", l.Usage())
+			t.Errorf("the third download has a slot: %+v", l.Usage())
 		}
-		// The waiting third download does not block the second download, which had its slot before.
+		// The third download, which waits, does not block the second download, which still has its slot.
 		first.done()
 		if !second.asks([]string{"bucket.test"}, false) {
-			t.Error("the second one has no place")
+			t.Error("the second download has no slot")
 		}
 		reservedFor(t, l, "d.test")
 		reservedFor(t, l, "e.test")
@@ -286,11 +286,11 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		second.done()
 		synctest.Wait()
 		if !third.asks([]string{"c.test"}, false) || !slices.Contains(third.claim().hosts, "bucket.test") {
-			t.Errorf("on its way to the host that it waited for, it counts for %q", third.claim().hosts)
+			t.Errorf("before it is redirected to the host that it waited for, the download counts for %q", third.claim().hosts)
 		}
 		time.Sleep(5 * time.Second)
 		if third.asks([]string{"d.test"}, false) {
-			t.Error("the third one has a place")
+			t.Error("the third download has a slot")
 		}
 		wait("third again", third, 10*time.Second, true)
 		time.Sleep(2 * slotPatience)
@@ -302,8 +302,8 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 	})
 }
 
-// TestNothingEndsForClientsThatLeft shows that a download that waits for a slot ends no other download once its own
-// clients have left.
+// TestNothingEndsForClientsThatLeft shows that no download is cancelled for a waiting download whose own clients have
+// left.
 func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 1})
@@ -330,15 +330,15 @@ func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	})
 }
 
-// TestRedirectsThatEnd shows that an origin that once redirected to a busy host does not use up that host's share with
-// later downloads that it sends itself.
+// TestRedirectsThatEnd shows that an origin that first redirects a download to a busy host, and later sends packages
+// itself, does not use up the busy host's share.
 func TestRedirectsThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
 		defer n.close()
 		n.resolve("busy.test", "198.51.100.1")
 		n.origin("busy.test", versions(8)...)
-		n.drip("busy.test", 1<<20, 1<<18, time.Second) // four seconds
+		n.drip("busy.test", 1<<20, 1<<18, time.Second) // each download takes four seconds
 		n.resolve("slow.test", "198.51.100.2")
 		n.origin("slow.test", versions(6)...)
 		n.drips("slow.test")
@@ -374,7 +374,7 @@ func TestRedirectsThatEnd(t *testing.T) {
 		}
 		var busy *catalog.BusyError
 		if err := n.get(t.Context(), p, "busy.test", "8.0.0"); errors.As(err, &busy) {
-			t.Errorf("it finds no place: %v", err)
+			t.Errorf("the download gets no slot: %v", err)
 		}
 	})
 }

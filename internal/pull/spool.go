@@ -10,12 +10,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
-// spoolPattern names the files of downloads, where the system requires a name.
+// spoolPattern is the pattern for the names of downloads' files, which keep a name only where
+// the system requires it.
 const spoolPattern = "ocibridge-pull-*.zip"
 
-// sweepSpool makes the folder for downloads, and removes files of processes that have
-// ended. Files that another process has open have no name, or cannot be removed. It never
-// changes the mode of the system's temporary folder.
+// sweepSpool creates the folder for downloads, and removes the files of processes that have
+// ended. It removes no file that another process uses: an open file either has no name or
+// cannot be removed. It never changes the mode of the system's temporary folder.
 func sweepSpool(o *Options) error {
 	var err error
 	if o.Spool == "" {
@@ -69,8 +70,8 @@ func (f *spoolFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// spoolError explains an error of a download's file. A disk that other programs have filled
-// meanwhile is a limit, like a disk that was full before.
+// spoolError explains an error of a download's file. If other programs have filled the disk
+// meanwhile, the error is the same as if the disk had been full before.
 func spoolError(err error) error {
 	if isFull(err) {
 		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)

@@ -67,8 +67,8 @@ func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Ve
 	return p.merge(ctx, stored, r), nil
 }
 
-// orStored returns the stored version if there is one, because the origin failed or was
-// refused.
+// orStored returns the stored version, or err if there is none, after the origin failed or
+// its version was refused.
 func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
@@ -84,10 +84,10 @@ func covers(stored *artifact.Version, o catalog.Offer) bool {
 	})
 }
 
-// merge returns the stored version with the packages that only the origin has, and without
-// an index, because no index in the registry has these packages. The origin's
-// evidence must list all stored packages, and must not be weaker than the stored evidence;
-// otherwise merge returns the stored version.
+// merge returns the stored version with the packages that only the origin has. The result has
+// no index, because no index in the registry lists these packages. The origin's evidence must
+// list all stored packages, and must not be weaker than the stored evidence. Otherwise merge
+// returns the stored version.
 func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release) *artifact.Version {
 	out := *stored
 	out.Packages = slices.Clone(stored.Packages)
@@ -202,8 +202,8 @@ func (p *Puller) failure(key packageKey) error {
 	return nil
 }
 
-// readFrom moves the reader to an offset. It closes the reader, and returns an error, if the
-// download has another size.
+// readFrom moves the reader to an offset. If the download does not have the given size, it
+// closes the reader and returns an error.
 func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadCloser, int64, error) {
 	got, err := r.d.Size(ctx)
 	if err == nil && got != size {
@@ -219,13 +219,13 @@ func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadClose
 	return r, offset, nil
 }
 
-// Size implements [catalog.Blob]. With begin, it starts the download.
+// Size implements [catalog.Blob]. If begin is set, it starts the download.
 func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
 	w := b.want
 	r, err := b.p.release(ctx, w.subject)
 	switch {
 	case errors.Is(err, ErrNotOffered):
-		return 0, outage(err) // it was, a moment ago
+		return 0, outage(err) // the version was offered a moment ago
 	case err != nil:
 		return 0, err
 	case !r.has(w):
@@ -258,8 +258,8 @@ func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
 	return size, b.p.limit.fits(size)
 }
 
-// Requested implements [catalog.Blob]. It stores the package's version after a client got the
-// package from a cache: no download does that then.
+// Requested implements [catalog.Blob]. It queues the push of the package's version, because the
+// client gets the package from a cache, and no download does it.
 func (b *blob) Requested() {
 	if r := b.p.current(b.want.subject); r != nil && r.isStored(b.want.digest) {
 		return

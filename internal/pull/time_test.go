@@ -121,7 +121,7 @@ func (s *source) Release(ctx context.Context, a provider.Address, _ *origin.List
 	}, nil
 }
 
-// locating adds the method Package to a test's origin, with the packages of its releases.
+// locating adds the method Package to a test's origin. The method returns packages of the origin's releases.
 type locating struct{ origin.Source }
 
 func (l locating) Package(ctx context.Context, a provider.Address, v provider.Version, platform provider.Platform) (pkg origin.Package, sum [sha256.Size]byte, err error) {
@@ -138,16 +138,16 @@ func (l locating) Package(ctx context.Context, a provider.Address, v provider.Ve
 	return pkg, sum, err
 }
 
-// pulled is one provider as its origin offers it.
+// pulled is one provider of a Puller.
 type pulled struct {
 	p *Puller
 	a provider.Address
 }
 
-// of returns a provider whose repository is empty.
+// of returns a provider of a Puller. The provider's repository is empty.
 func of(p *Puller, a provider.Address) pulled { return pulled{p, a} }
 
-// blob returns a package, whose file name has its version.
+// blob returns a package. It takes the version from the package's file name.
 func (s pulled) blob(p artifact.Package) catalog.Blob {
 	v := strings.TrimPrefix(p.Filename, "terraform-provider-"+s.a.Type()+"_")
 	v = strings.TrimSuffix(v, "_"+p.Platform.String()+".zip")
@@ -206,13 +206,13 @@ func puller(t *testing.T, s *source, o Options) *Puller {
 	return p
 }
 
-// offered returns the versions that are offered, or "trouble".
+// offered returns the versions of widget that are offered, or "trouble" if the origin fails.
 func offered(t *testing.T, p *Puller) string {
 	t.Helper()
 	offers, _, err := of(p, widget).Offers(t.Context())
 	if err != nil {
 		if !errors.Is(err, catalog.ErrSource) {
-			t.Errorf("%v is not marked as trouble", err)
+			t.Errorf("%v is not marked as a failure of the origin", err)
 		}
 		return "trouble"
 	}
@@ -246,7 +246,7 @@ func TestCooldown(t *testing.T) {
 		expect("1.0.0 1.1.0")
 		time.Sleep(12 * time.Hour)
 		expect("1.0.0 1.1.0 2.0.0")
-		// An origin that reports the provider as absent for a while makes no version older.
+		// After the origin has reported the provider as absent for a while, a new version still has its cooldown.
 		s.set(func() { s.err = fmt.Errorf("%w: 404", origin.ErrProviderNotFound) })
 		expect("")
 		p.Close()
@@ -255,12 +255,12 @@ func TestCooldown(t *testing.T) {
 		expect("1.0.0 1.1.0 2.0.0")
 	})
 	if _, err := New(Options{Scope: Scope{Cooldown: time.Hour}}); err == nil {
-		t.Error("a cooldown that is forgotten is taken")
+		t.Error("a cooldown is accepted without a folder")
 	}
 }
 
-// TestLongerCooldown shows that a saved list offers no version that a longer cooldown holds back, even while the origin
-// fails.
+// TestLongerCooldown shows that a version in a saved list is not offered if a longer cooldown now holds it back, even
+// while the origin fails.
 func TestLongerCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}}
@@ -277,13 +277,13 @@ func TestLongerCooldown(t *testing.T) {
 		o.Scope.Cooldown = 7 * 24 * time.Hour
 		s.set(func() { s.err = errors.New("503") })
 		if got := offered(t, puller(t, s, o)); got != "1.0.0" {
-			t.Errorf("by a longer cooldown offered are %q", got)
+			t.Errorf("offered with a longer cooldown: %q", got)
 		}
 	})
 }
 
-// TestScopeChanges shows that the scope can change between two processes or on a reload. If the new scope leaves no
-// version of a list on disk, the Puller does not conclude that the origin has no versions.
+// TestScopeChanges shows that the scope can change between two processes or on a reload. If the new scope excludes all
+// versions of a list on disk, the Puller does not conclude that the origin offers none.
 func TestScopeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "2.0.0"}}
@@ -303,8 +303,8 @@ func TestScopeChanges(t *testing.T) {
 	})
 }
 
-// TestOriginHangs shows that a client that stops waiting for an origin gets the stored versions. The other versions are
-// not reported as absent.
+// TestOriginHangs shows that a client that stops waiting for an origin gets the stored versions, and that the other
+// versions are not reported as absent.
 func TestOriginHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := provider.MustParseVersion("1.0.0")
@@ -328,7 +328,7 @@ func TestOriginHangs(t *testing.T) {
 	})
 }
 
-// TestPushIsTriedAgain shows that a failed push is retried after a pause. Clients are served meanwhile.
+// TestPushIsTriedAgain shows that a failed push is retried after a pause, and that clients are served meanwhile.
 func TestPushIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}}
@@ -403,8 +403,8 @@ func (s twoPlatforms) Release(_ context.Context, a provider.Address, _ *origin.L
 	return r, nil
 }
 
-// TestPausesHoldNoDisk shows that the packages of a version take no disk space while its push waits for a retry. The
-// retry pushes the packages that clients requested meanwhile, too.
+// TestPausesHoldNoDisk shows that the packages of a version take no disk space while its push waits for a retry, and
+// that the retry also pushes the packages that clients have requested meanwhile.
 func TestPausesHoldNoDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pushed []string
@@ -439,7 +439,7 @@ func TestPausesHoldNoDisk(t *testing.T) {
 		time.Sleep(lingerTime + time.Second)
 		synctest.Wait()
 		if usage := p.Usage(); usage.Spool != 0 {
-			t.Errorf("meanwhile in use: %+v", usage)
+			t.Errorf("in use while the push waits: %+v", usage)
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()

@@ -45,8 +45,8 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	}
 }
 
-// TestOriginDown shows that an origin that is down leaves the registry's versions available, and is never taken for
-// absence.
+// TestOriginDown shows that the registry's versions stay available while an origin is down, and that its other versions
+// are not reported as absent.
 func TestOriginDown(t *testing.T) {
 	t.Parallel()
 	down := func(w http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) }
@@ -100,7 +100,7 @@ func TestOriginDown(t *testing.T) {
 	})
 }
 
-// TestWithdrawn shows that only the stored packages remain of a withdrawn version.
+// TestWithdrawn shows that, once the origin has withdrawn a version, only its stored packages are served.
 func TestWithdrawn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -124,7 +124,7 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// refuseWrites is a registry whose login allows only reads.
+// refuseWrites makes the registry refuse writes, as if the login allowed only reads.
 func refuseWrites(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return false
@@ -133,7 +133,7 @@ func refuseWrites(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// TestRegistryRefuses shows that clients are served although the registry refuses writes.
+// TestRegistryRefuses shows that clients are served even if the registry refuses writes.
 func TestRegistryRefuses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -149,13 +149,13 @@ func TestRegistryRefuses(t *testing.T) {
 		}
 	}
 	if !strings.Contains(s.log.String(), "level=ERROR") {
-		t.Error("nothing is said of it")
+		t.Error("the log does not mention it")
 	}
 }
 
-// TestWhatNobodyWantsEnds shows that a failed push cancels the downloads that it has started, unless a client requested
-// them.
-func TestWhatNobodyWantsEnds(t *testing.T) {
+// TestUnwantedDownloadsAreCancelled shows that a failed push cancels the downloads that it has started, unless a client
+// requested them.
+func TestUnwantedDownloadsAreCancelled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.publish("1.0.0")
@@ -190,7 +190,7 @@ func TestWhatNobodyWantsEnds(t *testing.T) {
 	<-ended
 }
 
-// TestRegistryDown shows that a registry that is down is an outage, whatever the origin has.
+// TestRegistryDown shows that requests fail while the registry is down, whatever the origin offers.
 func TestRegistryDown(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -218,18 +218,18 @@ func TestConflict(t *testing.T) {
 	first := b.serve(o)
 	first.get(archivePath("1.0.0", "linux_amd64"))
 	first.await(pull.Stored, 1)
-	b.publish("1.0.0") // a new release of the version, with other packages
+	b.publish("1.0.0") // the same version again, with other packages
 	s := b.serve(o)
 	got := s.hashes("1.0.0")
 	if !strings.Contains(got, mine.Package("linux", "amd64").SHA256) || strings.Contains(got, "darwin") {
 		t.Errorf("1.0.0.json: %s", got)
 	}
 	if !strings.Contains(s.log.String(), "different packages") {
-		t.Error("nothing is said of it")
+		t.Error("the log does not mention it")
 	}
 }
 
-// TestLimitIsReached shows that a request beyond the limit gets 503 and Retry-After.
+// TestLimitIsReached shows that a request that would exceed a limit gets 503 and Retry-After.
 func TestLimitIsReached(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -241,8 +241,8 @@ func TestLimitIsReached(t *testing.T) {
 	}
 }
 
-// TestEndInTheMiddle shows that a shutdown in the middle leaves nothing wrong in the registry or on disk. The next
-// start removes the files that a kill leaves on disk.
+// TestEndInTheMiddle shows that a shutdown in the middle of a download leaves no incomplete version in the registry,
+// and that the next start removes the files that a killed process has left on disk.
 func TestEndInTheMiddle(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -261,7 +261,7 @@ func TestEndInTheMiddle(t *testing.T) {
 	}
 	s.close()
 	if _, err := io.ReadAll(resp.Body); err == nil {
-		t.Error("the archive came to a good end")
+		t.Error("the interrupted download ended without an error")
 	}
 	resp.Body.Close()
 	if got := b.tagged("1.0.0"); got != nil {
@@ -286,8 +286,8 @@ func TestEndInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestOriginContradictsItself shows that a platform is refused if the origin announces another package for it after its
-// SHA256SUMS was accepted. The other platforms are served.
+// TestOriginContradictsItself shows that a platform is refused if the origin announces a package for it that differs
+// from the accepted SHA256SUMS, and that the other platforms are served.
 func TestOriginContradictsItself(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -308,7 +308,7 @@ func TestOriginContradictsItself(t *testing.T) {
 	})
 	s := b.serve(siteOptions{pull: pull.Options{Scope: pull.Scope{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}}})
 	if got := s.hashes("1.0.0"); got != zh(r) {
-		t.Errorf("listed are\n%s", got)
+		t.Errorf("1.0.0.json lists\n%s", got)
 	}
 	if got := s.get(archivePath("1.0.0", "darwin_arm64")); got.status != http.StatusBadGateway {
 		t.Errorf("%+v", got)
@@ -317,23 +317,23 @@ func TestOriginContradictsItself(t *testing.T) {
 		t.Errorf("another platform: %d", got.status)
 	}
 	if !strings.Contains(s.log.String(), "with another SHA-256") {
-		t.Error("the log does not say so")
+		t.Error("the log does not mention the contradiction")
 	}
 	if n := b.origin.Count(recorder.Path("/evil.zip")); n != 0 {
-		t.Errorf("it is downloaded %d times", n)
+		t.Errorf("the package is downloaded %d times", n)
 	}
 }
 
-// TestRetryAfterOfTheOrigin shows that a client gets the Retry-After of the origin, at once and while the failure is
-// cached.
+// TestRetryAfterOfTheOrigin shows that clients get the origin's Retry-After, both from the failed request and while the
+// failure is cached.
 func TestRetryAfterOfTheOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		ends        string // the path that gets this answer
+		ends        string // the end of the paths that get this answer
 		status      int
 		after       string
 		asked       string
-		least, most int // seconds; a slow machine may take some of them
+		least, most int // the bounds of Retry-After in seconds; it decreases while a slow machine runs the test
 	}{
 		"versions":      {"/versions", 429, "200", mirror + "index.json", 100, 200},
 		"package":       {"/download/darwin/arm64", 503, "200", mirror + "1.0.0.json", 100, 200},

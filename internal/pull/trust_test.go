@@ -15,10 +15,10 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestRefused shows that releases that must not be served are not stored either.
+// TestRefused shows that releases that the trust policy refuses are neither served nor stored.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	stranger := func(b *bench) { // signed by another key than the offered key
+	stranger := func(b *bench) { // signed by a key that differs from the offered key
 		r := b.build("1.0.0", 100)
 		if err := r.Sign(pgpFor(b, "Mallory")); err != nil {
 			b.tb.Fatal(err)
@@ -57,9 +57,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestOfferedAsAnother shows that an origin cannot offer one platform's package as another platform's package, although
-// both are signed: the package is neither served nor stored under the wrong platform.
-func TestOfferedAsAnother(t *testing.T) {
+// TestPackageOfAnotherPlatform shows that an origin cannot offer one platform's package as another platform's: although
+// both packages are signed, the package is neither served nor stored for the wrong platform.
+func TestPackageOfAnotherPlatform(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	r := b.publish("1.0.0")
@@ -91,7 +91,7 @@ func TestOfferedAsAnother(t *testing.T) {
 	}
 }
 
-// TestUnsigned shows that an unsigned release is served and stored as unsigned, if a trust block allows it.
+// TestUnsigned shows that an unsigned release is served, and stored as unsigned, if the trust policy allows it.
 func TestUnsigned(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,8 +121,8 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// TestRequiredWithoutKeys shows that the gateway neither serves nor stores a release that only the origin's own keys
-// signed, if keys are required.
+// TestRequiredWithoutKeys shows that, if configured keys are required, the gateway neither serves nor stores a release
+// that only a key offered by the origin has signed.
 func TestRequiredWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -156,23 +156,23 @@ func TestDamagedPackage(t *testing.T) {
 			})
 			s := b.serve(o)
 			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
-				t.Errorf("%d bytes were answered in whole", len(got.body))
+				t.Errorf("a package of %d bytes was served completely", len(got.body))
 			}
 			if e := s.await(pull.Stored, 1); e.Err == nil {
-				t.Error("it was stored")
+				t.Error("the damaged package was stored")
 			}
 			if got := b.tagged("1.0.0"); got != nil {
 				t.Errorf("tagged: %+v", got)
 			}
 			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
-				t.Errorf("%d downloads of what is wrong", n)
+				t.Errorf("%d downloads of the refused package", n)
 			}
 		})
 	}
 }
 
-// TestPackageThatIsNoZip shows that a package that is no zip is refused, although SHA256SUMS lists it and the signature
-// is good. It is not downloaded again while it is listed.
+// TestPackageThatIsNoZip shows that a package that is not a zip file is refused, although SHA256SUMS lists it and the
+// signature is good, and that it is not downloaded again soon.
 func TestPackageThatIsNoZip(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -186,13 +186,13 @@ func TestPackageThatIsNoZip(t *testing.T) {
 			b.origin.Add(r)
 			s := b.serve(o)
 			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.err == nil && got.status == http.StatusOK {
-				t.Errorf("%d bytes were answered in whole", len(got.body))
+				t.Errorf("a package of %d bytes was served completely", len(got.body))
 			}
 			if e := s.await(pull.Stored, 1); !errors.Is(e.Err, provider.ErrNotZip) {
 				t.Errorf("stored: %v", e.Err)
 			}
 			if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusBadGateway {
-				t.Errorf("asked for again: %d, %d bytes", got.status, len(got.body))
+				t.Errorf("requested again: %d, %d bytes", got.status, len(got.body))
 			}
 			if got := b.tagged("1.0.0"); got != nil {
 				t.Errorf("tagged: %+v", got)
@@ -201,15 +201,15 @@ func TestPackageThatIsNoZip(t *testing.T) {
 				t.Errorf("%d blobs or manifests are stored", n)
 			}
 			if n := b.origin.Count(zips(), recorder.Method(http.MethodGet), recorder.PathSuffix(linux.Filename)); n != 1 {
-				t.Errorf("%d downloads of what is wrong", n)
+				t.Errorf("%d downloads of the refused package", n)
 			}
 		})
 	}
 }
 
-// TestPublishedAnew shows that an unstored version is refused if its packages have changed since it was described. The
-// next description has the new packages.
-func TestPublishedAnew(t *testing.T) {
+// TestPublishedAgain shows that a package of a version that is not stored is refused if the version was published
+// again, with other packages, since it was described. The next description has the new packages.
+func TestPublishedAgain(t *testing.T) {
 	t.Parallel()
 	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // the location is known for the first platform
 		b := newBench(t)
@@ -223,7 +223,7 @@ func TestPublishedAnew(t *testing.T) {
 		b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPost || r.Method == http.MethodPut {
 				select {
-				case <-may: // the test looks before the version is stored
+				case <-may: // the version must not be stored before the test has made its requests
 				case <-r.Context().Done():
 				}
 			}
@@ -231,7 +231,7 @@ func TestPublishedAnew(t *testing.T) {
 		})
 		goos, arch, _ := strings.Cut(platform, "_")
 		want := string(second.Package(goos, arch).Data)
-		// The client may have repeated a request that was broken off at once.
+		// The client may have repeated a request that was broken off immediately.
 		if got := s.get(archivePath("1.0.0", platform)); got.err == nil && got.status == http.StatusOK && got.body != want {
 			t.Errorf("%s: %d, %d bytes", platform, got.status, len(got.body))
 		}
