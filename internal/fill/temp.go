@@ -12,6 +12,12 @@ type Temp struct {
 // "". The pattern is that of [os.CreateTemp], but the file keeps its name only where the
 // system requires one.
 func NewTemp(dir, pattern string) (*Temp, error) {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	if f := namelessFile(dir); f != nil {
+		return &Temp{File: f}, nil
+	}
 	f, err := os.CreateTemp(dir, pattern)
 	if err != nil {
 		return nil, err
