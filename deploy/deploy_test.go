@@ -15,7 +15,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
@@ -126,24 +128,5 @@ func checkConfig(t *testing.T, text string, env ...string) {
 	output(t, cmd)
 }
 
-// shutdownSeconds is how long serve lets running downloads continue.
-func shutdownSeconds(t *testing.T) int {
-	t.Helper()
-	sources, err := filepath.Glob("../internal/serve/*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, source := range sources {
-		text, err := os.ReadFile(source)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m := regexp.MustCompile(`(?m)\bshutdownTimeout\s*= ([0-9]+) \* time\.Minute$`).FindSubmatch(text); m != nil {
-			var minutes int
-			fmt.Sscan(string(m[1]), &minutes)
-			return minutes * 60
-		}
-	}
-	t.Fatal("no shutdownTimeout in internal/serve")
-	return 0
-}
+// shutdownSeconds is how long downloads may take to finish when the gateway stops.
+const shutdownSeconds = int(config.DefaultShutdownTimeout / time.Second)

@@ -113,7 +113,7 @@ func TestUnitStopTimeout(t *testing.T) {
 	if m == nil {
 		t.Fatal("no TimeoutStopSec")
 	}
-	if seconds, _ := strconv.Atoi(string(m[1])); seconds <= shutdownSeconds(t) {
-		t.Errorf("TimeoutStopSec is %d, want more than %d", seconds, shutdownSeconds(t))
+	if seconds, _ := strconv.Atoi(string(m[1])); seconds <= shutdownSeconds {
+		t.Errorf("TimeoutStopSec is %d, want more than %d", seconds, shutdownSeconds)
 	}
 }

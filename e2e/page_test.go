@@ -189,7 +189,7 @@ func TestPage(t *testing.T) {
 		if status := b.open(root(g)); status != http.StatusOK {
 			t.Errorf("the front: %d", status)
 		}
-		b.wantText("Your token decides which providers you may read", "Put yours in the place of TOKEN", "Sign in")
+		b.wantText("Your token decides which providers you may read", "replace the word TOKEN with it", "Sign in")
 		if strings.Contains(b.text(), world.Host) {
 			t.Errorf("it tells strangers of providers:\n%s", b.text())
 		}
