@@ -69,6 +69,9 @@ type Destination struct {
 	Sibling string
 }
 
+// DefaultJobs is the number of packages that a [Pusher] stores at once by default.
+const DefaultJobs = 4
+
 // Options configure a [Pusher].
 type Options struct {
 	// Destination returns the repository of a provider.
@@ -76,7 +79,7 @@ type Options struct {
 	// Policy returns the policy for a provider's releases. Nil: each release must be signed.
 	Policy func(provider.Address) trust.Policy
 	// Jobs is the maximum number of packages that all pushes of the Pusher together store
-	// concurrently. 0: 4.
+	// concurrently. 0: [DefaultJobs].
 	Jobs int
 	// Force replaces stored packages whose bytes differ, and tags that name something other
 	// than a provider. It stores deleted parts of a version again. It computes the h1: hashes
@@ -115,7 +118,7 @@ type Pusher struct {
 
 // New returns a Pusher.
 func New(o Options) *Pusher {
-	o.Jobs = cmp.Or(o.Jobs, 4)
+	o.Jobs = cmp.Or(o.Jobs, DefaultJobs)
 	o.RetryPause = cmp.Or(o.RetryPause, 500*time.Millisecond)
 	o.StallTimeout = cmp.Or(o.StallTimeout, 5*time.Minute)
 	if o.Policy == nil {

@@ -57,7 +57,7 @@ func listText(l *inventory.Report, w io.Writer) string {
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		fmt.Fprintf(&out, "%s in %s\n", p.Provider, p.Repository)
+		fmt.Fprintf(&out, "%s\n", p)
 		if p.Problem != nil {
 			fmt.Fprintf(&out, "  cannot be listed: %s\n", p.Problem)
 			continue

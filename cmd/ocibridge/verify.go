@@ -57,7 +57,7 @@ func verifyText(r *inventory.Report, w io.Writer) string {
 	var out strings.Builder
 	for _, p := range r.Providers {
 		if p.Problem != nil || len(p.Findings) > 0 {
-			fmt.Fprintf(&out, "%s in %s\n", p.Provider, p.Repository)
+			fmt.Fprintf(&out, "%s\n", p)
 			printFindings(&out, w, p.Findings, p.Problem)
 		}
 		for _, v := range p.Versions {

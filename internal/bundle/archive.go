@@ -104,7 +104,7 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 	case header.Typeflag == tar.TypeDir:
 		return nil
 	case header.Typeflag != tar.TypeReg || sparse(header):
-		return fmt.Errorf("%w: %.200qin it is not a regular file", ErrNotBundle, header.Name)
+		return fmt.Errorf("%w: %.200q in it is not a regular file", ErrNotBundle, header.Name)
 	case header.Size > total-at:
 		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
 	}

@@ -599,6 +599,9 @@ func TestBadArchive(t *testing.T) {
 			if err != nil && hint.Of(err) == "" {
 				t.Error("no hint")
 			}
+			if strings.HasSuffix(fmt.Sprint(err), "regular file") && !strings.Contains(err.Error(), `: "blobs/x" in it`) {
+				t.Errorf("message %q", err)
+			}
 			if err == nil {
 				b.Close()
 			}

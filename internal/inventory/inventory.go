@@ -46,7 +46,7 @@ type Provider struct {
 	query.Query
 	Repository ociaddr.Repository
 	Matches    []provider.Version // the selected versions, newest first
-	Err        error              // the reason why the tags could not be listed
+	Err        error              // the reason why the repository could not be opened or its tags listed
 
 	inventory *Inventory
 	store     *remote.Repository
@@ -79,16 +79,17 @@ func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection
 	}
 	out := &Selection{Unlisted: skipped, named: query.Addresses(queries), jobs: i.Jobs}
 	for _, q := range all {
-		repo, store, err := i.Registry.Repository(ctx, q.Provider)
-		if err != nil {
-			return nil, err
-		}
-		out.Providers = append(out.Providers, &Provider{Query: q, Repository: repo, inventory: i, store: store})
+		p := &Provider{Query: q, inventory: i}
+		p.Repository, p.store, p.Err = i.Registry.Repository(ctx, q.Provider)
+		out.Providers = append(out.Providers, p)
 	}
 	slices.SortStableFunc(out.Providers, func(a, b *Provider) int { return cmp.Compare(a.Provider.String(), b.Provider.String()) })
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(i.Jobs)
 	for _, p := range out.Providers {
+		if p.Err != nil {
+			continue
+		}
 		g.Go(func() error {
 			p.list(ctx)
 			return context.Cause(ctx)
@@ -189,11 +190,19 @@ type Report struct {
 // ProviderReport is the part of a report about one provider.
 type ProviderReport struct {
 	Provider   provider.Address   `json:"provider"`
-	Repository ociaddr.Repository `json:"repository"`
+	Repository ociaddr.Repository `json:"repository,omitzero"` // zero if the provider has none
 	Problem    *Problem           `json:"error,omitempty"`
 	// Findings are about tags that name no version. Only verifications have them.
 	Findings []artifact.Finding `json:"findings,omitzero"`
 	Versions []*VersionReport   `json:"versions"`
+}
+
+// String names the provider and its repository.
+func (r *ProviderReport) String() string {
+	if r.Repository == (ociaddr.Repository{}) {
+		return r.Provider.String()
+	}
+	return fmt.Sprintf("%s in %s", r.Provider, r.Repository)
 }
 
 // VersionReport is one version of a report.

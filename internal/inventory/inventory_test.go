@@ -258,10 +258,24 @@ func TestVerifyReportsMissing(t *testing.T) {
 	}
 }
 
+// TestBrokenRepository checks that a repository that cannot be opened hides no other.
 func TestBrokenRepository(t *testing.T) {
 	r := stored.For(t, apart)
+	r.Store("acme/widget", "1.0.0")
 	r.Broken["null"] = errors.New("unknown registry")
-	if _, err := of(r).Find(t.Context(), queries(t, "HOST/acme/null")); err == nil {
-		t.Error("no error")
+	found := find(t, of(r), "HOST/acme/null", "HOST/acme/widget")
+	if got := text(found); got != "null, widget 1.0.0" {
+		t.Errorf("found %q", got)
+	}
+	l, err := found.List(t.Context())
+	if err != nil || l.Failed() == nil || l.Providers[0].Problem.String() != "unknown registry" || l.Providers[1].Problem != nil {
+		t.Errorf("%+v, %v", l, err)
+	}
+	verifier := inventory.Verifier{Policy: func(provider.Address) trust.Policy { return trust.Policy{} }}
+	if got, err := found.Verify(t.Context(), verifier); err != nil || got.Failed() == nil || got.Providers[0].Problem.String() != "unknown registry" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := found.Inspect(t.Context()); err == nil || err.Error() != "unknown registry" {
+		t.Errorf("inspect: %v", err)
 	}
 }

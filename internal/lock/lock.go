@@ -152,9 +152,6 @@ func (c *Change) Compare() {
 // Write makes the changes, and returns all complete ones. It writes all new files next to the
 // old ones before it replaces the first file: a full disk then leaves every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
-	defer func() {
-		done = slices.DeleteFunc(changes, func(c *Change) bool { return c.Status == Incomplete })
-	}()
 	replacements := map[*Change]*lockfile.Replacement{}
 	for _, c := range changes {
 		if c.Status != Incomplete {
@@ -162,7 +159,7 @@ func Write(changes []*Change) (done []*Change, err error) {
 		}
 		r, err := c.old.Prepare(c.new.Bytes())
 		if err != nil {
-			return nil, err
+			return complete(changes), err
 		}
 		defer r.Discard()
 		replacements[c] = r
@@ -170,10 +167,20 @@ func Write(changes []*Change) (done []*Change, err error) {
 	for _, c := range changes {
 		if r := replacements[c]; r != nil {
 			if err := r.Commit(); err != nil {
-				return nil, err
+				return complete(changes), err
 			}
 			c.Status = Updated
 		}
 	}
 	return changes, nil
+}
+
+// complete returns the changes that are not incomplete.
+func complete(changes []*Change) (out []*Change) {
+	for _, c := range changes {
+		if c.Status != Incomplete {
+			out = append(out, c)
+		}
+	}
+	return out
 }

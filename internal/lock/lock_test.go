@@ -63,6 +63,32 @@ func added(c *lock.Change) string {
 	return strings.Join(out, " ")
 }
 
+// TestHintForMissing checks that --skip-missing is suggested only where it helps.
+func TestHintForMissing(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	r.Store("acme/null", "1.0.0")
+	for _, tc := range []struct {
+		versions      string
+		skip, exclude bool
+	}{
+		{versions: "1.0.0", exclude: true},
+		{versions: "2.0.0", skip: true},
+		{versions: "1.0.0 2.0.0", skip: true, exclude: true},
+	} {
+		var dirs []string
+		for _, v := range strings.Fields(tc.versions) {
+			dirs = append(dirs, write(t, v))
+		}
+		_, _, err := lock.Plan(t.Context(), lock.Options{
+			Registry: r, Jobs: 1, H1: lock.None, Platforms: []provider.Platform{provider.MustParsePlatform("plan9_arm")},
+			Policy: func(provider.Address) trust.Policy { return trust.Policy{} },
+		}, read(t, dirs...))
+		if help := hint.Of(err); strings.Contains(help, "--skip-missing") != tc.skip || strings.Contains(help, "--platform") != tc.exclude {
+			t.Errorf("%s: %v: %s", tc.versions, err, help)
+		}
+	}
+}
+
 func TestPlan(t *testing.T) {
 	unsigned := func(r *stored.Registry) {
 		rel := r.Build("acme/null", "1.0.0")
@@ -263,6 +289,9 @@ func TestWriteFails(t *testing.T) {
 		done, err := lock.Write(changes)
 		if got := statuses(done); err == nil || got != "unchanged" {
 			t.Errorf("%s, %v", got, err)
+		}
+		if got := statuses(changes); got != "incomplete unchanged incomplete" {
+			t.Errorf("the caller's slice: %s", got)
 		}
 		if hashes := read(t, dirs[0])[0].Providers[0].Hashes; len(hashes) != 0 {
 			t.Errorf("the first file has %v", hashes)

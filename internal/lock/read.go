@@ -84,7 +84,7 @@ type reading struct {
 	store    *remote.Repository
 	policy   trust.Policy
 	verified *artifact.Verified // nil: the registry lacks the version
-	missing  []string           // what the registry lacks
+	missing  []string           // the version or the platforms that the registry lacks
 	warnings []string
 	// listed are the hashes of all zips in the checksum document, and platforms their platforms; nil without a
 	// document.
@@ -126,10 +126,26 @@ func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[ta
 		}
 	}
 	if len(missing) > 0 {
-		return nil, warnings, hint.New("not in the registry: "+strings.Join(missing, ", "),
-			"push them with ocibridge push --lock-file, or leave their entries unchanged with --skip-missing")
+		return nil, warnings, hint.New("not in the registry: "+strings.Join(missing, ", "), "%s", helpMissing(all))
 	}
 	return found, warnings, nil
+}
+
+// helpMissing is the hint for what the registry lacks. --skip-missing is no way out for the
+// platforms of versions that the registry has.
+func helpMissing(all []*reading) string {
+	lacks := func(version bool) bool {
+		return slices.ContainsFunc(all, func(r *reading) bool { return len(r.missing) > 0 && (r.verified == nil) == version })
+	}
+	const versions = "push them with ocibridge push --lock-file, or leave their entries unchanged with --skip-missing"
+	const platforms = "push them with ocibridge push --platform, or leave them out of --platform"
+	switch {
+	case !lacks(false):
+		return versions
+	case !lacks(true):
+		return platforms
+	}
+	return "versions: " + versions + ". Platforms: " + platforms
 }
 
 // read opens the version's repository, and adds to errors what to do about them.

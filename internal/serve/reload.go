@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,8 +95,16 @@ func (r *reloader) replace(reason string) error {
 	}
 	r.live.replace(site)
 	r.level.Set(s.LogLevel)
-	r.log.Info("settings have been read again and are in force", "reason", reason, "changed", strings.Join(s.InForce.Changes(before.settings.InForce), ", "))
+	r.log.Info("settings have been read again and are in force", "reason", reason, "changed", strings.Join(s.changes(before.settings), ", "))
 	return nil
+}
+
+// changes returns the paths of the arguments that have changed. It leaves out the addresses
+// of the listeners, because [reloader.keepListeners] keeps them.
+func (s *Settings) changes(before Settings) []string {
+	return slices.DeleteFunc(s.InForce.Changes(before.InForce), func(path string) bool {
+		return path == "gateway.listen" || path == "gateway.metrics_listen"
+	})
 }
 
 // read loads the settings. A change of any file that they were read from is a reason to

@@ -202,8 +202,11 @@ func TestReloadKeeps(t *testing.T) {
 	}
 
 	r = newReloading(t, withToken("  listen = \"localhost:1234\"\n"))
-	if !r.as(withToken("  listen = \"localhost:9999\"\n  deny = [\"registry.acme.example/acme/absent\"]\n")) {
+	if !r.as(withToken("  listen = \"localhost:9999\"\n  metrics_listen = \"localhost:9998\"\n  deny = [\"registry.acme.example/acme/absent\"]\n")) {
 		t.Fatal(r.log.buf.String())
+	}
+	if r.log.count("changed=gateway.deny\n") != 1 {
+		t.Errorf("it says that the addresses are in force: %s", r.log.buf.String())
 	}
 	if r.listen() != "localhost:1234" || r.log.count("level=WARN msg=\"the address to listen on changes only at a restart") != 1 {
 		t.Errorf("%s: %s", r.listen(), r.log.buf.String())

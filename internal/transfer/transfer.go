@@ -7,6 +7,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -76,8 +77,10 @@ type batch struct {
 	err     error // of the first version that failed
 }
 
+// newBatch returns a batch that runs as many transfers at once as jobs says. 0:
+// [pusher.DefaultJobs].
 func newBatch(jobs int, report func(*pusher.Result)) *batch {
-	b := &batch{report: report, slots: make(chan struct{}, jobs), last: make(chan struct{})}
+	b := &batch{report: report, slots: make(chan struct{}, cmp.Or(jobs, pusher.DefaultJobs)), last: make(chan struct{})}
 	close(b.last)
 	return b
 }

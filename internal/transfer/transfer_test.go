@@ -80,6 +80,21 @@ func TestBatchReportsInOrder(t *testing.T) {
 	})
 }
 
+// TestBatchWithoutJobs checks that a batch without a number of jobs runs the default number.
+func TestBatchWithoutJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRun(0)
+		for i := range pusher.DefaultJobs + 1 {
+			if err := r.start(fmt.Sprint(i), time.Second, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if results, err := r.wait(nil); err != nil || len(results) != pusher.DefaultJobs+1 || r.most != pusher.DefaultJobs {
+			t.Errorf("%d results, %d at once, %v", len(results), r.most, err)
+		}
+	})
+}
+
 // TestBatchStopsAfterAFailure checks that transfers that run are finished, and no later one
 // is started.
 func TestBatchStopsAfterAFailure(t *testing.T) {
