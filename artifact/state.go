@@ -203,7 +203,7 @@ func (d stateDocument) state() (*State, error) {
 
 // IsOwned reports whether the content of a replaced manifest confirms its description in
 // the state: it is the index of the version, or a state, of the provider. Its errors are
-// those of [FetchManifest].
+// those of [FetchManifest] and [Unmarshal].
 func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
 	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {

@@ -3,6 +3,7 @@ package pusher_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -147,6 +148,26 @@ func TestOldReadings(t *testing.T) {
 		b.mustPush("linux_amd64")
 		if n := b.leftTags(); n != 0 {
 			t.Errorf("the next push leaves %d announcements", n)
+		}
+	})
+	t.Run("before it restores a version", func(t *testing.T) {
+		b := newAnnounceBench(t)
+		v := b.whole()
+		b.handle(onNth(1, http.MethodPut, "/manifests/1.0.0", func() {
+			b.registry.Intercept(nil)
+			b.announced(v, b.registryTime(), false, "linux_amd64")
+			b.registry.Intercept(b.intercept)
+		}))
+		b.handle(onNth(3, http.MethodGet, "/manifests/1.0.0", twoMinutes(b)))
+		if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); !errors.Is(err, pusher.ErrConflict) {
+			t.Fatal(err)
+		}
+		puts := strings.Split(b.manifests(), "PUT 1.0.0")
+		if len(puts) != 3 || strings.Count(puts[1], "GET tags, GET announcement, GET 1.0.0") != 2 {
+			t.Errorf("requests %s", b.manifests())
+		}
+		if got := b.taggedPlatforms(); got != "linux_amd64" {
+			t.Errorf("tagged %s", got)
 		}
 	})
 	t.Run("an old index that is copied", func(t *testing.T) {

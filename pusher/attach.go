@@ -117,13 +117,13 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)
 		return false, nil
 	}
-	data, err := c.storePartsOf(ctx, desc)
+	data, of, err := c.read(ctx, desc)
+	if err == nil && (of == nil || of.Digest != s.desc.Digest) {
+		c.warnReferrer("%s is listed as a referrer of %s, but does not name it as its subject, and is not copied", desc.Digest, s.desc.Digest)
+		return false, nil
+	}
 	if err == nil {
-		var m manifestParts
-		if err = artifact.Unmarshal(data, &m); err == nil && (m.Subject == nil || m.Subject.Digest != s.desc.Digest) {
-			c.warnReferrer("%s is listed as a referrer of %s, but does not name it as its subject, and is not copied", desc.Digest, s.desc.Digest)
-			return false, nil
-		}
+		err = c.carrier.storeParts(ctx, desc, data)
 	}
 	if err == nil {
 		// If the registry lacks the referrers API, the store also lists the manifest under
@@ -135,17 +135,17 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 	return c.isCopied(desc, err)
 }
 
-// storePartsOf copies every part of a manifest of the source to the destination, and returns
-// the manifest.
-func (c *referrersCopy) storePartsOf(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
+// read returns a manifest of the source, and the subject that it names; nil: it names none.
+func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
 	if _, err := c.carrier.admit(desc); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	data, err := c.carrier.fetch(ctx, desc)
-	if err != nil {
-		return nil, err
+	if data, err = c.carrier.fetch(ctx, desc); err != nil {
+		return nil, nil, err
 	}
-	return data, c.carrier.storeParts(ctx, desc, data)
+	var m manifestParts
+	err = artifact.Unmarshal(data, &m)
+	return data, m.Subject, err
 }
 
 // isCopied judges the error of copying a manifest. It reports whether the manifest was
@@ -207,13 +207,10 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 		return false, c.registryError("read "+string(tag)+" in", err)
 	}
 	replaces := err == nil
-	data, err := c.storePartsOf(ctx, desc)
-	if err == nil {
-		var m manifestParts
-		if err = artifact.Unmarshal(data, &m); err == nil && m.Subject != nil && m.Subject.Digest != s.desc.Digest {
-			c.warnReferrer("the tag %s names %s, which has another subject, and is not copied", tag, desc.Digest)
-			return false, nil
-		}
+	data, of, err := c.read(ctx, desc)
+	if err == nil && of != nil && of.Digest != s.desc.Digest {
+		c.warnReferrer("the tag %s names %s, which has another subject, and is not copied", tag, desc.Digest)
+		return false, nil
 	}
 	if err == nil && replaces {
 		other, err := artifact.FetchManifest(ctx, c.dest.Store, there)
@@ -221,6 +218,9 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 			c.warnReferrer("%s:%s names something else than in %s, and is left as it is", c.dest.Repository, tag, c.from.Repository)
 			return false, nil
 		}
+	}
+	if err == nil {
+		err = c.carrier.storeParts(ctx, desc, data)
 	}
 	if err == nil {
 		err = c.sendTag(ctx, "tag "+string(tag)+" in", artifact.Blob{Descriptor: plain(desc), Data: data}, string(tag), helpImmutable)

@@ -1,6 +1,7 @@
 package pusher_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -27,6 +29,29 @@ func TestForceSendsWhatWasDeleted(t *testing.T) {
 	}
 	if exists, err := b.repo.Exists(t.Context(), lost); err != nil || !exists {
 		t.Errorf("the manifest is there: %v, %v", exists, err)
+	}
+}
+
+// TestForceAndAContradictoryRelease shows that a push refuses a release whose SHA256SUMS lists two checksums for a
+// platform, also by force: under the published name, and under the name that the origin offers.
+func TestForceAndAContradictoryRelease(t *testing.T) {
+	b := newBench(t)
+	b.options.Force = true
+	r := b.mirrorRelease("linux_amd64", "content")
+	published := r.Packages[0].Filename
+	sum := strings.TrimPrefix(r.Claims.Hashes[published][0].String(), "zh:")
+	for name, tc := range map[string]struct {
+		other string
+		err   error
+	}{
+		"another checksum":  {strings.Repeat("0", 64), pusher.ErrMisnamed},
+		"the same checksum": {sum, nil},
+	} {
+		r.Packages[0].Filename, r.Claims.Hashes = "widget.zip", nil
+		r.Claims.SHA256SUMS = []byte(tc.other + "  " + published + "\n" + sum + "  widget.zip\n")
+		if _, err := b.pushRelease(r); !errors.Is(err, tc.err) || err != nil && hint.Of(err) == "" {
+			t.Errorf("%s: %v (hint %q)", name, err, hint.Of(err))
+		}
 	}
 }
 

@@ -125,7 +125,7 @@ func (c cachedStore) FetchReference(ctx context.Context, reference string) (ocis
 		return c.Store.FetchReference(ctx, reference)
 	}
 	body, err := c.Fetch(ctx, desc)
-	if isNotFound(err) { // the tag has moved since, and a prune has deleted the manifest
+	if isGone(err) { // the tag has moved since, and a prune has deleted the manifest
 		return c.Store.FetchReference(ctx, reference)
 	}
 	return desc, body, err

@@ -1,7 +1,9 @@
 package pusher
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 )
 
 func describe(data string) ocispec.Descriptor {
@@ -78,6 +81,42 @@ func TestLargeManifestsAreNotCached(t *testing.T) {
 	}
 	if n := filesIn(t, folder); n != 1 {
 		t.Errorf("%d files", n)
+	}
+}
+
+// movedTag is a repository whose tag moves, and whose old manifest is deleted, after each HEAD.
+type movedTag struct {
+	Store
+	before, after string
+}
+
+func (s movedTag) Resolve(context.Context, string) (ocispec.Descriptor, error) {
+	return manifest(s.before), nil
+}
+
+func (s movedTag) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
+	return manifest(s.after), io.NopCloser(strings.NewReader(s.after)), nil
+}
+
+func (s movedTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, errdef.ErrNotFound
+}
+
+func manifest(data string) ocispec.Descriptor {
+	desc := describe(data)
+	desc.MediaType = ocispec.MediaTypeImageManifest
+	return desc
+}
+
+// TestTagMovesBetweenHeadAndGet shows that a tag that moves between two requests is read once more.
+func TestTagMovesBetweenHeadAndGet(t *testing.T) {
+	c := cachedStore{Store: movedTag{before: "{}", after: "[]"}, cache: openManifestCache(t.TempDir())}
+	desc, body, err := c.FetchReference(t.Context(), "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := io.ReadAll(body); err != nil || string(data) != "[]" || desc.Digest != digest.FromString("[]") {
+		t.Errorf("%q, %s, %v", data, desc.Digest, err)
 	}
 }
 

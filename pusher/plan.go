@@ -29,14 +29,15 @@ type planner struct {
 	plan    *Plan
 }
 
+// planProvider plans a provider. After an error, the plan has only warnings.
 func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	p := &planner{Syncer: s, want: w, plan: &Plan{}}
 	var err error
 	if p.state, err = s.repositoryState(ctx, w.Provider); err != nil {
-		return nil, err
+		return p.plan, err
 	}
 	if p.listing, err = w.Source.Versions(ctx, w.Provider); err != nil {
-		return nil, err
+		return p.plan, err
 	}
 	for _, text := range p.listing.Warnings {
 		p.warn("%s: %s", w.Provider, text)
@@ -52,11 +53,11 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	asked := w.matching(pool)
 	waits, err := p.waits(ctx, asked)
 	if err != nil {
-		return nil, err
+		return p.plan, err
 	}
 	asked = slices.DeleteFunc(asked, func(v provider.Version) bool { _, waiting := waits[v]; return waiting })
 	if err := p.addSteps(ctx, asked, waits); err != nil {
-		return nil, err
+		return p.plan, err
 	}
 	p.state.keep = w.Keep
 	p.plan.states = []*repositoryState{p.state}
@@ -292,7 +293,7 @@ func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Addr
 	default:
 		return servedVersion{}, &RegistryError{"read evidence in", dest.Repository, err}
 	}
-	refused := fmt.Errorf("%s:%s: %w", dest.Repository, v, err)
+	refused := fmt.Errorf("%s:%s: %w", dest.Repository, tagOf(v), err)
 	if hint.Of(err) == "" {
 		refused = hint.Wrap(refused, "ocibridge verify %s@%s says more", a, v)
 	}
@@ -335,7 +336,7 @@ func (s *Syncer) checkServed(ctx context.Context, step Step) error {
 	}
 	for _, p := range step.Platforms {
 		if find(now.served.Packages, p) == nil {
-			return hint.Wrap(fmt.Errorf("%s:%s for %s: %w", step.dest.Repository, step.Version, p, ErrNotServed), "ocibridge verify %s@%s says more", step.Provider, step.Version)
+			return hint.Wrap(fmt.Errorf("%s:%s for %s: %w", step.dest.Repository, tagOf(step.Version), p, ErrNotServed), "ocibridge verify %s@%s says more", step.Provider, step.Version)
 		}
 	}
 	return nil

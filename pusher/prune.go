@@ -157,10 +157,10 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		return nil, nil // another sync has pruned it
 	}
 	if err != nil {
-		return nil, p.registryError("read "+step.Version.String()+" in", err)
+		return nil, p.registryError("read "+string(tagOf(step.Version))+" in", err)
 	}
 	if found.Index.Digest != step.index.Digest {
-		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, step.Version), "run sync again")
+		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, tagOf(step.Version)), "run sync again")
 	}
 	u := &untagged{step: step, version: found}
 	// The version's own tag is removed last. While that tag exists, the next sync finds what
@@ -197,7 +197,7 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (o
 		return false, p.registryError("read announcements in", err)
 	}
 	if anyOpen(all, p.clock.Now()) {
-		p.out.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, v)
+		p.out.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, tagOf(v))
 		return true, nil
 	}
 	for _, t := range tags {

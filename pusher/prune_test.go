@@ -1,6 +1,7 @@
 package pusher_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -240,6 +241,19 @@ func TestPruneWithoutAList(t *testing.T) {
 	b.registry.Intercept(nil)
 	if _, err := b.repo.Resolve(t.Context(), "stable"); err != nil {
 		t.Errorf("stable: %v", err)
+	}
+}
+
+// TestMessagesNameTags shows that a message about a stored version with build metadata names the version's tag.
+func TestMessagesNameTags(t *testing.T) {
+	b := newSyncBench(t, "1.0.0+b")
+	b.mustSync("+1.0.0+b")
+	b.options.Served = func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
+		return nil, pusher.ErrNotServed
+	}
+	_, plan := b.plan()
+	if len(plan.Failures) != 1 || !strings.Contains(plan.Failures[0].Err.Error(), "registry.test/acme/widget:1.0.0_b: ") || !strings.Contains(hint.Of(plan.Failures[0].Err), "@1.0.0+b") {
+		t.Errorf("failures %v", plan.Failures)
 	}
 }
 

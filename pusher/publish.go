@@ -89,9 +89,12 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 		if again {
 			continue
 		}
-		d, err := w.decide(ctx, r)
+		d, again, err := w.decide(ctx, r)
 		if err != nil {
 			return nil, "", err
+		}
+		if again {
+			continue
 		}
 		if r.stored != nil && (d.status == Unchanged || w.isOriginal(r.stored, d.version)) {
 			w.finish(ctx, r.others, r.stored, r.readAt)
@@ -156,22 +159,25 @@ func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool
 }
 
 // decide decides what a round stores. It returns a conflict as an error, after it has
-// restored a version that this push has overwritten.
-func (w *push) decide(ctx context.Context, r round) (decision, error) {
+// restored a version that this push has overwritten. If the round is too old for that, the
+// caller begins it again.
+func (w *push) decide(ctx context.Context, r round) (d decision, again bool, err error) {
 	s, err := w.situation(ctx, r.stored, r.others, w.packages, w.offeredEvidence)
 	if err != nil {
-		return decision{}, err
+		return decision{}, false, err
 	}
-	d := s.decide()
-	if d.conflict == nil {
-		return d, nil
+	if d = s.decide(); d.conflict == nil {
+		return d, false, nil
 	}
 	err = w.conflictError(d.conflict)
 	if d.version != nil {
 		w.noteReplaced(ctx, r.stored)
+		if !w.isFresh(r.readAt) {
+			return d, true, nil
+		}
 		err = errors.Join(err, w.sendIndex(ctx, d.version))
 	}
-	return d, err
+	return d, false, err
 }
 
 // situation reads the input of a decision.
@@ -266,7 +272,7 @@ func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 	if err == nil {
 		return found, nil
 	}
-	tag, _ := ociaddr.VersionTag(v) // it cannot fail for a version that has a tag
+	tag := tagOf(v)
 	switch {
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, occupied(r, tag, err, helpForeign)

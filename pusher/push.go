@@ -140,7 +140,7 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 		return nil, err
 	}
 	for _, pkg := range r.Packages {
-		if err := checkName(r, pkg); err != nil {
+		if err := checkName(r, sums, pkg); err != nil {
 			return nil, err
 		}
 		if _, err := sums.Verifier(pkg.Platform, pkg.Filename); err != nil {
@@ -152,12 +152,21 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 
 // checkName refuses a package whose file name is that of another version or platform. The
 // signature covers file names and bytes. Only the file name ties the bytes to a version and
-// a platform.
-func checkName(r *origin.Release, pkg origin.Package) error {
-	if !provider.Misnamed(pkg.Filename, r.Version(), pkg.Platform) {
+// a platform. checkName also refuses a package if the checksums list other bytes under the
+// published name.
+func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) error {
+	published := provider.PackageFilename(r.Provider(), r.Version(), pkg.Platform)
+	want, lists := sums.Sum(published)
+	sum, listed := sums.Sum(pkg.Filename)
+	offers := pkg.Filename
+	switch {
+	case provider.Misnamed(pkg.Filename, r.Version(), pkg.Platform):
+	case lists && listed && sum != want:
+		offers += ", whose checksum is not that of " + published
+	default:
 		return nil
 	}
-	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: its origin offers %s", r.Provider(), r.Version(), pkg.Platform, ErrMisnamed, pkg.Filename),
+	return hint.Wrap(fmt.Errorf("%s %s for %s: %w: its origin offers %s", r.Provider(), r.Version(), pkg.Platform, ErrMisnamed, offers),
 		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
@@ -264,7 +273,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 		}
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
 		if errors.Is(err, artifact.ErrForeign) {
-			return occupied(w.dest.Repository, w.tag, fmt.Errorf("its tag %s: %w", v, err), helpForeign)
+			return occupied(w.dest.Repository, w.tag, fmt.Errorf("its tag %s: %w", tagOf(v), err), helpForeign)
 		}
 		switch {
 		case err == nil && !found.Provider.IsZero():
@@ -273,7 +282,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 			forbidden = err
 			continue
 		case err != nil && !isUnusable(err):
-			return w.registryError("read "+v.String()+" in", err)
+			return w.registryError("read "+string(tagOf(v))+" in", err)
 		}
 		probes++
 	}
@@ -294,6 +303,12 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 		return nil, w.registryError("list tags of", err)
 	}
 	return tags, nil
+}
+
+// tagOf returns the tag of a stored version.
+func tagOf(v provider.Version) ociaddr.Tag {
+	tag, _ := ociaddr.VersionTag(v) // it cannot fail for a version that has a tag
+	return tag
 }
 
 // versionsOf returns the versions among tags, oldest first.

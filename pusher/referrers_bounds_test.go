@@ -46,6 +46,11 @@ func TestLyingListOfReferrers(t *testing.T) {
 	if r.Referrers != 0 || len(b.referrers(b.repo, subject)) != 0 || len(b.referrers(b.repo, digest.FromString("another"))) != 0 {
 		t.Errorf("%+v", r)
 	}
+	for _, text := range []string{"no subject", "another's"} {
+		if there, err := b.repo.Blobs().Exists(t.Context(), content.NewDescriptorFromBytes("text/plain", []byte(text))); err != nil || there {
+			t.Errorf("the layer %q was stored: %t, %v", text, there, err)
+		}
+	}
 
 	// Wrong bytes, in a small blob and in a large blob.
 	registry.Intercept(nil)

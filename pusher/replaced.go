@@ -30,7 +30,7 @@ func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
 		return
 	}
 	change := stateChange{replaced: []artifact.Replaced{{Manifest: plain(v.Index), Version: w.release.Version()}}}
-	if err := w.updateState(ctx, w.release.Provider(), w.dest, change); err != nil && ctx.Err() == nil {
+	if err := w.updateState(ctx, w.release.Provider(), w.dest, change, w.warn); err != nil && ctx.Err() == nil {
 		w.warn("no prune will find the index %s once another one is tagged: %v", v.Index.Digest, err)
 	}
 }
@@ -84,7 +84,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
 	case len(gone) > 0:
-		err = errors.Join(err, p.pusher.updateState(ctx, p.state.provider, p.state.dest, stateChange{deleted: gone}))
+		err = errors.Join(err, p.pusher.updateState(ctx, p.state.provider, p.state.dest, stateChange{deleted: gone}, p.out.warn))
 	}
 	return err
 }
@@ -196,7 +196,7 @@ func (p *pruner) hasReferrers(ctx context.Context, desc ocispec.Descriptor) (boo
 		return nil
 	}
 	err := listReferrers(ctx, p.state.dest.Store, desc, add)
-	code := status(err)
+	code := httpStatus(err)
 	if errors.Is(err, errListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden {
 		return any, nil // the registry has no list. A 401 or 403 would not prove that
 	}

@@ -99,6 +99,7 @@ func (p *planner) checkFirstSync(ctx context.Context) error {
 	if err := w.checkOwner(ctx, p.want.Provider, p.state.tags); err != nil {
 		return err
 	}
+	p.plan.Warnings = append(p.plan.Warnings, w.warnings...)
 	return hint.Wrap(fmt.Errorf("%s in %s: %w: it has versions, and no sync with a cooldown has noted any", p.want.Provider, repo, ErrNoAges),
 		"if no sync with a cooldown has filled this repository, run ocibridge sync --first once: no version that its source has now waits. "+
 			"If a clean-up rule has removed the tag %s, restore the tag, and exempt tags that begin with ocibridge- from the rule; "+
@@ -160,7 +161,7 @@ func (s *Syncer) writeState(ctx context.Context, state *repositoryState, replace
 	if len(change.seen) == 0 && !change.cooldown && len(replaced) == 0 {
 		return nil
 	}
-	return s.pusher.updateState(ctx, state.provider, state.dest, change)
+	return s.pusher.updateState(ctx, state.provider, state.dest, change, out.warn)
 }
 
 // readOldAges returns the ages that tags of earlier releases record but the state does not.

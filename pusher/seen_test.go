@@ -120,6 +120,31 @@ func TestCooldownWithoutAges(t *testing.T) {
 	}
 }
 
+// TestUnknownOwnerIsReported shows that a sync warns if a policy of the registry forbids reading the versions that
+// name the repository's owner: in a plan that fails, and when the sync writes the first state.
+func TestUnknownOwnerIsReported(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	b.options.ManifestCache = t.TempDir()
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/manifests/1.0.0") {
+			return false
+		}
+		w.WriteHeader(http.StatusPreconditionFailed)
+		fmt.Fprint(w, `{"errors":[{"code":"PROJECTPOLICYVIOLATION","message":"not signed"}]}`)
+		return true
+	})
+	const want = "could not check which provider this repository belongs to"
+	b.want.Cooldown = time.Hour
+	if _, plan := b.plan(); len(plan.Failures) != 1 || !strings.Contains(strings.Join(plan.Warnings, "\n"), want) {
+		t.Errorf("failures %v, warnings %q", plan.Failures, plan.Warnings)
+	}
+	b.options.First = true
+	if _, out, err := b.sync(); err != nil || b.state() == nil || !strings.Contains(strings.Join(out.Warnings, "\n"), want) {
+		t.Errorf("%v, state %v, warnings %q", err, b.state(), out.Warnings)
+	}
+}
+
 // TestCooldownWithoutVersions shows that a repository without versions needs no --first, because it cannot have lost
 // their ages.
 func TestCooldownWithoutVersions(t *testing.T) {

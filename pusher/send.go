@@ -25,7 +25,7 @@ import (
 // sendBlob stores a small blob or a manifest, unless the repository has it.
 func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	err := w.putMissing(ctx, b)
-	if status(err) == http.StatusNotFound {
+	if httpStatus(err) == http.StatusNotFound {
 		// The HTTP client repeats a request if its connection breaks. If the first request
 		// has already ended the upload, the registry answers the repeated request with 404.
 		// putMissing then finds the blob in the repository, or sends it again.
@@ -40,7 +40,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 // putMissing calls [push.put] without a tag, unless the repository has the content.
 func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
 	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
-	if status(err) == http.StatusPreconditionFailed {
+	if httpStatus(err) == http.StatusPreconditionFailed {
 		err = nil // a policy forbids reading the manifest; the answer to HEAD has no body that says so
 	}
 	if exists || err != nil {
@@ -115,9 +115,9 @@ func plain(desc ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 }
 
-// status returns the HTTP status of the registry's answer that an error wraps, or 0 if it
+// httpStatus returns the HTTP status of the registry's answer that an error wraps, or 0 if it
 // wraps none.
-func status(err error) int {
+func httpStatus(err error) int {
 	var answer *errcode.ErrorResponse
 	if errors.As(err, &answer) {
 		return answer.StatusCode
@@ -127,7 +127,7 @@ func status(err error) int {
 
 // isNotFound reports whether a registry says that something does not exist.
 func isNotFound(err error) bool {
-	return errors.Is(err, errdef.ErrNotFound) || status(err) == http.StatusNotFound
+	return errors.Is(err, errdef.ErrNotFound) || httpStatus(err) == http.StatusNotFound
 }
 
 // refusesContent reports whether the status of an answer means that the registry does not
@@ -135,7 +135,7 @@ func isNotFound(err error) bool {
 func refusesContent(err error) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity,
-	}, status(err))
+	}, httpStatus(err))
 }
 
 // mayBeTagRule reports whether a rule about a tag, such as immutability, might have caused
@@ -143,13 +143,13 @@ func refusesContent(err error) bool {
 func mayBeTagRule(err error) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity,
-	}, status(err))
+	}, httpStatus(err))
 }
 
 // isTagRule reports whether an answer to the push of a tag clearly says that the tag cannot
 // be moved.
 func isTagRule(err error) bool {
-	return !refusals.Full(err) && (status(err) == http.StatusMethodNotAllowed || isHeld(err))
+	return !refusals.Full(err) && (httpStatus(err) == http.StatusMethodNotAllowed || isHeld(err))
 }
 
 // isHeld reports whether a registry refuses to change or delete one tag or manifest, for a
@@ -158,7 +158,7 @@ func isTagRule(err error) bool {
 // else, and by the words of registries: "configured as immutable" (Harbor), "cannot be
 // overwritten because the tag is immutable" (Amazon ECR) and "locked" (Azure).
 func isHeld(err error) bool {
-	switch status(err) {
+	switch httpStatus(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
 		return true
 	case http.StatusMethodNotAllowed: // the registry deletes nothing
@@ -173,12 +173,12 @@ var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|p
 // cannotDelete reports whether an error means that manifests cannot be deleted, with this
 // login or with any, rather than that the registry is unavailable.
 func cannotDelete(err error) bool {
-	code := status(err)
+	code := httpStatus(err)
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
 
 // refusesReferrers reports whether a registry refuses or lacks the referrers API. Some
 // registries without the API answer with such a status, although they should answer 404.
 func refusesReferrers(err error) bool {
-	return refusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || status(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
+	return refusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || httpStatus(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }

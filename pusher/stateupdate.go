@@ -68,7 +68,7 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 // Errors wrap [ErrOccupied] if the repository belongs to another provider, and [ErrImmutable]
 // if the registry does not move the tag. They wrap the reasons of package artifact if the
 // tag names no state. They are *[RegistryError] if the registry failed.
-func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Destination, change stateChange) error {
+func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Destination, change stateChange, warn func(format string, args ...any)) error {
 	end, err := p.takeTurn(ctx, dest.Repository)
 	if err != nil {
 		return err
@@ -94,6 +94,9 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 		case !prepared: // then read again, so that nothing else is sent between reading and writing
 			if err := w.prepareState(ctx, a); err != nil {
 				return err
+			}
+			for _, text := range w.warnings {
+				warn("%s", text)
 			}
 			prepared = true
 			continue

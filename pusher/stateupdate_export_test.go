@@ -20,5 +20,5 @@ type StateChange struct {
 
 // UpdateState calls updateState, for tests in package pusher_test.
 func (p *Pusher) UpdateState(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
-	return p.updateState(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted})
+	return p.updateState(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted}, func(string, ...any) {})
 }

@@ -42,7 +42,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 	index := u.version.Index
 	if named[index.Digest] {
 		if u.tied {
-			p.fail(u.step, hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, u.step.Version),
+			p.fail(u.step, hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", p.state.dest.Repository, tagOf(u.step.Version)),
 				"delete the tags with the registry's own tools"))
 		}
 		return nil

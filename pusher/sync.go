@@ -165,7 +165,7 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 				if gctx.Err() != nil {
 					return context.Cause(gctx)
 				}
-				parts[i] = &Plan{Failures: []Failure{{Provider: w.Provider, Err: err}}}
+				parts[i] = &Plan{Failures: []Failure{{Provider: w.Provider, Err: err}}, Warnings: parts[i].Warnings}
 			}
 			return nil
 		})
@@ -198,7 +198,8 @@ func (o *Outcome) warn(format string, args ...any) {
 
 // Apply carries out a plan. First it notes which versions it has seen, and which indexes it
 // will replace. Then it pushes, and removes announcements that no push needs. Then it prunes
-// the repositories of providers without failures.
+// the repositories of providers without failures. It calls done for each push that succeeds,
+// from several goroutines at once.
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {

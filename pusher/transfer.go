@@ -69,7 +69,7 @@ func (w *push) upload(ctx context.Context, platform provider.Platform, layer oci
 		_, chunked := w.chunked.Load(w.dest.Repository.Registry)
 		stage, err = w.tryUpload(ctx, platform, layer, s, from, chunked)
 		from = ""
-		if status(err) == http.StatusRequestEntityTooLarge && !chunked {
+		if httpStatus(err) == http.StatusRequestEntityTooLarge && !chunked {
 			w.chunked.Store(w.dest.Repository.Registry, true)
 			stage, err = w.tryUpload(ctx, platform, layer, s, from, true)
 		}
@@ -145,7 +145,7 @@ func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer 
 	}
 	// A refusal applies to all packages of the other repository: a login may lack the right
 	// to read it, and the robot of a project in Harbor has no rights in other projects.
-	if refused := status(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
+	if refused := httpStatus(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
 		w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
 	}
 	return upload.Begin(ctx, repo, layer, "")
@@ -193,12 +193,12 @@ func worthRetrying(err error) bool {
 		return false
 	}
 	// 401: the token has expired during a long upload.
-	code := status(err)
+	code := httpStatus(err)
 	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
 // sendPackages stores missing packages, several concurrently. It returns the packages that
-// the stored version lacks.
+// the stored version lacks, and by force all packages.
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
 	all := make([]*artifact.Package, len(missing))
 	sent := make([]bool, len(missing))
