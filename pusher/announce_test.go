@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -192,6 +193,34 @@ func TestOldReadings(t *testing.T) {
 		}
 		b.wantNothingLeft()
 	})
+}
+
+// TestTagMovesBeforeTheAnnouncement shows that a push whose platform was in place reads the index again once it has
+// announced itself: the other push may have replaced the index and ended in the meantime.
+func TestTagMovesBeforeTheAnnouncement(t *testing.T) {
+	b := newAnnounceBench(t)
+	v := b.whole()
+	b.mustPush("darwin_arm64")
+	replaced := b.tagged().Index
+	b.untag("1.0.0")
+	b.mustPush("linux_amd64")
+	b.announced(v, b.registryTime(), false, "darwin_arm64")
+	var once sync.Once
+	b.handle(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/ocibridge-part.") {
+			once.Do(func() {
+				b.untag(otherTag)
+				if err := b.repo.Tag(t.Context(), replaced, "1.0.0"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return false
+	})
+	b.mustPush("linux_amd64")
+	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+		t.Errorf("the index has %s", got)
+	}
 }
 
 // TestCopyJoinsAnnouncements shows that a copy of a whole index, byte for byte, announces itself if another push of

@@ -145,7 +145,7 @@ func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool
 	if r.others.open && w.own == nil || w.mustRenew(r.others) {
 		return r, true, w.announce(ctx)
 	}
-	if r.stored = w.before; inPlace && len(r.others.all) == 0 {
+	if r.stored = w.before; inPlace && w.own == nil && len(r.others.all) == 0 {
 		return r, false, nil
 	}
 	if r.stored, err = w.current(ctx); err != nil {
