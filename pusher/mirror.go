@@ -144,11 +144,12 @@ func (m *mirrorPush) filename(pkg origin.Package) string {
 // writePackage only verifies it.
 func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (PackageResult, error) {
 	name := path.Join(m.dir, m.filename(pkg))
-	stored, size, err := files.OpenRegular(m.root, name)
-	exists := err == nil
-	if exists {
-		pkg.Open = func(context.Context) (io.ReadCloser, int64, error) { return stored, size, nil }
-	} else if !errors.Is(err, fs.ErrNotExist) {
+	stored, _, err := files.OpenRegular(m.root, name)
+	if err == nil {
+		defer stored.Close()
+		return m.keepPackage(ctx, pkg, stored)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
 		return PackageResult{}, err
 	}
 	s, err := m.open(ctx, pkg)
@@ -157,23 +158,50 @@ func (m *mirrorPush) writePackage(ctx context.Context, pkg origin.Package) (Pack
 	}
 	defer s.Close()
 	err = s.drain()
-	if exists && errors.Is(err, trust.ErrChecksum) {
-		err = m.conflict("the folder has another package under its name: " + err.Error())
-	}
-	accepted, stage := s.accepted(), StagePresent
 	if err == nil {
-		err = m.addEntry(pkg, accepted)
+		err = m.addEntry(pkg, s.accepted())
 	}
-	if err == nil && !exists {
-		stage, err = StageDone, files.Replace(m.root, name, s.file.Content(), nil)
+	if err == nil {
+		err = files.Replace(m.root, name, s.file.Content(), nil)
 	}
 	if err != nil {
 		return PackageResult{}, err
 	}
+	return m.packageResult(pkg, s.accepted(), StageDone), nil
+}
+
+// keepPackage verifies a package that the folder has.
+func (m *mirrorPush) keepPackage(ctx context.Context, pkg origin.Package, stored *os.File) (PackageResult, error) {
+	var accepted trust.Package
+	verifier, err := m.sums.Verifier(pkg.Platform, pkg.Filename)
+	if err == nil {
+		_, err = io.Copy(verifier, stored)
+	}
+	if err == nil {
+		accepted, err = verifier.Accept(ctx, stored)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s for %s: %w", m.release.Provider(), m.release.Version(), pkg.Platform, err)
+	}
+	if errors.Is(err, trust.ErrChecksum) {
+		err = m.conflict("the folder has another package under its name: " + err.Error())
+	}
+	if err == nil {
+		err = m.addEntry(pkg, accepted)
+	}
+	if err != nil {
+		return PackageResult{}, err
+	}
+	return m.packageResult(pkg, accepted, StagePresent), nil
+}
+
+// packageResult reports that a package is in the folder.
+func (m *mirrorPush) packageResult(pkg origin.Package, accepted trust.Package, stage Stage) PackageResult {
 	m.event(pkg.Platform, stage, 0, accepted.Size())
 	return PackageResult{
-		Platform: pkg.Platform, Filename: m.filename(pkg), Digest: sha256Digest(accepted.Sum()).String(), Size: accepted.Size(), H1: accepted.H1(), Sent: !exists,
-	}, nil
+		Platform: pkg.Platform, Filename: m.filename(pkg), Digest: sha256Digest(accepted.Sum()).String(),
+		Size: accepted.Size(), H1: accepted.H1(), Sent: stage == StageDone,
+	}
 }
 
 func (m *mirrorPush) conflict(what string) error {
@@ -207,16 +235,12 @@ func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 // readJSON reads NAME.json of the provider, if it exists.
 func (m *mirrorPush) readJSON(name string, out any) error {
 	file := path.Join(m.dir, name+".json")
-	f, _, err := files.OpenRegular(m.root, file)
+	data, err := m.readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err == nil {
-		defer f.Close()
-		var data []byte
-		if data, err = document.ReadAll(f, mirrorLimits.Bytes); err == nil {
-			err = mirrorLimits.Unmarshal(data, out)
-		}
+		err = mirrorLimits.Unmarshal(data, out)
 	}
 	if err != nil {
 		return hint.Wrap(fmt.Errorf("mirror folder: %s: %w", file, err), "repair or remove it; nothing was written")
@@ -224,11 +248,25 @@ func (m *mirrorPush) readJSON(name string, out any) error {
 	return nil
 }
 
-// writeJSON replaces NAME.json of the provider.
+func (m *mirrorPush) readFile(name string) ([]byte, error) {
+	f, _, err := files.OpenRegular(m.root, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return document.ReadAll(f, mirrorLimits.Bytes)
+}
+
+// writeJSON replaces NAME.json of the provider, unless it has the content already. The
+// folder may be read-only then.
 func (m *mirrorPush) writeJSON(name string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
 		return err
 	}
-	return files.Replace(m.root, path.Join(m.dir, name+".json"), bytes.NewReader(data), nil)
+	file := path.Join(m.dir, name+".json")
+	if stored, err := m.readFile(file); err == nil && bytes.Equal(stored, data) {
+		return nil
+	}
+	return files.Replace(m.root, file, bytes.NewReader(data), nil)
 }

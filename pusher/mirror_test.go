@@ -4,7 +4,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -74,6 +76,47 @@ func TestMirror(t *testing.T) {
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
 	if _, err := pusher.New(b.options).Push(t.Context(), releases[0]); err != nil {
 		t.Errorf("pushed from the folder: %v", err)
+	}
+}
+
+// TestMirrorUnchanged shows that a repeated push into a mirror folder writes no file, and reports no package as fetched.
+func TestMirrorUnchanged(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	if _, err := b.mirror(dir); err != nil {
+		t.Fatal(err)
+	}
+	files := func() (out []os.FileInfo) {
+		entries, err := os.ReadDir(mirrorFile(dir, ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, info)
+		}
+		return out
+	}
+	before := files()
+	var present, other atomic.Int32
+	b.options.OnEvent = func(e pusher.Event) {
+		if e.Stage == pusher.StagePresent {
+			present.Add(1)
+		} else {
+			other.Add(1)
+		}
+	}
+	if r, err := b.mirror(dir); err != nil || r.Status != pusher.Unchanged {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if present.Load() != 3 || other.Load() != 0 {
+		t.Errorf("%d packages are in place, %d other events", present.Load(), other.Load())
+	}
+	if !slices.EqualFunc(before, files(), os.SameFile) {
+		t.Error("a file was replaced")
 	}
 }
 
