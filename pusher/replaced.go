@@ -69,10 +69,11 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 		// An index contains its version, so the tag of another version cannot name it.
 		v, isVersion := t.Version()
 		deleteState = deleteState && !isVersion
-		return isVersion && !lost[v]
+		return len(lost) == 0 || isVersion && !lost[v]
 	})
 	if err != nil {
-		return p.registryError("read tags of", err)
+		p.warnReplacedLeft(len(state.Replaced), err)
+		return ctx.Err()
 	}
 	gone, err := p.deleteNoted(ctx, state.Replaced, named)
 	if ctx.Err() != nil {
@@ -112,9 +113,14 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 		}
 	}
 	if len(left) > 0 {
-		p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, len(left), left[0])
+		p.warnReplacedLeft(len(left), left[0])
 	}
 	return gone, errors.Join(failures...)
+}
+
+// warnReplacedLeft warns of n noted manifests that are not deleted.
+func (p *pruner) warnReplacedLeft(n int, err error) {
+	p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, n, err)
 }
 
 // notesOnlyState reports whether a state notes nothing, or nothing but one older state.

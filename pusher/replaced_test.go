@@ -83,6 +83,27 @@ func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	}
 }
 
+// TestPruneWithATagThatCannotBeRead shows that a noted index stays, and that the prune succeeds, while a tag that may
+// name the index cannot be read.
+func TestPruneWithATagThatCannotBeRead(t *testing.T) {
+	b, lost := newReplaced(t)
+	b.tag(b.tagged().Index, "stable")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if !strings.HasSuffix(r.URL.Path, "/manifests/stable") {
+			return false
+		}
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	})
+	if out := b.mustSync("=1.0.0"); !b.has(lost) || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "are left (1)") {
+		t.Errorf("the replaced index is there: %t, warnings %q", b.has(lost), out.Warnings)
+	}
+	b.registry.Intercept(nil)
+	if b.mustSync("=1.0.0"); b.has(lost) {
+		t.Error("the replaced index is left")
+	}
+}
+
 // TestPruneLeavesReferredIndexes shows that a prune deletes a noted index only once it has no referrers.
 func TestPruneLeavesReferredIndexes(t *testing.T) {
 	b, lost := newReplaced(t)
