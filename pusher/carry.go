@@ -178,8 +178,15 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 		return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
 	}
 	defer temp.Close()
-	if err := c.readBlob(ctx, desc, temp); err != nil {
-		return c.sourceError(err)
+	transient := func(err error) bool {
+		var full *fill.StorageError
+		return !errors.As(err, &full) && !isUnusable(err) && worthRetrying(err)
+	}
+	err = c.to.retry(ctx, transient, func() error {
+		return c.readBlob(ctx, desc, tempWriter{io.NewOffsetWriter(temp, 0)}) // each attempt begins at the first byte
+	})
+	if err != nil {
+		return err
 	}
 	// A 404 means that the upload session has ended.
 	temporary := func(err error) bool { return worthRetrying(err) || isNotFound(err) }
@@ -192,18 +199,35 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 	return nil
 }
 
-// readBlob copies a blob of the source to a writer, and then verifies its digest.
-func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor, to io.Writer) error {
+// readBlob copies a blob of the source to a temporary file, and then verifies its digest.
+func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor, to tempWriter) error {
 	body, err := c.from.Store.Fetch(ctx, desc)
 	if err != nil {
-		return err
+		return c.sourceError(err)
 	}
 	defer body.Close()
 	verified := orascontent.NewVerifyReader(body, desc)
-	if _, err := io.Copy(to, verified); err != nil {
-		return err
+	if _, err = io.Copy(to, verified); err == nil {
+		err = verified.Verify()
 	}
-	return verified.Verify()
+	var full *fill.StorageError
+	if errors.As(err, &full) {
+		return hint.Wrap(fmt.Errorf("temporary file: %w", err), helpTemp)
+	}
+	return c.sourceError(err)
+}
+
+// tempWriter writes a temporary file. Its errors are *[fill.StorageError], so that they
+// differ from those of the source. It must have no ReadFrom, which reads the source.
+type tempWriter struct{ file *io.OffsetWriter }
+
+// Write implements [io.Writer].
+func (w tempWriter) Write(p []byte) (int, error) {
+	n, err := w.file.Write(p)
+	if err != nil {
+		err = &fill.StorageError{Err: err}
+	}
+	return n, err
 }
 
 // sourceError classifies an error from reading the source. Wrong content becomes an

@@ -113,6 +113,7 @@ type Pusher struct {
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed
 	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects a package in one request
 	unmountable sync.Map // mountKey -> true: the registry has refused such a mount
+	attached    sync.Map // ociaddr.Repository -> func: the tags that attachedTags has listed
 	turns       sync.Map // ociaddr.Repository -> *semaphore.Weighted: see takeTurn
 }
 

@@ -3,6 +3,7 @@ package pusher
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ type referrersCopy struct {
 	*push
 	from        Stored
 	carrier     *carrier
-	tags        []ociaddr.Tag // of the source
+	tags        []ociaddr.Tag // of the source: those that name a subject
 	seen        map[digest.Digest]bool
 	next        []subject
 	total       int // referrers that the destination has
@@ -56,8 +57,8 @@ type referrersCopy struct {
 // number of referrers that this copy sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
 	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
-	if c.tags, err = artifact.ListAnyTags(ctx, c.from.Store); err != nil {
-		return 0, 0, &RegistryError{"list tags of", c.from.Repository, err}
+	if c.tags, err = w.attachedTags(ctx, c.from); err != nil {
+		return 0, 0, err
 	}
 	defer c.warnUndescribed()
 	c.next = c.subjects(after)
@@ -78,6 +79,20 @@ func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (tota
 		}
 	}
 	return c.total, c.sent, nil
+}
+
+// attachedTags returns the tags of a repository that name a subject. It lists them once for
+// all versions, unless that fails.
+func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, error) {
+	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() ([]ociaddr.Tag, error) {
+		tags, err := artifact.ListAnyTags(ctx, from.Store)
+		if err != nil {
+			p.attached.Delete(from.Repository) // the next version lists them again
+			return nil, &RegistryError{"list tags of", from.Repository, err}
+		}
+		return slices.DeleteFunc(tags, func(t ociaddr.Tag) bool { _, ok := t.Subject(); return !ok }), nil
+	}))
+	return list.(func() ([]ociaddr.Tag, error))()
 }
 
 // subjects returns the manifests of the version that source and destination share.

@@ -2,12 +2,16 @@ package pusher_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -188,6 +192,66 @@ func TestCopyReferrers(t *testing.T) {
 				t.Errorf("without referrers: %+v", r)
 			}
 		})
+	}
+}
+
+// brokenStore is a source whose first answer for a blob breaks off after wrong bytes.
+type brokenStore struct {
+	pusher.StoredStore
+	blob    digest.Digest
+	fetched int
+}
+
+func (s *brokenStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
+	if desc.Digest == s.blob {
+		if s.fetched++; s.fetched == 1 {
+			return io.NopCloser(io.MultiReader(strings.NewReader("wrong"), iotest.ErrReader(syscall.ECONNRESET))), nil
+		}
+	}
+	return s.StoredStore.Fetch(ctx, desc)
+}
+
+// TestCopyReferrersReadsAgain shows that a copy reads an attachment again if the source breaks off.
+func TestCopyReferrersReadsAgain(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	signature := b.store(b.repo, "signature", b.tagged().Index.Digest, "")
+	from, _ := b.source()
+	broken := &brokenStore{StoredStore: from.Store, blob: digest.FromString("signature")}
+	from.Store = broken
+	if r := b.mustCopy(from); r.ReferrersSent != 1 || broken.fetched != 2 {
+		t.Errorf("%+v, %d reads of the attachment", r, broken.fetched)
+	}
+	if _, err := artifact.Resolve(t.Context(), b.repo, signature.Digest.String()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopyReferrersListsTagsOnce shows that all copies of one Pusher list the tags of a source once, unless that fails.
+func TestCopyReferrersListsTagsOnce(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	from, source := b.source()
+	source.Reset()
+	p := pusher.New(b.options)
+	source.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
+		if !strings.HasSuffix(req.URL.Path, "/tags/list") {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	if _, err := p.Copy(t.Context(), from, one, nil); err == nil {
+		t.Error("copied without a list of tags")
+	}
+	source.Intercept(nil)
+	for range 2 {
+		if _, err := p.Copy(t.Context(), from, one, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := source.Count(recorder.PathContains("/tags/list")); n != 2 {
+		t.Errorf("%d lists of tags, want the one that failed and one more", n)
 	}
 }
 
