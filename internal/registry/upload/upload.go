@@ -77,7 +77,9 @@ func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor
 		s.credential = resp.Request.Header.Get("Authorization")
 	}
 	// If the header is missing or malformed, there is no minimum.
-	s.minChunk, _ = strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64)
+	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil {
+		s.minChunk = n
+	}
 	return s, false, s.moved(resp)
 }
 

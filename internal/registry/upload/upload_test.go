@@ -54,6 +54,7 @@ func TestSend(t *testing.T) {
 		"in chunks that fit":            {5000, "", 2},
 		"in chunks as large as it must": {3000, "6000", 2},
 		"in chunks, nonsense announced": {3000, "many", 4},
+		"in chunks, 2^63 announced":     {3000, "9223372036854775808", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			repo, rec := start(t)
