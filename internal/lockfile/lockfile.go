@@ -6,9 +6,10 @@
 // refuses some files that clients would read but never write: files with expressions, templates or escapes, and
 // files of more than 50,000 tokens.
 //
-// An edit inserts hashes and changes nothing else: comments, order and formatting stay. The result is what the
-// client that wrote the file would have written. Edits need neither packages nor a network; the caller decides
-// which hashes may be added.
+// An edit inserts hashes and changes nothing else: comments, order and formatting stay, but a comment on the
+// line of a list's last hash follows a hash that is added after it. The result is what the client that wrote the
+// file would have written. Edits need neither packages nor a network; the caller decides which hashes may be
+// added.
 package lockfile
 
 import (
