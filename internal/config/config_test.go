@@ -325,6 +325,44 @@ gateway {
 	}
 }
 
+// TestNullIsTheDefault shows that null is HCL's way of leaving an argument out.
+func TestNullIsTheDefault(t *testing.T) {
+	c := mustParse(t, `
+oci_default_credentials {
+  discover_ambient_credentials = null
+}
+pull_through {
+  enabled        = null
+  include        = null
+  max_concurrent = null
+}
+gateway {
+  tls {
+    acme {
+      accept_terms  = true
+      domains       = ["providers.example.com"]
+      directory_url = null
+    }
+  }
+  cache {
+    directory = "cache"
+    max_size  = null
+  }
+}
+`, machine{})
+	for name, check := range map[string]bool{
+		"discover_ambient_credentials": c.Defaults.Discover,
+		"enabled":                      c.PullThrough.Enabled,
+		"max_concurrent":               c.PullThrough.MaxConcurrent == 0,
+		"directory_url":                strings.Contains(c.Gateway.TLS.ACME.DirectoryURL, "letsencrypt"),
+		"max_size":                     c.Gateway.Cache.MaxSize == 20<<30,
+	} {
+		if !check {
+			t.Errorf("%s is not the default", name)
+		}
+	}
+}
+
 // TestRepositoryTemplateIsUntouched shows that our file and OpenTofu read the same template from the same text.
 func TestRepositoryTemplateIsUntouched(t *testing.T) {
 	for written, want := range map[string]string{

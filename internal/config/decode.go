@@ -160,12 +160,8 @@ func (d *decoder) label(b *block, f Field, v reflect.Value, text string, seen ma
 func (d *decoder) argument(b *block, v reflect.Value, f Field, path string) {
 	attr := b.body.Attributes[f.Name]
 	switch {
-	case attr == nil && f.Required:
-		d.fail(b.header, "Missing argument", fmt.Sprintf("The argument %q is required here.", f.Name))
-		d.incomplete = true
-	case attr == nil && !f.elsewhere && f.Default != "":
-		d.value(v, f, b, hcl.StaticExpr(cty.StringVal(f.Default), b.header))
 	case attr == nil:
+		d.leftOut(v, f, b, b.header)
 	case f.Kind == "template":
 		v.SetString(d.template(attr))
 		b.settings = append(b.settings, setting{f.Name, templateValue(v.String()), place(attr.Expr.Range())})
@@ -174,6 +170,17 @@ func (d *decoder) argument(b *block, v reflect.Value, f Field, path string) {
 			b.add(f.Name, shown, place(attr.Expr.Range()))
 			d.names(b, f, path, shown)
 		}
+	}
+}
+
+// leftOut sets the default of an argument that is left out or null, or reports that it is required.
+func (d *decoder) leftOut(v reflect.Value, f Field, b *block, at hcl.Range) {
+	switch {
+	case f.Required:
+		d.fail(at, "Missing argument", fmt.Sprintf("The argument %q is required here.", f.Name))
+		d.incomplete = true
+	case !f.elsewhere && f.Default != "":
+		d.value(v, f, b, hcl.StaticExpr(cty.StringVal(f.Default), at))
 	}
 }
 
@@ -199,7 +206,8 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 	}
 	x := decoded.Elem().Elem()
 	switch {
-	case !x.IsValid() || x.Kind() == reflect.Slice && x.IsNil(): // null
+	case !x.IsValid() || (x.Kind() == reflect.Slice || x.Kind() == reflect.Map) && x.IsNil(): // null
+		d.leftOut(v, f, b, expr.Range())
 		return nil, false
 	case v.Kind() == reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 0, x.Len())) // an empty list differs from no list
