@@ -38,7 +38,7 @@ func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
 	var out []access.Token
 	for i := range blocks {
 		t, b := &blocks[i], d.of(&blocks[i])
-		if !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }) {
+		if !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.Name != t.Name && o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }) {
 			d.fail(b.at("sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
 		}
 		out = append(out, access.Token{

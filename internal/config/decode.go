@@ -20,7 +20,7 @@ import (
 // wrong.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
 	d := &decoder{env: env, source: newSource(name, nil, nil), blocks: map[any]*block{}}
-	d.parsers = d.allParsers()
+	d.byName, d.byKind = d.parsers()
 	c := d.file(src)
 	if d.diags.HasErrors() {
 		return nil, &Error{name, d.source.diagnostics(d.diags)}
@@ -31,11 +31,12 @@ func Parse(env Environment, name string, src []byte) (*Config, error) {
 
 // decoder reads one file, and collects diagnostics.
 type decoder struct {
-	env     Environment
-	source  *source
-	ctx     *hcl.EvalContext
-	parsers map[string]reflect.Value
-	diags   hcl.Diagnostics
+	env    Environment
+	source *source
+	ctx    *hcl.EvalContext
+	byName map[string]any // parsers, by the name of an argument
+	byKind map[string]any // parsers, by the kind of a value
+	diags  hcl.Diagnostics
 
 	incomplete bool           // an argument could not be read, so combinations are not checked
 	blocks     map[any]*block // by the pointer to the struct that the block is decoded into
@@ -236,11 +237,11 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 
 // parser returns the parser of an argument, or else the parser of its kind.
 func (d *decoder) parser(name, kind string) (reflect.Value, bool) {
-	parser, ok := d.parsers[name]
+	parser, ok := d.byName[name]
 	if !ok {
-		parser, ok = d.parsers[kind]
+		parser, ok = d.byKind[kind]
 	}
-	return parser, ok
+	return reflect.ValueOf(parser), ok
 }
 
 // parse converts a value by the parser of its argument. A value without a parser stays as it is.

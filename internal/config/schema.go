@@ -24,7 +24,6 @@ import (
 // reads as its default. In addition to hcl, the tags are
 //
 //	value     the kind of value, as the page names it; it selects the parser
-//	max       the largest number, if it is not [MaxCount]
 //	required  the argument must be given
 //	default   the value without the argument, or the constant that has it
 //	flag      the flag that overrides the argument, with its variable; a flag
@@ -186,7 +185,7 @@ type Provider struct {
 	// The platforms; without it, all.
 	Platforms []provider.Platform `hcl:"platforms,optional" value:"platforms"`
 	// The number of versions to keep, counted from the newest one that matches.
-	Latest int `hcl:"latest,optional" value:"number" max:"1000"`
+	Latest int `hcl:"latest,optional" value:"number"`
 	// Include prereleases that the constraint does not name.
 	Prereleases bool `hcl:"prereleases,optional" value:"bool" default:"false"`
 	// The minimum age of a version, counted from when a sync first saw it.

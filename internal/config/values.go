@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/mail"
 	"net/url"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -46,29 +45,27 @@ func parseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// allParsers returns the parsers by the names of arguments, and by kinds of values. A parser
+// parsers returns the parsers by the names of arguments, and by kinds of values. A parser
 // takes the value as HCL has it. The parser of a list takes one element.
-func (d *decoder) allParsers() map[string]reflect.Value {
-	out := map[string]reflect.Value{}
-	for name, parser := range map[string]any{
-		// Kinds.
+func (d *decoder) parsers() (byName, byKind map[string]any) {
+	byName = map[string]any{
+		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate,
+		"shutdown_timeout": parsePositiveDuration, "stale_if_error": parseDurationOrNone, "tag_ttl": parseDurationOrNone,
+		"timeout": parsePositiveDuration,
+	}
+	byKind = map[string]any{
 		"HOST:PORT": parseListen, "PATTERN[@VERSIONS] list": parseDeny, "URL": parseEndpoint, "address": parseEmail,
 		"duration": parseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
-		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "sha256": parseSHA256, "size": parseSize,
-		"source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime, "version constraint": provider.ParseConstraint,
-		// Arguments.
-		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate, "secret": parseSecret,
-		"shutdown_timeout": parsePositiveDuration, "stale_if_error": parseDurationOrNone, "tag_ttl": parseDurationOrNone,
-		"timeout": parsePositiveDuration,
-		// Labels.
+		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
+		"size": parseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
+		"version constraint": provider.ParseConstraint,
+		// Kinds of labels.
 		"oidc name": parseName, "provider address": provider.ParseAddress, "registry": ociaddr.ParseRegistry,
 		"token name": parseName, "trust pattern": provider.ParsePattern,
-	} {
-		out[name] = reflect.ValueOf(parser)
 	}
-	return out
+	return byName, byKind
 }
 
 // numberTo returns a parser of numbers from 1.
