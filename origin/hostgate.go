@@ -2,7 +2,6 @@ package origin
 
 import (
 	"context"
-	"hash/maphash"
 	"net/http"
 	"sync"
 
@@ -19,43 +18,71 @@ type hostGate struct {
 }
 
 func newHostGate(next http.RoundTripper, limit int64) *hostGate {
-	slots := &hostSlots{seed: maphash.MakeSeed()}
-	for i := range slots.shards {
-		slots.shards[i] = semaphore.NewWeighted(limit)
-	}
-	return &hostGate{next, slots}
+	return &hostGate{next, &hostSlots{limit: limit, hosts: map[string]*slots{}}}
 }
 
 // over returns a gate for another transport. Both gates share one limit per host.
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hostSlots} }
 
-// hostSlots has a fixed number of shards, because others can choose any number of host
-// names. The hosts of a shard share its slots. Few hosts are active at the same time, and
-// nobody can choose a name in the shard of another host, because the seed is random.
+// hostSlots holds the slots of the hosts with active requests only, because others can
+// choose any number of host names.
 type hostSlots struct {
-	seed   maphash.Seed
-	shards [256]*semaphore.Weighted
+	limit int64
+
+	mu    sync.Mutex
+	hosts map[string]*slots
+}
+
+type slots struct {
+	*semaphore.Weighted
+	users int // requests that hold a slot or wait for one; guarded by hostSlots.mu
+}
+
+// enter returns the slots of a host. The caller calls leave when it no longer uses them.
+func (h *hostSlots) enter(host string) *slots {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.hosts[host]
+	if s == nil {
+		s = &slots{Weighted: semaphore.NewWeighted(h.limit)}
+		h.hosts[host] = s
+	}
+	s.users++
+	return s
+}
+
+func (h *hostSlots) leave(host string, s *slots) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.users--; s.users == 0 {
+		delete(h.hosts, host)
+	}
 }
 
 // wait takes a slot. The origin's clock is stopped while it waits, because the limit is
 // ours.
-func wait(ctx context.Context, slots *semaphore.Weighted) error {
-	if slots.TryAcquire(1) {
+func (s *slots) wait(ctx context.Context) error {
+	if s.TryAcquire(1) {
 		return nil
 	}
 	origin := paceOf(ctx)
 	origin.stop()
 	defer origin.start()
-	return slots.Acquire(ctx, 1)
+	return s.Acquire(ctx, 1)
 }
 
 // RoundTrip implements [http.RoundTripper].
 func (g *hostGate) RoundTrip(req *http.Request) (*http.Response, error) {
-	slots := g.shards[maphash.String(g.seed, req.URL.Host)%uint64(len(g.shards))]
-	if err := wait(req.Context(), slots); err != nil {
+	host := req.URL.Host
+	s := g.enter(host)
+	if err := s.wait(req.Context()); err != nil {
+		g.leave(host, s)
 		return nil, err // requests to origins have no body that must be closed
 	}
-	release := sync.OnceFunc(func() { slots.Release(1) })
+	release := sync.OnceFunc(func() {
+		s.Release(1)
+		g.leave(host, s)
+	})
 	resp, err := g.next.RoundTrip(req)
 	if err != nil {
 		release()

@@ -8,26 +8,15 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// used returns the number of shards without a free slot.
-func (h *hostSlots) used() (n int) {
-	for _, slots := range h.shards {
-		if !slots.TryAcquire(1) {
-			n++
-			continue
-		}
-		slots.Release(1)
-	}
-	return n
-}
-
 // TestHostsThatAreNotAskedTakeNothing shows that a slot is released however a request
-// ends, so hosts without a pending request hold no slots.
+// ends, and that a host's slots are removed with its last request.
 func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -63,8 +52,8 @@ func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 		ended := make(chan error)
 		go func() { _, err := ask(ctx, "slow.example"); ended <- err }()
 		synctest.Wait()
-		if n := gate.used(); n != 1 {
-			t.Errorf("%d shards are in use by one host", n)
+		if n := len(gate.hosts); n != 1 {
+			t.Errorf("%d hosts have slots, want one", n)
 		}
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -83,8 +72,31 @@ func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 		if err := <-next; err != nil {
 			t.Error(err)
 		}
-		if n := gate.used(); n != 0 {
-			t.Errorf("%d shards are still in use at the end", n)
+		if n := len(gate.hosts); n != 0 {
+			t.Errorf("%d hosts still have slots at the end", n)
+		}
+	})
+}
+
+// TestHostsShareNoSlots shows that a host has a free slot while all slots of other hosts are
+// in use.
+func TestHostsShareNoSlots(t *testing.T) {
+	gate := newHostGate(roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{Body: http.NoBody}, nil
+	}), 1)
+	synctest.Test(t, func(t *testing.T) {
+		for i := range 1000 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://h%d.example/", i), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := gate.RoundTrip(req)
+			if err != nil {
+				t.Fatalf("host %d waits for another host: %v", i, err)
+			}
+			defer resp.Body.Close()
 		}
 	})
 }

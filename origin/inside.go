@@ -37,7 +37,7 @@ func NewLenientGuard(named func(host, port string) bool) *Guard {
 }
 
 // isNamed reports whether a host may have any address. Addresses on this machine are
-// allowed here, because leadsInside has checked the URL before: an origin that is on this
+// allowed here, because checkLocalReference has checked the URL before: an origin that is on this
 // machine may refer to it.
 func (g *Guard) isNamed(host, port string) bool {
 	if g.named(host, port) || g.hasServices(host, port) {
