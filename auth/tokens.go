@@ -37,8 +37,10 @@ const (
 	maxToken = 16 << 10
 	// maxTokenAnswer is the number of bytes that oras-go reads of a token server's answer.
 	maxTokenAnswer = 128 << 10
-	// tokenTimeout limits the duration of one fetch of a token, retries included.
-	tokenTimeout = 30 * time.Second
+	// tokenTimeout ends fetches that no caller waits for. It is longer than everything that
+	// a fetch may wait for: credential helpers, the registry's limits on requests, retries
+	// after Retry-After, and answers. Each of those has a limit of its own, with a better error.
+	tokenTimeout = 10 * time.Minute
 )
 
 // tokenCache caches the authentication scheme and the tokens of one binding for

@@ -335,6 +335,30 @@ func TestTokenFetchIsBounded(t *testing.T) {
 	})
 }
 
+// TestTokenFetchOutlastsHelpers has a helper that fails for the first name of the registry,
+// and exceeds its limit for the second.
+func TestTokenFetchOutlastsHelpers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Options{Explicit: []Login{block("registry.test", "helper:hangs")}, Transport: roundTripper(func(r *http.Request) *http.Response {
+			return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r,
+				Header: http.Header{"Www-Authenticate": {`Bearer realm="https://registry.test/token",service="s"`}}}
+		})})
+		limit := c.helpers.limit
+		c.helpers.answers = newHelperAnswers(limit, func(_ context.Context, _, server string) (credential, error) {
+			if strings.HasPrefix(server, "https:") {
+				time.Sleep(time.Second)
+				return credential{}, errors.New("no such server")
+			}
+			time.Sleep(limit)
+			return credential{}, hint.Wrap(context.DeadlineExceeded, "run it by hand")
+		})
+		r := mustRepository(t, "registry.test/a/x")
+		if err := c.Explain(listTags(t, c, r), r); hint.Of(err) != "run it by hand" {
+			t.Errorf("%v (hint %q)", err, hint.Of(err))
+		}
+	})
+}
+
 func TestSpellingsOfSecrets(t *testing.T) {
 	const password = `a"b/c<d e&f`
 	sent := newSentSecrets()
