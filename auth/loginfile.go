@@ -312,7 +312,7 @@ func (w wireAuth) credential() (credential, error) {
 
 // decodeAuth decodes USER:PASSWORD from base64. Only the password may contain colons.
 func decodeAuth(s string) (user, password string, ok bool) {
-	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "="))
+	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "=\r\n"))
 	if err != nil {
 		return "", "", false
 	}

@@ -174,6 +174,7 @@ func TestEntryForms(t *testing.T) {
 		{"fields", `{"username": "robot$x", "password": "p"}`, auth.Credential{Username: "robot$x", Password: "p"}},
 		{"auth before fields", `{"username": "a", "password": "b", "auth": "` + b64("u:p") + `"}`, auth.Credential{Username: "u", Password: "p"}},
 		{"without padding", `{"auth": "` + strings.TrimRight(b64("u:pp"), "=") + `"}`, auth.Credential{Username: "u", Password: "pp"}},
+		{"line end, as of the program base64", `{"auth": "` + b64("u:pp") + `\r\n"}`, auth.Credential{Username: "u", Password: "pp"}},
 		{"docker's trailing zeros", `{"auth": "` + b64("u:p\x00\x00") + `"}`, auth.Credential{Username: "u", Password: "p"}},
 		{"refresh token, as ACR leaves it", `{"auth": "` + b64("00000000-0000-0000-0000-000000000000:") + `", "identitytoken": "r"}`,
 			auth.Credential{Username: "00000000-0000-0000-0000-000000000000", RefreshToken: "r"}},
