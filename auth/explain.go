@@ -294,5 +294,8 @@ func (c *Client) noLogin(r ociaddr.Repository) string {
 
 // loginCommand returns the command that creates a login where this package finds it.
 func loginCommand(r ociaddr.Registry) string {
+	if canonicalHost(string(r)) == hub {
+		return "docker login"
+	}
 	return "docker login " + string(r)
 }

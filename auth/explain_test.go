@@ -146,6 +146,17 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestLoginCommandOfDockerHub shows that Docker Hub has several names, and one login.
+func TestLoginCommandOfDockerHub(t *testing.T) {
+	for _, host := range []string{"docker.io", "index.docker.io", "registry-1.docker.io"} {
+		c := New(Options{Environment: environment("linux", nil, nil)})
+		err := c.Explain(answerOf(401, "UNAUTHORIZED"), mustRepository(t, host+"/acme/null"))
+		if got := hint.Of(err); !strings.HasSuffix(got, "run: docker login") {
+			t.Errorf("%s: hint %q", host, got)
+		}
+	}
+}
+
 func TestExplainRealFailures(t *testing.T) {
 	secure := newFakeRegistry(t, true)
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
