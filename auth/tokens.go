@@ -30,6 +30,8 @@ const (
 	// maxTokens is the maximum number of cached tokens of a binding. The tokens and the
 	// challenges that oras-go stores with them, each with a limit of its own, take at most
 	// 20 MiB in total.
+	// A sync of more repositories fetches a token for each in every round, as it does if the
+	// tokens expire in between.
 	maxTokens = 1024
 	// maxToken is the maximum length in bytes of a token from a token server. The tokens of
 	// Azure and GitLab have up to 8 KiB, and few servers accept a header longer than 16
@@ -186,9 +188,13 @@ func (c *tokenCache) usable(authorization string) bool {
 // find returns the cached tokens with the value of an Authorization header. An access token
 // of the user may be cached under several keys.
 func (c *tokenCache) find(authorization string) map[tokenKey]token {
+	value, ok := strings.CutPrefix(authorization, "Bearer ")
+	if !ok || value == "" {
+		return nil
+	}
 	out := map[tokenKey]token{}
 	for _, k := range c.tokens.Keys() {
-		if t, ok := c.tokens.Peek(k); ok && k.scheme == auth.SchemeBearer && authorization == "Bearer "+t.value {
+		if t, ok := c.tokens.Peek(k); ok && k.scheme == auth.SchemeBearer && t.value == value {
 			out[k] = t
 		}
 	}

@@ -320,6 +320,21 @@ func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// TestHeaderWithoutAToken shows that a header without a token names no cached token.
+func TestHeaderWithoutAToken(t *testing.T) {
+	c := newTokenCache(time.Now)
+	for _, value := range []string{"", "t"} {
+		if _, err := c.Set(t.Context(), "h", auth.SchemeBearer, "s"+value, func(context.Context) (string, error) { return value, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for header, want := range map[string]int{"Bearer t": 1, "Bearer ": 0, "Basic t": 0, "t": 0, "": 0} {
+		if found := c.find(header); len(found) != want {
+			t.Errorf("%q names %d tokens, want %d", header, len(found), want)
+		}
+	}
+}
+
 // TestTokenFetchIsBounded shows that a fetch fails after tokenTimeout if the token server
 // does not answer.
 func TestTokenFetchIsBounded(t *testing.T) {
