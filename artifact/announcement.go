@@ -16,7 +16,7 @@ const (
 	annotationDone = annotationPrefix + "done"         // "true" when the version's index contains everything announced
 )
 
-// typePlaceholder is the artifact type of a manifest without meaning.
+// typePlaceholder is the artifact type of the manifest that [Placeholder] returns.
 const typePlaceholder = "application/vnd.ocibridge.placeholder.v1"
 
 // Announcement tells concurrent pushes of a version what a push of some platforms has
@@ -26,10 +26,10 @@ type Announcement struct {
 	Version
 	ID   string
 	At   time.Time // by the registry's clock, to the second
-	Done bool      // the push has seen everything announced in the version's index
+	Done bool      // whether the push found everything that it announced in the version's index
 }
 
-// EncodeAnnouncement returns the index of an announcement. Its errors are those of
+// EncodeAnnouncement returns the index of an announcement. It returns the same errors as
 // [EncodeIndex].
 func EncodeAnnouncement(a Announcement) (Blob, error) {
 	more := map[string]string{annotationID: a.ID, annotationAt: a.At.UTC().Format(time.RFC3339)}
@@ -39,8 +39,8 @@ func EncodeAnnouncement(a Announcement) (Blob, error) {
 	return encodeIndex(a.Version, more)
 }
 
-// ReadAnnouncement returns the announcement under a tag. Its errors are those of [Read].
-// ErrNotProvider also means that the manifest is not an announcement.
+// ReadAnnouncement returns the announcement under a tag. It returns the same errors as
+// [Read], and ErrNotProvider also if the manifest is not an announcement.
 func ReadAnnouncement(ctx context.Context, store ReferenceFetcher, tag string, a provider.Address, v provider.Version) (*Announcement, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -77,9 +77,10 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	return &Announcement{Version: *found, ID: index.Annotations[annotationID], At: at, Done: index.Annotations[annotationDone] == "true"}, nil
 }
 
-// Placeholder returns a manifest without meaning. A push deletes one to find out whether
-// the registry allows deletions. One with an ID replaces the content of a tag, which is
-// then deleted with the placeholder. Its only blob is [Config].
+// Placeholder returns a manifest that carries no information. A push deletes a placeholder
+// to find out whether the registry allows deletions. To delete a tag, a push lets the tag
+// name a placeholder with an ID, and then deletes that manifest. The only blob of a
+// placeholder is [Config].
 func Placeholder(id string) (Blob, error) {
 	var annotations map[string]string
 	if id != "" {
@@ -88,7 +89,8 @@ func Placeholder(id string) (Blob, error) {
 	return encodeEmpty(typePlaceholder, annotations)
 }
 
-// ReadPlaceholder reports whether the manifest under a tag is a placeholder.
+// ReadPlaceholder returns the descriptor of the manifest under a tag, and reports whether
+// the manifest is a placeholder.
 func ReadPlaceholder(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, bool, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {

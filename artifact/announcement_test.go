@@ -64,8 +64,8 @@ func samePackages(a, b []artifact.Package) bool {
 	return reflect.DeepEqual(byPlatform(a), byPlatform(b))
 }
 
-// TestNoAnnouncement has indexes that lack a part of an announcement, or belong to another
-// version.
+// TestNoAnnouncement shows that an index is refused as an announcement if it lacks a part
+// of one, or belongs to another version.
 func TestNoAnnouncement(t *testing.T) {
 	blob, err := artifact.EncodeAnnouncement(anAnnouncement(t))
 	if err != nil {
@@ -115,7 +115,8 @@ func TestNoAnnouncement(t *testing.T) {
 	}
 }
 
-// TestPlaceholder: placeholders with different IDs are different, and none is a version.
+// TestPlaceholder shows that placeholders with different IDs differ, and that none of them
+// is read as a version or as an announcement.
 func TestPlaceholder(t *testing.T) {
 	a, err := artifact.Placeholder("")
 	if err != nil {
@@ -126,7 +127,7 @@ func TestPlaceholder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a.Descriptor.Digest == b.Descriptor.Digest || bytes.Equal(a.Data, b.Data) {
-		t.Error("two are the same")
+		t.Error("placeholders with different IDs are the same")
 	}
 	for _, p := range []artifact.Blob{a, b} {
 		if _, err := artifact.Read(t.Context(), oneTag(p.Data), widget, v100); !errors.Is(err, artifact.ErrNotProvider) {
@@ -138,8 +139,8 @@ func TestPlaceholder(t *testing.T) {
 	}
 }
 
-// FuzzAnnouncement: an announcement that is read is for the requested version, describes
-// each of its packages, and encodes to the same announcement.
+// FuzzAnnouncement checks that every announcement that can be read belongs to the requested
+// version, describes each of its packages, and encodes to the same announcement.
 func FuzzAnnouncement(f *testing.F) {
 	addGolden(f, "index.json")
 	a := anAnnouncement(f)

@@ -11,9 +11,10 @@
 //	      └─ layers: SHA256SUMS, its signature, signing keys, a record
 //
 // Reading a version needs only the parts that OpenTofu's oci_mirror requires. The
-// annotations and the evidence are ours and optional. Encoding is deterministic: the same
-// packages and evidence give the same bytes. Content is used only after its size and
-// digest are verified, and no manifest is larger than [MaxManifestBytes].
+// annotations and the evidence are additions of ocibridge, and optional. Encoding is
+// deterministic: the same packages and evidence give the same bytes. Content is used only
+// after its size and digest are verified, and no manifest is larger than
+// [MaxManifestBytes].
 package artifact
 
 import (
@@ -42,7 +43,7 @@ const (
 	mediaTypeRecord      = "application/vnd.ocibridge.record.v1+json"
 )
 
-// Our own annotations.
+// The annotations that ocibridge defines.
 const (
 	annotationPrefix    = "io.github.ocibridge."
 	annotationProvider  = annotationPrefix + "provider"     // on the index: the address, with the hostname in Punycode
@@ -55,17 +56,17 @@ const (
 	annotationVerdict   = annotationPrefix + "verdict"      // on the index entry of the evidence: the verdict in its record
 )
 
-// IsManifest reports whether a media type is that of an OCI manifest or index.
+// IsManifest reports whether mediaType is the media type of an OCI image manifest or index.
 func IsManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 }
 
-// MaxManifestBytes bounds indexes and manifests. OpenTofu rejects larger ones, and
-// registries may do so too.
+// MaxManifestBytes is the maximum size in bytes of an index or manifest. OpenTofu rejects
+// larger ones, as some registries do.
 const MaxManifestBytes = 4 << 20
 
-// UnknownSize is the size of a package that no registry has stored and whose origin has not
-// announced its size.
+// UnknownSize is the size of a package that is not stored in a registry, if its origin has
+// not announced the size.
 const UnknownSize = -1
 
 // Package is one platform's package within a version.
@@ -74,16 +75,16 @@ type Package struct {
 	Filename string
 	Digest   digest.Digest // of the zip, always sha256
 	Size     int64         // of the zip, in bytes, or [UnknownSize]
-	H1       provider.Hash // zero if it was not computed
+	H1       provider.Hash // zero if it is not known
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
-	// UnusedAnnotations reports whether the index entry has annotations of ours that do
-	// not describe a package completely. They are ignored.
+	// UnusedAnnotations reports whether the index entry has annotations of ocibridge that
+	// are ignored, because they do not describe the package completely.
 	UnusedAnnotations bool
 }
 
-// Claims reports whether a description p agrees with the verified package. p may lack the
-// h1: hash.
+// Claims reports whether p describes the verified package correctly. A p without an h1:
+// hash agrees with any h1: hash.
 func (p Package) Claims(verified Package) bool {
 	return p.Platform == verified.Platform && p.Digest == verified.Digest && p.Size == verified.Size && p.Filename == verified.Filename &&
 		(p.H1.IsZero() || p.H1 == verified.H1)
@@ -93,7 +94,7 @@ func (p Package) Claims(verified Package) bool {
 func (p Package) ZipHash() provider.Hash {
 	h, err := provider.ParseHash("zh:" + p.Digest.Encoded())
 	if err != nil {
-		panic("artifact: package with the digest " + p.Digest.String()) // Encode and Read accept only sha256
+		panic("artifact: package with the digest " + p.Digest.String()) // encoding and reading accept only sha256
 	}
 	return h
 }
@@ -116,22 +117,22 @@ func (m MissingPackage) Err() error {
 
 // Version is one version of a provider, as stored in an index.
 type Version struct {
-	// Provider and Version come from the annotations of the index; zero if the tool that
-	// wrote it set none.
+	// Provider and Version come from the annotations of the index. They are zero if the
+	// index has no such annotations.
 	Provider provider.Address
 	Version  provider.Version
-	// Protocols lists the plugin protocols, such as 5.0; nil if unknown.
+	// Protocols lists the plugin protocols, such as 5.0. It is nil if they are unknown.
 	Protocols []string
-	// Packages is sorted by platform and has at most one package for each. It is empty if
-	// the index is only for platforms on which no client runs.
+	// Packages is sorted by platform, and contains at most one package for each platform.
+	// It is empty if no client runs on any platform in the index.
 	Packages []Package
-	// Missing lists the platforms, sorted, whose manifests are not in the registry. They
-	// are not in Packages. Only [ReadAvailable] returns any.
+	// Missing lists the platforms whose manifests are not in the registry, sorted by
+	// platform. They are not in Packages. Only [ReadAvailable] sets Missing.
 	Missing []MissingPackage
-	// Evidence describes the evidence manifest; nil if there is none. It keeps the
-	// annotation that [DescribeEvidence] sets.
+	// Evidence describes the evidence manifest, or is nil if there is none. It includes
+	// the annotation that [DescribeEvidence] sets.
 	Evidence *ocispec.Descriptor
-	// Index describes the index itself; zero if the version is not stored.
+	// Index describes the index itself. It is zero if the version is not stored.
 	Index ocispec.Descriptor
 }
 
@@ -141,7 +142,7 @@ func (v *Version) Same(other *Version) bool {
 		slices.EqualFunc(v.Packages, other.Packages, func(p, q Package) bool { return p.Claims(q) && p.H1 == q.H1 })
 }
 
-// evidence returns the digest of the evidence manifest; "" if there is none.
+// evidence returns the digest of the evidence manifest, or "" if there is none.
 func (v *Version) evidence() digest.Digest {
 	if v.Evidence == nil {
 		return ""
@@ -162,7 +163,8 @@ func (v *Version) Platforms() []provider.Platform {
 	return out
 }
 
-// MissingFor returns the missing package of a platform.
+// MissingFor returns the entry of Missing for a platform. The bool reports whether there
+// is one.
 func (v *Version) MissingFor(p provider.Platform) (MissingPackage, bool) {
 	i := slices.IndexFunc(v.Missing, func(m MissingPackage) bool { return m.Platform == p })
 	if i < 0 {
@@ -188,8 +190,8 @@ var (
 	// ErrNotProvider means that the content is a different kind of artifact, or one that
 	// OpenTofu cannot install, such as an index whose manifests were deleted.
 	ErrNotProvider = errors.New("not a provider index")
-	// ErrMissing is combined with ErrNotProvider if content that an index refers to is not
-	// in the registry. Unlike the other reasons, it may be temporary.
+	// ErrMissing means that content that an index refers to is not in the registry. Such an
+	// error also wraps ErrNotProvider. Unlike the other reasons, it can be temporary.
 	ErrMissing = errors.New("the registry lacks content that it refers to")
 	// ErrAmbiguous means that there are two packages for one platform.
 	ErrAmbiguous = errors.New("ambiguous provider index")

@@ -37,8 +37,8 @@ var (
 	windows = provider.MustParsePlatform("windows_amd64")
 )
 
-// contents are the packages of widget 1.0.0. The package for linux has an h1 hash; the
-// others have none, because they have directory entries.
+// contents returns the packages of widget 1.0.0. The package for linux has an h1 hash. The
+// others have none, because they contain directory entries.
 func contents(t testing.TB) map[provider.Platform][]byte {
 	t.Helper()
 	out := map[provider.Platform][]byte{}
@@ -52,7 +52,7 @@ func contents(t testing.TB) map[provider.Platform][]byte {
 	return out
 }
 
-// accept returns content as a package that package trust accepted.
+// accept returns content as a package that package trust has verified.
 func accept(t testing.TB, p provider.Platform, filename string, content []byte) trust.Package {
 	t.Helper()
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
@@ -108,7 +108,7 @@ func encode(t testing.TB, platforms ...provider.Platform) encoded {
 	return out
 }
 
-// evidence is constant, unlike evidence with a real signature.
+// evidence has no real signature, whose bytes would differ in each run.
 var evidence = artifact.Evidence{
 	SHA256SUMS:  []byte("the document\n"),
 	Signature:   []byte{0xc2, 0x75, 0x04, 0x00},
@@ -118,14 +118,13 @@ var evidence = artifact.Evidence{
 	},
 }
 
-// bench is a real registry whose requests are recorded, and whose answers a test can
-// replace.
+// bench is a real registry. It records its requests, and lets a test replace its answers.
 type bench struct {
 	t        *testing.T
-	truth    http.Handler       // the registry itself
-	registry *recorder.Recorder // records the requests to it
+	truth    http.Handler       // the registry itself, which does not lie
+	registry *recorder.Recorder // records the requests to the registry
 	repo     *remote.Repository
-	lies     map[string]http.HandlerFunc // by the suffix of the path of a GET or HEAD
+	lies     map[string]http.HandlerFunc // the replaced answers, by suffix of the path of a GET or HEAD
 }
 
 func newBench(t *testing.T) *bench {
@@ -163,7 +162,7 @@ func (b *bench) send(blobs ...artifact.Blob) {
 	}
 }
 
-// push stores a version in the order of a push, and tags it 1.0.0.
+// push uploads the parts of a version in the same order as a real push, and tags it 1.0.0.
 func (b *bench) push(e encoded) {
 	b.t.Helper()
 	all := contents(b.t)
@@ -188,7 +187,7 @@ func (b *bench) read() (*artifact.Version, error) {
 	return artifact.Read(b.t.Context(), b.repo, widget, v100)
 }
 
-// answer returns a handler that serves a manifest of any kind like a registry.
+// answer returns a handler that serves data as a manifest, with the headers of a registry.
 func answer(mediaType string, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)
@@ -198,7 +197,7 @@ func answer(mediaType string, data []byte) http.HandlerFunc {
 	}
 }
 
-// answerIndex replaces the index under the tag.
+// answerIndex replaces the index under the tag 1.0.0.
 func (b *bench) answerIndex(index any) {
 	b.t.Helper()
 	b.lies["/manifests/1.0.0"] = answer(ocispec.MediaTypeImageIndex, marshal(b.t, index))
@@ -231,8 +230,8 @@ func unmarshal[T any](t testing.TB, data []byte) T {
 	return v
 }
 
-// tamper passes the registry's answers to paths with the suffix through change, and their
-// headers through announce.
+// tamper changes the registry's answers for paths with the suffix: the body with change,
+// and the headers with announce.
 func (b *bench) tamper(suffix string, change func(data []byte) []byte, announce func(http.Header)) {
 	b.lies[suffix] = func(w http.ResponseWriter, r *http.Request) {
 		truth := httptest.NewRecorder()

@@ -16,7 +16,8 @@ var (
 	cheapVersion  = provider.MustParseVersion("1.0.0")
 )
 
-// TestCostOfManifests measures the most expensive indexes, manifests and records.
+// TestCostOfManifests limits the cost of decoding the most expensive indexes, manifests and
+// records.
 func TestCostOfManifests(t *testing.T) {
 	index := func(data []byte) error {
 		_, err := decodeIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
@@ -60,7 +61,7 @@ func TestCostOfManifests(t *testing.T) {
 	}
 }
 
-// TestCostOfStates measures the largest states.
+// TestCostOfStates limits the cost of decoding the largest states.
 func TestCostOfStates(t *testing.T) {
 	owner := provider.MustParseAddress("registry.acme.example/acme/widget")
 	manifest := func(before, element, after string) (head, item, tail string) {

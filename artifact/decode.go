@@ -8,23 +8,23 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 )
 
-// manifestLimits bound an index, a manifest or a record. The index of a version has
-// about 20 entries with about 15 values each.
+// manifestLimits limits the JSON of an index, a manifest or a record. The index of a
+// version usually has about 20 entries with about 15 values each.
 var manifestLimits = document.Limits{Bytes: MaxManifestBytes, Values: 50_000, Elements: 5_000}
 
 const (
-	// maxMediaType bounds a media type in bytes. RFC 6838 allows 127 for the type and 127
-	// for the subtype.
+	// maxMediaType is the maximum length of a media type in bytes. RFC 6838 allows 127
+	// for the type and 127 for the subtype.
 	maxMediaType = 255
-	// maxProtocols bounds the plugin protocols of one version. Real versions have one
-	// or two.
+	// maxProtocols is the maximum number of plugin protocols of one version. Real
+	// versions have one or two.
 	maxProtocols = 16
-	// maxProtocolBytes bounds the protocols joined by commas, in bytes.
+	// maxProtocolBytes is the maximum length in bytes of the protocols joined by commas.
 	maxProtocolBytes = 256
 )
 
-// parseProtocols returns the plugin protocols in an annotation. It returns nil if the
-// annotation exceeds the bounds, because protocols are only informative.
+// parseProtocols returns the plugin protocols in an annotation. Protocols are only
+// informative, so it returns nil, and no error, if they exceed the limits.
 func parseProtocols(annotation string) []string {
 	if len(annotation) > maxProtocolBytes {
 		return nil
@@ -32,7 +32,7 @@ func parseProtocols(annotation string) []string {
 	return knownProtocols(strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' }))
 }
 
-// knownProtocols returns the protocols, or nil if they exceed the bounds.
+// knownProtocols returns all, or nil if the protocols exceed the limits.
 func knownProtocols(all []string) []string {
 	if len(all) > maxProtocols || len(strings.Join(all, ",")) > maxProtocolBytes {
 		return nil
@@ -40,8 +40,9 @@ func knownProtocols(all []string) []string {
 	return all
 }
 
-// Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if there
-// are more values than a provider can need, and [ErrNotProvider] for other errors.
+// Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if the
+// document is larger or contains more values than a provider can need, and
+// [ErrNotProvider] if it is otherwise invalid.
 func Unmarshal(data []byte, out any) error { return unmarshalWithin(manifestLimits, data, out) }
 
 // unmarshalWithin is [Unmarshal] with different limits.

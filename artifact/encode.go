@@ -30,8 +30,7 @@ func newBlob(mediaType string, data []byte) Blob {
 // descriptor.
 func Config() Blob { return newBlob(ocispec.MediaTypeEmptyJSON, []byte("{}")) }
 
-// EncodePackage converts a verified package into a package of a version. It also returns
-// the package's image manifest.
+// EncodePackage returns the description and the image manifest of a verified package.
 func EncodePackage(p trust.Package) (Package, Blob, error) {
 	sum := p.Sum()
 	out := Package{
@@ -44,8 +43,8 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	layer := out.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: out.Filename}
 	if !out.H1.IsZero() {
-		// The index entry has the hash too. A push of only some platforms writes a new index
-		// from the manifests, and finds the hash here.
+		// The index entry contains this hash too. A push of only some platforms, however,
+		// writes its new index from the manifests, and needs the hash here.
 		layer.Annotations[annotationH1] = out.H1.String()
 	}
 	manifest, err := encodeImage(TypeTarget, []ocispec.Descriptor{layer}, nil)
@@ -56,9 +55,10 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	return out, manifest, nil
 }
 
-// EncodeIndex returns the index of a version. Packages may be in any order. It returns an
-// error if two packages have the same platform, and if the index could not be read back:
-// if it has no package, or a package with an invalid platform, file name, digest or size.
+// EncodeIndex returns the index of a version, whose packages can be in any order. It
+// returns an error if the index could not be read back: if the version has no package, two
+// packages for one platform, or a package with an invalid platform, file name, digest or
+// size.
 func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
 
 // encodeIndex is [EncodeIndex] with additional annotations on the index.

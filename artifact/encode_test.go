@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestEncodingIsForEver compares the result with golden files byte for byte, because the
-// same release must have the same digests in every version of this program.
+// TestEncodingIsForEver compares encoded versions with golden files byte for byte, because
+// a release must have the same digests whichever version of this program encodes it.
 func TestEncodingIsForEver(t *testing.T) {
 	e := encode(t, linux, darwin, windows)
 	files := map[string][]byte{

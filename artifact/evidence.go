@@ -12,11 +12,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Evidence is the proof on which a version was accepted. It is stored next to the
-// packages, so that anyone can verify it again.
+// Evidence contains the documents with which a version was verified when it was pushed. It
+// is stored next to the packages, so that anyone can verify the version again.
 type Evidence struct {
 	// SHA256SUMS and Signature are the origin's files, and SigningKeys is the origin's
-	// JSON, each unchanged; nil if the origin has none.
+	// JSON, each unchanged. A field is nil if the origin does not provide it.
 	SHA256SUMS  []byte
 	Signature   []byte
 	SigningKeys json.RawMessage
@@ -28,21 +28,22 @@ type Evidence struct {
 type Record struct {
 	// Origin is the source of the release, such as the host name of its registry.
 	Origin string `json:"origin"`
-	// Verdict is how the release was accepted.
+	// Verdict says how the release was verified.
 	Verdict trust.Verdict `json:"verdict"`
 	// Fingerprint is the fingerprint of the primary key that verified the signature, in
 	// upper-case hexadecimal; empty for checksum only.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Protocols lists the plugin protocols that the origin states.
 	Protocols []string `json:"protocols,omitempty"`
-	// About has the source and the publication time that the origin states.
+	// About contains the source and the publication time that the origin states.
 	provider.About
 }
 
 const (
-	// maxEvidenceBytes bounds one layer of evidence.
+	// maxEvidenceBytes is the maximum size in bytes of one layer of evidence.
 	maxEvidenceBytes = 4 << 20
-	// maxRecordBytes bounds the record, which usually has about 300 bytes.
+	// maxRecordBytes is the maximum size of the record in bytes. Most records have about
+	// 300 bytes.
 	maxRecordBytes = 64 << 10
 )
 
@@ -62,8 +63,8 @@ func NewEvidence(c *trust.Checksums, origin string, protocols []string, about pr
 	}}
 }
 
-// EncodeEvidence returns the manifest of the evidence and its blobs. The descriptor of the
-// manifest is the result of [DescribeEvidence].
+// EncodeEvidence returns the manifest of the evidence and its blobs. The manifest's
+// descriptor has the annotation that [DescribeEvidence] adds.
 func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 	record, err := json.Marshal(e.Record)
 	if err != nil {
@@ -97,14 +98,14 @@ func EncodeEvidence(e Evidence) (manifest Blob, blobs []Blob, err error) {
 }
 
 // ReadEvidence returns the evidence of a version. It verifies digests and the format, but
-// not signatures. Its errors are those of [Read], without errdef.ErrNotFound.
+// not signatures. It returns the same errors as [Read], except errdef.ErrNotFound.
 func ReadEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*Evidence, error) {
 	return readEvidence(ctx, store, desc, mediaTypeSums, mediaTypeSignature, mediaTypeSigningKeys, mediaTypeRecord)
 }
 
-// ReadRecord returns only the record of a version's evidence, with two requests. The
-// record is what the push wrote; nothing in it is verified. Its errors are those of
-// [ReadEvidence].
+// ReadRecord returns only the record of a version's evidence, with two requests. It
+// returns the record as the push wrote it, and verifies nothing in it. It returns the same
+// errors as [ReadEvidence].
 func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
 	e, err := readEvidence(ctx, store, desc, mediaTypeRecord)
 	if err != nil {
@@ -113,7 +114,8 @@ func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Re
 	return e.Record, nil
 }
 
-// readEvidence reads the record, and the other parts with the given media types.
+// readEvidence reads the parts of the evidence that have the given media types. The media
+// type of the record must be one of them.
 func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor, mediaTypes ...string) (*Evidence, error) {
 	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
 	if err != nil {

@@ -32,8 +32,8 @@ func TestEvidenceRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEvidenceSaysWhatWasAccepted turns the claims of a signed release into evidence, which
-// the same policy accepts again.
+// TestEvidenceSaysWhatWasAccepted shows that the evidence of a signed release records its
+// verdict and signer, and that the policy accepts the stored evidence again.
 func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 	signer := pgp.For(t, "Acme")
 	r := release.For(t, release.Spec{Host: "registry.acme.example", Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: signer,
@@ -138,7 +138,7 @@ func (b *bench) sendLayer(mediaType, data string) ocispec.Descriptor {
 	return blob.Descriptor
 }
 
-// lie returns a handler that answers with other bytes than the layer, of unannounced length.
+// lie makes the registry serve a layer with changed bytes, and without announcing a length.
 func (b *bench) lie(layer ocispec.Descriptor, change func([]byte) []byte) {
 	b.t.Helper()
 	data := change(b.fetchAll(layer))

@@ -28,7 +28,7 @@ const (
 	MediaTypeRecord      = mediaTypeRecord
 )
 
-// The annotations of states, and the bounds of a state.
+// The annotations of states, and the maximum numbers of entries in a state.
 const (
 	AnnotationSeen  = annotationSeen
 	AnnotationState = annotationState

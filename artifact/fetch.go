@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 )
 
-// readBounded reads a manifest of the announced size. If size is not positive, it reads a
-// manifest of any size within the limit.
+// readBounded reads a manifest of the announced size in bytes. If size is not positive, the
+// manifest can have any size up to [MaxManifestBytes].
 func readBounded(r io.Reader, size int64) ([]byte, error) {
 	if size > MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, size, MaxManifestBytes)
@@ -47,7 +47,7 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 func download(ctx context.Context, store Fetcher, desc ocispec.Descriptor, w io.Writer) error {
 	body, err := store.Fetch(ctx, desc)
 	if errors.Is(err, errdef.ErrNotFound) {
-		// The error does not wrap ErrNotFound, because callers take that for an absent tag.
+		// The error does not wrap ErrNotFound, because to callers ErrNotFound means an absent tag.
 		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {
@@ -65,7 +65,8 @@ func download(ctx context.Context, store Fetcher, desc ocispec.Descriptor, w io.
 	return nil
 }
 
-// checkDescriptor returns an error unless desc can describe content of at most limit bytes.
+// checkDescriptor returns an error unless desc is a valid descriptor of at most limit
+// bytes of content.
 func checkDescriptor(desc ocispec.Descriptor, limit int64) error {
 	if len(desc.MediaType) > maxMediaType {
 		return fmt.Errorf("%w: the media type %.80q has more than %d bytes", ErrNotProvider, desc.MediaType, maxMediaType)

@@ -162,7 +162,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzSeen: every time that is read formats to the same text.
+// FuzzSeen shows that every time that decodes reads back unchanged after it is encoded.
 func FuzzSeen(f *testing.F) {
 	addGolden(f, "evidence.json")
 	for _, text := range []string{"first sync", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.6+07:00", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00Z", "yesterday", ""} {
@@ -183,7 +183,8 @@ func FuzzSeen(f *testing.F) {
 	})
 }
 
-// FuzzState: every state that is read is within the bounds, and reads back unchanged.
+// FuzzState shows that every state that decodes is within the limits, and reads back
+// unchanged.
 func FuzzState(f *testing.F) {
 	addGolden(f, "evidence.json", "index.json")
 	for _, text := range []string{
@@ -219,7 +220,7 @@ func FuzzState(f *testing.F) {
 	})
 }
 
-// oneAnswer is a store with the same answer to every request.
+// oneAnswer is a store that returns the same content for every request.
 type oneAnswer []byte
 
 func (a oneAnswer) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {
@@ -239,7 +240,7 @@ func (oneBlob) Resolve(_ context.Context, reference string) (ocispec.Descriptor,
 	return ocispec.Descriptor{Digest: digest.Digest(reference), Size: 1}, nil
 }
 
-// FuzzLint compares Lint with Read: Lint finds an error in everything that Read refuses.
+// FuzzLint shows that Lint finds an error in every index that Read refuses.
 func FuzzLint(f *testing.F) {
 	addGolden(f, "index.json", "linux_amd64.json", "evidence.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -258,7 +259,7 @@ func FuzzLint(f *testing.F) {
 			}
 		}
 		if _, _, err := artifact.Children(t.Context(), oneAnswer(data), "1.0.0"); err == nil && !json.Valid(data) {
-			t.Error("children of what is no JSON")
+			t.Error("Children accepts invalid JSON")
 		}
 	})
 }
@@ -278,8 +279,8 @@ func (b *blobsByDigest) Fetch(_ context.Context, desc ocispec.Descriptor) (io.Re
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// FuzzReadEvidence: whatever a manifest of evidence contains, each part is read at most once,
-// matches its digest, and is used according to its media type.
+// FuzzReadEvidence shows that each part of evidence is read at most once, matches its
+// digest, and is used according to its media type, whatever the manifest contains.
 func FuzzReadEvidence(f *testing.F) {
 	addGolden(f, "evidence.json", "linux_amd64.json", "index.json")
 	want := artifact.Evidence{SHA256SUMS: []byte("sums"), Signature: []byte("signature"), SigningKeys: []byte(`{"keys":[]}`), Record: artifact.Record{Origin: "registry.acme.example", Verdict: trust.Signed}}
@@ -305,7 +306,7 @@ func FuzzReadEvidence(f *testing.F) {
 		}
 		for _, part := range [][]byte{e.SHA256SUMS, e.Signature, e.SigningKeys} {
 			if part != nil && store.blobs[digest.FromBytes(part)] == nil {
-				t.Errorf("%q is nothing that the registry has", part)
+				t.Errorf("part %q is not in the registry", part)
 			}
 		}
 	})

@@ -14,7 +14,7 @@ import (
 )
 
 // flaw is a problem that prevents an index, or one entry of it, from being read. [Read]
-// refuses an index because of its first flaw; [Lint] reports them all.
+// returns the first flaw that is not minor as its error; [Lint] reports all flaws.
 type flaw struct {
 	where string // a platform such as linux_amd64; "" for the whole index
 	err   error
@@ -22,8 +22,8 @@ type flaw struct {
 	minor bool
 }
 
-// decodeIndex decodes an index like OpenTofu. If an entry does not describe its package,
-// the package has no digest yet.
+// decodeIndex decodes an index by OpenTofu's rules. The package of an entry without usable
+// annotations has no digest yet.
 func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 	v, flaws := examineIndex(desc, data)
 	for _, f := range flaws {
@@ -140,7 +140,7 @@ func describe(v *Version, annotations map[string]string) error {
 	return nil
 }
 
-// errIgnored means that clients ignore an entry.
+// errIgnored means that clients ignore an index entry.
 var errIgnored = errors.New("clients ignore this entry")
 
 // decodeEntry decodes one entry. Its error wraps errIgnored for an entry that OpenTofu
@@ -166,7 +166,8 @@ func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	return p, nil
 }
 
-// annotate sets the fields that come from our own annotations. It uses all of them or none.
+// annotate sets the fields that come from the annotations of ocibridge. It sets all of these
+// fields or none.
 func annotate(p *Package, annotations map[string]string) {
 	d := digest.Digest(annotations[annotationDigest])
 	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)

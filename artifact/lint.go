@@ -47,7 +47,7 @@ type Linted struct {
 	// Version is the readable part of the version. If no finding is an error, it is the
 	// result of [Read]. It is nil if nothing is readable.
 	Version  *Version
-	Findings []Finding // first about the index, then by platform
+	Findings []Finding // about the index first, then about one platform after the other
 }
 
 // Prober is the part of a repository that [Lint] uses. oras-go's remote.Repository
@@ -57,13 +57,13 @@ type Prober interface {
 	Blobs() registry.BlobStore
 }
 
-// Lint lists every reason why a stored version could not be installed by the clients' own
-// rules, or contradicts itself, whichever tool pushed it. It fetches every manifest that
+// Lint lists every reason why clients would refuse to install a stored version, and every
+// contradiction in it. The version can come from any tool. Lint fetches every manifest that
 // the index refers to, and compares the size of every package with the size in the answer
 // to a HEAD request. It downloads a package only if the registry does not announce a size.
 //
-// Errors are about the connection to the registry, or errdef.ErrNotFound if the tag does
-// not exist.
+// Lint returns errdef.ErrNotFound if the tag does not exist. Other errors are about the
+// connection to the registry.
 func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Version) (*Linted, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -98,12 +98,12 @@ func (l *linter) report(s Severity, where, what, help string) {
 	l.findings = append(l.findings, Finding{s, where, what, help})
 }
 
-// add reports an error of this package about stored content.
+// add reports an error about stored content as a finding.
 func (l *linter) add(where string, err error) {
 	l.report(SeverityError, where, err.Error(), remedy(err))
 }
 
-// remedy says how to fix content that was refused.
+// remedy says how to fix stored content for which this package returned err.
 func remedy(err error) string {
 	const again = "push the version again with ocibridge push --force, which replaces what the tag names"
 	switch {
@@ -137,7 +137,7 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 		l.add(l.tag, err)
 	}
 	if found.Index.MediaType == "" && len(found.Packages) == 0 && found.Evidence == nil {
-		return nil // it has no parts that could be checked
+		return nil // it contains nothing that could be checked
 	}
 	l.found = found
 	if m := desc.MediaType; m != "" && m != ocispec.MediaTypeImageIndex && found.Index.MediaType == ocispec.MediaTypeImageIndex {
@@ -243,8 +243,9 @@ func (l *linter) sizeDiffers(where, stated string, size int64) {
 		"clients refuse content of another size: push the version again with ocibridge push --force")
 }
 
-// correctSize reports whether the size of a manifest in its index entry differs from the
-// size in the registry. It then sets the registry's size.
+// correctSize compares the size of a manifest in its index entry with the size that the
+// registry announces. If they differ, correctSize reports a finding, sets the size in
+// manifest to the registry's, and returns true.
 func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispec.Descriptor) bool {
 	desc, body, err := l.store.FetchReference(ctx, manifest.Digest.String())
 	if err != nil {
@@ -259,11 +260,12 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 	return true
 }
 
-// blobSize returns the size of a blob in the registry, as announced by HEAD, or by GET if
-// HEAD fails or announces none. If neither announces a size, it downloads the blob and
-// counts the bytes, at most one more than the descriptor states. Only GET decides whether
-// the blob exists, because some registries refuse HEAD, and proxy caches fetch a blob on
-// the first GET. The error is errdef.ErrNotFound if it does not exist.
+// blobSize returns the size in bytes of a blob in the registry, as announced by HEAD, or by
+// GET if HEAD fails or announces no size. If neither announces a size, blobSize downloads
+// the blob and counts the bytes, at most one more than the descriptor states. Only GET
+// decides whether the blob exists, because some registries refuse HEAD, and proxy caches
+// fetch a blob on the first GET. If the blob does not exist, the error is
+// errdef.ErrNotFound.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
 	var lost *url.Error
@@ -271,7 +273,7 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 		return found.Size, err
 	}
 	found, body, err := blobs.FetchReference(ctx, desc.Digest.String())
-	if err != nil { // if GET announces no size, oras-go sends a HEAD, which may fail
+	if err != nil { // if GET announces no size, oras-go sends a HEAD request, which can fail
 		body, err = blobs.Fetch(ctx, desc)
 	}
 	if err != nil {
@@ -284,8 +286,8 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 	return io.Copy(io.Discard, io.LimitReader(body, min(desc.Size, math.MaxInt64-1)+1))
 }
 
-// OtherFilename returns the finding that a package has a different file name than the
-// published one. It returns false if the name is the same.
+// OtherFilename returns the finding that the file name of a package differs from the
+// published name. The bool reports whether it does.
 func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, bool) {
 	want := provider.PackageFilename(a, v, p.Platform)
 	return Finding{
@@ -294,8 +296,9 @@ func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, 
 	}, p.Filename != want
 }
 
-// compare reports differences between a package's description in the index and in the
-// package's manifest. OpenTofu's oci_mirror uses the manifest.
+// compare reports the differences between the description of a package in the index and
+// the one in its manifest. OpenTofu's oci_mirror uses the manifest. named says whether the
+// manifest states a file name.
 func (l *linter) compare(p, inManifest Package, named bool) {
 	where := p.Platform.String()
 	differ := func(s Severity, what, annotated, actual string) {

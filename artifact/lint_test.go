@@ -36,15 +36,16 @@ func (b *bench) lint() []artifact.Finding {
 	return l.Findings
 }
 
-// has reports whether there is a finding with the severity, the location and the text.
+// has reports whether findings contains one with the severity and the location, whose
+// message contains what.
 func has(findings []artifact.Finding, severity artifact.Severity, where, what string) bool {
 	return slices.ContainsFunc(findings, func(f artifact.Finding) bool {
 		return f.Severity == severity && f.Where == where && strings.Contains(f.What, what)
 	})
 }
 
-// TestLintOfOurOwn has a version in which one package is a zip, and the others have no h1:
-// hash.
+// TestLintOfOurOwn shows that a version of ours has no findings, except a warning if
+// packages have no h1: hash.
 func TestLintOfOurOwn(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -66,7 +67,8 @@ func TestLintOfOurOwn(t *testing.T) {
 	}
 }
 
-// TestLintOfOtherTools has a version that was pushed with the ORAS CLI, which clients install.
+// TestLintOfOtherTools shows that a version pushed with the ORAS CLI has warnings, but no
+// errors, because clients can install it.
 func TestLintOfOtherTools(t *testing.T) {
 	b := newBench(t)
 	packages := b.pushByRecipe(func(layer ocispec.Descriptor) ocispec.Descriptor { return layer })
@@ -84,8 +86,8 @@ func TestLintOfOtherTools(t *testing.T) {
 	}
 }
 
-// TestLintOfIndexes changes an index that has entries for darwin_arm64 and linux_amd64, and
-// evidence.
+// TestLintOfIndexes shows the findings for invalid indexes. Each index is changed from a
+// valid one with entries for darwin_arm64, linux_amd64 and evidence.
 func TestLintOfIndexes(t *testing.T) {
 	type index = ocispec.Index
 	entry := func(change func(*ocispec.Descriptor)) func(*index) {
@@ -166,7 +168,8 @@ func TestLintOfIndexes(t *testing.T) {
 	})
 }
 
-// TestLintOfManifests changes the manifests of an index without annotations.
+// TestLintOfManifests shows the findings for invalid platform manifests of an index without
+// annotations.
 func TestLintOfManifests(t *testing.T) {
 	type manifest = ocispec.Manifest
 	layer := func(change func(*ocispec.Descriptor)) func(*manifest) {
@@ -214,8 +217,8 @@ func TestLintOfManifests(t *testing.T) {
 	})
 }
 
-// TestLintOfSizes has descriptors with a different size than the registry has. A package is
-// downloaded only if the registry announces no size.
+// TestLintOfSizes shows that Lint finds descriptors whose size differs from the size in the
+// registry, and downloads a package only if the registry announces no size.
 func TestLintOfSizes(t *testing.T) {
 	noLength := func(h http.Header) { h.Del("Content-Length") }
 	for name, tc := range map[string]struct {
@@ -291,7 +294,8 @@ func TestLintOfSizes(t *testing.T) {
 	}
 }
 
-// TestLintWithoutHEAD has registries that refuse HEAD for a package, or answer it wrongly.
+// TestLintWithoutHEAD shows that Lint checks packages with GET if the registry refuses HEAD
+// requests or answers them wrongly.
 func TestLintWithoutHEAD(t *testing.T) {
 	for name, tc := range map[string]struct {
 		head, get int  // status; 0 means unchanged
@@ -346,8 +350,8 @@ func TestLintWithoutHEAD(t *testing.T) {
 	}
 }
 
-// TestLintOfWhatIsNone has tags on content that is not an index.
-func TestLintOfWhatIsNone(t *testing.T) {
+// TestLintOfNoIndex shows the findings for a tag that does not name a valid index.
+func TestLintOfNoIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie  http.HandlerFunc
 		what string
@@ -395,7 +399,8 @@ func TestLintOfWhatIsNone(t *testing.T) {
 	})
 }
 
-// TestLintOfTags has one tag of each form, next to versions with canonical tags.
+// TestLintOfTags shows the finding for each form of tag, next to versions with canonical
+// tags.
 func TestLintOfTags(t *testing.T) {
 	const (
 		fails    = "which does not exist: tofu init fails"
@@ -513,7 +518,7 @@ func TestRehash(t *testing.T) {
 	})
 }
 
-// unannounced returns a handler that answers without the digest of the content.
+// unannounced returns a handler that does not announce the digest of its content.
 func unannounced(mediaType string, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)

@@ -11,9 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// LintTags finds tags that OpenTofu reads as a version with a different canonical tag, and
-// tags that look like versions although no client reads them. A finding is an error if a
-// tag makes OpenTofu fail, or if no other tag names the version.
+// LintTags finds tags that OpenTofu reads as a version whose canonical tag is a different
+// one, and tags that look like versions although no client reads them. A finding is an
+// error if the tag makes OpenTofu fail, or if no other tag names the version.
 func LintTags(tags []ociaddr.Tag) []Finding {
 	l := &tagLinter{tags: map[ociaddr.Tag]bool{}}
 	for _, t := range tags {
@@ -43,11 +43,11 @@ func LintTags(tags []ociaddr.Tag) []Finding {
 // tagLinter checks one tag against the other tags of its repository.
 type tagLinter struct {
 	tags   map[ociaddr.Tag]bool
-	newest provider.Version // the newest release; constraints need not name it
+	newest provider.Version // the newest release, which clients install without any constraint
 }
 
-// readByOpenTofu reports a tag that OpenTofu reads as the version read, in canonical form.
-// OpenTofu then requests the canonical tag of that version.
+// readByOpenTofu reports a tag t that OpenTofu reads as a version. The version in canonical
+// form is read, and OpenTofu requests the canonical tag of that version.
 func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, read string) Finding {
 	f := Finding{Severity: SeverityError, Where: string(t)}
 	v, err := provider.ParseVersion(read)
@@ -88,5 +88,6 @@ func (l *tagLinter) readByNobody(t ociaddr.Tag) Finding {
 	return f
 }
 
-// looksLikeVersion matches two numbers and anything after them, with an optional v.
+// looksLikeVersion matches two numbers with a dot between them, an optional v before them,
+// and any suffix that begins with a dot, an underscore or a hyphen.
 var looksLikeVersion = regexp.MustCompile(`^[vV]?[0-9]+\.[0-9]+([._-].*)?$`)

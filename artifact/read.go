@@ -15,19 +15,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// manifestFetches is how many platform manifests of one version are fetched concurrently,
-// if an index does not describe the packages.
+// manifestFetches is the maximum number of concurrent fetches of the platform manifests of
+// one version.
 const manifestFetches = 8
 
-// maxMissing bounds the missing manifests of one version. Each time the version is read,
-// all of them are requested again.
+// maxMissing is the maximum number of missing manifests of one version. Each read of the
+// version requests all missing manifests again.
 const maxMissing = 32
 
-// Read returns the version under a tag of a provider's repository. An index of ours takes
-// one fetch. An index of other tools takes one more fetch for each platform.
+// Read returns a version from its tag in the provider's repository. It fetches an index
+// that ocibridge wrote, and nothing else. For an index of another tool, it also fetches the
+// manifest of each platform.
 //
 // Errors of the store are returned unchanged. errdef.ErrNotFound always means that the tag
-// does not exist; if content that an index refers to is missing, the error is
+// does not exist. If the registry lacks content that an index refers to, the error is
 // ErrNotProvider. ErrForeign, ErrNotProvider, ErrAmbiguous, ErrTooLarge and ErrDamaged say
 // why content is refused.
 func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
@@ -36,12 +37,12 @@ func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 
 // ReadAvailable is [Read] for callers that can use some platforms without the others. It
 // puts the platforms whose manifests are not in the registry into Version.Missing. It
-// returns an error if all manifests are missing, or more than maxMissing.
+// returns an error if all manifests are missing, or more than 32.
 func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, maxMissing)
 }
 
-// read is [Read], with at most mayMiss missing manifests.
+// read is [Read], but accepts a version with up to mayMiss missing manifests.
 func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version, mayMiss int32) (*Version, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -112,9 +113,10 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	return out, desc.Digest, nil
 }
 
-// resolvePackages completes the packages that the index does not describe, from their
-// manifests. At most mayMiss packages whose manifests are not in the registry become
-// missing packages, if others remain.
+// resolvePackages fetches the manifests of the packages that the index does not describe,
+// and completes the packages from them. It moves packages whose manifests are not in the
+// registry to v.Missing, and returns an error if there are more than mayMiss of these
+// packages, or no others.
 func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
@@ -158,8 +160,8 @@ func (v *Version) separateMissing() error {
 	return nil
 }
 
-// fill completes a package from its layer. If the layer has no valid file name, the
-// published name is used.
+// fill completes a package from its layer. If the layer has no valid file name, fill uses
+// the published name.
 func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.Version) {
 	p.Digest, p.Size, p.H1 = layer.Digest, layer.Size, annotatedH1(layer.Annotations)
 	if p.Filename = layer.Annotations[ocispec.AnnotationTitle]; !provider.ValidFilename(p.Filename) {

@@ -76,7 +76,7 @@ func TestReadPackageLeftByPartialPush(t *testing.T) {
 	}
 }
 
-// pushByRecipe stores the widget as OpenTofu's documentation describes for the ORAS CLI: the
+// pushByRecipe uploads the widget in the way that OpenTofu documents for the ORAS CLI: the
 // manifests contain a time, and the index has no annotations.
 func (b *bench) pushByRecipe(annotate func(ocispec.Descriptor) ocispec.Descriptor) (packages []artifact.Package) {
 	b.t.Helper()
@@ -144,7 +144,7 @@ func TestReadsWhatOtherToolsPush(t *testing.T) {
 				t.Errorf("packages\n%+v\nwant\n%+v", got.Packages, want)
 			}
 			if !got.Provider.IsZero() || !got.Version.IsZero() || got.Protocols != nil || got.Evidence != nil {
-				t.Errorf("made up: %+v", got)
+				t.Errorf("fields without a source are set: %+v", got)
 			}
 			if n := b.registry.Count(recorder.PathContains("/manifests/")); n != 4 || b.registry.Count() != 4 {
 				t.Errorf("requests %v, want the index and three manifests", b.registry.Requests())
@@ -159,7 +159,7 @@ func TestUnusableAnnotations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key, value string // an empty value removes the annotation
 		fetches    int
-		h1         bool // the package has an h1 hash afterwards
+		h1         bool // whether the package that is read has an h1 hash
 	}{
 		"no digest":                    {artifact.AnnotationDigest, "", 2, true},
 		"no size":                      {artifact.AnnotationSize, "", 2, true},
@@ -212,7 +212,8 @@ func TestUnusableAnnotations(t *testing.T) {
 	}
 }
 
-// TestMissingManifests has an index with a platform manifest that is not in the registry.
+// TestMissingManifests shows that ReadAvailable lists platforms whose manifests are not in
+// the registry, and that Read refuses such a version.
 func TestMissingManifests(t *testing.T) {
 	available := func(b *bench) (*artifact.Version, error) {
 		return artifact.ReadAvailable(b.t.Context(), b.repo, widget, v100)
@@ -252,8 +253,8 @@ func TestMissingManifests(t *testing.T) {
 	}
 }
 
-// TestTroubleWithOneManifest: a server error for one platform's manifest is not a missing
-// manifest.
+// TestTroubleWithOneManifest shows that a manifest does not count as missing if the
+// registry answers with a server error.
 func TestTroubleWithOneManifest(t *testing.T) {
 	b := newBench(t)
 	packages := b.pushByRecipe(func(d ocispec.Descriptor) ocispec.Descriptor { return d })
@@ -266,7 +267,8 @@ func TestTroubleWithOneManifest(t *testing.T) {
 	}
 }
 
-// TestRefusedIndexes has indexes that OpenTofu refuses or misunderstands.
+// TestRefusedIndexes shows that indexes are refused if OpenTofu refuses or misunderstands
+// them.
 func TestRefusedIndexes(t *testing.T) {
 	type index = ocispec.Index
 	entry := func(change func(*ocispec.Descriptor)) func(*index) {
@@ -328,8 +330,8 @@ func TestRefusedIndexes(t *testing.T) {
 	}
 }
 
-// TestPassedOver has entries that are ignored, as by OpenTofu.
-func TestPassedOver(t *testing.T) {
+// TestIgnoredEntries shows that the entries that OpenTofu ignores are ignored.
+func TestIgnoredEntries(t *testing.T) {
 	for name, spoil := range map[string]func(*ocispec.Descriptor){
 		"os.version": func(d *ocispec.Descriptor) { d.Platform.OSVersion = "10.0.17763" },
 		"os.version, for a platform more": func(d *ocispec.Descriptor) {
@@ -370,8 +372,8 @@ func TestPassedOver(t *testing.T) {
 	})
 }
 
-// TestRefusedPlatformManifests reads an index without annotations whose manifest for
-// linux_amd64 is invalid.
+// TestRefusedPlatformManifests shows that an index without annotations is refused if its
+// manifest for linux_amd64 is invalid.
 func TestRefusedPlatformManifests(t *testing.T) {
 	type manifest = ocispec.Manifest
 	layer := func(change func(*ocispec.Descriptor)) func(*manifest) {
@@ -379,7 +381,7 @@ func TestRefusedPlatformManifests(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		spoil func(*manifest)
-		err   error // nil means that it is read
+		err   error // nil means that the manifest is accepted
 	}{
 		"no media type":            {func(m *manifest) { m.MediaType = "" }, artifact.ErrNotProvider},
 		"no artifact type":         {func(m *manifest) { m.ArtifactType = "" }, artifact.ErrNotProvider},
@@ -421,8 +423,8 @@ func TestRefusedPlatformManifests(t *testing.T) {
 	}
 }
 
-// TestSizeInTheIndexIsWrong has an index entry whose size is one byte more than the
-// manifest's.
+// TestSizeInTheIndexIsWrong shows that a manifest that is one byte shorter than its index
+// entry says is damaged.
 func TestSizeInTheIndexIsWrong(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -437,8 +439,8 @@ func TestSizeInTheIndexIsWrong(t *testing.T) {
 	}
 }
 
-// TestTagOnPlatformManifest has a tag on the manifest of a single platform, a mistake that
-// users make.
+// TestTagOnPlatformManifest shows that a version whose tag names the manifest of a single
+// platform, which is a common mistake, is refused.
 func TestTagOnPlatformManifest(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -493,7 +495,7 @@ func TestRegistryLies(t *testing.T) {
 				t.Errorf("error %v, want %v; read %+v", err, tc.err, v)
 			}
 			if errors.Is(err, errdef.ErrNotFound) {
-				t.Errorf("%v passes for absence", err)
+				t.Errorf("%v is mistaken for an absent tag", err)
 			}
 		})
 	}
@@ -562,8 +564,8 @@ func TestIndexesWithinIndexes(t *testing.T) {
 	}
 }
 
-// TestIndexOfUnannouncedSize has an answer without a length, as some proxies send it. oras-go
-// then sends a HEAD, whose answer may be wrong too.
+// TestIndexOfUnannouncedSize shows that an index is bounded even if the answer announces no
+// length, as behind some proxies. oras-go then sends a HEAD, whose answer can be wrong too.
 func TestIndexOfUnannouncedSize(t *testing.T) {
 	for name, tc := range map[string]struct {
 		grow int // the number of bytes sent
@@ -596,7 +598,7 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 					}
 				}
 				if tc.grow > artifact.MaxManifestBytes { // more than the connection buffers
-					t.Error("all of it is read")
+					t.Error("the whole answer is read")
 				}
 			}
 			if v, err := b.read(); !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {

@@ -14,22 +14,23 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-// IsInvalid reports whether an error says that stored content is not what this package
-// accepts. Such content stays invalid: its digest determines it.
+// IsInvalid reports whether an error says that this package does not accept stored
+// content. Such content stays invalid, because it cannot change under its digest.
 func IsInvalid(err error) bool {
 	return isAny(err, ErrNotProvider, ErrAmbiguous, ErrTooLarge, ErrForeign) && !errors.Is(err, ErrMissing)
 }
 
 // IsContent reports whether an error is about stored content, rather than about the
-// connection to the registry, its authentication or its limits. The content is invalid,
-// or the registry lacks it or answers with other bytes, which may change.
+// connection to the registry, its authentication or its limits. The content is invalid, or
+// the registry lacks it or returns other bytes. A registry can be repaired, but invalid
+// content stays invalid.
 func IsContent(err error) bool {
 	return IsInvalid(err) || isAny(err, ErrMissing, ErrDamaged)
 }
 
-// Brief returns an error of bounded length for callers that store it: see [hint.Brief].
-// The result wraps the reasons of this package and of package trust, and the given
-// errors, as far as err wraps them.
+// Brief returns err with a message of bounded length, for callers that store it: see
+// [hint.Brief]. Of the errors of this package and of package trust, and the errors also,
+// the result wraps those that err wraps.
 func Brief(err error, also ...error) error {
 	return hint.Brief(err, append([]error{
 		ErrNotProvider, ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,

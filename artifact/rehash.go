@@ -10,12 +10,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Rehash downloads a package to a temporary file, and compares its size, its SHA-256 and
-// its h1: hash with the index entry. It returns the h1: hash, or the zero hash if clients
-// compute different ones for this zip; an entry without h1: is compared with nothing.
+// Rehash downloads a package to a temporary file, and compares its size, its SHA-256 and,
+// if p has one, its h1: hash with p. It returns the h1: hash, or the zero hash if clients
+// compute different ones for this zip.
 //
-// ErrDamaged and ErrNotProvider blame the package. Other errors blame the registry, the
-// connection or the temporary file.
+// ErrDamaged and ErrNotProvider mean that the package is bad. Other errors are about the
+// registry, the connection or the temporary file.
 func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error) {
 	none := provider.Hash{}
 	scratch, err := os.CreateTemp("", "ocibridge-*.zip")

@@ -18,7 +18,7 @@ const (
 
 // ReadSeen returns the time that an earlier release recorded under a tag, and the
 // descriptor of the manifest. The time is zero for a version that existed at the
-// provider's first sync. Its errors are those of [Read].
+// provider's first sync. It returns the same errors as [Read].
 func ReadSeen(ctx context.Context, store ReferenceFetcher, tag string) (time.Time, ocispec.Descriptor, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {

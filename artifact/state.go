@@ -19,49 +19,51 @@ import (
 // TypeState is the artifact type of the manifest that holds a repository's [State].
 const TypeState = "application/vnd.ocibridge.state.v1"
 
-// annotationState holds the state as JSON text. A manifest with its annotations is read
-// with one request; a layer would take a second one.
+// annotationState holds the state as JSON text. The state is an annotation because a
+// reader gets the manifest with one request, and would need a second one for a layer.
 const annotationState = annotationPrefix + "state"
 
-// The bounds of a state. Sources list at most 10,000 versions.
+// The maximum numbers of seen versions and of replaced manifests in a state. Sources list
+// at most 10,000 versions.
 const (
 	maxSeen     = 20_000
 	maxReplaced = 10_000
 )
 
-// stateLimits bound the text of a state. A version has one value, and a replaced manifest
-// at most five.
+// stateLimits limits the JSON of a state. Each version takes one value, and each replaced
+// manifest at most five.
 var stateLimits = document.Limits{Bytes: MaxManifestBytes, Values: maxSeen + 5*maxReplaced + 100, Elements: maxSeen}
 
 // State is ocibridge's record about a provider's repository. Writers merge their own
 // knowledge into the stored state.
 type State struct {
-	// Provider owns the repository.
+	// Provider is the provider to which the repository belongs.
 	Provider provider.Address
-	// Cooldown is set after a sync with a cooldown has recorded all versions of its first run.
+	// Cooldown is set once the first sync with a cooldown has recorded all versions.
 	Cooldown bool
 	// Seen holds the time at which a sync first saw each version. The zero time means that
 	// the version existed at the first sync with a cooldown.
 	Seen map[provider.Version]time.Time
-	// Replaced lists manifests that lost their tag and that no prune has deleted yet. It is
-	// sorted, and each digest occurs once.
+	// Replaced lists the manifests that lost their tag and that prune has not deleted yet. It
+	// is sorted, and contains each digest once.
 	Replaced []Replaced
 }
 
-// Manifest describes a manifest.
+// Manifest is the descriptor of a manifest.
 type Manifest = ocispec.Descriptor
 
-// Replaced is a manifest that lost its tag to another manifest.
+// Replaced is a manifest whose tag now names another manifest.
 type Replaced struct {
-	// Manifest has only a media type, a digest and a size.
+	// Manifest contains only the media type, the digest and the size.
 	Manifest
 	// Version is the version of the tag. It is zero if the manifest is an older state.
 	Version provider.Version `json:"version,omitzero"`
 }
 
-// Merge adds the content of another state: the earliest time of each version, and the
-// manifests of both states. It keeps the first maxReplaced manifests, with older states
-// last. The other manifests stay in the registry.
+// Merge merges another state into s. Each version then has its earliest time in either
+// state, and Replaced contains the manifests of both states. If there are more than
+// maxReplaced manifests, Merge drops some, older states first. The dropped manifests stay
+// in the registry.
 func (s *State) Merge(other State) {
 	s.Cooldown = s.Cooldown || other.Cooldown
 	if s.Seen == nil {
@@ -75,7 +77,8 @@ func (s *State) Merge(other State) {
 	s.Replaced = joinReplaced(s.Replaced, other.Replaced)
 }
 
-// joinReplaced returns the manifests of both lists, sorted and with each digest once.
+// joinReplaced merges two lists. The result is sorted, and contains each digest once and at
+// most maxReplaced manifests.
 func joinReplaced(a, b []Replaced) []Replaced {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b Replaced) int {
@@ -102,9 +105,9 @@ type stateDocument struct {
 	Replaced []Replaced                  `json:"replaced,omitempty"`
 }
 
-// EncodeState returns the manifest of a state. Its only blob is [Config]. The same state
-// gives the same bytes. Times are truncated to seconds. If the state could not be read
-// back, the error is [ErrTooLarge] or [ErrNotProvider].
+// EncodeState returns the manifest of a state, whose only blob is [Config]. The same state
+// gives the same bytes. Times are truncated to seconds. EncodeState returns [ErrTooLarge]
+// or [ErrNotProvider] if the state could not be read back.
 func EncodeState(s State) (Blob, error) {
 	if _, unnamed := s.Seen[provider.Version{}]; unnamed || s.Provider.IsZero() {
 		return Blob{}, fmt.Errorf("%w: a state without a provider, or with a version without a name", ErrNotProvider)
@@ -128,9 +131,9 @@ func EncodeState(s State) (Blob, error) {
 	})
 }
 
-// ReadState returns the state of a provider's repository, and the descriptor of its
-// manifest. Its errors are those of [Read]: errdef.ErrNotFound if the repository has no
-// state, and [ErrForeign] if the state belongs to a different provider.
+// ReadState returns the state of a provider's repository, and the descriptor of the state's
+// manifest. It returns the same errors as [Read]: errdef.ErrNotFound if the repository has
+// no state, and [ErrForeign] if the state belongs to a different provider.
 func ReadState(ctx context.Context, store ReferenceFetcher, a provider.Address) (*State, ocispec.Descriptor, error) {
 	desc, data, err := fetchTag(ctx, store, string(ociaddr.StateTag))
 	if err != nil {
@@ -171,7 +174,7 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 	return s, nil
 }
 
-// state converts the document, without the provider.
+// state converts the document to a State without its provider.
 func (d stateDocument) state() (*State, error) {
 	switch {
 	case len(d.Seen) > maxSeen:
@@ -188,7 +191,7 @@ func (d stateDocument) state() (*State, error) {
 		out.Seen[v] = at
 	}
 	for i, r := range d.Replaced {
-		// Registries have different requests for deleting manifests and blobs.
+		// Manifests and blobs are deleted with different requests, so it must be a manifest.
 		if !IsManifest(r.MediaType) {
 			return nil, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, r.MediaType)
 		}
@@ -201,9 +204,9 @@ func (d stateDocument) state() (*State, error) {
 	return out, nil
 }
 
-// IsOwned reports whether the content of a replaced manifest confirms its description in
-// the state: it is the index of the version, or a state, of the provider. Its errors are
-// those of [FetchManifest] and [Unmarshal].
+// IsOwned fetches a replaced manifest. It reports whether the content is what the state
+// says: the index of r.Version of the provider, or an older state of the provider. It
+// returns the errors of [FetchManifest] and [Unmarshal].
 func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
 	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {

@@ -57,7 +57,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateRefused reads invalid states, and a state of another provider.
+// TestStateRefused shows that invalid states and a state of another provider are refused,
+// and that an invalid state is not encoded.
 func TestStateRefused(t *testing.T) {
 	manifest := func(artifactType, owner, text string) string {
 		return fmt.Sprintf(`{"artifactType":%q,"annotations":{%q:%q,%q:%q}}`, artifactType, artifact.AnnotationProvider, owner, artifact.AnnotationState, text)
@@ -98,7 +99,7 @@ func TestStateRefused(t *testing.T) {
 		t.Error("a state without a provider is encoded")
 	}
 	if _, err := artifact.EncodeState(artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{{}: {}}}); err == nil {
-		t.Error("a state with a version that is none is encoded")
+		t.Error("a state with a zero version is encoded")
 	}
 	many := artifact.State{Provider: widget, Seen: map[provider.Version]time.Time{}}
 	for i := range artifact.MaxSeen + 1 {
@@ -109,7 +110,7 @@ func TestStateRefused(t *testing.T) {
 	}
 }
 
-// TestStateMerge: the order in which states are merged makes no difference.
+// TestStateMerge shows that the order in which states are merged makes no difference.
 func TestStateMerge(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	v := provider.MustParseVersion
@@ -140,7 +141,7 @@ func TestStateMerge(t *testing.T) {
 		}
 	}
 
-	// Beyond the bound, older states are dropped first.
+	// Beyond the maximum, older states are dropped first.
 	var many artifact.State
 	for i := range artifact.MaxReplaced - 1 {
 		many.Replaced = append(many.Replaced, replaced(fmt.Sprint(i), "1.0.0"))
@@ -151,6 +152,6 @@ func TestStateMerge(t *testing.T) {
 	}
 	again := merged(full, full)
 	if !reflect.DeepEqual(again, full) {
-		t.Error("the same state changes a full one")
+		t.Error("merging a full state with itself changes it")
 	}
 }

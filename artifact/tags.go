@@ -21,15 +21,15 @@ type TagLister interface {
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
 }
 
-// ErrTagsBrokeOff means that a list of tags began, and that a later page failed. Whatever
-// the cause is, it never means that the repository is absent.
+// ErrTagsBrokeOff means that the first page of a list of tags was read, and that a later
+// page failed. The repository exists, even if the cause of the error is a 404.
 var ErrTagsBrokeOff = errors.New("the list of tags breaks off")
 
-// MaxTagPages bounds the number of pages of tags. The pages of a registry may link to each
-// other, which would make the list endless.
+// MaxTagPages is the maximum number of pages of a list of tags. Without a limit, the list
+// would be endless if a registry's pages link to each other.
 const MaxTagPages = 1000
 
-// MaxTags bounds the number of tags in a repository.
+// MaxTags is the maximum number of tags in a repository.
 const MaxTags = 250_000
 
 // maxName is the maximum length of a tag in bytes. Longer names in a list are ignored.
@@ -69,7 +69,8 @@ func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	}
 }
 
-// ListAnyTags is [ListTags] for a repository that may not exist: it then has no tags.
+// ListAnyTags is [ListTags], but returns no tags and no error if the repository does not
+// exist.
 func ListAnyTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	tags, err := ListTags(ctx, store)
 	var answer *errcode.ErrorResponse
@@ -80,17 +81,18 @@ func ListAnyTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	return tags, err
 }
 
-// tagList is the part of a list that has been read.
+// tagList is the part of a list of tags that has been read so far.
 type tagList struct {
 	tags  []ociaddr.Tag
 	seen  map[string]bool
-	last  string // the last tag of the latest page that had any
+	last  string // the last tag of the latest page that contained tags
 	pages int
 	read  int
-	cause error // the error because of which the latest request began after last
+	cause error // why the latest page was requested by its start, last; nil if it was linked to
 }
 
-// page processes one page. It returns an error if the page starts the list again.
+// page adds one page to the list. It returns an error if the list becomes too long, or if
+// the page contains tags that were read before.
 func (l *tagList) page(page []string) error {
 	if l.cause != nil && slices.ContainsFunc(page, func(t string) bool { return l.seen[t] }) {
 		return l.cause // the registry ignores the start that was requested
@@ -113,8 +115,8 @@ func (l *tagList) page(page []string) error {
 	return nil
 }
 
-// asksForMore reports whether the link to a page may be the reason why the page could not
-// be read.
+// asksForMore reports whether a page may have failed because the registry's link to the
+// page is wrong.
 func asksForMore(ctx context.Context, err error) bool {
 	var answer *errcode.ErrorResponse
 	var connection *net.OpError

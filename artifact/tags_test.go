@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// pages serves listings of five tags with two on each page. Its links name the tag after which
-// the next page begins.
+// pages serves a list of five tags, with two tags on each page. link returns the link to
+// the page that begins after the tag last.
 func pages(link func(r *http.Request, last string) string) http.HandlerFunc {
 	all := []string{"1.0.0", "1.10.0", "1.2.0", "latest", "not a tag"}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -58,8 +58,8 @@ func TestListTags(t *testing.T) {
 	}
 }
 
-// TestListOfTagsThatBreaksOff: a broken list is neither a shorter list nor an absent
-// repository.
+// TestListOfTagsThatBreaksOff shows that a list that breaks off is an error, and is taken
+// neither for a shorter list nor for an absent repository.
 func TestListOfTagsThatBreaksOff(t *testing.T) {
 	wrong := func(*http.Request, string) string { return "https://internal.example/" }
 	status := func(status int) http.HandlerFunc {
@@ -142,7 +142,8 @@ func TestListOfTagsIsNotReadWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPageOfTagsWithoutEnd has an endless answer.
+// TestPageOfTagsWithoutEnd shows that an endless page of tags is refused, and not read
+// further.
 func TestPageOfTagsWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	sent := 0
@@ -162,7 +163,7 @@ func TestPageOfTagsWithoutEnd(t *testing.T) {
 	}
 	<-ended
 	if sent > 64<<20 {
-		t.Errorf("%d bytes were taken", sent)
+		t.Errorf("%d bytes were read", sent)
 	}
 }
 
@@ -175,8 +176,8 @@ func TestTagsOfAbsentRepository(t *testing.T) {
 	}
 }
 
-// TestTagsOfNoRepository: only a first page that is not found means that there is no
-// repository.
+// TestTagsOfNoRepository shows that a repository counts as absent only if the first page of
+// its tags is not found.
 func TestTagsOfNoRepository(t *testing.T) {
 	notFound := &errcode.ErrorResponse{StatusCode: http.StatusNotFound}
 	for name, tc := range map[string]struct {

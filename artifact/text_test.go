@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// hostileIndex returns a valid index of one package. The index and the entry of the package
-// have the given additional members, and the given entries follow.
+// hostileIndex returns an index with one package. It adds the members in index to the index,
+// the members in entry to the package's entry, and the entries in more after that entry.
 func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte {
 	t.Helper()
 	manifest := digest.FromString("manifest")
@@ -41,7 +41,7 @@ func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte
 
 // TestTextsOfManifests puts a text or number of almost 4 MiB into each field of an index, a
 // manifest or a record. It bounds the cost of decoding, the length of the error, and the
-// memory that the result keeps.
+// memory that the result retains.
 func TestTextsOfManifests(t *testing.T) {
 	const size = MaxManifestBytes - 2000
 	// A control character takes 4 bytes in an error. A byte that is not UTF-8 would take 3
@@ -52,7 +52,7 @@ func TestTextsOfManifests(t *testing.T) {
 		}
 		index := func(index, entry map[string]any, more ...any) []byte {
 			data := hostileIndex(t, index, entry, more...)
-			// encoding/json would replace bytes that are not UTF-8; an attacker does not.
+			// encoding/json has replaced bytes that are not UTF-8; an attacker would send them.
 			return []byte(strings.ReplaceAll(string(data), `\ufffd`, "\xff"))
 		}
 		evidence := map[string]any{"mediaType": text, "artifactType": TypeEvidence, "digest": digest.FromString("evidence"), "size": 1}
@@ -101,7 +101,8 @@ func TestTextsOfManifests(t *testing.T) {
 	})
 }
 
-// checkCost decodes a document, and fails if decoding allocates or keeps too much.
+// checkCost decodes a document, and fails the test if decoding allocates too much memory or
+// its result retains too much.
 func checkCost(t *testing.T, document []byte, decode func([]byte) (any, error), accepted bool) {
 	t.Helper()
 	if len(document) > MaxManifestBytes {
@@ -111,7 +112,8 @@ func checkCost(t *testing.T, document []byte, decode func([]byte) (any, error), 
 	cost.Kept(t, 64<<10, func() any { v, err := decode(document); return []any{v, err} })
 }
 
-// brief fails the test if an error has more than 2 KiB, and returns its beginning.
+// brief fails the test if the text of an error is longer than 2 KiB. It returns an error
+// with the beginning of the text.
 func brief(t *testing.T, err error) error {
 	t.Helper()
 	if err == nil {
@@ -148,8 +150,8 @@ func readManifest(data []byte) (any, error) {
 
 func readRecordOf(data []byte) (any, error) { return decodeRecord(data) }
 
-// TestProtocolsAreBounded: protocols beyond the bounds count as unknown, and the version is
-// served.
+// TestProtocolsAreBounded shows that protocols that exceed the limits count as unknown, and
+// that the version is read all the same.
 func TestProtocolsAreBounded(t *testing.T) {
 	of := func(n int) string { return strings.TrimSuffix(strings.Repeat("5.0,", n), ",") }
 	for name, tc := range map[string]struct {
@@ -185,7 +187,7 @@ func TestProtocolsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMediaTypeTooLong refuses evidence with a media type that is too long.
+// TestMediaTypeTooLong shows that a descriptor with too long a media type is refused.
 func TestMediaTypeTooLong(t *testing.T) {
 	for n, refused := range map[int]bool{maxMediaType: false, maxMediaType + 1: true} {
 		desc := ocispec.Descriptor{MediaType: strings.Repeat("x", n), Digest: digest.FromString("x"), Size: 1}
@@ -195,7 +197,7 @@ func TestMediaTypeTooLong(t *testing.T) {
 	}
 }
 
-// TestRecordTooLarge refuses to write and to read a record of more than 64 KiB.
+// TestRecordTooLarge shows that a record of more than 64 KiB is neither written nor read.
 func TestRecordTooLarge(t *testing.T) {
 	e := Evidence{Record: Record{Verdict: trust.Signed, Origin: strings.Repeat("x", maxRecordBytes)}}
 	if _, _, err := EncodeEvidence(e); !errors.Is(err, ErrTooLarge) {
@@ -203,8 +205,8 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// TestNamesInAListOfTags has names of 1 MiB on each page of a list. They are not valid tags,
-// and are not kept in memory.
+// TestNamesInAListOfTags shows that names of 1 MiB in a list of tags, which are not valid
+// tags, do not stay in memory.
 func TestNamesInAListOfTags(t *testing.T) {
 	cost.Kept(t, 4<<20, func() any {
 		l := &tagList{seen: map[string]bool{}}

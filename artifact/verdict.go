@@ -23,7 +23,7 @@ const (
 // OtherNameHint is the hint for a version that is signed under another name.
 const OtherNameHint = `clients install it, and a gateway with verify = "required" does not serve it: ask the publisher to name its zips terraform-provider-TYPE_VERSION_OS_ARCH.zip`
 
-// Standing returns the verdict on the version, which may be SignedOtherName.
+// Standing returns the verdict on the version: v.Verdict, or SignedOtherName.
 func (v *Verified) Standing() trust.Verdict { return Standing(v.Verdict, v.Refused) }
 
 // Standing returns SignedOtherName instead of the verdict if the checksum document lists
@@ -51,16 +51,17 @@ func (e *Evidence) Signed() bool {
 	return e.Record.Verdict == trust.Signed && e.SHA256SUMS != nil && e.Signature != nil && e.SigningKeys != nil
 }
 
-// DescribeEvidence returns a descriptor of evidence with the verdict as an annotation, so
-// that a reader of the index knows the verdict. Nothing proves the annotation: it is for
-// listing versions. A gateway decides what to serve from the evidence itself.
+// DescribeEvidence returns desc, the descriptor of an evidence manifest, with the verdict
+// as an annotation. A reader of the index thus knows the verdict without a further request.
+// Nothing proves the annotation, so it is only for lists of versions: a gateway verifies
+// the evidence itself before it serves a version.
 func DescribeEvidence(desc ocispec.Descriptor, verdict trust.Verdict) ocispec.Descriptor {
 	desc.Annotations = map[string]string{annotationVerdict: string(verdict)}
 	return desc
 }
 
-// verdictAnnotation returns the annotation that DescribeEvidence sets; nil if it is missing
-// or invalid.
+// verdictAnnotation returns the annotation that DescribeEvidence sets, or nil if it is
+// missing or invalid.
 func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
 	switch v := trust.Verdict(desc.Annotations[annotationVerdict]); v {
 	case trust.Signed, trust.ChecksumOnly:
@@ -70,8 +71,9 @@ func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
 }
 
 // ReadVerdict returns the verdict in a version's index, without reading the evidence. If the
-// index has none, because an earlier release pushed it, ReadVerdict fetches the evidence
-// manifest. A version without evidence is [trust.ChecksumOnly]. Its errors are those of
+// index contains no verdict, because an earlier release wrote it, ReadVerdict fetches the
+// evidence manifest and returns a verdict that depends on its layers. It returns
+// [trust.ChecksumOnly] for a version without evidence. It returns the same errors as
 // [ReadEvidence].
 func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict, error) {
 	if v.Evidence == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestVerdictOfAnIndex fetches nothing if the index has the verdict, and only the evidence's
-// manifest if it does not.
+// TestVerdictOfAnIndex shows that ReadVerdict fetches nothing if the index contains the
+// verdict, and otherwise only the evidence manifest.
 func TestVerdictOfAnIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil   func(*ocispec.Descriptor)                       // changes the index entry
@@ -75,7 +75,7 @@ func TestVerdictWithoutEvidence(t *testing.T) {
 
 func TestSigned(t *testing.T) {
 	if !evidence.Signed() {
-		t.Error("all is there")
+		t.Error("complete evidence does not count as signed")
 	}
 	for name, spoil := range map[string]func(*artifact.Evidence){
 		"checksum only": func(e *artifact.Evidence) { e.Record.Verdict = trust.ChecksumOnly },

@@ -15,11 +15,11 @@ import (
 
 // Verified is a stored version whose evidence was verified again.
 type Verified struct {
-	// Verdict and Signer are results of the verification, not taken from the record.
+	// Verdict and Signer are results of this verification. They do not come from the record.
 	Verdict trust.Verdict
 	Signer  trust.Signer // zero for ChecksumOnly
-	// Pinned reports whether the policy pins the key of the signature. If not, the evidence
-	// proves nothing against an attacker who can write to the registry.
+	// Pinned reports whether the policy pins the key that made the signature. If it does
+	// not, the evidence proves nothing against an attacker who can write to the registry.
 	Pinned   bool
 	Evidence *Evidence
 	// Checksums are the checksums in the SHA256SUMS of the evidence.
@@ -46,7 +46,7 @@ func (r Refusal) OtherName() bool {
 }
 
 // OtherNameError means that a checksum document lists a package under a name that contains
-// neither its version nor its platform. It is a [trust.ErrNotListed].
+// neither its version nor its platform. It matches [trust.ErrNotListed].
 type OtherNameError struct {
 	Name    string // the published name
 	Listed  string // the name in the document
@@ -64,8 +64,8 @@ func (e *OtherNameError) Error() string {
 // Is reports whether target is [trust.ErrNotListed].
 func (e *OtherNameError) Is(target error) bool { return target == trust.ErrNotListed }
 
-// ErrNothingToCheck means that a version was stored without evidence, or on the basis of
-// unsigned hashes. It is combined with trust.ErrUnsigned.
+// ErrNothingToCheck means that a version was stored without evidence, or that its evidence
+// contains no SHA256SUMS. Such an error also wraps trust.ErrUnsigned.
 var ErrNothingToCheck = errors.New("there is nothing to check it against")
 
 // Verify verifies a version that [Read] returned against its evidence, as a push verifies
@@ -80,10 +80,11 @@ var ErrNothingToCheck = errors.New("there is nothing to check it against")
 // removes a revocation from a stored key, Verify does not notice: remove a revoked key from
 // the policy.
 //
-// Verify sends one request for the evidence manifest and one for each of its parts, at most
-// four. Errors wrap trust.ErrUnsigned or trust.ErrSignature if that is the reason, and also
-// ErrNothingToCheck if there is no document to verify. Other errors are those of
-// [ReadEvidence]. A package that the evidence does not confirm is not an error.
+// Verify sends one request for the evidence manifest, and one for each of its parts, of
+// which there are at most four. Errors wrap trust.ErrUnsigned or trust.ErrSignature if the
+// signature is the reason, and also ErrNothingToCheck if there is no document to verify.
+// Verify also returns the errors of [ReadEvidence]. A package that the evidence does not
+// confirm is not an error.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
 	if found.Evidence == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
@@ -123,9 +124,9 @@ func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Ve
 	return out, nil
 }
 
-// Vouched divides packages into those that accepted checksums confirm, and the others. A
-// checksum document confirms a package if it lists the package's digest under exactly the
-// published name, whatever file name the package has.
+// Vouched divides packages into those that the checksums confirm, and the others. The
+// checksums confirm a package if they list its digest under exactly the published name. The
+// file name of the package does not matter.
 func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refused []Refusal) {
 	for _, p := range packages {
 		if err := vouch(sums, p); err != nil {
@@ -155,8 +156,8 @@ func vouch(sums *trust.Checksums, p Package) error {
 	return nil
 }
 
-// otherName returns another name under which a document lists a package's digest, or "". It
-// prefers the package's own file name.
+// otherName returns another name under which the checksums list the package's digest, or ""
+// if there is none. It prefers the package's own file name.
 func otherName(sums *trust.Checksums, p Package, published string) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
@@ -167,9 +168,9 @@ func otherName(sums *trust.Checksums, p Package, published string) string {
 	return ""
 }
 
-// isOtherName reports whether a package may have a different name than the published one
-// and still be the same package. A name in the published form belongs to another package,
-// unless it differs only in letter case.
+// isOtherName reports whether name differs from the published name of a package, but can be
+// a name of the same package. Any other name in the published form belongs to a different
+// package, unless it differs only in letter case.
 func isOtherName(name, published string) bool {
 	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
 }

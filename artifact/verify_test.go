@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// evidenceOf returns signed evidence for widget's contents on the given platforms, or for a
-// different provider or version.
+// evidenceOf returns evidence signed by a signer. It lists widget's contents on the given
+// platforms as the packages of provider a and version v.
 func evidenceOf(t *testing.T, a provider.Address, v provider.Version, by *pgp.Signer, platforms ...provider.Platform) artifact.Evidence {
 	t.Helper()
 	var doc bytes.Buffer
@@ -41,7 +41,7 @@ func signingKeys(t *testing.T, of *pgp.Signer) []byte {
 	return marshal(t, map[string]any{"gpg_public_keys": []any{map[string]any{"key_id": of.KeyID(), "ascii_armor": of.ArmoredPublicKey()}}})
 }
 
-// pushWith stores widget 1.0.0 with the given evidence, and reads it back.
+// pushWith pushes widget 1.0.0 with the given evidence, and reads the version back.
 func (b *bench) pushWith(e artifact.Evidence, platforms ...provider.Platform) *artifact.Version {
 	b.t.Helper()
 	all := encode(b.t, platforms...)
@@ -79,7 +79,7 @@ func TestVerify(t *testing.T) {
 		policy   trust.Policy
 		evidence artifact.Evidence
 		spoil    func(*artifact.Version)
-		err      error // nil means that it is verified
+		err      error // nil means that the version is verified
 		vouched  string
 		refused  error // the error of the other packages
 		pinned   bool
@@ -158,9 +158,9 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestSignedUnderAnotherName has signed documents that list packages under names other than
-// the published ones. A name without version and platform counts as another name of the same
-// package. A name with a different version or platform does not.
+// TestSignedUnderAnotherName shows the verdict if a signed document lists a package under a
+// name other than the published one. A name without version and platform counts as another
+// name of the same package. A name with a different version or platform does not.
 func TestSignedUnderAnotherName(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	published := provider.PackageFilename(widget, v100, linux)
