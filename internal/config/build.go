@@ -22,13 +22,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// MaxCount bounds numbers of concurrent requests and packages.
+// MaxCount is the maximum of arguments that limit concurrent requests or packages.
 const MaxCount = 256
 
-// DefaultShutdownTimeout is how long downloads may take to finish when the gateway stops.
+// DefaultShutdownTimeout is how long a gateway that stops waits for running downloads.
 const DefaultShutdownTimeout = 5 * time.Minute
 
-// config combines the values of a file, and checks them together.
+// config builds the Config from the values of a file. It reports values that do not fit
+// together.
 func (d *decoder) config(f *fileBlock) *Config {
 	c := &Config{Jobs: f.Jobs}
 	c.templates, c.mirrors = d.mirrors(f)
@@ -48,8 +49,8 @@ func (d *decoder) config(f *fileBlock) *Config {
 	return c
 }
 
-// checkVerify warns about providers without pinned keys, because verify = "required" serves
-// none of their versions.
+// checkVerify warns about providers without pinned keys if verify = "required", because the
+// gateway then serves none of their versions.
 func (d *decoder) checkVerify(f *fileBlock) {
 	if !f.Gateway.VerifyRequired {
 		return
@@ -140,7 +141,7 @@ func (d *decoder) defaults(b *defaultsBlock) *auth.Defaults {
 	return &out
 }
 
-// registries returns a function that returns the settings of the registry blocks.
+// registries checks the registry blocks. It returns a function that returns their settings.
 func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry]auth.Registry {
 	var hosts []ociaddr.Registry
 	var at []hcl.Range
@@ -196,13 +197,14 @@ func (d *decoder) registry(r *registryBlock, b *block) auth.Registry {
 	return settings
 }
 
-// keyPairError explains why a certificate and its key cannot be used. The library's errors
-// quote nothing from the files.
+// keyPairError explains why a certificate and its key cannot be used. Its text contains no
+// secret, because the library's errors quote nothing from the files.
 func keyPairError(err error) error {
 	return hint.New(strings.TrimPrefix(err.Error(), "tls: "), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// pem reads the file of certificates or keys that an argument names, if it names one.
+// pem reads the file of certificates or keys at path. name is the argument that names the
+// file. pem returns nil if path is empty, and reports a file that it cannot read.
 func (d *decoder) pem(b *block, name, path string) []byte {
 	if path == "" {
 		return nil
@@ -221,10 +223,11 @@ func (d *decoder) pem(b *block, name, path string) []byte {
 	return pem
 }
 
-// maxPEM bounds files of certificates. A system's whole trust store takes a quarter of it.
+// maxPEM is the maximum size of a file of certificates in bytes. The whole trust store of a
+// system is about a quarter as large.
 const maxPEM = 1 << 20
 
-// pins reports whether the block names the keys that may sign.
+// pins reports whether the block names the keys that are allowed to sign.
 func (b trustBlock) pins() bool { return len(b.Keys)+len(b.KeyFiles) > 0 }
 
 func (d *decoder) trust(blocks []trustBlock) trust.Rules {

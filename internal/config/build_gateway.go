@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// gateway checks the gateway block, and reads its token and oidc blocks.
+// gateway checks the gateway block, and converts its token and oidc blocks.
 func (d *decoder) gateway(g *Gateway) {
 	b := d.of(g)
 	if t := d.of(&g.TLS); t != nil {
@@ -65,11 +65,11 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 	return out
 }
 
-// maxDomains bounds the domains of an acme block.
+// maxDomains is the maximum number of domains in an acme block.
 const maxDomains = 100
 
-// acme checks the acme block of the tls block. Without domains, it takes the host of
-// public_url.
+// acme checks the acme block of the tls block. If the block names no domains, acme sets the
+// host of public_url as its domain.
 func (d *decoder) acme(g *Gateway) {
 	a := g.TLS.ACME
 	if a == nil {
@@ -110,7 +110,7 @@ func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
 }
 
 // checkPullThrough warns if serve would refuse to start because any client could make the
-// gateway fetch from any host. It only warns, because flags may change the address.
+// gateway fetch from any host. This is no error, because a flag can change the address.
 func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	g, p := c.Gateway, c.PullThrough
 	host, _, err := net.SplitHostPort(g.Listen)
@@ -121,8 +121,9 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	d.warn(d.of(f.PullThrough).header, "Pull-through for everybody", `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`)
 }
 
-// checkCooldown warns if serve would refuse to start because it has no folder to store when
-// it first saw each version. The data folder serves only with the embedded registry.
+// checkCooldown warns if serve would refuse to start because it has no folder in which to
+// store the time at which it first saw each version. serve stores these times in the folder
+// of the cache, or, with the embedded registry, in the data folder.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
 	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.templates) == 0 {

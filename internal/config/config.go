@@ -1,7 +1,7 @@
 // Package config reads ocibridge.hcl, the one file that configures ocibridge.
 //
 // It finds the file, defines its syntax in schema.go, and checks everything that can be
-// checked before the program starts. It also decides which value is in force if a flag, a
+// checked before the program starts. It also decides which value takes effect if a flag, a
 // variable, the file, the user's CLI configuration and a default compete. The reference page
 // docs/configuration.md is generated from schema.go.
 //
@@ -11,11 +11,11 @@
 //
 // Invariants:
 //
-//   - An unknown name is an error, and so is an invalid value: nothing is ignored in
-//     silence.
+//   - An unknown name is an error, and so is an invalid value: nothing is silently
+//     ignored.
 //   - A secret is an [auth.Secret] as soon as it is evaluated. Errors, the source lines
 //     in them and [Config.InForce] contain no secret. A source line shows the value of an
-//     argument only if the schema says that it is no secret.
+//     argument only if the schema says that the argument is not secret.
 //   - The package reads the environment only through [Environment].
 package config
 
@@ -30,12 +30,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Config is the content of a file. The zero value is the content of no file. A Config does
-// not change once it is loaded.
+// Config is the content of a configuration file. The zero value is the configuration without
+// a file. A Config does not change once it is loaded.
 //
-// The zero value of a field means its default, unless its comment says something else.
+// The zero value of a field means its default, unless the comment of the field says otherwise.
 type Config struct {
-	// File is the file that was read, "" for none.
+	// File is the name of the file that was read, or "" if there is no file.
 	File string
 	// Warnings are about settings in the file that have no effect.
 	Warnings []Diagnostic
@@ -43,13 +43,13 @@ type Config struct {
 	Jobs int // 0 for the default
 
 	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials
-	// block; nil without one. They are valid.
+	// block, or nil without such a block. Both are validated.
 	Logins   []auth.Login
 	Defaults *auth.Defaults
 
 	Trust       trust.Rules // the trust blocks
 	Providers   []Provider
-	PullThrough *PullThrough // nil without a block
+	PullThrough *PullThrough // nil without a pull_through block
 	Gateway     Gateway
 
 	// registries returns the registry blocks. It is a function so that encoders and loggers
@@ -57,13 +57,13 @@ type Config struct {
 	registries func() map[ociaddr.Registry]auth.Registry
 
 	templates templates.Set
-	mirrors   []MirrorText // the blocks of templates
+	mirrors   []MirrorText // the oci_mirror blocks of templates, as text
 	tree      *block
 	files     []fileArgument
 }
 
-// Templates returns the templates of the oci_mirror blocks in the order of the file. The first
-// one that includes a provider counts for it.
+// Templates returns the templates of the oci_mirror blocks in the order of the file. For each
+// provider, the first template that includes it applies.
 func (c *Config) Templates() templates.Set { return c.templates }
 
 // RegistrySettings returns the settings of the registry blocks for [auth.Options].

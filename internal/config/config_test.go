@@ -61,7 +61,7 @@ const (
 	testFile = testDir + "/ocibridge.hcl"
 )
 
-// parse parses a file in a folder with other files.
+// parse parses a configuration file on a machine with other files.
 func parse(src string, m machine) (*Config, error) {
 	return Parse(m.environment(), testFile, []byte(src))
 }
@@ -75,8 +75,8 @@ func mustParse(t *testing.T, src string, m machine) *Config {
 	return c
 }
 
-// testMachine creates a machine from an archive: the file env has variables, all others are in the
-// configuration's folder.
+// testMachine creates a machine from an archive. The file env contains the variables. All other files are in the
+// folder of the configuration.
 func testMachine(a *txtar.Archive) machine {
 	m := machine{goos: "linux", home: "/home/u", vars: map[string]string{}, files: map[string]string{}}
 	for _, f := range a.Files {
@@ -92,8 +92,8 @@ func testMachine(a *txtar.Archive) machine {
 	return m
 }
 
-// TestFiles loads the archives of testdata and compares the result with the file want: diagnostics if the file
-// is invalid, else warnings and all effective values.
+// TestFiles loads the archives of testdata, and compares the result with the file want in each of them. The result is
+// diagnostics if the configuration is invalid, and otherwise warnings and all settings in effect.
 func TestFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -251,7 +251,7 @@ func TestZeroConfig(t *testing.T) {
 		t.Errorf("no file gives %+v", c)
 	}
 	if c.Templates() != nil || len(c.RegistrySettings()) != 0 || c.FlagValues(func(string) bool { return false }) != nil {
-		t.Error("no file says something")
+		t.Error("a configuration without a file has settings")
 	}
 }
 
@@ -363,7 +363,7 @@ gateway {
 	}
 }
 
-// TestRepositoryTemplateIsUntouched shows that our file and OpenTofu read the same template from the same text.
+// TestRepositoryTemplateIsUntouched shows that ocibridge and OpenTofu read the same template from the same text.
 func TestRepositoryTemplateIsUntouched(t *testing.T) {
 	for written, want := range map[string]string{
 		`"ghcr.io/acme/${hostname}/${namespace}/${type}"`:                                                 "ghcr.io/acme/${hostname}/${namespace}/${type}",
@@ -486,8 +486,8 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// TestBounds shows that files that would overload the parser are refused before they are parsed. All messages are
-// bounded.
+// TestBounds shows that files that would overload the parser are refused before they are parsed, and that the
+// diagnostics stay short.
 func TestBounds(t *testing.T) {
 	n := maxFile / 4
 	for name, src := range map[string]string{
@@ -538,7 +538,7 @@ func TestManyBlocks(t *testing.T) {
 		}
 		c := mustParse(t, src.String(), machine{})
 		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.RegistrySettings())+len(c.Providers) < 500 {
-			t.Errorf("%s: not all is there", name)
+			t.Errorf("%s: some blocks are missing", name)
 		}
 	}
 }
@@ -621,7 +621,7 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
-// TestCheckLoginFiles shows that every command that needs a login fails without these files.
+// TestCheckLoginFiles shows that CheckFiles reports login files that are missing or invalid.
 func TestCheckLoginFiles(t *testing.T) {
 	c := mustParse(t, "oci_default_credentials {\n  docker_style_config_files = [\n    \"a.json\",\n    \"b.json\",\n  ]\n}\n", machine{})
 	for want, files := range map[string]map[string]string{
@@ -657,7 +657,7 @@ func TestMissingSecretIsOneError(t *testing.T) {
 	}
 }
 
-// userConfig reads a CLI configuration.
+// userConfig parses a CLI configuration.
 func userConfig(t *testing.T, text string, variables ...string) *cliconfig.Config {
 	t.Helper()
 	c, err := cliconfig.Load(cliconfig.Environment{
@@ -764,7 +764,7 @@ host "registry.example" { services = { "providers.v1" = "https://x/" } }
 			got := map[string]string{}
 			for _, s := range list {
 				if _, ok := got[s.Path]; ok {
-					t.Errorf("%s is there twice", s.Path)
+					t.Errorf("the path %s occurs twice", s.Path)
 				}
 				got[s.Path] = fmt.Sprintf("%v (%s)", s.Value, strings.ReplaceAll(s.Source, testFile, "F"))
 			}
@@ -798,7 +798,8 @@ func TestFlagValues(t *testing.T) {
 // marked is a secret that must not appear in any output.
 const marked = "s3cr3t"
 
-// TestSecretsStaySecret puts the secret into every argument for secrets, and where people put one by mistake.
+// TestSecretsStaySecret shows that no output contains a secret, whether it is in an argument for secrets or in a place
+// where people put it by mistake.
 func TestSecretsStaySecret(t *testing.T) {
 	vars := map[string]string{"SECRET": marked}
 	valid := `
@@ -881,15 +882,15 @@ oci_credentials "b.io" {
 		_ = Report(&here, invalid.Diagnostics, 200, true)
 		_ = json.NewEncoder(&here).Encode(invalid.Diagnostics)
 		if strings.Contains(here.String(), marked) {
-			t.Errorf("a secret shows of\n%s\n%s", src, here.String())
+			t.Errorf("a secret of\n%s\nis shown:\n%s", src, here.String())
 		}
 	}
 	if s := strings.ToLower(out.String()); strings.Contains(s, marked) || strings.Contains(s, fmt.Sprintf("%x", marked)) {
-		t.Errorf("a secret shows: %s", s)
+		t.Errorf("a secret is shown: %s", s)
 	}
 }
 
-// example returns the example of the documentation.
+// example returns the example file of the documentation.
 func example(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("../../docs/ocibridge.hcl")
@@ -922,7 +923,7 @@ func TestExampleIsValid(t *testing.T) {
 			t.Errorf("the example has no block %s", joinPath(in, f.Name))
 		}
 	})
-	// The output is itself a file with the same meaning.
+	// The output is itself a configuration file with the same settings.
 	again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
 		Replace(string(c.InForce(Surroundings{}).HCL())), m)
 	if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
@@ -950,7 +951,7 @@ func settings(t *testing.T, c *Config) map[string]any {
 	return out
 }
 
-// TestFlagOfTheOpposite shows that --no-pull-through sets enabled to false.
+// TestFlagOfTheOpposite shows that --no-pull-through and enabled have opposite values.
 func TestFlagOfTheOpposite(t *testing.T) {
 	const flag = "no-pull-through"
 	for enabled, want := range map[string]string{"true": "false", "false": "true"} {
@@ -976,7 +977,7 @@ func TestFlagOfTheOpposite(t *testing.T) {
 	}
 }
 
-// TestSchema checks the tags that the code relies on.
+// TestSchema checks that the schema's tags are as the code requires.
 func TestSchema(t *testing.T) {
 	flags := map[string]bool{}
 	eachField(Schema(), func(in string, f Field) {
@@ -984,7 +985,7 @@ func TestSchema(t *testing.T) {
 		switch {
 		case f.IsBlock:
 			if f.Type.Kind() != reflect.Struct {
-				t.Fatalf("%s: what block is that?", path)
+				t.Fatalf("%s: the block has an unexpected type", path)
 			}
 			for i := 1; i < f.Type.NumField(); i++ {
 				if strings.HasSuffix(f.Type.Field(i).Tag.Get("hcl"), ",label") {
@@ -1057,7 +1058,7 @@ func FuzzLoad(f *testing.F) {
 			}
 		}
 		if strings.Contains(out.String(), marked) {
-			t.Errorf("a secret shows: %s", out.String())
+			t.Errorf("a secret is shown: %s", out.String())
 		}
 	})
 }

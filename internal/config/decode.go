@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Parse reads the content of a file. Its error is an [*Error] that lists everything that is
-// wrong.
+// Parse parses src, the content of the configuration file name. Its error is an [*Error] that
+// lists everything that is wrong.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
 	d := &decoder{env: env, source: newSource(name, nil, nil), blocks: map[any]*block{}}
 	d.byName, d.byKind = d.parsers()
@@ -43,10 +43,10 @@ type decoder struct {
 	files      []fileArgument
 }
 
-// file reads a file in steps. Errors in the first three end the parse, or limit what the
-// next step reports: it would report consequences of them.
+// file reads a file in steps. After errors, it skips the later steps, or lets them report
+// less, because they would report consequences of these errors.
 func (d *decoder) file(src []byte) *Config {
-	// 1. Bounds: the parser has none.
+	// 1. The size and nesting of the file, which HCL's parser does not limit.
 	if len(src) > maxFile {
 		d.fail(hcl.Range{Filename: d.source.name, Start: hcl.InitialPos, End: hcl.InitialPos}, "File too large",
 			fmt.Sprintf("A configuration file has at most %d KiB.", maxFile>>10))
@@ -81,8 +81,8 @@ func (d *decoder) file(src []byte) *Config {
 	return c
 }
 
-// firstOfOpenQuote drops the diagnostics after one about a quote that is not closed, because
-// that quote has caused them.
+// firstOfOpenQuote drops all diagnostics after the first one about an unclosed quote, because
+// the unclosed quote is their cause.
 func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
 	for i, diag := range diags {
 		if diag.Summary == "Invalid multi-line string" {
@@ -92,7 +92,7 @@ func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
 	return diags
 }
 
-// checkExpressions refuses loops: no configuration needs them, and they could run for ever.
+// checkExpressions refuses loops: no configuration needs them, and they could run forever.
 func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	hclsyntax.VisitAll(b, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n.(type) {
@@ -103,8 +103,8 @@ func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	})
 }
 
-// block decodes a body into a struct of the schema, and returns the block as it can be shown.
-// path is the path of its type.
+// block decodes a body into v, a struct of the schema, and returns the block without its
+// secrets. path is the names of the enclosing blocks and of this block, joined by dots.
 func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range, path string) *block {
 	out := &block{index: -1, source: place(header), body: body, header: header}
 	d.blocks[v.Addr().Interface()] = out
@@ -132,7 +132,7 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 			if f.Repeated && len(found[i].Labels) == 0 {
 				b.index = i
 			}
-			for _, text := range found[i].Labels { // one at most
+			for _, text := range found[i].Labels { // at most one
 				d.label(b, f, inner.Field(0), text, seen)
 			}
 			out.blocks = append(out.blocks, b)
@@ -141,8 +141,8 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 	return out
 }
 
-// label decodes the label of a block into a field of its struct. seen are the labels of the
-// blocks before it.
+// label decodes the label of a block into a field of its struct. seen contains the labels of
+// the earlier blocks of the same type.
 func (d *decoder) label(b *block, f Field, v reflect.Value, text string, seen map[any]bool) {
 	b.label = text
 	_, kind := Label(f.Type)
@@ -151,7 +151,7 @@ func (d *decoder) label(b *block, f Field, v reflect.Value, text string, seen ma
 		return
 	}
 	v.Set(parsed)
-	if seen[parsed.Interface()] && f.Name != "oci_credentials" { // package auth finds these
+	if seen[parsed.Interface()] && f.Name != "oci_credentials" { // package auth reports duplicate logins
 		d.fail(b.header, "Duplicate "+f.Name+" block", fmt.Sprintf("There is a %s block for %s further up: remove one of them.", f.Name, text))
 	}
 	seen[parsed.Interface()] = true
@@ -185,8 +185,9 @@ func (d *decoder) leftOut(v reflect.Value, f Field, b *block, at hcl.Range) {
 	}
 }
 
-// value decodes an expression into a field of a struct, and returns the value as it is shown.
-// It reports false if there is none.
+// value decodes an expression into a field of a struct, and returns the value without
+// secrets, for output. The bool reports whether there is a value: there is none for null or an
+// invalid expression.
 func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
 	written := v.Type()
 	if parser, ok := d.parser(f.Name, f.Kind); ok {
@@ -227,7 +228,7 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 		return redacted, true
 	case string, []string:
 		if v.Len() > 0 {
-			x = v // as parsed
+			x = v // output shows the parsed value
 		}
 	case [sha256.Size]byte:
 		return x.String()[:min(8, x.Len())] + "...", true // enough to recognize it
@@ -244,7 +245,8 @@ func (d *decoder) parser(name, kind string) (reflect.Value, bool) {
 	return reflect.ValueOf(parser), ok
 }
 
-// parse converts a value by the parser of its argument. A value without a parser stays as it is.
+// parse converts a value with the parser of its argument. It returns a value without a parser
+// unchanged. The bool reports whether the value is valid.
 func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parsed reflect.Value, ok bool) {
 	parser, ok := d.parser(name, kind)
 	if !ok {
@@ -259,7 +261,7 @@ func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parse
 	return out[0], true
 }
 
-// names records the files that an argument names.
+// names records the files that an argument names, for [Config.CheckFiles].
 func (d *decoder) names(b *block, f Field, path string, shown any) {
 	files, _ := shown.([]string)
 	switch f.Kind {
@@ -275,10 +277,10 @@ func (d *decoder) names(b *block, f Field, path string, shown any) {
 	}
 }
 
-// of returns the block that a struct was decoded from; nil if the file has no such block.
+// of returns the block that a struct was decoded from, or nil if the file has no such block.
 func (d *decoder) of(pointer any) *block { return d.blocks[pointer] }
 
-// place returns a range as FILE:LINE.
+// place returns the start of a range as FILE:LINE.
 func place(r hcl.Range) string { return fmt.Sprintf("%s:%d", r.Filename, r.Start.Line) }
 
 // invalidNames adds HCL's diagnostics about the names in a body.
@@ -306,8 +308,8 @@ func (d *decoder) invalidValue(name string, diag *hcl.Diagnostic) {
 	d.diags = append(d.diags, diag)
 }
 
-// invalidSecret reports a secret that cannot be read. It drops the errors of HCL, which may
-// quote the secret, and keeps those of env and file.
+// invalidSecret reports a secret that cannot be read. It drops HCL's own errors, which could
+// quote the secret, and keeps the errors of the functions env and file.
 func (d *decoder) invalidSecret(name string, at hcl.Range, diags hcl.Diagnostics) {
 	err := errors.New("it is not text")
 	for _, diag := range diags {
@@ -318,7 +320,8 @@ func (d *decoder) invalidSecret(name string, at hcl.Range, diags hcl.Diagnostics
 	d.errorf(at, name, hint.Wrap(err, `write a quoted string, env("NAME") or file("PATH")`))
 }
 
-// functionError returns the error of a function call that a diagnostic is about; nil for none.
+// functionError returns the error that a function call returned, if a diagnostic is about a
+// function call, and nil otherwise.
 func functionError(diag *hcl.Diagnostic) error {
 	if extra, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](diag); ok {
 		return extra.FunctionCallError()
@@ -330,7 +333,7 @@ func (d *decoder) fail(r hcl.Range, summary, detail string) {
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: detail, Subject: &r})
 }
 
-// warn reports something that has no effect, or an effect that the user may not expect.
+// warn reports a setting that has no effect, or an effect that the user might not expect.
 func (d *decoder) warn(r hcl.Range, summary, detail string) {
 	d.diags = append(d.diags, &hcl.Diagnostic{Severity: hcl.DiagWarning, Summary: summary, Detail: detail, Subject: &r})
 }

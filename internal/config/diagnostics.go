@@ -34,8 +34,8 @@ type Diagnostic struct {
 	lines []sourceLine
 }
 
-// sourceLine is a line of a file without its secrets. The subject is the part that the
-// diagnostic is about.
+// sourceLine is a line of a file with its secrets redacted. subject is the part of the line
+// that the diagnostic is about.
 type sourceLine struct {
 	number                 int
 	before, subject, after string
@@ -47,7 +47,7 @@ type Error struct {
 	Diagnostics []Diagnostic // errors and warnings; at least one error
 }
 
-// Error returns the first error, and the number of the others, on one line.
+// Error returns the first error and the number of further errors, on one line.
 func (e *Error) Error() string {
 	var first *Diagnostic
 	more := -1
@@ -70,17 +70,18 @@ func (e *Error) Error() string {
 }
 
 const (
-	// maxLines bounds the lines that one diagnostic shows.
+	// maxLines is the maximum number of source lines that one diagnostic shows.
 	maxLines = 6
-	// maxDiagnostics bounds the diagnostics of a file, and maxReported those that are
-	// printed.
+	// maxDiagnostics is the maximum number of diagnostics of a file, and maxReported the
+	// maximum number that is printed.
 	maxDiagnostics = 100
 	maxReported    = 20
-	// minWidth is the least width of a report.
+	// minWidth is the minimum width of a report in columns.
 	minWidth = 40
 )
 
-// Report writes diagnostics and their source lines for people, within a width.
+// Report writes diagnostics and their source lines for people. It fits lines into width
+// columns, except file names.
 func Report(w io.Writer, diags []Diagnostic, width int, color bool) error {
 	width = max(width, minWidth)
 	var out strings.Builder
@@ -123,7 +124,7 @@ func (d Diagnostic) write(out *strings.Builder, width int, color bool) {
 	fmt.Fprintf(out, "%s\n\n", wordwrap.WrapString(detail, uint(width)))
 }
 
-// fit shortens a line to a width, and keeps the beginning of the subject.
+// fit shortens a source line to width columns. It always keeps the beginning of the subject.
 func fit(l sourceLine, width int) (before, subject, after string) {
 	before, subject, after = l.before, l.subject, l.after
 	length := utf8.RuneCountInString
@@ -161,7 +162,7 @@ func printable(s string) string {
 type source struct {
 	name   string
 	src    []byte
-	starts []int // the offsets of lines
+	starts []int // the offset of each line
 	hidden []span
 	body   *hclsyntax.Body // nil if the file does not parse
 }
@@ -203,7 +204,7 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	at := start(d)
 	out := Diagnostic{
 		Severity: SeverityError, Summary: d.Summary,
-		// After an open quote, HCL quotes whole lines of the file, which may have secrets.
+		// After an unclosed quote, HCL quotes whole lines of the file, which can contain secrets.
 		Detail: quotedSecret.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
 		File:   s.name, Line: at.Line, Column: at.Column, in: s.enclosing(at.Byte),
 	}
@@ -216,7 +217,7 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	return out
 }
 
-// enclosing returns the path of the blocks around an offset.
+// enclosing returns the path of the innermost block around an offset.
 func (s *source) enclosing(at int) string {
 	in := ""
 	for b := s.body; b != nil; {
@@ -235,7 +236,7 @@ func (s *source) enclosing(at int) string {
 	return in
 }
 
-// lines returns the first lines of a range.
+// lines returns the first maxLines lines of a range.
 func (s *source) lines(r hcl.Range) []sourceLine {
 	from, to := min(r.Start.Byte, len(s.src)), min(max(r.End.Byte, r.Start.Byte+1), len(s.src))
 	i, found := slices.BinarySearch(s.starts, from)
@@ -255,7 +256,7 @@ func (s *source) lines(r hcl.Range) []sourceLine {
 	return out
 }
 
-// show returns a part of the file, with "[redacted]" in place of secrets.
+// show returns the bytes from from to to of the file, with "[redacted]" in place of secrets.
 func (s *source) show(from, to int) string {
 	var out strings.Builder
 	i, _ := slices.BinarySearchFunc(s.hidden, from, func(h span, at int) int { return cmp.Compare(h.to, at+1) })
@@ -278,7 +279,7 @@ func (s *source) show(from, to int) string {
 
 const redacted = "[redacted]"
 
-// sentence makes a sentence of an error's text or a hint.
+// sentence turns the text of an error or a hint into a sentence.
 func sentence(s string) string {
 	if s == "" {
 		return ""

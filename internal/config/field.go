@@ -18,14 +18,14 @@ type Field struct {
 	Go          reflect.StructField
 	Name        string
 	IsBlock     bool
-	Type        reflect.Type // of a block: its struct
-	Repeated    bool         // a block that may occur several times
-	Kind        string       // of an argument: the text of the tag "value"
+	Type        reflect.Type // the struct of a block
+	Repeated    bool         // whether it is a block that can occur several times
+	Kind        string       // the tag "value" of an argument
 	Required    bool
 	Default     string
 	Flag, Group string
 
-	elsewhere bool // the package that uses the value applies the default
+	elsewhere bool // whether the package that uses the value applies the default
 }
 
 // Schema returns the type of a whole file.
@@ -57,8 +57,8 @@ func Fields(t reflect.Type) []Field {
 	return out
 }
 
-// Label returns the name of a block's label, and the kind of its text; "" for none. It is the
-// first field of the block's type.
+// Label returns the name of a block's label, and the kind of the label's text. Both are "" if
+// the block has no label. A label is the first field of the block's type.
 func Label(t reflect.Type) (name, kind string) {
 	tag := t.Field(0).Tag
 	name, isLabel := strings.CutSuffix(tag.Get("hcl"), ",label")
@@ -68,7 +68,7 @@ func Label(t reflect.Type) (name, kind string) {
 	return name, tag.Get("value")
 }
 
-// constants are the defaults that the packages that use them state.
+// constants returns the defaults that other packages define, by the names of their constants.
 func constants() map[string]string {
 	return map[string]string{
 		"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),
@@ -80,7 +80,7 @@ func constants() map[string]string {
 	}
 }
 
-// durationText returns a duration without its units that are 0.
+// durationText formats a duration without trailing zero units: 5m, not 5m0s.
 func durationText(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -92,7 +92,7 @@ func durationText(d time.Duration) string {
 	return s
 }
 
-// allocate makes room for n blocks in the field of a struct, and returns their structs.
+// allocate sets the field f of the struct v to n empty blocks, and returns their structs.
 func (f Field) allocate(v reflect.Value, n int) []reflect.Value {
 	v = v.Field(f.Go.Index[0])
 	var out []reflect.Value
@@ -112,8 +112,8 @@ func (f Field) allocate(v reflect.Value, n int) []reflect.Value {
 	return out
 }
 
-// opposite converts between the value of a flag and the value of its argument: a "no-" flag
-// negates the argument, and others equal it.
+// opposite converts between the value of a flag and the value of its argument. A flag whose
+// name begins with "no-" negates the argument. The value of any other flag is the same.
 func (f Field) opposite(text string) string {
 	if b, err := strconv.ParseBool(text); err == nil && strings.HasPrefix(f.Flag, "no-") {
 		return strconv.FormatBool(!b)
@@ -122,7 +122,7 @@ func (f Field) opposite(text string) string {
 }
 
 // eachField calls f for every field of a type and of the blocks in it. in is the path of the
-// enclosing block; "" for the file.
+// enclosing block, or "" at the top level of the file.
 func eachField(t reflect.Type, f func(in string, _ Field)) { eachFieldIn("", t, f) }
 
 func eachFieldIn(in string, t reflect.Type, f func(in string, _ Field)) {

@@ -18,17 +18,17 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// FlagValue is a value for a flag.
+// FlagValue is the value of a flag, and where it comes from.
 type FlagValue struct {
 	Flag   string
-	Value  string // as the flag takes it
+	Value  string // as on the command line
 	Source string // "FILE:LINE"
 }
 
-// FlagValues returns the values that the file sets for flags, in the order of the schema. It
-// leaves out flags that are given: given reports whether the command line or a variable sets
-// a flag. If a flag of a group is given, such as one about the certificate, FlagValues leaves
-// out the whole group.
+// FlagValues returns the values that the file sets for flags, in the order of the schema.
+// given reports whether the command line or a variable sets a flag. FlagValues omits these
+// flags, and all flags of their groups: --tls-cert, for example, also overrides the
+// certificate's key in the file.
 func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	if c.tree == nil {
 		return nil
@@ -43,7 +43,7 @@ func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	return out
 }
 
-// givenGroups returns the groups of flags of which one is given.
+// givenGroups returns the groups in which at least one flag is given.
 func givenGroups(given func(flag string) bool) map[string]bool {
 	out := map[string]bool{}
 	eachFlag(func(_ []string, f Field) { out[f.Group] = out[f.Group] || f.Group != "" && given(f.Flag) })
@@ -68,7 +68,7 @@ func FlagDefault(flag string) string {
 	return out
 }
 
-// eachFlag calls f for every argument that has a flag and is in no repeated block.
+// eachFlag calls f for every argument that has a flag and is not in a repeated block.
 func eachFlag(f func(path []string, _ Field)) { eachFlagIn(nil, Schema(), f) }
 
 func eachFlagIn(path []string, t reflect.Type, f func([]string, Field)) {
@@ -94,22 +94,25 @@ func (b *block) lookup(path []string) (setting, bool) {
 	return b.setting(path[0])
 }
 
-// Surroundings are the settings that override the file, and those that the file overrides.
+// Surroundings are the settings from other sources than the file. Some of them override the
+// file, and the file overrides the others.
 type Surroundings struct {
 	// Flags are the flags that the command line or a variable sets, by name. Their source
-	// is "flag" or the variable's name. Flags without an argument are ignored.
+	// is "flag" or the variable's name. Flags that override no argument of the file are
+	// ignored.
 	Flags map[string]FlagValue
-	// Template is the oci_mirror block that --template replaces; nil without the flag.
+	// Template is the oci_mirror block that --template defines, or nil without the flag. It
+	// replaces all blocks of the file.
 	Template *MirrorText
-	// CLI is the user's CLI configuration; nil for none.
+	// CLI is the user's CLI configuration, or nil if there is none.
 	CLI *cliconfig.Config
-	// VariableLogin is the login in variables; nil for none.
+	// VariableLogin is the login in environment variables, or nil if they contain none.
 	VariableLogin *auth.Login
-	// Defaults are the defaults that depend on the machine, by flag.
+	// Defaults are the defaults that depend on the machine, by the name of the flag.
 	Defaults map[string]string
 }
 
-// MirrorText is an oci_mirror block as text, as [cliconfig.OCIMirror].
+// MirrorText is the text of an oci_mirror block, with the fields of [cliconfig.OCIMirror].
 type MirrorText struct {
 	Template string
 	Include  []string
@@ -123,11 +126,11 @@ func TextOf(t *templates.Template, source string) MirrorText {
 	return MirrorText{t.Source(), texts(sel.Include), texts(sel.Exclude), source}
 }
 
-// InForce has every value in force, with its source. It contains no secret.
+// InForce contains every setting that is in effect, with its source. It contains no secrets.
 type InForce struct{ root *block }
 
-// InForce returns the values in force. A flag or variable overrides the file, the file
-// overrides the CLI configuration, and that overrides a default.
+// InForce returns the settings that are in effect. A flag or variable overrides the file, the
+// file overrides the CLI configuration, and the CLI configuration overrides a default.
 func (c *Config) InForce(s Surroundings) *InForce {
 	tree := c.tree
 	if tree == nil {
@@ -142,7 +145,7 @@ func (c *Config) InForce(s Surroundings) *InForce {
 	return &InForce{root}
 }
 
-// viewer combines a tree with its surroundings.
+// viewer combines the blocks of a file with settings from other sources.
 type viewer struct {
 	Surroundings
 	groups map[string]bool // groups of flags that override the file
@@ -171,8 +174,8 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 	return out
 }
 
-// without reports whether a missing block has its defaults. A block with a required argument
-// has none.
+// without reports whether the defaults of a missing block apply. They do not if the block has
+// a required argument.
 func (v *viewer) without(f Field) bool {
 	switch f.Name {
 	case "oci_default_credentials":
@@ -184,7 +187,8 @@ func (v *viewer) without(f Field) bool {
 	return !slices.ContainsFunc(Fields(f.Type), func(f Field) bool { return f.Required })
 }
 
-// setting returns the value of an argument in force, if it has one.
+// setting returns the value of an argument that is in effect. The bool reports whether the
+// argument has a value.
 func (v *viewer) setting(b *block, f Field) (setting, bool) {
 	above, given := v.Flags[f.Flag]
 	s, written := b.setting(f.Name)
@@ -211,8 +215,8 @@ func (f Field) parse(s string) value {
 	return textValue(s)
 }
 
-// MirrorsInForce returns the oci_mirror blocks in force. They all come from one source: the
-// flag, the file or the CLI configuration.
+// MirrorsInForce returns the oci_mirror blocks that are in effect. They all come from one
+// source: the flag, the file or the CLI configuration.
 func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
 	switch {
 	case s.Template != nil:
@@ -250,14 +254,15 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// addGiven adds an argument with the source of its block, unless x is nil or "".
+// addGiven adds an argument with the value x and the source of the block, unless x is nil or
+// "".
 func (b *block) addGiven(name string, x any) {
 	if x != "" {
 		b.add(name, x, b.source)
 	}
 }
 
-// redact returns the text in place of a secret; "" if there is no secret.
+// redact returns the text that output shows in place of a secret, or "" if s is empty.
 func redact(s auth.Secret) string {
 	if s.IsZero() {
 		return ""
@@ -319,8 +324,8 @@ func (c *Config) cliInForce(s Surroundings) []*block {
 	return out
 }
 
-// HCL returns the values in force as a configuration file. A comment behind each argument
-// names its source.
+// HCL returns the settings as a configuration file. A comment after each argument names its
+// source.
 func (f *InForce) HCL() []byte {
 	var out strings.Builder
 	f.root.arguments(&out)
@@ -352,7 +357,7 @@ func (b *block) arguments(out *strings.Builder) {
 	}
 }
 
-// MarshalJSON implements [json.Marshaler]: a list of arguments, each with its
+// MarshalJSON implements [json.Marshaler]. The JSON is a list of arguments, each with its
 // path, value and source.
 func (f *InForce) MarshalJSON() ([]byte, error) {
 	settings := []map[string]any{}
@@ -380,8 +385,8 @@ func (b *block) list(path string, f func(string, setting)) {
 	}
 }
 
-// Changes returns the paths of the arguments whose values have changed, sorted. It compares
-// neither secrets, which InForce does not have, nor the sources of values.
+// Changes returns the sorted paths of the arguments whose values differ from before. It
+// compares neither secrets, which InForce does not contain, nor the sources of values.
 func (f *InForce) Changes(before *InForce) []string {
 	then, now := before.values(), f.values()
 	all := maps.Clone(then)
@@ -397,7 +402,7 @@ func (f *InForce) Changes(before *InForce) []string {
 func (f *InForce) values() map[string]string {
 	out := map[string]string{}
 	f.root.list("", func(path string, s setting) {
-		text, _ := json.Marshal(s.json) // complete, other than the HCL of services
+		text, _ := json.Marshal(s.json) // unlike the HCL of services, the JSON is complete
 		out[path] = string(text)
 	})
 	return out

@@ -15,27 +15,29 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Environment has the variables and files that the configuration depends on. LookupEnv and
-// ReadFile behave as in package os, errors included.
+// Environment gives access to the variables and files that the configuration depends on.
+// LookupEnv and ReadFile behave, and fail, like the functions of package os.
 type Environment struct {
 	LookupEnv func(string) (string, bool)
 	ReadFile  func(string) ([]byte, error)
-	Home      string // the user's folder; none when empty
-	GOOS      string // as runtime.GOOS; decides where the file is, and how paths look
+	Home      string // the user's home folder; "" if there is none
+	GOOS      string // as runtime.GOOS; decides where the file is, and the syntax of paths
 }
 
 const (
 	fileName = "ocibridge.hcl"
 	variable = "OCIBRIDGE_CONFIG"
 
-	// maxFile bounds the file. It has room for a few thousand provider blocks.
+	// maxFile is the maximum size of the file in bytes: enough for a few thousand provider
+	// blocks.
 	maxFile = 256 << 10
 )
 
-// Load reads the file that name, or else the variable OCIBRIDGE_CONFIG, names. That file must
-// exist. Without a name, Load reads the first existing file of [Environment.Places], and it
-// is no error if none exists. A file that cannot be read is an error, because the next one may
-// contain other settings. An invalid file is an [*Error].
+// Load reads the configuration file name. If name is "", Load reads the file that the
+// variable OCIBRIDGE_CONFIG names. A file that is named must exist. Without a name, Load
+// reads the first existing file of [Environment.Places], and returns the zero configuration
+// if none of them exists. Load does not skip a file that exists but cannot be read, because
+// the next file can contain other settings. For an invalid file, the error is an [*Error].
 func Load(env Environment, name string) (*Config, error) {
 	places, by := env.Places(), ""
 	help := "make it readable, or name another one in " + variable
@@ -57,8 +59,8 @@ func Load(env Environment, name string) (*Config, error) {
 	return &Config{}, nil
 }
 
-// Places returns the files that Load tries without a name, in order: in the working folder,
-// in the user's configuration folder, in the system's.
+// Places returns the files that Load tries if no file is named, in order: in the working
+// folder, in the user's configuration folder, and in the system's configuration folder.
 func (env Environment) Places() []string {
 	places, paths := []string{fileName}, files.Paths(env.GOOS)
 	if env.GOOS == "windows" {
@@ -80,12 +82,13 @@ func (env Environment) getenv(name string) string {
 	return v
 }
 
-// beside resolves a path relative to the folder of a file.
+// beside resolves a path that is relative to the folder of a file.
 func (env Environment) beside(file, path string) string {
 	return files.Paths(env.GOOS).Beside(file, path)
 }
 
-// maxValueFile bounds the files that file() reads, which hold tokens and keys.
+// maxValueFile is the maximum size in bytes of a file that file() reads. Such files contain
+// tokens and keys.
 const maxValueFile = 64 << 10
 
 // functions returns the functions that expressions may call.
@@ -122,8 +125,8 @@ func (env Environment) variable(name string) (string, error) {
 	return v, nil
 }
 
-// content returns a file's text without the last line end, because most programs end a file
-// with one.
+// content returns the text of a file without the line end after its last line, because most
+// programs write one.
 func (env Environment) content(name string) (string, error) {
 	b, err := env.ReadFile(name)
 	switch {

@@ -13,11 +13,11 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// The parser of HCL recurses without bounds, and a stack overflow ends the process. These
-// bounds apply before the parser runs.
+// HCL's parser recurses without a limit, and a stack overflow ends the process. These limits
+// are checked before the parser runs.
 const (
-	maxDepth     = 64   // nested brackets and templates
-	maxOperators = 1000 // in a file
+	maxDepth     = 64   // the maximum depth of nested brackets and templates
+	maxOperators = 1000 // the maximum number of operators in a file
 )
 
 // checkDepth refuses a file that is nested too deeply or has too many operators.
@@ -72,12 +72,12 @@ func isOperator(t hclsyntax.TokenType) bool {
 	}, t)
 }
 
-// span is a part of the file, in bytes.
+// span is the part of the file between two byte offsets.
 type span struct{ from, to int }
 
-// hidden returns the parts of a file that no message may show, in order. They are the values
-// of secret arguments and of unknown ones, which may be misspelt secrets. It reads tokens,
-// because the file may not parse.
+// hidden returns, in order, the parts of a file that no message is allowed to show: the values
+// of secret arguments, and of unknown arguments, whose names could be misspelt. It works on
+// tokens, so that it also finds the secrets in a file that cannot be parsed.
 func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	var out []span
 	statement := true // whether an argument or block may begin here
@@ -121,7 +121,8 @@ func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	return merge(out)
 }
 
-// endsLine reports whether a token ends its line. Comments do, except those in /* and */.
+// endsLine reports whether a token ends its line: a newline, or a comment that begins with #
+// or //.
 func endsLine(t hclsyntax.Token) bool {
 	return t.Type == hclsyntax.TokenNewline || t.Type == hclsyntax.TokenComment && bytes.HasSuffix(t.Bytes, []byte("\n"))
 }
@@ -145,19 +146,19 @@ func endOfValue(tokens hclsyntax.Tokens, i int) int {
 
 var (
 	secretName = regexp.MustCompile(`(?i)passw|username|token|secret|sha256`)
-	// secretLine finds the rest of a line after the name of a secret, even if an open
-	// quote before it makes the line part of a string.
+	// secretLine finds the rest of a line after the name of a secret, even if an earlier
+	// unclosed quote makes the line part of a string.
 	secretLine = regexp.MustCompile(`(?im)\b\w*(?:passw|username|token|secret)\w*"?[ \t]*[=:]([^\n]*)`)
-	// quotedSecret finds the same in a quoted string.
+	// quotedSecret finds the name of a secret and its value in a quoted string.
 	quotedSecret = regexp.MustCompile(`(?i)\b\w*(?:passw|username|token|secret)\w*\\?"? *[=:] *\\?["'].*`)
-	// reference matches a value that only names where the secret is.
+	// reference matches a value that is not the secret, but only names its variable or file.
 	reference = regexp.MustCompile(`^[ \t]*(?:env|file)\([ \t]*"[^"\n]*"[ \t]*\)[ \t\r]*$`)
 	// userInfo finds the user and password in a URL.
 	userInfo = regexp.MustCompile(`://([^/\s"]*)@`)
 )
 
-// soundsSecret reports whether the value behind a name may be a secret. A token block has a
-// name for a label.
+// soundsSecret reports whether the text after a name can be a secret. After "token" it is not:
+// token is a block, whose label is a name.
 func soundsSecret(name string) bool {
 	return secretName.MatchString(name) && !strings.EqualFold(name, "token")
 }

@@ -16,22 +16,22 @@ import (
 
 //go:generate go run ./reference schema.go ../../docs/configuration.md
 
-// The types of this file are the syntax of ocibridge.hcl, and the source of
+// The types of this file define the syntax of ocibridge.hcl, and are the source of
 // docs/configuration.md: the comment of a field becomes the page's description
-// of the argument or block. They hold parsed values; an argument that is left
-// out has its default. The exceptions are defaults that another package states:
-// the schema names their constants, and these fields are 0, which that package
-// reads as its default. In addition to hcl, the tags are
+// of the argument or block. The fields hold parsed values, and the default if the
+// file does not set the argument. Some defaults, however, are constants of other
+// packages. The tags name these constants, and such a field is 0 by default, which
+// means the default to the other package. In addition to hcl, the tags are
 //
 //	value     the kind of value, as the page names it; it selects the parser
 //	required  the argument must be given
-//	default   the value without the argument, or the constant that has it
+//	default   the value without the argument, or the name of its constant
 //	flag      the flag that overrides the argument, with its variable; a flag
 //	          that begins with no- sets the opposite
 //	group     a group of flags, each of which overrides every argument of the group
 //
-// The structs that other packages read with the same fields are converted to
-// their types.
+// A struct with the same fields as a type of another package is converted to that
+// type.
 
 // fileBlock is the whole file.
 type fileBlock struct {
@@ -176,7 +176,7 @@ type trustBlock struct {
 	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
 }
 
-// Provider is a provider block, which sync mirrors.
+// Provider is a provider block. sync mirrors its provider.
 type Provider struct {
 	Address provider.Address `hcl:"ADDRESS,label" value:"provider address"`
 
@@ -295,8 +295,8 @@ type Gateway struct {
 // AsksForTokens reports whether the gateway refuses requests without a token.
 func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
 
-// TLS is the tls block. [Load] does not read its files, because a push may not
-// have the right to; see [Config.CheckFiles].
+// TLS is the tls block. [Load] does not read its files, because a push might not
+// be allowed to; see [Config.CheckFiles].
 type TLS struct {
 	// A PEM file with the certificate and its chain. It requires `key_file`.
 	CertFile string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`

@@ -11,17 +11,18 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// clientSettings belong in the CLI configuration, and have no equivalent in ocibridge.hcl.
+// clientSettings are the names of settings that belong in the CLI configuration, and have no
+// equivalent in ocibridge.hcl.
 var clientSettings = []string{"host", "credentials", "credentials_helper", "plugin_cache_dir", "disable_checkpoint", "provider_meta"}
 
-// unknown replaces HCL's suggestion for an unknown name. HCL suggests no name that is
-// already set.
+// unknown replaces HCL's suggestion for an unknown name, because HCL does not suggest names
+// that are already set.
 func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 	if !strings.HasPrefix(diag.Summary, "Unsupported ") || diag.Subject == nil {
 		return diag
 	}
 	name := string(diag.Subject.SliceBytes(d.source.src))
-	detail, _, guessed := strings.Cut(diag.Detail, " Did you mean to ") // say it as a block, or as an argument
+	detail, _, guessed := strings.Cut(diag.Detail, " Did you mean to ") // define a block, or set an argument
 	if guessed {
 		return diag
 	}
@@ -30,8 +31,8 @@ func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 	return diag
 }
 
-// suggestion returns a sentence about the name that the user may have meant, such as
-// " Did you mean ...?"; "" for none. at is the byte where the unknown name is.
+// suggestion returns a sentence about the name that the user probably meant, such as
+// " Did you mean ...?", or "" if there is none. at is the offset of the unknown name.
 func (d *decoder) suggestion(name string, at int) string {
 	t := schemaAt(d.source.body, Schema(), at)
 	var here []string
@@ -62,7 +63,7 @@ func (d *decoder) suggestion(name string, at int) string {
 	return ""
 }
 
-// schemaAt returns the type of the block around a byte.
+// schemaAt returns the type of the innermost block around an offset.
 func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	for _, block := range b.Blocks {
 		if block.OpenBraceRange.Start.Byte > at || at >= block.CloseBraceRange.End.Byte {
@@ -77,8 +78,8 @@ func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	return t
 }
 
-// nearest returns the name with the smallest edit distance to the given one. The distance is
-// at most two, and at most half of the given name's length.
+// nearest returns the one of names with the smallest edit distance to name, or "" if the
+// distance is more than two, or more than half of the length of name.
 func nearest(name string, names []string) string {
 	best, least := "", 3
 	if len(name) > maxName {
@@ -92,5 +93,5 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// maxName bounds the names that are compared.
+// maxName is the maximum length of a name for which nearest searches.
 const maxName = 64

@@ -46,7 +46,7 @@ func templateText(quoted []byte) (string, error) {
 				continue
 			}
 		}
-		if i > 0 { // blanks between tokens belong to what is in ${...}
+		if i > 0 { // white space between tokens is part of the expression in ${...}
 			out.Write(quoted[tokens[i].Range.End.Byte:t.Range.Start.Byte])
 		}
 		out.Write(t.Bytes)
@@ -98,7 +98,7 @@ func escape(s string) string {
 
 const templateHelp = `write the template itself, in one pair of quotes, such as "ghcr.io/acme/${namespace}/${type}": it is kept as it is, so that env, file and heredocs have no place in it`
 
-// template returns the template of an argument; "" if it is invalid.
+// template returns the template of an argument, or "" if the template is invalid.
 func (d *decoder) template(attr *hclsyntax.Attribute) string {
 	text, err := templateText(d.source.src[attr.EqualsRange.End.Byte:attr.SrcRange.End.Byte])
 	if err == nil && text == "" {

@@ -19,16 +19,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// block has the settings of a block, or of the top level, as they can be shown: without
-// secrets. Its settings and blocks are in the order of the schema.
+// block holds the settings of a block, or of the top level, without secrets. Its settings and
+// blocks are in the order of the schema.
 type block struct {
 	name, label string
-	index       int    // among repeated blocks of its name without a label; else -1
+	index       int    // the position among repeated blocks without labels; -1 for other blocks
 	source      string // "FILE:LINE"; "" if only its arguments have sources
 	settings    []setting
 	blocks      []*block
 
-	body   *hclsyntax.Body // nil for a block that is in no file of ours
+	body   *hclsyntax.Body // nil for a block that is not in the configuration file
 	header hcl.Range
 }
 
@@ -64,7 +64,8 @@ func (b *block) inner(name string) []*block {
 	return out
 }
 
-// at returns the range of an argument's value, or else the block's start.
+// at returns the range of an argument's value, or of the start of the block if the argument is
+// not set.
 func (b *block) at(name string) hcl.Range {
 	if attr := b.body.Attributes[name]; attr != nil {
 		return attr.Expr.Range()
@@ -89,14 +90,15 @@ func (b *block) add(name string, x any, source string) {
 	}
 }
 
-// value is a value in the forms that people and programs read.
+// value is a value in three forms: for people, for programs, and for flags.
 type value struct {
 	hcl  string // an expression
 	json any
-	text string // as a flag takes it; "" for types without flags
+	text string // as on the command line; "" for types without flags
 }
 
-// valueOf converts a value of Go. A nil pointer, list or map is no value.
+// valueOf converts a Go value. The bool reports whether there is a value: a nil pointer, list
+// or map is none.
 func valueOf(x any) (value, bool) {
 	t, err := gocty.ImpliedType(x)
 	if err != nil {
@@ -124,11 +126,12 @@ func templateValue(s string) value { return value{QuoteTemplate(s), s, ""} }
 // fileArgument is an argument that names a file.
 type fileArgument struct {
 	path, file string
-	about      Diagnostic // without its detail
+	about      Diagnostic // the diagnostic if the file cannot be used, still without a detail
 }
 
-// CheckFiles reads login files and the files of the gateway block, and returns diagnostics.
-// Parse does not read them, because not every command has the right to.
+// CheckFiles reads the login files and the files of the gateway block, and returns a
+// diagnostic for each unusable file. Parse does not read these files, because not every
+// command is allowed to.
 func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	var out []Diagnostic
 	content := map[string][]byte{}
@@ -138,7 +141,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	}
 	for _, a := range c.files {
 		if strings.HasPrefix(a.path, "registry.") || strings.HasPrefix(a.path, "trust.") {
-			continue // read by Parse
+			continue // Parse has read it
 		}
 		b, err := env.ReadFile(a.file)
 		if err != nil {

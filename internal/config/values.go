@@ -46,7 +46,7 @@ func parseDuration(s string) (time.Duration, error) {
 }
 
 // parsers returns the parsers by the names of arguments, and by kinds of values. A parser
-// takes the value as HCL has it. The parser of a list takes one element.
+// converts a value that HCL has decoded. The parser of a list converts one element.
 func (d *decoder) parsers() (byName, byKind map[string]any) {
 	byName = map[string]any{
 		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate,
@@ -68,7 +68,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 	return byName, byKind
 }
 
-// numberTo returns a parser of numbers from 1.
+// numberTo returns a parser that accepts numbers from 1 to largest.
 func numberTo(largest int) func(int) (int, error) {
 	return func(n int) (int, error) {
 		if n < 1 || n > largest {
@@ -99,8 +99,8 @@ func parseClaims(claims map[string]string) (map[string]string, error) {
 	return claims, nil
 }
 
-// parseDurationOrNone reads a duration for options whose zero value is a default: it
-// returns -1 for no time at all.
+// parseDurationOrNone parses a duration for an option whose zero value means its default. It
+// returns -1 for a duration of 0, to distinguish it from the default.
 func parseDurationOrNone(s string) (time.Duration, error) {
 	d, err := parseDuration(s)
 	if err == nil && d == 0 {
@@ -123,7 +123,7 @@ var (
 	size   = regexp.MustCompile(`^([0-9]+) ?([A-Za-z]*)$`)
 )
 
-// units of sizes, in lower case.
+// units maps units of sizes, in lower case, to bytes.
 var units = map[string]int64{
 	"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }
@@ -162,8 +162,8 @@ func parseListen(s string) (string, error) {
 	return s, nil
 }
 
-// ParsePublicURL checks the URL by which clients reach a gateway, which must be https. It adds
-// a missing slash at the end, because clients drop everything after the last slash.
+// ParsePublicURL checks the https URL with which clients reach a gateway. It adds a missing
+// slash at the end, because clients drop everything after the last slash.
 func ParsePublicURL(s string) (string, error) {
 	u, err := parseHTTPS(s)
 	if err != nil {
@@ -175,8 +175,8 @@ func ParsePublicURL(s string) (string, error) {
 	return s, nil
 }
 
-// parseHTTPS reads an https URL without user, query and fragment. Its errors do not quote a
-// URL with a user, which may also have a password.
+// parseHTTPS parses an https URL without user, query and fragment. Its errors do not quote a
+// URL with a user, because that URL can also contain a password.
 func parseHTTPS(s string) (*url.URL, error) {
 	u, err := parseHTTPSWithQuery(s)
 	if err == nil && (u.RawQuery != "" || u.Fragment != "" || u.ForceQuery) {
@@ -198,7 +198,7 @@ func parseHTTPSWithQuery(s string) (*url.URL, error) {
 	case u.Scheme != "https":
 		return nil, hint.New(fmt.Sprintf("%q is not an https: URL", ociaddr.HideLogin(s)), "clients speak TLS only: write an https: URL, "+example)
 	}
-	// The host may be a name in Unicode or Punycode, or an address.
+	// The host can be a name in Unicode or Punycode, or an IP address.
 	_, unicode := svchost.ForComparison(u.Host)
 	if _, ascii := ociaddr.ParseRegistry(u.Host); unicode != nil && ascii != nil {
 		return nil, hint.New(fmt.Sprintf("%q names no host", ociaddr.HideLogin(s)), "write an https: URL, "+example)
@@ -260,8 +260,8 @@ func parseDeny(s string) (catalog.Deny, error) {
 	return catalog.Deny{Pattern: p, Versions: set}, err
 }
 
-// parseFingerprint reads the whole fingerprint of an OpenPGP key, with or without blanks. It
-// refuses a key ID, because anybody can make a key with the same ID.
+// parseFingerprint parses the whole fingerprint of an OpenPGP key, with or without spaces. It
+// refuses a key ID, because anybody can create a key with the same ID.
 func parseFingerprint(s string) (string, error) {
 	const help = "learn it with: ocibridge fingerprint FILE"
 	f := strings.ToUpper(strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")), ""))
@@ -275,7 +275,8 @@ func parseFingerprint(s string) (string, error) {
 	return f, nil
 }
 
-// parseSHA256 reads a sum. Its errors do not quote the text, which may be the token itself.
+// parseSHA256 parses a SHA-256 sum. Its errors do not quote the text, because a user might have
+// written the token itself.
 func parseSHA256(s string) (sum [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != sha256.Size {
@@ -314,7 +315,8 @@ func parseName(s string) (string, error) {
 	return s, nil
 }
 
-// parseDomain reads a name that an authority can validate by connecting to it.
+// parseDomain parses a host name. It refuses wildcards and other names that a certificate
+// authority cannot validate by connecting to them.
 func parseDomain(s string) (string, error) {
 	ascii, err := idna.Lookup.ToASCII(s)
 	switch {
@@ -345,8 +347,8 @@ func parsePorts(ports []int) ([2]int, error) {
 	return [2]int(ports), nil
 }
 
-// parseEndpoint reads the URL of an endpoint. It may have a query, because some issuers read
-// the token's purpose from it.
+// parseEndpoint parses the URL of an endpoint. It allows a query, from which some issuers read
+// the purpose of a token.
 func parseEndpoint(s string) (string, error) {
 	u, err := parseHTTPSWithQuery(s)
 	if err == nil && (u.Fragment != "" || u.ForceQuery) {

@@ -18,10 +18,10 @@ import (
 //go:embed intro.md
 var intro string
 
-// width is how long a line of the page is at most, where it can be broken.
+// width is the maximum length of a line of the page, unless the line cannot be broken.
 const width = 118
 
-// words are what the page says for values whose name in the tag is not enough.
+// words describes kinds of values whose names in the tag say too little.
 var words = map[string]string{
 	"bool": "true or false", "secret": "text, kept secret", "sha256": "text", "level": "text", "source": "text", "name": "text", "time": "text",
 	"patterns": "list of provider patterns", "platforms": "list of platforms", "files": "list of files", "fingerprints": "list of fingerprints",
@@ -93,7 +93,8 @@ func argument(out *bytes.Buffer, f config.Field, doc string) {
 }
 
 func (d docs) section(out *bytes.Buffer, f config.Field, doc, path string) error {
-	// Blocks that only clients read have no arguments here, and nothing is written twice.
+	// Blocks that only clients read have no arguments here. A block that is described at
+	// another place needs no second section.
 	if len(config.Fields(f.Type)) == 0 || path != "" && strings.HasPrefix(doc, "As ") {
 		writeWrapped(out, "- ", "  ", fmt.Sprintf("`%s {}`: %s", f.Name, doc))
 		return nil
@@ -118,8 +119,8 @@ func (d docs) section(out *bytes.Buffer, f config.Field, doc, path string) error
 	return d.block(out, f.Type, path+f.Name)
 }
 
-// writeWrapped writes a paragraph or list item, broken into lines at blanks but
-// those of code.
+// writeWrapped writes a paragraph or list item. It breaks lines at spaces, except in
+// code.
 func writeWrapped(out *bytes.Buffer, first, rest, text string) {
 	line, code := first, false
 	for i, word := range strings.Split(text, " ") {
