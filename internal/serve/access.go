@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// controlAccess sets up who may read what, if the configuration says so. before is the
-// control that the new one replaces; nil for none.
+// controlAccess creates the site's access control, if the configuration requires tokens.
+// before is the access control of the site that this one replaces, or nil.
 func (s *site) controlAccess(before *access.Control) error {
 	g := s.settings.gateway()
 	if !g.AsksForTokens() {
@@ -33,8 +33,8 @@ func (s *site) controlAccess(before *access.Control) error {
 	return nil
 }
 
-// watchKeys reads the file of the keys that sign links to archives, now and when it
-// changes.
+// watchKeys reads the file with the keys that sign links to archives, and reads it again when
+// it changes.
 func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], error) {
 	keys, err := files.Watch(log, func(contents [][]byte) (*access.Keys, error) {
 		if err := refuseOpen(file, 0o007, "its readers can read every provider: run chmod o-rwx "+file+", or set defaultMode = 0440 of the Kubernetes secret"); err != nil {
@@ -55,7 +55,8 @@ func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], err
 	return keys, nil
 }
 
-// refuseOpen refuses a file or folder if its mode lets others use it. Windows has no modes.
+// refuseOpen returns an error if the mode of a file or folder has any of the permission bits
+// others. It accepts everything on Windows, which has no modes.
 func refuseOpen(path string, others fs.FileMode, help string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -27,21 +27,21 @@ import (
 )
 
 const (
-	// acmeRetry is the pause after a first failure. It doubles up to acmeRetryMax,
-	// because issuers limit how often a client may fail.
+	// acmeRetry is the pause after the first failure. The pause doubles with each failure,
+	// up to acmeRetryMax, because issuers limit the failures of a client.
 	acmeRetry    = 2 * time.Minute
 	acmeRetryMax = time.Hour
 	// acmeCheck is how often an existing certificate is checked.
 	acmeCheck = time.Hour
-	// acmeTimeout bounds one request to the issuer.
+	// acmeTimeout is the timeout of one request to the issuer.
 	acmeTimeout = 30 * time.Second
 )
 
-// issued has the certificates that an ACME issuer issues, and renews them. No handshake
-// waits for the issuer: it fails for a name that has no certificate yet.
+// issued holds certificates from an ACME issuer, and renews them. No handshake waits for the
+// issuer: the handshake for a name without a certificate fails.
 type issued struct {
 	manager *autocert.Manager
-	domains []string // in ASCII; the first one is for clients that send no name
+	domains []string // in ASCII; clients that send no name get the certificate of the first domain
 	log     *slog.Logger
 
 	once    sync.Once
@@ -49,14 +49,15 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	ready sync.Map // has the domains whose certificate the manager has, or its folder
+	ready sync.Map // the domains with a certificate in the manager or in its folder
 }
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
 
-// issueCertificates prepares the certificates of an acme block, which begin has issued. They
-// are stored in a folder. The issuer connects to port 443 of each domain over TLS, and get
-// answers it. ca is the content of ca_file, if that is configured.
+// issueCertificates prepares the certificates of an acme block; begin requests them from the
+// issuer. The certificates are stored in the folder dir. To check a domain, the issuer connects
+// to its port 443 over TLS, and get returns the certificate for that connection. ca is the
+// content of ca_file, if it is configured.
 func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slog.Logger) (*issued, error) {
 	if err := ownFolder(dir); err != nil {
 		return nil, err
@@ -88,15 +89,16 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
 		Client: &acme.Client{
 			DirectoryURL: c.DirectoryURL, UserAgent: userAgent,
-			// The manager renews certificates until the process ends; the transport ends it.
+			// The manager cannot be stopped. After Close, the transport refuses its requests.
 			HTTPClient: &http.Client{Transport: newOrders(i.ended, transport), Timeout: acmeTimeout},
 		},
 	}
 	return i, nil
 }
 
-// hasCertificate reports whether the folder has a certificate for a domain that is valid now.
-// The manager reads it, so that handshakes succeed right after a start or a reload.
+// hasCertificate reports whether the folder contains a certificate for a domain that is valid
+// now. The manager reads such a certificate, so handshakes succeed right after a start or a
+// reload.
 func hasCertificate(dir, domain string) bool {
 	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
 	if err != nil {
@@ -107,8 +109,8 @@ func hasCertificate(dir, domain string) bool {
 	return err == nil && cert.Leaf.VerifyHostname(domain) == nil && !now.Before(cert.Leaf.NotBefore) && !now.After(cert.Leaf.NotAfter)
 }
 
-// begin has missing certificates issued. The gateway must already listen, because the issuer
-// connects to it.
+// begin requests missing certificates, and starts to renew all of them. The gateway must
+// already listen, because the issuer connects to it.
 func (i *issued) begin() {
 	i.once.Do(func() {
 		for _, d := range i.domains {
@@ -117,8 +119,8 @@ func (i *issued) begin() {
 	})
 }
 
-// ownFolder makes a folder for the keys of certificates. It refuses a folder that other
-// users can read.
+// ownFolder creates a folder for the keys of certificates. It refuses an existing folder that
+// other users can read.
 func ownFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name a folder that the gateway's user may write to, as directory in the acme block")
@@ -126,17 +128,17 @@ func ownFolder(dir string) error {
 	return refuseOpen(dir, 0o077, "it holds the keys of certificates: chmod 700 "+dir)
 }
 
-// Close ends the renewal of certificates.
+// Close stops the renewal of certificates.
 func (i *issued) Close() error {
 	i.end()
 	i.running.Wait()
 	return nil
 }
 
-// keep has the certificate of a domain issued, and checks it from time to time.
+// keep obtains the certificate of a domain, and then checks it every hour.
 func (i *issued) keep(domain string) {
 	pause := acmeRetry
-	logged := time.Time{} // the end of the certificate that was logged last
+	logged := time.Time{} // the expiry of the certificate that was last logged
 	for {
 		wait := acmeCheck
 		cert, err := i.obtain(domain)
@@ -191,7 +193,7 @@ func helloFor(domain string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{ServerName: domain, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
 }
 
-// acmeHint says what to check after an error.
+// acmeHint returns a hint that says what to check after an error for a domain.
 func acmeHint(err error, domain string) string {
 	var refused *acme.Error
 	var challenge *acme.AuthorizationError
@@ -206,7 +208,7 @@ func acmeHint(err error, domain string) string {
 	return "can the issuer at directory_url be reached from here, and is its certificate trusted? ca_file in the acme block names its authorities"
 }
 
-// isChallenge reports whether the issuer connects to check a domain.
+// isChallenge reports whether a handshake is the issuer's, which connects to check a domain.
 func isChallenge(hello *tls.ClientHelloInfo) bool {
 	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
 }
@@ -230,14 +232,14 @@ func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return i.manager.GetCertificate(helloFor(name))
 }
 
-// challengeConfig returns the configuration for handshakes of the issuer, which shows no
-// client certificate.
+// challengeConfig returns the configuration for handshakes with the issuer. It requires no
+// client certificate, because the issuer presents none.
 func (i *issued) challengeConfig() *tls.Config {
 	return &tls.Config{GetCertificate: i.get, MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto}}
 }
 
-// openACME prepares the certificates of an acme block, or shares them with the site before
-// if the block has not changed.
+// openACME prepares the certificates of an acme block. If the block has not changed, the
+// certificates are shared with the previous site.
 func (s *site) openACME(c config.ACME) (*issued, error) {
 	dir, err := s.acmeFolder(c)
 	if err != nil {
@@ -260,9 +262,9 @@ func (s *site) openACME(c config.ACME) (*issued, error) {
 	return by, nil
 }
 
-// acmeFolder returns the folder for certificates. It narrows the default folder if other
-// users can use it. A folder that the configuration names is the user's own: ownFolder
-// refuses it instead.
+// acmeFolder returns the folder for certificates. It removes other users' permissions for the
+// default folder. It does not change the permissions of a folder that the configuration names:
+// ownFolder refuses that folder if other users can read it.
 func (s *site) acmeFolder(c config.ACME) (string, error) {
 	if c.Directory != "" {
 		return c.Directory, nil

@@ -10,23 +10,24 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// maxACMEDocument bounds an issuer's answer. The longest answers are certificate chains.
+// maxACMEDocument is the maximum size of an issuer's answer in bytes. The longest answers are
+// certificate chains.
 const maxACMEDocument = 1 << 20
 
-// orders sends requests to an ACME issuer until a context ends. It adds the Location header
-// to answers about an order that is being finalized. RFC 8555, section 7.4, leaves the
-// header to the issuer there, and package acme requires it.
+// orders sends requests to an ACME issuer until a context ends. It adds the Location header to
+// answers about known orders that lack it. RFC 8555, section 7.4, does not require the header
+// in the answer to a finalize request, but package acme does.
 type orders struct {
 	http.RoundTripper
 	ended context.Context
-	known *lru.Cache[string, string] // the URL of an order by its finalize URL
+	known *lru.Cache[string, string] // the URLs of orders, by their finalize URLs
 }
 
-// maxOrders bounds the orders that are remembered. There is one for each domain.
+// maxOrders is the maximum number of orders that are remembered. Each domain has one order.
 const maxOrders = 1000
 
 func newOrders(ended context.Context, transport http.RoundTripper) *orders {
-	known, _ := lru.New[string, string](maxOrders) // fails only for sizes below 1
+	known, _ := lru.New[string, string](maxOrders) // returns an error only for sizes below 1
 	return &orders{transport, ended, known}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestIssuedBefore shows that certificates in the folder are used before the issuer receives a request. So no handshake
-// fails when one acme block replaces another.
+// TestIssuedBefore shows that certificates in the folder are used before the issuer receives any request, so no
+// handshake fails when one acme block replaces another.
 func TestIssuedBefore(t *testing.T) { synctest.Test(t, testIssuedBefore) }
 
 func testIssuedBefore(t *testing.T) {
@@ -32,7 +32,7 @@ func testIssuedBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	keep("good.acme.example", good)
-	keep("other.acme.example", good) // which is not its name
+	keep("other.acme.example", good) // the certificate of another name
 	write(t, filepath.Join(dir, "broken.acme.example"), good.CertPEM)
 	domains := []string{"good.acme.example", "other.acme.example", "broken.acme.example", "new.acme.example"}
 	c := config.ACME{Domains: domains, DirectoryURL: "https://127.0.0.1:1/"}
@@ -62,6 +62,6 @@ func testIssuedBefore(t *testing.T) {
 	}
 	defer late.Close()
 	if _, err := late.get(helloFor("good.acme.example")); err == nil {
-		t.Error("a certificate that has ended is in force")
+		t.Error("an expired certificate is used")
 	}
 }

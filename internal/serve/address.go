@@ -7,18 +7,18 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
-// Address is where clients find a gateway, and what they need there.
+// Address is the address of a gateway, with everything that clients need to use it.
 type Address struct {
 	URL      *url.URL // ends in a slash
-	Listens  string   // the address that the gateway listens on, if the URL does not say it
-	CAFile   string   // of the local CA that signed the certificate; "" if the certificate has another issuer
-	Embedded bool     // the gateway serves the embedded registry
-	Tokens   bool     // the gateway asks for a token
-	Pulls    bool     // the gateway fetches missing providers from their origins
+	Listens  string   // the address that the gateway listens on; "" if the URL contains it
+	CAFile   string   // the certificate of the local CA; "" if another CA signed the gateway's certificate
+	Embedded bool     // whether the gateway serves the embedded registry
+	Tokens   bool     // whether the gateway requires a token
+	Pulls    bool     // whether the gateway fetches missing providers from their origins
 }
 
-// address returns the public URL, or else the URL for the address that the gateway listens
-// on.
+// address returns the gateway's public URL, or, if none is configured, the URL of the address
+// addr that the gateway listens on.
 func (s *Settings) address(addr net.Addr) (Address, error) {
 	g := s.gateway()
 	if g.PublicURL != "" {

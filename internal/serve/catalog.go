@@ -11,11 +11,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// embeddedTTL is the default tag_ttl with the embedded registry. The catalog then caches no
-// tags, and a pushed version is visible at once.
+// embeddedTTL is the default tag_ttl with the embedded registry. It makes the catalog cache no
+// tags, so a pushed version is visible immediately.
 const embeddedTTL = -1
 
-// newCatalog makes the catalog of the repositories and of pull-through. The site closes it.
+// newCatalog creates the catalog of the repositories and of pull-through. The site closes it.
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
@@ -44,7 +44,7 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	return c, err
 }
 
-// store returns the repository of a provider as the catalog reads it.
+// store returns the repository of a provider, for the catalog.
 func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
 	_, repo, err := s.repositories.Repository(ctx, a)
 	switch {

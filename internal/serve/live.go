@@ -14,9 +14,9 @@ import (
 // site is closed after its last request has ended.
 type live struct {
 	process *process
-	mu      sync.Mutex           // guards the uses of sites, and is held while current is replaced
+	mu      sync.Mutex           // guards site.uses, and is held while current is replaced
 	current atomic.Pointer[site] // nil at the end
-	closing sync.WaitGroup       // one for each site that is not closed
+	closing sync.WaitGroup       // counts the sites that are not closed yet
 }
 
 // ServeHTTP implements [http.Handler].
@@ -27,7 +27,8 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.release(s)
 	if l.process.draining.Load() {
-		// Over HTTP/2, too, clients and proxies then use a new connection next time.
+		// This makes clients and proxies use a new connection for the next request, over HTTP/2
+		// too.
 		w.Header().Set("Connection", "close")
 	}
 	s.handler.ServeHTTP(w, r)
@@ -44,7 +45,7 @@ func (l *live) begin() *site {
 	return s
 }
 
-// release ends one use of a site. The last use closes the site.
+// release ends one use of a site. The end of the last use closes the site.
 func (l *live) release(s *site) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +54,7 @@ func (l *live) release(s *site) {
 	}
 }
 
-// replace swaps a site in. A nil site ends the service.
+// replace makes s the current site. If s is nil, no more requests are served.
 func (l *live) replace(s *site) {
 	if s != nil {
 		l.closing.Add(1)
@@ -72,7 +73,7 @@ func (l *live) replace(s *site) {
 	}
 }
 
-// close closes a site that is not used.
+// close closes a site that is no longer used.
 func (l *live) close(s *site) {
 	defer l.closing.Done()
 	if err := s.Close(); err != nil {
@@ -80,7 +81,7 @@ func (l *live) close(s *site) {
 	}
 }
 
-// closeTimeout bounds how long the process waits at its end for sites to close.
+// closeTimeout is how long the process waits for sites to close before it exits.
 const closeTimeout = 10 * time.Second
 
 // Close closes the current site. The caller makes sure that no new request arrives.

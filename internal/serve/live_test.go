@@ -13,7 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry"
 )
 
-// stubSite returns a site that answers with a name, once may is closed.
+// stubSite returns a site that answers with its name, but only after the channel may is closed. It sends its name to
+// closed when it is closed.
 func stubSite(name string, may <-chan struct{}, closed chan<- string) *site {
 	s := &site{repositories: &registry.Repositories{}, handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-may
@@ -56,16 +57,16 @@ func TestReplacedUnderWay(t *testing.T) {
 		one, two := ask(), ask()
 		l.replace(stubSite("second", open, closed))
 		if got := (<-ask()).Body.String(); got != "second" {
-			t.Errorf("after it was replaced, %s answers", got)
+			t.Errorf("after the site was replaced, %s answers", got)
 		}
 		first <- struct{}{}
 		synctest.Wait()
 		if len(closed) != 0 {
-			t.Error("the first was closed while a request was under way")
+			t.Error("the first site was closed while a request was running")
 		}
 		first <- struct{}{}
 		if a, b := (<-one).Body.String(), (<-two).Body.String(); a != "first" || b != "first" {
-			t.Errorf("what began before was answered by %s and %s", a, b)
+			t.Errorf("earlier requests were answered by %s and %s", a, b)
 		}
 		if got := <-closed; got != "first" {
 			t.Errorf("%s was closed", got)
@@ -76,7 +77,7 @@ func TestReplacedUnderWay(t *testing.T) {
 		}
 		p.draining.Store(true)
 		if got := (<-ask()).Header().Get("Connection"); got != "close" {
-			t.Errorf("Connection: %s while it ends", got)
+			t.Errorf("Connection: %s while the process ends", got)
 		}
 		if err := l.Close(); err != nil || len(closed) != 1 {
 			t.Errorf("at the end: %v, %d closed", err, len(closed))

@@ -19,8 +19,8 @@ func (m manager) notify(assignments string) {
 	}
 }
 
-// keepAlive reports to the service manager, as often as it asks for, that the process
-// lives. It returns at once if the service manager does not ask for reports.
+// keepAlive reports to the service manager that the process is alive, twice as often as the
+// service manager requires. It returns immediately if the service manager wants no reports.
 func (m manager) keepAlive(ctx context.Context) {
 	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || timeout == 0 {

@@ -15,10 +15,10 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// listenAsManager listens like systemd. The result returns the next message.
+// listenAsManager listens on a socket like systemd's. It returns a function that returns the next message.
 func listenAsManager(t *testing.T) func() string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "notify-") // whose name is short enough
+	dir, err := os.MkdirTemp("", "notify-") // t.TempDir can be too long for the name of a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,15 +72,15 @@ func monotonic(assignment string) int64 {
 	return usec
 }
 
-// TestWatchdog has the service manager ask this process for reports, or no process, or
-// another one.
+// TestWatchdog shows that the process reports to the service manager if the variables request
+// reports from this process, and not if they request none or name another process.
 func TestWatchdog(t *testing.T) {
 	next := listenAsManager(t)
 	m := manager{slog.New(slog.DiscardHandler)}
 	for _, tt := range []struct{ usec, pid string }{{"", ""}, {"x", ""}, {"-5", ""}, {"20000", "1"}} {
 		t.Setenv("WATCHDOG_USEC", tt.usec)
 		t.Setenv("WATCHDOG_PID", tt.pid)
-		m.keepAlive(t.Context()) // returns
+		m.keepAlive(t.Context()) // returns immediately
 	}
 	for _, pid := range []string{"", strconv.Itoa(os.Getpid())} {
 		t.Setenv("WATCHDOG_USEC", "20000")
@@ -96,7 +96,7 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// TestNoServiceManager has nobody listen.
+// TestNoServiceManager shows that nothing is logged if there is no service manager.
 func TestNoServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	log := &logLines{}

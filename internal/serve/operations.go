@@ -15,21 +15,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// operations are the metrics, the readiness and the traces of a process. They outlive sites.
+// operations are the metrics, the readiness and the traces of a process. They are the same for
+// all its sites.
 type operations struct {
 	metrics *telemetry.Metrics
 	ready   *telemetry.Readiness
 	tracer  telemetry.Tracer // nil without traces
 	close   func() error
 	log     *slog.Logger
-	address string // of a separate listener for metrics; "" for none
+	address string // the address of the separate listener for metrics; "" without such a listener
 
-	site     atomic.Pointer[site]  // the current one
-	reloaded atomic.Pointer[error] // how the last reload ended; nil before the first
+	site     atomic.Pointer[site]  // the current site
+	reloaded atomic.Pointer[error] // the error, or nil error, of the last reload; nil before the first
 }
 
-// newOperations begins to observe, with traces if the environment asks for them. The caller
-// closes it.
+// newOperations creates the operations of a process, with traces if the environment requests
+// them. The caller closes the result.
 func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
 	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
 	if telemetry.WantsTraces(o.Getenv) {
@@ -45,14 +46,14 @@ func newOperations(ctx context.Context, o Options, address string) (*operations,
 	return ops, nil
 }
 
-// Close sends the traces that are not sent yet.
+// Close exports the remaining traces.
 func (o *operations) Close() {
 	if err := o.close(); err != nil {
 		o.log.Warn("traces are lost", "err", err)
 	}
 }
 
-// use observes a site from now on.
+// use makes s the site that is observed.
 func (o *operations) use(s *site) {
 	o.site.Store(s)
 	o.metrics.Sample(s.sizes)
@@ -61,7 +62,7 @@ func (o *operations) use(s *site) {
 	}
 }
 
-// reload notes the outcome of a reload. After a failure the gateway stays ready.
+// reload records the outcome of a reload. The gateway stays ready after a failure.
 func (o *operations) reload(err error) {
 	o.reloaded.Store(&err)
 	o.metrics.Reloaded(err)
@@ -77,8 +78,8 @@ func (o *operations) observe(to *gateway.Options) {
 	}
 }
 
-// metricsHandler answers with the metrics. It checks readiness first, because a gateway whose
-// /readyz nobody requests would report an old state.
+// metricsHandler returns a handler that serves the metrics. The handler refreshes the readiness
+// first, because the metric would be out of date if nobody requests /readyz.
 func (o *operations) metricsHandler() http.Handler {
 	metrics := o.metrics.Handler(o.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +88,7 @@ func (o *operations) metricsHandler() http.Handler {
 	})
 }
 
-// handler answers on the separate listener for metrics.
+// handler returns the handler of the separate listener for metrics.
 func (o *operations) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", o.metricsHandler())
@@ -96,7 +97,8 @@ func (o *operations) handler() http.Handler {
 	return mux
 }
 
-// listen answers on the separate listener for metrics, if there is one, until stop is called.
+// listen serves requests on the separate listener for metrics, if one is configured, until
+// stop is called.
 func (o *operations) listen() (stop func() error, err error) {
 	if o.address == "" {
 		return func() error { return nil }, nil
@@ -115,7 +117,7 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checkConfiguration checks that there are valid settings.
+// checkConfiguration checks that a site is in use. It mentions the last reload if that failed.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
 		return telemetry.Finding{OK: true, Message: "the new configuration cannot be used: the earlier one stays in force", Err: *err}
@@ -123,7 +125,8 @@ func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	return telemetry.Finding{OK: o.site.Load() != nil}
 }
 
-// checkRegistry checks that a registry answers, or else that the catalog has stale answers.
+// checkRegistry checks that at least one registry answers, or that the catalog can serve stale
+// answers.
 func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	site := o.site.Load()
 	if site == nil {

@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// asked returns the answer of a handler.
+// asked returns the answer of a handler to a GET request.
 func asked(h http.Handler, path string) (status int, body string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Code, w.Body.String()
 }
 
-// testOperations observes a gateway that serves its metrics on a separate listener.
+// testOperations returns the operations of a gateway with a separate listener for metrics.
 func testOperations(t *testing.T) *operations {
 	t.Helper()
 	ops, err := newOperations(t.Context(), Options{Log: slog.New(slog.DiscardHandler), Getenv: os.Getenv}, "localhost:0")
@@ -44,7 +44,7 @@ func TestOperationsOutliveReloads(t *testing.T) {
 		r.status(absentPath, testToken)
 	}
 	if r.as("gateway {\n  verfy = \"off\"\n}\n") {
-		t.Fatal("what is not valid came into force")
+		t.Fatal("invalid settings took effect")
 	}
 	_, body := asked(ops.handler(), "/metrics")
 	for _, line := range []string{
@@ -61,7 +61,7 @@ func TestOperationsOutliveReloads(t *testing.T) {
 		}
 	}
 	again := testOperations(t)
-	r.process.ops = again // which remembers nothing
+	r.process.ops = again // without any findings yet
 	again.use(r.live.current.Load())
 	r.as("nonsense")
 	if status, body := asked(again.handler(), "/readyz"); status != http.StatusOK || !strings.Contains(body, "the earlier one stays in force") {
@@ -69,7 +69,7 @@ func TestOperationsOutliveReloads(t *testing.T) {
 	}
 	scraped := testOperations(t)
 	scraped.use(r.live.current.Load())
-	for _, want := range []string{"1", "0"} { // although nobody asks for /readyz
+	for _, want := range []string{"1", "0"} { // although nobody requests /readyz
 		if _, body := asked(scraped.handler(), "/metrics"); !strings.Contains(body, "\nocibridge_ready "+want+"\n") {
 			t.Errorf("ready is not %s in\n%s", want, body)
 		}

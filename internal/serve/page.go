@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// page returns the page for people, for a gateway with the options o.
+// page returns the handler of the web page of a gateway with the options o.
 func (s *site) page(o gateway.Options) http.Handler {
 	running, stop := context.WithCancel(context.Background())
 	s.onClose(func() error { stop(); return nil })
@@ -38,7 +38,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 		p.Configured = append(p.Configured, c.Address)
 	}
 	if s.repositories.Embedded != nil {
-		p.ListTTL = time.Second // a push shows at once
+		p.ListTTL = time.Second // the page shows a pushed version immediately
 	}
 	return page.New(p)
 }
@@ -46,11 +46,11 @@ func (s *site) page(o gateway.Options) http.Handler {
 // pageSetup writes the page's instructions for clients.
 type pageSetup struct {
 	repositories *registry.Repositories
-	tokens       bool // the gateway asks for a token
+	tokens       bool // whether the gateway requires a token
 }
 
-// texts returns what "config client" prints, for the gateway at a URL. Without private it
-// names neither registries nor providers.
+// texts returns the output of "config client" for the gateway at the URL at. It names
+// registries and providers only if private is set.
 func (p pageSetup) texts(at string, private bool) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
@@ -75,8 +75,8 @@ func written(text string, err error) string {
 	return text
 }
 
-// mirrors returns the oci_mirror blocks for all repositories, and those for the repositories
-// that clients of the gateway at a URL can read.
+// mirrors returns the oci_mirror blocks for all repositories, and the blocks for the
+// repositories that clients of the gateway at the URL at can read.
 func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	if p.repositories.Embedded != nil {
 		return nil, nil
@@ -91,8 +91,8 @@ func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	return all, readable
 }
 
-// readable reports whether clients of the gateway at a URL can read a registry. Clients speak
-// TLS only, and reach a loopback address only on their own machine.
+// readable reports whether clients of the gateway at the URL at can read a registry. Clients
+// only speak TLS, and reach a registry on a loopback address only from the same machine.
 func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -104,8 +104,8 @@ func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	return err == nil && !plain
 }
 
-// reference returns the OCI reference of a version for clients of the gateway at a URL; "" if
-// they cannot read its registry.
+// reference returns the OCI reference of a version for clients of the gateway at the URL at.
+// It returns "" if they cannot read the registry.
 func (p pageSetup) reference(at string, a provider.Address, v provider.Version) string {
 	repo, err := p.repositories.Templates.Repository(a)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// repositoriesOf returns the repositories that a template names. The registry plain speaks
-// plain HTTP.
+// repositoriesOf returns the repositories that a template names. The registry plain, if not
+// "", speaks plain HTTP.
 func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *registry.Repositories {
 	t.Helper()
 	parsed, err := templates.Parse(template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern("registry.acme.example/*/*")}})
@@ -25,8 +25,8 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 	return &registry.Repositories{Templates: templates.Set{parsed}, Client: auth.New(o)}
 }
 
-// TestPageSaysWhatClientsCanRead shows what the page says about the registry: what clients can read from it directly,
-// and which clients.
+// TestPageSaysWhatClientsCanRead shows that the page describes direct access to the registry only if clients can read
+// it, and hides it from strangers.
 func TestPageSaysWhatClientsCanRead(t *testing.T) {
 	const at = "https://gateway.example/"
 	a, v := provider.MustParseAddress("registry.acme.example/acme/null"), provider.MustParseVersion("1.0.0+build.5")
@@ -36,7 +36,7 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		back      *registry.Repositories
 		at        string
-		mirror    string // what the oci_mirror block has; "": there is none
+		mirror    string // the template of the oci_mirror block; "" if there is no block
 		reference string
 	}{
 		"a registry":              {repositoriesOf(t, "harbor.example"+parts, ""), at, `"harbor.example` + parts + `"`, "harbor.example/providers/" + a.Path() + ":1.0.0_build.5"},
@@ -61,7 +61,7 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 				t.Errorf("host blocks:\n%s", all.Hosts)
 			}
 			if got := fmt.Sprintf("%+v", p.texts(tc.at, false)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") {
-				t.Errorf("strangers see the registry, or its content:\n%s", got)
+				t.Errorf("strangers see the registry or its content:\n%s", got)
 			}
 			if got := all.Credentials; !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)

@@ -13,30 +13,30 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
-// process is what all sites share, however often settings change.
+// process holds everything that all sites share, however often the settings change.
 type process struct {
 	log     *slog.Logger
-	addr    net.Addr // of the listener
-	version string   // of the program
+	addr    net.Addr // the address of the listener
+	version string   // the version of the program
 	manager manager
-	// randomKeys signs links to archives unless a key file is configured. Links from
-	// before a reload stay valid.
+	// randomKeys returns the keys that sign links to archives if no key file is
+	// configured. All sites share these keys, so that links stay valid after a reload.
 	randomKeys func() *access.Keys
 	shared     pool
-	// draining means that the process is about to end, and wants no more requests.
+	// draining means that the process is about to exit, and wants no more requests.
 	draining atomic.Bool
-	// ending is done when nothing is waited for any more.
+	// ending is done when the process waits for nothing any more before it exits.
 	ending context.Context
 	end    context.CancelFunc
-	// budget counts what pull-through takes of its limits.
+	// budget counts how much of its limits pull-through has used.
 	budget *pull.Budget
-	// via is the header Via of requests to origins: a request that comes back is known by
-	// it.
+	// via is the header Via of requests to origins. The gateway recognizes its own requests
+	// by it, if an origin sends them back.
 	via string
 	ops *operations
 }
 
-// newProcess prepares what sites share. The caller closes its operations.
+// newProcess creates the part of a gateway that sites share. The caller closes its operations.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),
@@ -48,8 +48,8 @@ func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress st
 	return p, err
 }
 
-// openEmbedded opens the embedded registry once for all sites, because closing one does not
-// free all of its memory.
+// openEmbedded opens the embedded registry once for all sites, because closing an embedded
+// registry does not free all of its memory.
 func (p *process) openEmbedded(dir string) (*embedded.Registry, func() error, error) {
 	type key struct{ dir string }
 	return share(&p.shared, key{dir}, func() (*embedded.Registry, error) { return embedded.Open(dir, p.log) })

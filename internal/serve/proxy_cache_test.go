@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestGatewayReadsProxyCaches shows that the gateway finds a blob that only GET finds. A push to the same repository
-// sends each blob that HEAD does not find.
+// TestGatewayReadsProxyCaches shows that the gateway finds a blob of a proxy cache that GET finds, but HEAD does not.
+// For a push, in contrast, only HEAD decides whether a blob exists.
 func TestGatewayReadsProxyCaches(t *testing.T) {
 	quirky := quirks.For(t, quirks.Settings{})
 	requests := recorder.New(quirky)

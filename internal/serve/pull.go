@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// openPuller opens pull-through, if the settings ask for it.
+// openPuller starts pull-through, if the settings enable it.
 func (s *site) openPuller() error {
 	p, err := s.settings.pullRules(s.addr, s.repositories.Embedded != nil, s.control != nil)
 	if err != nil || p == nil {
@@ -37,11 +37,12 @@ func (s *site) openPuller() error {
 	return nil
 }
 
-// drainTimeout bounds how long a replaced site goes on storing the versions that it has
-// begun to store.
+// drainTimeout is how long a replaced site can take to finish storing the versions that it
+// has begun to store.
 const drainTimeout = 10 * time.Minute
 
-// newPuller makes what fetches and stores missing versions. The caller closes it.
+// newPuller creates the puller, which fetches and stores missing versions. The caller closes
+// it.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	c := s.settings.Config
 	o := pull.Options{
@@ -75,8 +76,8 @@ func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, er
 	}
 }
 
-// pullFolder returns the folder for pull-through's cache and spool. It is the folder of the
-// gateway's cache, or else that of the embedded registry, or "" without either.
+// pullFolder returns the folder for pull-through's cache and spool: the folder of the gateway's
+// cache, or else the folder of the embedded registry, or "" if there is neither.
 func (s *site) pullFolder() string {
 	switch {
 	case s.settings.gateway().Cache != nil:

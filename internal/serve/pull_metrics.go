@@ -26,8 +26,8 @@ func (o *operations) pulled(e pull.Event) {
 	}
 }
 
-// resultOf returns the outcome of an event as the metrics name it, and the limit that it
-// reached, if any. An event without an error has the name of its kind.
+// resultOf returns the outcome of an event for the metrics, and the limit that the event
+// reached, or "". The outcome of an event without an error is the name of its kind.
 func resultOf(e pull.Event) (outcome, limit string) {
 	var size *pull.SizeError
 	var busy *catalog.BusyError

@@ -13,18 +13,18 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// pullRules select the providers to pull through, and the requests that may cause a fetch.
+// pullRules select the providers to pull through, and the requests that can cause a fetch.
 type pullRules struct {
 	config.PullThrough
-	// byDefault means that nothing is configured. Then only clients on this machine that
-	// connect directly cause a fetch.
+	// byDefault means that pull-through is on although nothing is configured. Only clients on
+	// this machine that connect directly then cause a fetch.
 	byDefault bool
-	via       string // of the process
+	via       string // the header Via of the process
 }
 
-// pullRules decides what is pulled through; nil is nothing. addr is the address that the
-// gateway listens on, embedded means that the registry is in this process, and controlled
-// that the gateway asks for tokens.
+// pullRules returns the rules of pull-through, or nil if pull-through is off. addr is the
+// address that the gateway listens on, embedded says whether the registry is in this process,
+// and controlled says whether the gateway requires tokens.
 func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRules, error) {
 	p := &pullRules{}
 	reachable := !loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "" // from elsewhere
@@ -49,7 +49,7 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 	return p, nil
 }
 
-// fetches returns a function that reports whether a request may cause a fetch. Other
+// fetches returns a function that reports whether a request is allowed to cause a fetch. Other
 // requests are answered from the registry alone.
 func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
@@ -65,10 +65,10 @@ func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	}
 }
 
-// forbids returns the header because of which a request may not cause a fetch, or "". It
-// forbids requests that this gateway itself sent to an origin, and a browser's requests for
-// another site's page. If pull-through is on by default, it also forbids requests that came
-// through a proxy, because the client may be anywhere.
+// forbids returns the header that forbids a request to cause a fetch, or "" if there is none.
+// Forbidden are requests that this gateway itself sent to an origin, and requests that a
+// browser sends for a page of another site. If pull-through is on by default, requests that
+// came through a proxy are forbidden too, because their clients can be anywhere.
 func (p *pullRules) forbids(h http.Header) string {
 	for _, via := range h.Values("Via") {
 		if strings.Contains(via, p.via) {

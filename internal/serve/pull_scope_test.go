@@ -28,7 +28,8 @@ func patterns(list ...string) (out []provider.Pattern) {
 	return out
 }
 
-// TestPullingNeedsAnAllowList shows that a gateway that other machines reach does not pull from any host.
+// TestPullingNeedsAnAllowList shows that a gateway that other machines can reach requires an allow list of hosts for
+// pull-through.
 func TestPullingNeedsAnAllowList(t *testing.T) {
 	const named, all = "registry.opentofu.org/hashicorp/*", "*/*/*"
 	for name, tc := range map[string]struct {
@@ -68,7 +69,8 @@ func TestPullingNeedsAnAllowList(t *testing.T) {
 	}
 }
 
-// TestPullingByDefault shows that pulling through is on if nothing is configured and no other user reaches the gateway.
+// TestPullingByDefault shows that pull-through is on if nothing is configured, the registry is embedded, and other
+// machines cannot reach the gateway.
 func TestPullingByDefault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, publicURL string
@@ -93,13 +95,13 @@ func TestPullingByDefault(t *testing.T) {
 	}
 }
 
-// TestPassedOn shows that the default pull-through fetches nothing for requests that came through a proxy. No
-// pull-through fetches anything for requests that this gateway itself sent.
+// TestPassedOn shows which requests cause no fetch: requests that this gateway itself sent, a browser's requests for
+// another site, and, if pull-through is on by default, requests that came through a proxy.
 func TestPassedOn(t *testing.T) {
 	own := "1.1 ocibridge-own"
 	for _, tc := range []struct {
 		name, value       string
-		byDefault, always bool // is it passed on?
+		byDefault, always bool // whether the request causes no fetch: if pull-through is on by default, and always
 	}{
 		{"Accept", "text/html", false, false},
 		{"forwarded", "for=192.0.2.1", true, false},

@@ -18,19 +18,19 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// reloader replaces the site when settings change. It ignores settings that it cannot use,
-// and logs why.
+// reloader replaces the site when settings change. If it cannot use the new settings, it logs
+// why, and keeps the site.
 type reloader struct {
 	*process
 	live  *live
 	load  func(*files.Snapshot) (Settings, error)
 	level *slog.LevelVar // the log's level
 
-	seen    *files.Snapshot   // of the last time that settings were read
-	pending [sha256.Size]byte // the digest of the changes at the last look
+	seen    *files.Snapshot   // the files from which the settings were last read
+	pending [sha256.Size]byte // the digest of the changed files at the last check
 }
 
-// run reloads when the user asks for it, and when files have changed, until ctx ends.
+// run reloads when a signal arrives on asked, and when files have changed, until ctx ends.
 func (r *reloader) run(ctx context.Context, asked <-chan os.Signal) {
 	tick := time.NewTicker(files.Interval)
 	defer tick.Stop()
@@ -49,8 +49,9 @@ func (r *reloader) run(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// changed returns the files that have changed since settings were last read. They are
-// stable if they had the same contents at the last look: a file may be half written.
+// changed returns the files that have changed since settings were last read. stable reports
+// whether their contents are the same as at the last check. If not, a file may still be half
+// written.
 func (r *reloader) changed() (names []string, stable bool) {
 	names, digest := r.seen.Changed()
 	stable = len(names) > 0 && digest == r.pending
@@ -71,7 +72,7 @@ func (r *reloader) reload(reason string) {
 	r.manager.notify(daemon.SdNotifyReady + "\nSTATUS=" + status)
 }
 
-// replace loads settings, and swaps in a site that is made from them.
+// replace loads settings, and replaces the current site with one that uses them.
 func (r *reloader) replace(reason string) error {
 	before := r.live.current.Load()
 	s, err := r.read(before)
@@ -99,7 +100,7 @@ func (r *reloader) replace(reason string) error {
 	return nil
 }
 
-// changes returns the paths of the arguments that have changed. It leaves out the addresses
+// changes returns the paths of the arguments that have changed. It omits the addresses
 // of the listeners, because [reloader.keepListeners] keeps them.
 func (s *Settings) changes(before Settings) []string {
 	return slices.DeleteFunc(s.InForce.Changes(before.InForce), func(path string) bool {
@@ -107,8 +108,8 @@ func (s *Settings) changes(before Settings) []string {
 	})
 }
 
-// read loads the settings. A change of any file that they were read from is a reason to
-// load them again, also if this time fails.
+// read loads the settings, and remembers the files that it read. A change of any of these
+// files causes the next reload, even if this one fails.
 func (r *reloader) read(before *site) (Settings, error) {
 	r.seen = &files.Snapshot{}
 	s, err := r.load(r.seen)
@@ -119,8 +120,8 @@ func (r *reloader) read(before *site) (Settings, error) {
 	return s, err
 }
 
-// keepListeners keeps the addresses of the running listeners, which need a restart to
-// change.
+// keepListeners replaces the addresses in the new settings with those of the running
+// listeners, because only a restart can change them. It returns an error if http changes.
 func (r *reloader) keepListeners(s, before *Settings) error {
 	now, then := s.gateway(), before.gateway()
 	if now.HTTP != then.HTTP {
@@ -137,9 +138,9 @@ func (r *reloader) keepListeners(s, before *Settings) error {
 	return nil
 }
 
-// readWatched reads the files that a site watches by itself. If one of them is why a site
-// cannot be made, such as a certificate whose key is not there yet, the settings are tried
-// again when it changes.
+// readWatched returns a snapshot of the files that a site watches by itself. If the site
+// cannot be created because of one of them, such as a certificate whose key has not arrived
+// yet, the reloader tries the settings again when the file changes.
 func (s *Settings) readWatched() *files.Snapshot {
 	g := s.gateway()
 	watched := &files.Snapshot{}
@@ -151,8 +152,8 @@ func (s *Settings) readWatched() *files.Snapshot {
 	return watched
 }
 
-// stillThere fails if the configuration file is gone or empty. Otherwise a deleted file would
-// turn off access control.
+// stillThere returns an error if the configuration file is gone or empty. Without this check,
+// a deleted file would turn off access control.
 func (r *reloader) stillThere(name string, s *Settings) error {
 	if name == "" {
 		return nil
@@ -169,8 +170,8 @@ func (r *reloader) stillThere(name string, s *Settings) error {
 	return hint.Wrap(err, "put it back, or restart to go on without it")
 }
 
-// checkLogins reads the login files that the configuration names. Otherwise they would be
-// read at the first request that needs a login.
+// checkLogins returns an error if a login file that the configuration names is unusable.
+// Without this check, the first request that needs a login would fail.
 func (s *Settings) checkLogins() error {
 	d := s.Repositories.Auth.Defaults
 	if d == nil || !d.Discover {

@@ -43,7 +43,7 @@ func withToken(more string) string {
 }
 
 // newReloading starts a gateway with a configuration file. Each override changes the
-// settings as a flag does, also after a reload.
+// settings like a flag, after each reload too.
 func newReloading(t *testing.T, text string, overrides ...func(*Settings)) *reloading {
 	t.Helper()
 	dir := t.TempDir()
@@ -69,7 +69,7 @@ func newReloading(t *testing.T, text string, overrides ...func(*Settings)) *relo
 	return r
 }
 
-// loadSettings reads the settings of a user whose home is a folder.
+// loadSettings reads the settings of a user with the given home folder.
 func loadSettings(home, file string, seen *files.Snapshot, overrides []func(*Settings)) (Settings, error) {
 	none := func(string) string { return "" }
 	c, err := config.Load(config.Environment{
@@ -98,7 +98,7 @@ func loadSettings(home, file string, seen *files.Snapshot, overrides []func(*Set
 	return out, nil
 }
 
-// as replaces the file, reloads it, and reports whether the gateway applied the new settings.
+// as replaces the configuration file and reloads it. It reports whether the gateway applied the new settings.
 func (r *reloading) as(config string) bool {
 	r.t.Helper()
 	before := r.live.current.Load()
@@ -110,7 +110,7 @@ func (r *reloading) as(config string) bool {
 // listen returns the address to listen on in the current settings.
 func (r *reloading) listen() string { return r.live.current.Load().settings.Config.Gateway.Listen }
 
-// failed reports whether the gateway says that its last reload failed.
+// failed reports whether the last reload failed.
 func (r *reloading) failed() bool {
 	err := r.ops.reloaded.Load()
 	return err != nil && *err != nil
@@ -139,16 +139,16 @@ func TestReload(t *testing.T) {
 		t.Fatalf("%s", r.log.buf.String())
 	}
 	if r.log.count(`changed="gateway.token[\"new\"].operator, gateway.token[\"new\"].sha256"`) != 1 {
-		t.Errorf("it does not say what has changed: %s", r.log.buf.String())
+		t.Errorf("the log does not say what has changed: %s", r.log.buf.String())
 	}
 	if !r.as(strings.Replace(withToken(""), testTokenSum, strings.Repeat("cd", 32), 1)) {
 		t.Fatal("not in force")
 	}
 	if got := r.status(absentPath, testToken); got != http.StatusUnauthorized {
-		t.Errorf("by a token that is gone: %d", got)
+		t.Errorf("with a removed token: %d", got)
 	}
 	if !r.as(withToken("")) || r.status(absentPath, testToken) != http.StatusNotFound {
-		t.Errorf("by a token that is back: %d", r.status(absentPath, testToken))
+		t.Errorf("with a restored token: %d", r.status(absentPath, testToken))
 	}
 	for name, tt := range map[string]struct{ config, says string }{
 		"wrong":         {withToken("  verfy = \"off\"\n"), "ocibridge.hcl:6: "},
@@ -160,13 +160,13 @@ func TestReload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r.as(tt.config) || !r.failed() {
-				t.Error("it is in force, or nobody is told")
+				t.Error("the settings took effect, or the failure is not reported")
 			}
 			if r.log.count(tt.says) == 0 || r.log.count("level=ERROR") != r.log.count("settings cannot be used") || r.log.count("hint=\"\"") != 0 {
 				t.Errorf("the log lacks %q, or a hint: %s", tt.says, r.log.buf.String())
 			}
 			if got := r.status(absentPath, testToken); got != http.StatusNotFound {
-				t.Errorf("then by the token: %d", got)
+				t.Errorf("then with the token: %d", got)
 			}
 			if got := r.status(absentPath, ""); got != http.StatusUnauthorized {
 				t.Errorf("then without a token: %d", got)
@@ -178,7 +178,7 @@ func TestReload(t *testing.T) {
 	}
 	r.reload("test")
 	if got := r.status(absentPath, ""); got != http.StatusUnauthorized || !r.failed() {
-		t.Errorf("without its file: %d", got)
+		t.Errorf("without the configuration file: %d", got)
 	}
 }
 
@@ -192,13 +192,13 @@ func TestReloadKeeps(t *testing.T) {
 		t.Fatal(r.log.buf.String())
 	}
 	if r.listen() != "localhost:1234" || r.log.count("with a restart") != 0 {
-		t.Errorf("the override does not stand above the file: %s", r.listen())
+		t.Errorf("the file takes precedence over the override: %s", r.listen())
 	}
 	if r.level.Level() != slog.LevelWarn {
 		t.Errorf("the log's level is %s", r.level.Level())
 	}
 	if r.live.current.Load().control == links {
-		t.Error("who may read what has not been made anew")
+		t.Error("the reload kept the access control")
 	}
 
 	r = newReloading(t, withToken("  listen = \"localhost:1234\"\n"))
@@ -227,13 +227,13 @@ func TestReloadSharesCache(t *testing.T) {
 		t.Fatal(r.log.buf.String())
 	}
 	if second := r.live.current.Load().cache; second != first {
-		t.Error("the same folder has another cache")
+		t.Error("the same folder has two caches")
 	}
 	if !r.as(cache("2GB")) || r.live.current.Load().cache == first {
-		t.Error("another capacity does not count")
+		t.Error("a changed capacity has no effect")
 	}
 	if !r.as(withToken("")) || r.live.current.Load().cache != nil {
-		t.Error("it has a cache still")
+		t.Error("the cache is still used")
 	}
 	before := runtime.NumGoroutine()
 	for i := range 20 {
@@ -258,14 +258,15 @@ func TestReloadSharesCache(t *testing.T) {
 	}
 }
 
-// TestFilesAreNoticed changes files of all kinds in the same ways as users do.
+// TestFilesAreNoticed shows that changes of all kinds of configuration files are noticed, in whatever way users make
+// them.
 func TestFilesAreNoticed(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	dir := filepath.Dir(r.file)
 	noticed := func(what string) {
 		t.Helper()
 		if _, settled := r.changed(); settled {
-			t.Errorf("%s: made use of at once, when it may be half written", what)
+			t.Errorf("%s: used immediately, although it may be half written", what)
 		}
 		if names, settled := r.changed(); !settled {
 			t.Errorf("%s: not noticed: %v", what, names)
@@ -278,15 +279,15 @@ func TestFilesAreNoticed(t *testing.T) {
 	if names, _ := r.changed(); len(names) != 0 {
 		t.Errorf("nothing has changed, and %v has", names)
 	}
-	write(t, r.file, []byte("gate")) // half of it
+	write(t, r.file, []byte("gate")) // half of the file
 	noticed("half a file")
 	if !r.failed() {
-		t.Error("it could be used")
+		t.Error("half a file is used")
 	}
 	write(t, r.file, []byte(withToken("# whole\n")))
 	noticed("the whole file")
 	if r.failed() {
-		t.Error("it could not be used")
+		t.Error("the whole file is not used")
 	}
 	write(t, filepath.Join(dir, ".terraformrc"), []byte("oci_default_credentials {\n  docker_style_config_files = []\n}\n"))
 	noticed("the CLI configuration")
@@ -316,8 +317,7 @@ func TestFilesAreNoticed(t *testing.T) {
 	noticed("a folder that a link leads through")
 }
 
-// TestReloadAwaitsKey changes the settings and a certificate, whose key arrives later. The gateway applies the settings
-// once the key has arrived.
+// TestReloadAwaitsKey shows that the gateway applies new settings only once the key of a new certificate has arrived.
 func TestReloadAwaitsKey(t *testing.T) {
 	ca := tlsca.For(t)
 	issue := func() *tlsca.Cert {
@@ -338,7 +338,7 @@ func TestReloadAwaitsKey(t *testing.T) {
 	})
 	write(t, certFile, second.CertPEM)
 	if r.as(strings.Replace(config, testTokenSum, strings.Repeat("cd", 32), 1)) || !r.failed() {
-		t.Fatal("in force with a certificate that is not its key's")
+		t.Fatal("the settings took effect although the certificate and the key do not match")
 	}
 	if names, _ := r.changed(); len(names) != 0 {
 		t.Errorf("nothing has changed since, and %v has", names)
@@ -355,11 +355,11 @@ func TestReloadAwaitsKey(t *testing.T) {
 	}
 	write(t, keyFile, first.KeyPEM)
 	if names, _ := r.changed(); len(names) != 0 {
-		t.Errorf("what is looked at apart has all read again: %v", names)
+		t.Errorf("a file that the site watches by itself causes a reload: %v", names)
 	}
 }
 
-// TestFilesAreFollowed shows that a site notices changed files although no client sends a request.
+// TestFilesAreFollowed shows that a site notices changed files even if no client sends a request.
 func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "links.key")

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// pool has the resources that sites share while one replaces the other, such as the cache
-// of a folder. The zero value is empty.
+// pool holds resources that an old site and its successor share, such as the cache in a
+// folder. The zero value is an empty pool.
 type pool struct {
 	mu   sync.Mutex
 	open map[any]*pooled
@@ -18,8 +18,8 @@ type pooled struct {
 	users int
 }
 
-// share returns the resource that is open under a key, which may be any comparable value,
-// or else opens it. The caller calls release once. The last user closes the resource.
+// share returns the open resource with the given key, or opens it. A key can be any comparable
+// value. The caller calls release once. The last release closes the resource.
 func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, release func() error, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -38,7 +38,7 @@ func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, rel
 	return found.Closer.(T), func() error { return p.release(key) }, nil
 }
 
-// release ends the use of a resource by one user.
+// release ends one use of a resource.
 func (p *pool) release(key any) error {
 	p.mu.Lock()
 	used := p.open[key]

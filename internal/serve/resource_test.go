@@ -31,7 +31,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("closed %d and %d times", a.closed, other.closed)
 	}
 	if c, _, _ := share(&p, "key", open); c == a || a.closed != 1 {
-		t.Errorf("what is closed is given again, or closed %d times", a.closed)
+		t.Errorf("a closed resource is shared again, or was closed %d times", a.closed)
 	}
 	trouble := errors.New("trouble")
 	for range 2 {

@@ -1,9 +1,9 @@
 // Package serve runs a gateway: from settings to listeners, certificates and shutdown.
 //
-// Everything that settings decide is in one immutable site. A reload makes another site
-// from new settings and swaps it in between two requests: each request ends on the site
-// that it began with. Sites share what must be open only once, such as a cache's folder.
-// Settings that cannot be used change nothing.
+// Everything that depends on settings is in one immutable site. A reload creates a new site
+// from new settings, and swaps it in between two requests: each request ends on the site on
+// which it began. Sites share the resources that must be open only once, such as the folder
+// of a cache. Unusable settings change nothing.
 //
 // The package knows no flags and no terminal. It reads the environment through [Options], and
 // systemd's variables by itself.
@@ -29,16 +29,17 @@ import (
 
 // Settings configure a gateway. The caller has merged flags, variables, files and defaults.
 type Settings struct {
-	// Config is the configuration file. Flags have already replaced its values.
+	// Config is the configuration file, with the values of flags in place of its own.
 	Config *config.Config
-	// Repositories name the repositories with the providers. Their data folder also has
-	// the local CA and the certificates of ACME.
+	// Repositories configures the repositories of providers. Its data folder also contains
+	// the local CA and the certificates from ACME.
 	Repositories registry.Options
 	// Origins is the user's configuration for the origins of providers.
 	Origins originclient.User
 	// LogLevel is the minimum level of the log.
 	LogLevel slog.Level
-	// InForce has the settings as text. The log names those that a reload changes.
+	// InForce contains the settings as text. The log uses it to name the settings that a
+	// reload changes.
 	InForce *config.InForce
 
 	files *files.Snapshot // the files that the settings were read from
@@ -47,7 +48,7 @@ type Settings struct {
 // gateway returns the gateway block.
 func (s *Settings) gateway() *config.Gateway { return &s.Config.Gateway }
 
-// dataFolder returns the folder for data, which not every user has.
+// dataFolder returns the data folder. It returns an error for a user without one.
 func (s *Settings) dataFolder() (string, error) {
 	if s.Repositories.DataFolder == "" {
 		return "", registry.ErrNoDataFolder
@@ -55,7 +56,7 @@ func (s *Settings) dataFolder() (string, error) {
 	return s.Repositories.DataFolder, nil
 }
 
-// Options are what a gateway needs besides settings.
+// Options contains the first settings of a gateway, and everything else that it needs.
 type Options struct {
 	// Settings are the first settings, and Files the files that they were read from.
 	Settings Settings
@@ -68,15 +69,15 @@ type Options struct {
 	Started func(Address) error
 
 	Log      *slog.Logger
-	LogLevel *slog.LevelVar // of Log
-	Version  string         // of the program
+	LogLevel *slog.LevelVar // the level of Log, which a reload can change
+	Version  string         // the version of the program
 	Getenv   func(string) string
 }
 
 // UsageError means that settings contradict each other.
 type UsageError struct{ error }
 
-// Unwrap returns the error with its hint.
+// Unwrap returns the wrapped error, which carries the hint.
 func (e UsageError) Unwrap() error { return e.error }
 
 // Run serves until ctx ends, and then waits for downloads to finish.
@@ -126,7 +127,7 @@ func Run(ctx context.Context, o Options) error {
 	return live.serve(ctx, listener)
 }
 
-// check refuses settings that contradict each other.
+// check returns an error if settings contradict each other.
 func (s *Settings) check() error {
 	g := s.gateway()
 	host, port, err := net.SplitHostPort(g.Listen)
@@ -155,7 +156,7 @@ func (s *Settings) check() error {
 	return UsageError{found}
 }
 
-// hosts returns the names that clients may know this machine by. The first one is the
+// hosts returns the names by which clients could know this machine. The first one is the
 // name that the gateway gives to clients.
 func (s *Settings) hosts(first string) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}

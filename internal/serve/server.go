@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Limits on clients, so that slow ones do not hold connections for ever. Other limits apply
-// to archives: a download may take long as long as bytes arrive.
+// Limits on clients, so that slow clients do not hold connections forever. Archives have other
+// limits: a download can take as long as it needs, while bytes keep arriving.
 const (
-	// headerTimeout bounds the handshake, and then the headers of a request.
+	// headerTimeout is the timeout for a handshake, and then for the headers of a request.
 	headerTimeout = 10 * time.Second
-	// answerTimeout bounds how long a client takes to receive an answer, except archives.
+	// answerTimeout is how long a client can take to receive an answer other than an archive.
 	answerTimeout = 5 * time.Minute
-	// bodyTimeout bounds how long the server reads a body after its answer. If it closed
-	// the connection at once, a client that is still sending could lose the answer.
+	// bodyTimeout is how long the server reads a request's body after its answer. If it closed
+	// the connection immediately, a client that is still sending could lose the answer.
 	bodyTimeout = 10 * time.Second
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10
-	// maxStreams bounds the concurrent requests on one connection.
+	// maxStreams is the maximum number of concurrent requests on one connection.
 	maxStreams = 128
 	// pingAfter and pingTimeout end HTTP/2 connections whose client is gone, and
-	// writeByteTimeout ends those whose client reads nothing.
+	// writeByteTimeout ends HTTP/2 connections whose client reads nothing.
 	pingAfter, pingTimeout = 60 * time.Second, 15 * time.Second
 	writeByteTimeout       = 60 * time.Second
 )
 
-// newServer returns a server with the limits above. Its handler sees requests without their
-// bodies.
+// newServer returns a server with the limits above. It hides the bodies of requests from
+// handler.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: withoutBodies(handler),
-		// The answer of net/http to OPTIONS * waits for a body, without a deadline.
+		// net/http's own handler for OPTIONS * waits for a body, without a deadline.
 		DisableGeneralOptionsHandler: true,
 		ReadHeaderTimeout:            headerTimeout,
 		WriteTimeout:                 answerTimeout,
@@ -57,10 +57,10 @@ func withoutBodies(next http.Handler) http.Handler {
 			// net/http reads the body before it answers, unless the answer closes the
 			// connection. Closing also keeps a late body from being read as a request.
 			w.Header().Set("Connection", "close")
-			// Not every ResponseWriter has deadlines; those of a server do.
+			// Not every ResponseWriter supports deadlines, but a server's does.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
-		bodiless := r.WithContext(r.Context()) // net/http closes the body that r has
+		bodiless := r.WithContext(r.Context()) // a copy, because net/http closes the body of r
 		bodiless.Body, bodiless.ContentLength = http.NoBody, 0
 		next.ServeHTTP(w, bodiless)
 	})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// absentBodies are headers that announce a body that the client does not send.
+// absentBodies are sets of headers that announce a body that the client does not send.
 var absentBodies = map[string][]string{
 	"length":          {"Content-Length: 10"},
 	"great length":    {"Content-Length: 100000000"},
@@ -20,18 +20,18 @@ var absentBodies = map[string][]string{
 	"HTTP/1.0's last": {"Content-Length: 10", "Connection: keep-alive"},
 }
 
-// deniedPath is the path of a version that the gateway denies without a request to the registry, because the registry
-// runs outside the synctest bubble.
+// deniedPath is the path of a version that the gateway denies. Denying needs no request to the registry, which is
+// outside the synctest bubble.
 const deniedPath = "/providers/registry.acme.example/acme/absent/1.0.0.json"
 
-// denying returns a gateway over TLS that denies that version.
+// denying returns a gateway over TLS that denies the version at deniedPath.
 func denying(t *testing.T) *reloading {
 	t.Helper()
 	return newReloading(t, strings.Replace(withToken("  deny = [\"registry.acme.example/acme/absent\"]\n"), "  http = true\n", "", 1))
 }
 
-// TestBodiesThatNeverCome shows that every part of the server answers at once, with the same answer as to a request
-// without a body.
+// TestBodiesThatNeverCome shows that every part of the server immediately answers a request whose body does not arrive,
+// in the same way as a request without a body.
 func TestBodiesThatNeverCome(t *testing.T) {
 	r := denying(t)
 	inServed(t, r.live, func(s *served) {
@@ -64,7 +64,7 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	})
 }
 
-// wantBodyIgnored fails unless a request is answered without its body.
+// wantBodyIgnored fails the test unless the server answers a request without waiting for its body.
 func (s *served) wantBodyIgnored(address, method, path string, headers ...string) {
 	s.t.Helper()
 	c := s.dial(address)
@@ -86,7 +86,8 @@ func (s *served) wantBodyIgnored(address, method, path string, headers ...string
 	}
 }
 
-// TestBodiesThatNeverComeHTTP2 shows that the server answers at once over HTTP/2, too, and keeps the connection.
+// TestBodiesThatNeverComeHTTP2 shows that over HTTP/2, too, the server immediately answers requests whose bodies do not
+// arrive, and that it keeps the connection.
 func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	inServed(t, denying(t).live, func(s *served) {
 		client := s.http2()
@@ -112,8 +113,8 @@ func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	})
 }
 
-// TestBodyIsNoRequest sends a body that looks like a request, after the answer to the first request. The server never
-// answers the body.
+// TestBodyIsNoRequest shows that the server never answers a body that looks like a request, even if the body arrives
+// after the answer to its own request.
 func TestBodyIsNoRequest(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		smuggled := get("/smuggled")

@@ -20,13 +20,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// Addresses on the network in memory.
+// Addresses on the in-memory network.
 const (
 	gatewayAddress = "gateway.test:443"
 	metricsAddress = "gateway.test:9090"
 )
 
-// served is a running gateway, on a network in memory and in virtual time.
+// served is a running gateway on an in-memory network, in virtual time.
 type served struct {
 	t      *testing.T
 	net    *memnet.Network
@@ -63,7 +63,7 @@ func inServed(t *testing.T, l *live, f func(*served)) {
 	})
 }
 
-// wantNoneOpen fails if the server has a connection open.
+// wantNoneOpen fails the test if the server has an open connection.
 func (s *served) wantNoneOpen() {
 	s.t.Helper()
 	synctest.Wait()
@@ -83,7 +83,7 @@ func (s *served) listen(address string) net.Listener {
 	return listener
 }
 
-// rawClient sends raw text, and reads answers.
+// rawClient is a connection on which a test sends raw text and reads HTTP answers.
 type rawClient struct {
 	net.Conn
 	t *testing.T
@@ -125,7 +125,7 @@ func (c *rawClient) receive(method string) (status int, body string) {
 	return resp.StatusCode, string(text)
 }
 
-// wantClosed fails unless the server closes the connection at once and sends no more.
+// wantClosed fails the test unless the server closes the connection immediately, and sends nothing more.
 func (c *rawClient) wantClosed() {
 	c.t.Helper()
 	start := time.Now()
@@ -135,7 +135,7 @@ func (c *rawClient) wantClosed() {
 	}
 }
 
-// echoing returns a gateway whose answers are the paths of requests.
+// echoing returns a gateway that answers each request with its method and path.
 func echoing(t *testing.T) *live {
 	l := &live{process: testProcess(t, slog.New(slog.DiscardHandler))}
 	l.replace(&site{settings: Settings{Config: &config.Config{}}, repositories: &registry.Repositories{}, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -151,8 +151,8 @@ func question(method, path string, headers ...string) string {
 
 func get(path string, headers ...string) string { return question("GET", path, headers...) }
 
-// TestPipelinedRequests sends the beginning of a request with the request before it,
-// and the rest much later.
+// TestPipelinedRequests shows that the server answers a request of which some bytes arrive
+// together with the previous request, and the rest much later.
 func TestPipelinedRequests(t *testing.T) {
 	second := get("/second")
 	for early := range len(second) + 1 {
@@ -206,7 +206,8 @@ func TestIdleConnectionEnds(t *testing.T) {
 	})
 }
 
-// TestHandshakes shows that handshakes are bounded and logged. Clients that speak plain HTTP get an answer.
+// TestHandshakes shows that failed handshakes end in time and are logged, and that clients that speak plain HTTP get an
+// answer.
 func TestHandshakes(t *testing.T) {
 	for sent, want := range map[string]string{
 		"":                 "",
@@ -236,7 +237,7 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// http2 returns a client that keeps its HTTP/2 connections.
+// http2 returns a client transport that keeps its HTTP/2 connections open.
 func (s *served) http2() *http.Transport {
 	var protocols http.Protocols
 	protocols.SetHTTP2(true)

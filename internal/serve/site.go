@@ -22,21 +22,21 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// site has all parts of a gateway that depend on the settings. A site never changes: other
-// settings make another site. open makes the parts in order, and registers how to close each
-// of them.
+// site consists of all parts of a gateway that depend on the settings. A site never changes:
+// new settings take effect in a new site. open creates the parts in order, and registers how
+// to close each of them.
 type site struct {
 	*process
-	uses     int // requests, and 1 while it is the current site
+	uses     int // the number of running requests, plus 1 while the site is the current one
 	settings Settings
 
 	address      Address
 	repositories *registry.Repositories
 	cache        *archives.Cache              // nil without a cache block
-	control      *access.Control              // nil: everybody may read everything
+	control      *access.Control              // nil if everybody is allowed to read everything
 	keys         *files.Watched[*access.Keys] // nil without a key file
 	catalog      *catalog.Catalog             // answers clients
-	pulls        func(provider.Address) bool  // selects the providers to pull through; nil for none
+	pulls        func(provider.Address) bool  // reports whether to pull a provider through; nil without pull-through
 	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
 	puller       *pull.Puller                 // nil without pull-through
 	certificates *certificates                // nil for plain HTTP
@@ -45,8 +45,8 @@ type site struct {
 	closers []func() error // called in reverse order
 }
 
-// newSite makes a site. before is the site that the new one will replace; nil for none. The
-// caller closes the site.
+// newSite creates a site. before is the site that the new one will replace, or nil if it is
+// the first. The caller closes the site.
 func (p *process) newSite(s Settings, before *site) (*site, error) {
 	site := &site{process: p, settings: s}
 	if err := site.open(before); err != nil {
@@ -55,7 +55,7 @@ func (p *process) newSite(s Settings, before *site) (*site, error) {
 	return site, nil
 }
 
-// open makes the parts of the site.
+// open creates the parts of the site.
 func (s *site) open(before *site) error {
 	g := s.settings.gateway()
 	if err := s.openRepositories(); err != nil {
@@ -106,8 +106,8 @@ func (s *site) Close() error {
 	return err
 }
 
-// begin starts what must wait until this site is the current one: ACME needs a gateway that
-// answers, and the limits of pull-through apply from now on.
+// begin starts the work that has to wait until this site is the current one. ACME needs a
+// gateway that answers, and the site's limits of pull-through apply from now on.
 func (s *site) begin() {
 	if s.certificates != nil && s.certificates.acme != nil {
 		s.certificates.acme.begin()
@@ -117,8 +117,8 @@ func (s *site) begin() {
 	}
 }
 
-// retire tells pull-through that another site has replaced this one: it finishes what it has
-// begun, and keeps nothing more on disk.
+// retire tells pull-through that another site has replaced this one. Pull-through then
+// finishes running fetches and pushes, but writes no more lists to its cache on disk.
 func (s *site) retire() {
 	if s.puller != nil {
 		s.puller.Retire()
@@ -142,8 +142,8 @@ func (s *site) sizes() map[string]float64 {
 	return out
 }
 
-// look checks the watched files, so that a change takes effect without a request, and an
-// unusable file is logged.
+// look checks the watched files. So a change takes effect, and an unusable file is logged,
+// even if no request arrives.
 func (s *site) look() {
 	if s.certificates != nil {
 		s.certificates.current.Get()
@@ -163,9 +163,9 @@ func (s *site) openRepositories() error {
 	return err
 }
 
-// openCache opens the cache that the configuration names, if any. The cache computes h1
-// hashes if evidence is required, because then the hashes in the registry are not
-// believed.
+// openCache opens the cache that the configuration names, if any. If evidence is required,
+// the cache computes the h1 hashes itself, because the hashes in the registry are then not
+// trusted.
 func (s *site) openCache() error {
 	g := s.settings.gateway()
 	if g.Cache == nil {
@@ -189,7 +189,7 @@ func (s *site) openCache() error {
 	return nil
 }
 
-// requireEvidence has the catalog verify the evidence of versions.
+// requireEvidence makes the catalog verify the evidence of versions.
 func (s *site) requireEvidence(o *catalog.Options) {
 	n := &s.ops.metrics.Verify
 	o.Check = verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: n, Log: s.log}).Check

@@ -16,18 +16,19 @@ import (
 	"github.com/ocibridge/ocibridge/internal/localca"
 )
 
-// certificates are what a gateway speaks TLS with: certificate files, an ACME issuer's
-// certificates, or a certificate of the local CA.
+// certificates are the certificates with which a gateway speaks TLS. They come from files, from
+// an ACME issuer, or from the local CA.
 type certificates struct {
-	acme     *issued       // nil unless an ACME issuer issues them
-	own      *localca.Leaf // nil unless the local CA signed it
-	settings config.TLS    // names the files
+	acme     *issued       // nil unless the certificates come from an ACME issuer
+	own      *localca.Leaf // nil unless the local CA signs the certificate
+	settings config.TLS    // names the certificate files
 	log      *slog.Logger
 
 	current *files.Watched[*tls.Config]
 }
 
-// newCertificates watches the certificate's files and the file of the CAs of clients.
+// newCertificates begins to watch the files of the certificate, and the file with the
+// authorities for client certificates.
 func newCertificates(c certificates) (*certificates, error) {
 	var names []string
 	if c.settings.CertFile != "" {
@@ -43,7 +44,7 @@ func newCertificates(c certificates) (*certificates, error) {
 	return &c, nil
 }
 
-// compile makes a configuration from the contents of the files.
+// compile creates a TLS configuration from the contents of the watched files.
 func (c *certificates) compile(contents [][]byte) (*tls.Config, error) {
 	out := serverConfig()
 	switch {
@@ -69,7 +70,7 @@ func (c *certificates) compile(contents [][]byte) (*tls.Config, error) {
 	return out, nil
 }
 
-// configFor returns the configuration for a handshake.
+// configFor returns the TLS configuration for a handshake.
 func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if c.acme != nil && isChallenge(hello) {
 		return c.acme.challengeConfig(), nil
@@ -79,7 +80,7 @@ func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error
 
 var errNoCertificate = errors.New("there is no certificate in it")
 
-// explainFiles names the files that cannot be used.
+// explainFiles adds to err the settings that name the unusable files.
 func explainFiles(err error, clientCAFile string) error {
 	var missing *fs.PathError
 	if errors.Is(err, errNoCertificate) || errors.As(err, &missing) && missing.Path == clientCAFile {
@@ -88,14 +89,15 @@ func explainFiles(err error, clientCAFile string) error {
 	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// serverConfig returns a configuration without certificates. A client that offers both
-// HTTP/2 and HTTP/1.1 gets HTTP/1.1: net/http sends archives by it with half of the CPU
-// time, which delays init where the gateway shares a machine with its clients.
+// serverConfig returns a TLS configuration without certificates. A client that offers both
+// HTTP/2 and HTTP/1.1 gets HTTP/1.1, because net/http then needs only half the CPU time to send
+// an archive. The difference delays init if the gateway runs on the same machine as its
+// clients.
 func serverConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1", "h2"}}
 }
 
-// speakTLS decides with which certificates the site speaks TLS.
+// speakTLS opens the certificates with which the site speaks TLS.
 func (s *site) speakTLS() error {
 	t := s.settings.gateway().TLS
 	c := certificates{settings: t, log: s.log}
@@ -120,8 +122,8 @@ func (s *site) speakTLS() error {
 	return err
 }
 
-// localCertificate opens the CA in the data folder and has it sign a certificate for
-// hosts.
+// localCertificate opens the local CA in the data folder, and returns a certificate for hosts
+// that this CA has signed.
 func localCertificate(data string, hosts []string, log *slog.Logger) (*localca.Leaf, error) {
 	data, err := filepath.Abs(data)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// logLines is a log for several goroutines.
+// logLines collects log lines. It is safe for concurrent use.
 type logLines struct {
 	mu  sync.Mutex
 	buf strings.Builder
@@ -45,7 +45,8 @@ func write(t *testing.T, name string, data []byte) {
 	}
 }
 
-// TestCertificateFiles replaces a certificate and its key one file after the other, as users do.
+// TestCertificateFiles shows that a new certificate takes effect only together with its key, although users replace one
+// file after the other.
 func TestCertificateFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, err := tlsca.New()
@@ -78,33 +79,33 @@ func TestCertificateFiles(t *testing.T) {
 		}
 		first := current()
 		if c, _ := certs.configFor(nil); c != mustConfig(t, certs) {
-			t.Error("tickets of sessions are forgotten at each handshake")
+			t.Error("session tickets are lost with each handshake")
 		}
 		write(t, names.CertFile, pairs[1].CertPEM)
 		if current() != first {
-			t.Error("files are looked at for every handshake")
+			t.Error("files are checked at every handshake")
 		}
 		for range 5 {
 			time.Sleep(2 * time.Second)
 			if current() != first {
-				t.Error("a certificate without its key is in force")
+				t.Error("a certificate without its key is used")
 			}
 		}
 		if n := log.count("cannot be used"); n != 1 {
-			t.Errorf("the log says so %d times", n)
+			t.Errorf("the log reports the failure %d times", n)
 		}
 		write(t, names.KeyFile, pairs[1].KeyPEM)
 		time.Sleep(2 * time.Second)
 		second := current()
 		if second == first || log.count("are in force") != 1 {
-			t.Error("the new pair is not in force, or the log does not say so")
+			t.Error("the new pair is not used, or the log does not say so")
 		}
 		if err := os.Remove(names.KeyFile); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
 		if current() != second || log.count("no such file") != 1 {
-			t.Error("without its files it does not go on as it was")
+			t.Error("without its files, the certificate is not kept")
 		}
 	})
 }
@@ -118,8 +119,8 @@ func mustConfig(t *testing.T, c *certificates) *tls.Config {
 	return out
 }
 
-// TestLocalCertificateIsRenewed shows that the gateway renews its certificate while it runs. In virtual time, the
-// certificate is always valid for at least another month.
+// TestLocalCertificateIsRenewed shows that the gateway renews its certificate while it runs: at any time, the
+// certificate is valid for at least another month.
 func TestLocalCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
@@ -179,7 +180,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 	go server.ServeTLS(listener, "", "")
 	defer server.Close()
-	// get sends a request with a client certificate of an authority, or without one if by is nil.
+	// get sends a request with a client certificate that by has signed, or without a certificate if by is nil.
 	get := func(by *tlsca.CA) error {
 		t.Helper()
 		client := ca.HTTPClient()
@@ -222,9 +223,9 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 	replace([]byte("nothing of use"))
-	time.Sleep(files.Interval) // files are looked at that often
+	time.Sleep(files.Interval) // the interval at which files are checked
 	if err := get(ca); err != nil {
-		t.Errorf("beside a file that is of no use: %v", err)
+		t.Errorf("after an unusable file: %v", err)
 	}
 	replace(other.CertPEM())
 	time.Sleep(files.Interval)
@@ -233,13 +234,13 @@ func TestClientCertificates(t *testing.T) {
 		time.Sleep(files.Interval / 10)
 	}
 	if err != nil {
-		t.Errorf("by the new authority: %v", err)
+		t.Errorf("certificate of the new authority: %v", err)
 	}
 	if err := get(ca); err == nil {
-		t.Error("one by the old authority is taken still")
+		t.Error("a certificate of the old authority is still accepted")
 	}
 	if err := get(nil); err == nil {
-		t.Error("none is wanted any more")
+		t.Error("no certificate is required any more")
 	}
 	names.ClientCAFile = names.KeyFile
 	if _, err := newCertificates(certificates{settings: names, log: slog.New(slog.DiscardHandler)}); err == nil || hint.Of(err) == "" {
@@ -257,10 +258,10 @@ func (p pipes) Accept() (net.Conn, error) {
 	}
 	return c, nil
 }
-func (p pipes) Close() error   { close(p.conns); return nil } // a server does so once
+func (p pipes) Close() error   { close(p.conns); return nil } // a server calls it once
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// TestSlowClients shows that the server closes the connections of slow clients, whatever they are slow at.
+// TestSlowClients shows that the server closes the connections of slow clients, whatever they do slowly.
 func TestSlowClients(t *testing.T) {
 	large := make([]byte, 1<<20)
 	for name, tt := range map[string]struct {
@@ -302,7 +303,7 @@ func TestSlowClients(t *testing.T) {
 				start := time.Now()
 				<-closed
 				if after := time.Since(start); after > tt.within+time.Second { // of virtual time
-					t.Errorf("it is rid of after %s", after)
+					t.Errorf("the connection is closed after %s", after)
 				}
 				mine.Close()
 				server.Close()
@@ -325,6 +326,6 @@ func TestHeadersAreBounded(t *testing.T) {
 		}
 		mine.Close()
 		server.Close()
-		time.Sleep(time.Second) // a server waits a moment for what is on its way
+		time.Sleep(time.Second) // a server waits a moment for bytes that are under way
 	})
 }
