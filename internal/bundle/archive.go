@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// maxEntries bounds the number of files in an archive; [indexLimits] allow fewer in a bundle.
+	// maxEntries is the maximum number of files in an archive. [indexLimits] allows fewer blobs in a bundle.
 	maxEntries = 1 << 18
-	// maxName bounds the length of a file's name. A blob's name has 77 bytes.
+	// maxName is the maximum length of a file's name in bytes. A blob's name has 77 bytes.
 	maxName = 256
 )
 
-// archive is a layout in a tar file, which is read and written in place.
+// archive is a layout in a tar file. The tar file is read and written directly, and never unpacked.
 type archive struct {
 	file *os.File
-	name string // the final name; "" for an archive that is only read
+	name string // the final name; "" for an archive that is only read, or is finished
 
 	mu    sync.Mutex
 	files map[string]extent
 	tar   *tar.Writer // nil for an archive that is only read
 }
 
-// extent is the position of a file in the archive.
+// extent is the offset and the size in bytes of a file in the archive.
 type extent struct{ at, size int64 }
 
 func openArchive(name string) (storage, error) {
@@ -109,12 +109,12 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
 	}
 	if !inLayout(name) {
-		return nil // other tools may add files
+		return nil // other tools can add files
 	}
 	if _, twice := a.files[name]; twice {
 		return fmt.Errorf("%w: it contains %.200q twice", ErrNotBundle, name)
 	}
-	// A name can share its memory with the whole PAX header: keep a copy.
+	// A name can share its memory with the whole PAX header, so a copy is kept.
 	a.files[strings.Clone(name)] = extent{at, header.Size}
 	return nil
 }
@@ -128,7 +128,7 @@ func inLayout(name string) bool {
 	return isBlob && digest.NewDigestFromEncoded(digest.SHA256, encoded).Validate() == nil
 }
 
-// sparse reports whether a file's content is not stored as it is.
+// sparse reports whether the archive stores a file in a sparse format, and not its plain content.
 func sparse(header *tar.Header) bool {
 	for key := range header.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -138,12 +138,12 @@ func sparse(header *tar.Header) bool {
 	return false
 }
 
-// createArchive creates an archive, as a temporary file next to its final place.
+// createArchive creates an archive. Until it is finished, it is a temporary file in its final folder.
 func createArchive(name string) (storage, error) {
 	if _, err := os.Lstat(name); err == nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or use another name; only a bundle in a folder, oci:DIR, can be extended")
 	}
-	// CreateTemp replaces the last star by random characters.
+	// CreateTemp replaces the last star with random characters.
 	file, err := os.CreateTemp(filepath.Dir(name), "."+strings.ReplaceAll(filepath.Base(name), "*", "_")+".*")
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a file in a folder that can be written")
@@ -151,7 +151,7 @@ func createArchive(name string) (storage, error) {
 	return &archive{file: file, name: name, files: map[string]extent{}, tar: tar.NewWriter(file)}, nil
 }
 
-// close removes an archive that is not finished.
+// close closes the archive, and removes it if it was created but not finished.
 func (a *archive) close() error {
 	err := a.file.Close()
 	if a.name != "" {
@@ -179,8 +179,8 @@ func (a *archive) open(name string) (io.ReadCloser, int64, error) {
 	return section{io.NewSectionReader(a.file, e.at, e.size)}, e.size, nil
 }
 
-// write appends a file if check passes after body was read. Several calls may run at once, each with its own
-// temporary file, because a tar archive takes one file at a time.
+// write reads body, and appends it as a file if check then succeeds. Calls can run concurrently: each one reads
+// its body into its own temporary file, because only one file at a time can be appended to a tar archive.
 func (a *archive) write(name string, size int64, body io.Reader, check func() error) error {
 	temp, err := fill.NewTemp(filepath.Dir(a.file.Name()), ".ocibridge-*")
 	if err != nil {
@@ -220,6 +220,6 @@ func (a *archive) finish() error {
 	if err := os.Rename(a.file.Name(), a.name); err != nil {
 		return err
 	}
-	a.name = "" // it stays
+	a.name = "" // close does not remove the archive any more
 	return nil
 }

@@ -6,14 +6,14 @@
 //	blobs/sha256/...     manifests, packages and evidence, as in a registry
 //
 // An entry's org.opencontainers.image.ref.name is HOSTNAME/NAMESPACE/TYPE/TAG, so that other tools can find it.
-// The tag is a version's, or one that attaches something to a manifest ([ociaddr.ReferrersTag],
-// [ociaddr.CosignTags]). The list, of the artifact type [TypeBundle], names every version, and the digest and
-// size of all blobs, so that losses are detected.
+// The tag names a version, or attaches something to a manifest ([ociaddr.ReferrersTag], [ociaddr.CosignTags]).
+// The list, whose artifact type is [TypeBundle], contains every version, and the digest and size of every blob,
+// so that losses are detected.
 //
-// Invariants: opening a bundle fails unless the bundle is complete. It does not hash blobs: readers must check
-// the digest of every blob. index.json is written last, and in one step: an interrupted write leaves a folder's
-// bundle as it was, and no archive. An archive is read in place and never unpacked. Only regular files are
-// read, and nothing outside the folder.
+// Invariants: opening a bundle fails unless the bundle is complete. Opening does not hash blobs, so readers must
+// check the digest of every blob. index.json is written last, and in one step: an interrupted write leaves the
+// bundle in a folder as it was, and leaves no archive. An archive is read in place and never unpacked. Only
+// regular files are read, and nothing outside the folder.
 package bundle
 
 import (
@@ -38,19 +38,19 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxLayoutBytes bounds the file oci-layout.
+// maxLayoutBytes is the maximum size of the file oci-layout in bytes.
 const maxLayoutBytes = 4 << 10
 
-// indexLimits bound index.json, and the list of a bundle's contents. Decoded, each takes less than 64 MiB. They
-// allow some 10,000 versions of three platforms.
+// indexLimits limits the JSON of index.json, and of the list of a bundle's contents. Each document takes less
+// than 64 MiB when it is decoded. The limits allow about 10,000 versions of three platforms.
 var indexLimits = document.Limits{Bytes: 12 << 20, Values: 300_000, Elements: 200_000}
 
-// maxVersions bounds the entries of index.json.
+// maxVersions is the maximum number of entries in index.json.
 const maxVersions = 40_000
 
 // Reasons why a bundle cannot be opened or created.
 var (
-	// ErrNotBundle means that the file or folder is something else.
+	// ErrNotBundle means that the file or folder is not a bundle.
 	ErrNotBundle = errors.New("not a bundle")
 	// ErrIncomplete means that something on the bundle's list is missing.
 	ErrIncomplete = errors.New("incomplete bundle")
@@ -60,30 +60,29 @@ var (
 
 // storage holds the files of a layout.
 type storage interface {
-	// open opens a regular file and returns its size, or fails with fs.ErrNotExist.
+	// open opens a regular file and returns its size in bytes. The error is fs.ErrNotExist if there is no file.
 	open(name string) (io.ReadCloser, int64, error)
-	// write stores a file in one step, if check passes after body was read.
+	// write reads body, and then stores it as a file in one step if check succeeds.
 	write(name string, size int64, body io.Reader, check func() error) error
-	// finish completes the layout after its last file.
+	// finish completes the layout after the last file was written.
 	finish() error
 	close() error
 }
 
-// Bundle is an open bundle. Its repositories may be used concurrently.
+// Bundle is an open bundle. Its repositories are safe for concurrent use.
 type Bundle struct {
-	name    string // for messages
+	name    string // the name of the folder or file, for messages
 	storage storage
 	before  []byte // index.json when the bundle was opened; nil if there was none
 
 	mu   sync.Mutex
 	tags map[string]ocispec.Descriptor // by the names of their entries in index.json
-	// referrers are the lists of referrers that have grown. They are JSON, by the names of
-	// their fallback tags.
+	// referrers contains the JSON of the lists of referrers that have grown, by the names of their fallback tags.
 	referrers map[string][]byte
 }
 
-// Open opens a complete bundle: a folder, or with archive a tar file. Errors may wrap [ErrNotBundle] or
-// [ErrIncomplete].
+// Open opens a complete bundle in a folder, or, if archive is set, in a tar file. Errors can wrap [ErrNotBundle]
+// or [ErrIncomplete].
 func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	open := openFolder
 	if archive {
@@ -92,8 +91,8 @@ func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, open, false)
 }
 
-// Create opens a bundle for writing. A folder may hold a complete bundle, which is extended; an archive must
-// not exist: ErrExists. [Bundle.Save] completes the bundle.
+// Create opens a bundle for writing. A complete bundle in a folder is extended. An archive must not exist: if it
+// does, the error is ErrExists. [Bundle.Save] completes the bundle.
 func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	create := createFolder
 	if archive {
@@ -119,7 +118,7 @@ func openBundle(ctx context.Context, name string, open func(string) (storage, er
 	return b, nil
 }
 
-// Close releases the bundle. It discards what was not saved.
+// Close releases the bundle. It discards changes that were not saved.
 func (b *Bundle) Close() error { return b.storage.close() }
 
 // Providers returns the providers with versions in the bundle, sorted.
@@ -199,7 +198,7 @@ func (b *Bundle) checkLayout() error {
 	return nil
 }
 
-// add adds the tag of an index.json entry.
+// add adds the tag that an entry of index.json names.
 func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
 	_, tag, err := parseName(name)
@@ -213,22 +212,23 @@ func (b *Bundle) add(entry ocispec.Descriptor) error {
 	return nil
 }
 
-// isKept reports whether a bundle stores a tag. Pushes' own tags are useless elsewhere.
+// isKept reports whether a bundle stores a tag. It does not store the tags that pushes use among themselves,
+// which are useless elsewhere.
 func isKept(tag string) bool {
 	_, isVersion := ociaddr.Tag(tag).Version()
 	_, isAttached := ociaddr.Tag(tag).Subject()
 	return isVersion || isAttached
 }
 
-// fitsTag reports whether a tag may name a manifest of a media type. Versions and lists of referrers are
-// indexes.
+// fitsTag reports whether a manifest of the media type is valid under a tag. Versions and lists of referrers
+// must be indexes.
 func fitsTag(tag, mediaType string) bool {
 	subject, isAttached := ociaddr.Tag(tag).Subject()
 	cosign := isAttached && ociaddr.Tag(tag) != ociaddr.ReferrersTag(subject)
 	return mediaType == ocispec.MediaTypeImageIndex || cosign && mediaType == ocispec.MediaTypeImageManifest
 }
 
-// parseName splits the name of an entry in index.json.
+// parseName returns the provider and the tag in the name of an entry of index.json.
 func parseName(name string) (provider.Address, string, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 4 || !isKept(parts[3]) {
@@ -271,12 +271,13 @@ func (b *Bundle) finish(index []byte) error {
 	return b.storage.finish()
 }
 
-// writeFile stores a file of the layout other than a blob.
+// writeFile stores a file of the layout that is not a blob.
 func (b *Bundle) writeFile(name string, data []byte) error {
 	return b.storage.write(name, int64(len(data)), bytes.NewReader(data), func() error { return nil })
 }
 
-// readFile returns a file of the layout other than a blob, or fs.ErrNotExist.
+// readFile returns the content of a file of the layout that is not a blob, up to limit bytes. The error is
+// fs.ErrNotExist if there is no file.
 func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 	file, _, err := b.storage.open(name)
 	if err != nil {
@@ -286,7 +287,7 @@ func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 	return document.ReadAll(file, limit)
 }
 
-// size returns the size of a blob, or fails with fs.ErrNotExist.
+// size returns the size of a blob in bytes. The error is fs.ErrNotExist if there is no such blob.
 func (b *Bundle) size(d digest.Digest) (int64, error) {
 	file, n, err := b.storage.open(blobName(d))
 	if err != nil {

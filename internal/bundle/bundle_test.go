@@ -39,7 +39,7 @@ var (
 	_      = pusher.Store((*bundle.Repository)(nil))
 )
 
-// fill pushes a release of each given provider into a bundle, and saves it.
+// fill pushes a release of each given provider into a bundle, and saves the bundle.
 func fill(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
 	push(t, b, version, providers...)
@@ -141,7 +141,8 @@ func contents(t *testing.T, name string, archive bool) map[string]string {
 	return out
 }
 
-// TestRoundTrip copies a folder into an archive, and the archive into a folder.
+// TestRoundTrip shows that a bundle stays the same if it is copied from a folder into an archive, and from there
+// into a folder.
 func TestRoundTrip(t *testing.T) {
 	from := create(t, false)
 	want := contents(t, from, false)
@@ -177,7 +178,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFolderIsAddedTo writes two bundles into one folder, one after the other.
+// TestFolderIsAddedTo shows that a bundle in a folder can be extended, and keeps its earlier versions.
 func TestFolderIsAddedTo(t *testing.T) {
 	name := create(t, false)
 	before := contents(t, name, false)
@@ -192,7 +193,7 @@ func TestFolderIsAddedTo(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce has two writers of one folder: the second Save fails.
+// TestTwoAtOnce shows that of two concurrent writers of one folder, the second one to save fails.
 func TestTwoAtOnce(t *testing.T) {
 	name := create(t, false)
 	var open [2]*bundle.Bundle
@@ -216,7 +217,8 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterrupted stops before the bundle is saved.
+// TestInterrupted shows that a write that ends before the bundle is saved leaves no archive, and leaves the
+// bundle in a folder as it was.
 func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	file, folder := filepath.Join(dir, "archive"), filepath.Join(dir, "folder")
@@ -252,11 +254,11 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestCreateRefuses uses names of other files and folders.
+// TestCreateRefuses shows that Create refuses existing files, and folders with other content.
 func TestCreateRefuses(t *testing.T) {
 	archive := create(t, true)
 	if _, err := bundle.Create(t.Context(), archive, true); !errors.Is(err, bundle.ErrExists) {
-		t.Errorf("archive that is there: %v", err)
+		t.Errorf("an existing archive: %v", err)
 	}
 	if _, err := bundle.Create(t.Context(), archive, false); err == nil {
 		t.Error("a file as a folder")
@@ -286,10 +288,10 @@ func TestPushChecks(t *testing.T) {
 		good := content.NewDescriptorFromBytes("text/plain", []byte("content"))
 		for what, body := range map[string]string{"other": "CONTENT", "short": "cont", "long": "contents"} {
 			if err := repo.Push(t.Context(), good, strings.NewReader(body)); err == nil {
-				t.Errorf("archive %v: %s is taken", archive, what)
+				t.Errorf("archive %v: %s is accepted", archive, what)
 			}
 			if ok, err := repo.Exists(t.Context(), good); ok || err != nil {
-				t.Errorf("archive %v: %s is there, %v", archive, what, err)
+				t.Errorf("archive %v: %s exists, %v", archive, what, err)
 			}
 		}
 		for range 2 {
@@ -333,7 +335,7 @@ func TestPushChecks(t *testing.T) {
 		strange := good
 		strange.Digest = "sha256:../../../etc/passwd"
 		if _, err := repo.Fetch(t.Context(), strange); err == nil {
-			t.Error("a path as a digest")
+			t.Error("a path is accepted as a digest")
 		}
 	}
 }
@@ -372,7 +374,7 @@ func blob(dir string, desc ocispec.Descriptor) string {
 	return filepath.Join(dir, "blobs", "sha256", desc.Digest.Encoded())
 }
 
-// relist gives a bundle another list, with correct digests.
+// relist changes the list of a bundle's contents, and corrects the digests in its manifest and in index.json.
 func relist(t *testing.T, dir string, change func(versions, contents map[string]any)) {
 	t.Helper()
 	index := readIndex(t, dir)
@@ -406,7 +408,7 @@ func relist(t *testing.T, dir string, change func(versions, contents map[string]
 	writeIndex(t, dir, index)
 }
 
-// TestNotWhole damages bundles in every way that can be detected without reading packages.
+// TestNotWhole shows that all damage to a bundle that can be detected without reading packages is detected.
 func TestNotWhole(t *testing.T) {
 	const incomplete, none = "incomplete bundle", "not a bundle"
 	for name, tc := range map[string]struct {
@@ -540,13 +542,13 @@ func TestNotWhole(t *testing.T) {
 				return // the rest looks like an interrupted first copy
 			}
 			if _, err := bundle.Create(t.Context(), dir, false); err == nil {
-				t.Error("it is added to")
+				t.Error("an incomplete bundle can be extended")
 			}
 		})
 	}
 }
 
-// TestBadArchive uses files that are not valid archives, and archives with forbidden entries.
+// TestBadArchive shows that invalid archives, and archives with forbidden entries, are refused.
 func TestBadArchive(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {
@@ -606,7 +608,7 @@ func TestBadArchive(t *testing.T) {
 				b.Close()
 			}
 			if entries, err := os.ReadDir(filepath.Dir(name)); err != nil || len(entries) != 1 {
-				t.Errorf("beside it: %v, %v", entries, err)
+				t.Errorf("other files in the folder: %v, %v", entries, err)
 			}
 		})
 	}

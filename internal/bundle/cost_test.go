@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// TestCostOfIndex measures the most expensive files index.json.
+// TestCostOfIndex limits the cost of decoding the most expensive index.json files.
 func TestCostOfIndex(t *testing.T) {
 	for name, document := range map[string][]byte{
 		"entries":                       cost.Filled(12<<20, `{"manifests":[`, `{}`, `]}`),
@@ -32,7 +32,8 @@ func TestCostOfIndex(t *testing.T) {
 	}
 }
 
-// TestKeptOfArchives opens an archive with files that do not belong to a bundle, and with large headers.
+// TestKeptOfArchives shows that an open archive keeps little in memory, even if it contains many files that do
+// not belong to a bundle, or large headers.
 func TestKeptOfArchives(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// folder is a layout in a folder. Nothing outside it is read or written, wherever its links lead.
+// folder is a layout in a folder. Nothing outside the folder is read or written, even through links in it.
 type folder struct {
 	root *os.Root
 }
@@ -29,7 +29,7 @@ func openFolder(dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// createFolder creates the folder if it is missing. It refuses a folder with other content than a layout.
+// createFolder creates the folder if it is missing. It refuses a folder that contains anything but a layout.
 func createFolder(dir string) (storage, error) {
 	root, err := files.MakeRoot(dir)
 	if err != nil {
@@ -64,5 +64,5 @@ func (f *folder) write(name string, _ int64, body io.Reader, check func() error)
 	return files.Replace(f.root, name, body, check)
 }
 
-// finish does nothing: each file has been written in one step.
+// finish does nothing, because each file was written in one step.
 func (f *folder) finish() error { return nil }

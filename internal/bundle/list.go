@@ -21,21 +21,21 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TypeBundle is the artifact type of the list of a bundle's contents: an image manifest with one layer, the
-// list, whose media type has the suffix +json.
+// TypeBundle is the artifact type of the image manifest of a bundle's list. The only layer of that manifest is
+// the list itself, whose media type is TypeBundle with the suffix +json.
 const TypeBundle = "application/vnd.ocibridge.bundle.v1"
 
 const mediaTypeList = TypeBundle + "+json"
 
 // list is the list of a bundle's contents.
 type list struct {
-	// Versions has the digest of each version's index, and of each attachment, by the name of its entry.
+	// Versions maps the name of each entry of index.json, a version or an attachment, to the entry's digest.
 	Versions map[string]digest.Digest `json:"versions"`
-	// Contents has the size in bytes of every blob.
+	// Contents maps the digest of every blob to its size in bytes.
 	Contents map[digest.Digest]int64 `json:"contents"`
 }
 
-// check fails with ErrIncomplete unless everything on the list exists, and the list has every required blob.
+// check returns ErrIncomplete unless everything on the list exists, and every required blob is on the list.
 func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 	want, err := b.readList(ctx, listed)
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list
 	return &out, nil
 }
 
-// readBlob returns a blob, checked against its descriptor.
+// readBlob returns the content of a blob of at most limit bytes, and checks it against its descriptor.
 func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > limit {
 		return nil, fmt.Errorf("%w: %s is said to have %d bytes, more than %d", ErrIncomplete, desc.Digest, desc.Size, limit)
@@ -127,10 +127,12 @@ func (b *Bundle) kept() map[string]ocispec.Descriptor {
 	return out
 }
 
-// maxNesting bounds manifests within manifests: a version has two levels, and a list of referrers at most four.
+// maxNesting is the maximum depth of manifests within manifests. A version has two levels, and a list of
+// referrers at most four.
 const maxNesting = 4
 
-// list returns the list for some tags, with every blob that they lead to, at any depth. Each blob must exist.
+// list returns the list for some tags, with every blob that the tags lead to, at any depth. Every blob must
+// exist.
 func (b *Bundle) list(ctx context.Context, tags map[string]ocispec.Descriptor) (list, error) {
 	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}}
 	var walk func(desc ocispec.Descriptor, depth int) error

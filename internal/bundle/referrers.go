@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// refer adds a manifest to the list of its subject's referrers, if it has a subject. It fails if the list
-// would be longer than a manifest may be.
+// refer adds a manifest to the list of its subject's referrers, if it has a subject. It returns an error if the
+// list would be larger than a manifest is allowed to be.
 func (r *Repository) refer(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	var m struct {
 		ArtifactType string              `json:"artifactType"`
@@ -75,7 +75,7 @@ func (r *Repository) referrers(ctx context.Context, subject digest.Digest) ([]oc
 	return index.Manifests, nil
 }
 
-// Referrers lists the referrers of a subject, on one page.
+// Referrers lists the referrers of a subject, all on one page.
 func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error {
 	r.bundle.mu.Lock()
 	list, err := r.referrers(ctx, subject.Digest)

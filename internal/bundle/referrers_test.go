@@ -58,7 +58,8 @@ func wantReferrers(t *testing.T, r *bundle.Repository, subject digest.Digest, ar
 	}
 }
 
-// TestReferrers shows that referrers are stored by subject and provider, and added to existing ones.
+// TestReferrers shows that referrers are stored by subject and provider, and that later referrers are added to
+// earlier ones.
 func TestReferrers(t *testing.T) {
 	for name, archive := range map[string]bool{"folder": false, "archive": true} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +78,7 @@ func TestReferrers(t *testing.T) {
 			signature, sbom := attach(t, repo, subject, "application/x.signature", "1"), attach(t, repo, subject, "", "2")
 			ofSBOM := attach(t, repo, sbom, "application/x.signature", "3")
 			if attach(t, repo, subject, "application/x.signature", "1") != signature { // pushed twice, listed once
-				t.Error("another digest")
+				t.Error("a second push has a different digest")
 			}
 			wantReferrers(t, repo, subject, "", signature, sbom)
 			if err := made.Save(t.Context()); err != nil {
@@ -116,8 +117,8 @@ func TestReferrers(t *testing.T) {
 	}
 }
 
-// TestAttachedEntries uses attachments in an index: versions and lists of referrers must be indexes, and no
-// other tags are allowed.
+// TestAttachedEntries shows which entries of index.json are accepted: versions and lists of referrers must be
+// indexes, and only tags of versions and attachments are allowed.
 func TestAttachedEntries(t *testing.T) {
 	d := digest.FromString("x")
 	fallback, cosign := string(ociaddr.ReferrersTag(d)), string(ociaddr.CosignTags(d)[0])

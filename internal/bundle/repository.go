@@ -20,19 +20,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository is one provider's part of a bundle. For a push, it behaves like a repository in a registry.
+// Repository is the part of a bundle that belongs to one provider. A push can use it like a repository in a
+// registry.
 type Repository struct {
 	bundle   *Bundle
 	provider provider.Address
 }
 
-// Repository returns a provider's part, which may be empty.
+// Repository returns the repository of a provider, which can be empty.
 func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a} }
 
-// tagName is the name of a tag in index.json.
+// tagName returns the name of a tag in index.json.
 func (r *Repository) tagName(tag string) string { return r.provider.Path() + "/" + tag }
 
-// checkDigest fails unless the digest can name a blob.
+// checkDigest returns an error unless d is a valid SHA-256 digest, as in the names of blobs.
 func checkDigest(d digest.Digest) error {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%.100q is no SHA-256 digest", d)
@@ -40,7 +41,7 @@ func checkDigest(d digest.Digest) error {
 	return nil
 }
 
-// Fetch reads a blob, or fails with errdef.ErrNotFound.
+// Fetch opens a blob. The error is errdef.ErrNotFound if there is no such blob.
 func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := checkDigest(target.Digest); err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
 	return n == target.Size, err
 }
 
-// push stores a blob unless it exists, after checking its content.
+// push stores a blob unless it exists. It checks the content first.
 func (b *Bundle) push(desc ocispec.Descriptor, body io.Reader) error {
 	if there, err := b.exists(desc); err != nil || there {
 		return err
@@ -72,12 +73,12 @@ func (b *Bundle) push(desc ocispec.Descriptor, body io.Reader) error {
 	return b.storage.write(blobName(desc.Digest), desc.Size, verified, verified.Verify)
 }
 
-// Fetch reads a blob.
+// Fetch opens a blob of the bundle.
 func (r *Repository) Fetch(ctx context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
 	return r.bundle.Fetch(ctx, target)
 }
 
-// FetchReference reads the manifest that a tag names.
+// FetchReference opens the manifest that a tag names.
 func (r *Repository) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
 	desc, err := r.Resolve(ctx, reference)
 	if err != nil {
@@ -98,12 +99,13 @@ func (r *Repository) Resolve(_ context.Context, reference string) (ocispec.Descr
 	return desc, nil
 }
 
-// Exists reports whether a blob exists.
+// Exists reports whether the bundle contains a blob.
 func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool, error) {
 	return r.bundle.exists(target)
 }
 
-// Push stores a blob after checking its content. It records a manifest with a subject as its referrer.
+// Push stores a blob after checking its content. A manifest that has a subject is also added to the referrers of
+// that subject.
 func (r *Repository) Push(ctx context.Context, expected ocispec.Descriptor, body io.Reader) error {
 	if !artifact.IsManifest(expected.MediaType) {
 		return r.bundle.push(expected, body)
@@ -132,7 +134,7 @@ func (r *Repository) PushReference(ctx context.Context, expected ocispec.Descrip
 	return nil
 }
 
-// Tags lists the tags.
+// Tags lists the tags after last, all on one page.
 func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string) error) error {
 	var tags []string
 	r.bundle.mu.Lock()
@@ -146,7 +148,7 @@ func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string)
 	return fn(tags)
 }
 
-// Remote returns nil: a bundle is no repository of a registry.
+// Remote returns nil, because a bundle is not a repository of a registry.
 func (r *Repository) Remote() *remote.Repository { return nil }
 
 // Untag returns errdef.ErrUnsupported: a bundle only grows.

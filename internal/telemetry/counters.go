@@ -6,27 +6,30 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fresh"
 )
 
-// Counters of the gateway's packages. Their zero values count from 0. They outlive a
-// reload of the configuration: the new catalog, cache and so on count in the same ones.
+// Counters of the gateway's packages. Their zero values count from 0. They survive a
+// reload of the configuration: the new catalog and cache continue to use them.
 
 // CatalogCounters count answers of the catalog by their source.
 type CatalogCounters = fresh.Counters
 
 // ArchiveCounters count requests for archives.
 type ArchiveCounters struct {
-	// The source of the bytes: the cache, a fetch into the cache that was under way, or
-	// the registry past the cache. A redirected client got the bytes elsewhere.
+	// The answers by the source of their bytes: the cache, a running fetch into the
+	// cache, or the registry without the cache. Redirected clients got their bytes
+	// elsewhere.
 	Cached, Fetched, Streamed, Redirected Served
 	// BrokenOff counts answers that the registry or the cache ended early, rather than
 	// the client.
 	BrokenOff atomic.Uint64
 
-	// Hits, Joins and Misses count lookups: the cache has the archive, is fetching it, or
-	// starts to fetch it. Bypasses count archives that the cache cannot store.
+	// Hits, Joins and Misses count lookups of archives that the cache contains, is
+	// already fetching, or starts to fetch. Bypasses counts archives that the cache cannot
+	// store.
 	Hits, Joins, Misses, Bypasses atomic.Uint64
-	// Evicted and EvictedBytes count archives that the cache removed to make room.
+	// Evicted and EvictedBytes count the archives that the cache removed to make room, and
+	// their bytes.
 	Evicted, EvictedBytes atomic.Uint64
-	// Damaged counts archives in the cache that differed from their digest.
+	// Damaged counts archives in the cache that did not match their digest.
 	Damaged atomic.Uint64
 }
 
@@ -42,14 +45,14 @@ func (s *Served) Add(bytes int64) {
 // VerifyCounters count indexes by the verdict on their evidence.
 type VerifyCounters struct {
 	Verified, Refused atomic.Uint64
-	Undecided         atomic.Uint64 // checks that failed because the registry failed
+	Undecided         atomic.Uint64 // indexes that could not be checked because the registry failed
 	Withheld          atomic.Uint64 // packages of verified versions that are not served
 }
 
 // AccessCounters count refused requests by their reason.
 type AccessCounters struct {
 	Unknown     atomic.Uint64 // no token, or an unknown one
-	Forbidden   atomic.Uint64 // a known token without the permission
-	Capability  atomic.Uint64 // a link that is expired, altered or for something else
+	Forbidden   atomic.Uint64 // a known token without permission for the request
+	Capability  atomic.Uint64 // a link that is expired, altered or for another file
 	Unavailable atomic.Uint64 // the issuer of the token did not answer
 }

@@ -13,14 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// namespace is the prefix of our metrics' names.
+// namespace is the prefix of the names of ocibridge's own metrics.
 const namespace = "ocibridge"
 
 // seconds are the buckets of histograms: documents from memory take less than a
-// millisecond, clients wait 10 seconds for others, and archives take minutes.
+// millisecond, clients wait up to 10 seconds for other documents, and archives take
+// minutes.
 var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// Metrics are the metrics of a process. They outlive reloads of its configuration.
+// Metrics are the metrics of a process. They survive reloads of its configuration.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -41,7 +42,7 @@ type Metrics struct {
 	reloadTime prometheus.Gauge
 }
 
-// sampled are the gauges that each scrape reads anew, with their help.
+// sampled contains the help texts of the gauges that each scrape reads anew, by name.
 var sampled = map[string]string{
 	"catalog_memory_bytes":            "The approximate size of the catalog in memory.",
 	"catalog_entries":                 "Entries of the catalog in memory.",
@@ -56,8 +57,8 @@ var sampled = map[string]string{
 	"pull_spool_limit_bytes":          "The limit of bytes on disk of archives that are being fetched.",
 }
 
-// NewMetrics returns the metrics of a version of ocibridge. The routes of requests have
-// metrics from the start.
+// NewMetrics returns the metrics of a version of ocibridge. The metrics of the given routes
+// exist, with the value 0, before the first request.
 func NewMetrics(version string, routes ...string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -75,7 +76,7 @@ func NewMetrics(version string, routes ...string) *Metrics {
 	return m
 }
 
-// Handler serves the metrics in the format that the client asks for.
+// Handler returns a handler that serves the metrics in the format that the client requests.
 func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
@@ -86,21 +87,21 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 // Gatherer returns the metrics for tests and exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Sample sets the function that returns the values of the sampled gauges by their names;
-// the others are 0. The last call counts.
+// Sample sets the function that returns the values of the sampled gauges by name. A gauge
+// without a value is 0. Each call replaces the previous function.
 func (m *Metrics) Sample(read func() map[string]float64) { m.sampled.Store(&read) }
 
-// RequestBegan counts a request of a client that begins.
+// RequestBegan counts the beginning of a client's request.
 func (m *Metrics) RequestBegan() { m.inFlight.Inc() }
 
-// RequestEnded counts a request of a client that ends. A status of 0 means that the
-// answer was broken off.
+// RequestEnded counts the end of a client's request. A status of 0 means that the answer
+// broke off.
 func (m *Metrics) RequestEnded(route, method string, status int, took time.Duration) {
 	m.inFlight.Dec()
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
 	default:
-		method = "other" // clients may make methods up
+		method = "other" // clients can send any method
 	}
 	code := "aborted"
 	if status != 0 {
@@ -110,8 +111,8 @@ func (m *Metrics) RequestEnded(route, method string, status int, took time.Durat
 	m.took.WithLabelValues(route).Observe(took.Seconds())
 }
 
-// Reloaded counts a reload of the configuration, which failed with err if it is not
-// nil. The start counts as a reload that succeeded.
+// Reloaded counts a reload of the configuration. The reload failed if err is not nil. The
+// start of the process counts as a successful reload.
 func (m *Metrics) Reloaded(err error) {
 	m.reloaded.Set(oneIf(err == nil))
 	if err != nil {
@@ -176,7 +177,8 @@ func (m *Metrics) registerRefusals() {
 		map[string]*atomic.Uint64{"unknown": &a.Unknown, "forbidden": &a.Forbidden, "capability": &a.Capability, "unavailable": &a.Unavailable})
 }
 
-// countBy registers counters that other packages increment, by the values of a label.
+// countBy registers one metric for several counters that other packages increment. The keys
+// of counters are the values of the label.
 func (m *Metrics) countBy(label, name, help string, counters map[string]*atomic.Uint64) {
 	for value, n := range counters {
 		m.count(name, help, prometheus.Labels{label: value}, n)
@@ -195,8 +197,8 @@ func (m *Metrics) gauge(name, help string, labels prometheus.Labels) prometheus.
 	return g
 }
 
-// counters registers counters. Those of the given values of the first label are 0 from
-// the start.
+// counters registers a metric with labels. The counters for the given values of its first
+// label exist, with the value 0, from the start.
 func (m *Metrics) counters(name, help string, values []string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	m.registry.MustRegister(v)

@@ -39,7 +39,7 @@ func want(t *testing.T, m *telemetry.Metrics, lines ...string) {
 	}
 }
 
-// filled returns metrics that all have a value.
+// filled returns metrics in which every metric has a value.
 func filled() *telemetry.Metrics {
 	m := telemetry.NewMetrics("1.2.3")
 	m.RequestBegan()
@@ -49,7 +49,7 @@ func filled() *telemetry.Metrics {
 	m.Pulled("fetched", "fetched")
 	m.PullDownloaded(1<<20, time.Second, true)
 	m.Pulled("stored", "stored")
-	m.Pulled("stored", "abandoned") // which only fetches are
+	m.Pulled("stored", "abandoned") // an outcome of fetches only
 	m.Reloaded(nil)
 	telemetry.NewReadiness(m, slog.New(slog.DiscardHandler)).Refresh(context.Background())
 	return m
@@ -134,7 +134,7 @@ func TestRequests(t *testing.T) {
 		})
 	}
 	asking.Wait()
-	m.RequestBegan() // and is under way
+	m.RequestBegan() // a request that does not end
 	for _, end := range []struct {
 		route, method string
 		status        int
@@ -181,8 +181,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestHostsAreBounded shows that a registry which redirects to many hosts cannot add a
-// label for each.
+// TestHostsAreBounded shows that a registry that redirects to many hosts cannot add a label
+// for each host.
 func TestHostsAreBounded(t *testing.T) {
 	m := telemetry.NewMetrics("")
 	m.AddRegistries("harbor.example.com")

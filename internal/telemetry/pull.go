@@ -9,13 +9,13 @@ import (
 
 // pull are the metrics of pull-through.
 type pull struct {
-	results map[string]*prometheus.CounterVec // by kind
+	results map[string]*prometheus.CounterVec // by kind, as in pullResults
 	reached *prometheus.CounterVec
 	bytes   prometheus.Counter
 	took    prometheus.Observer
 }
 
-// pullResults are the kinds of pull-through's results, each with its metric and outcomes.
+// pullResults contains the metric and the outcomes of each kind of result of pull-through.
 // docs/operations.md explains the outcomes.
 var pullResults = map[string]struct {
 	name, help string
@@ -39,7 +39,7 @@ func (p *pull) register(m *Metrics) {
 }
 
 // Pulled counts a result of pull-through. Its kind is verified, fetched or stored. An
-// outcome that the kind does not have counts as failed.
+// unknown outcome for the kind counts as failed.
 func (m *Metrics) Pulled(kind, outcome string) {
 	if !slices.Contains(pullResults[kind].outcomes, outcome) {
 		outcome = "failed"
@@ -47,8 +47,8 @@ func (m *Metrics) Pulled(kind, outcome string) {
 	m.pull.results[kind].WithLabelValues(outcome).Inc()
 }
 
-// PullDownloaded counts the bytes of an archive that an origin sent, and the time of a
-// complete download.
+// PullDownloaded counts the bytes of an archive that an origin sent, and, if the download
+// is complete, its duration.
 func (m *Metrics) PullDownloaded(bytes int64, took time.Duration, complete bool) {
 	m.pull.bytes.Add(float64(max(0, bytes)))
 	if complete {

@@ -15,8 +15,8 @@ import (
 // Check is one condition of readiness.
 type Check struct {
 	Name string
-	// Run reports whether the condition holds. It must return when its context ends. No
-	// two calls overlap.
+	// Run reports whether the condition holds. It must return when its context ends. It
+	// is not called concurrently with itself.
 	Run func(context.Context) Finding
 }
 
@@ -30,15 +30,15 @@ type Finding struct {
 }
 
 const (
-	// currentFor is how long findings are current: clients cannot make the checks send
-	// more requests to the registry.
+	// currentFor is how long findings are current. Checks do not run more often, however
+	// many requests clients send.
 	currentFor = 5 * time.Second
-	// staleFor is how old findings may be while new checks run.
+	// staleFor is the maximum age of stale findings that are used while new checks run.
 	staleFor = time.Minute
-	// checkTimeout bounds the checks.
+	// checkTimeout is the timeout of the checks.
 	checkTimeout = 3 * time.Second
-	// patience bounds how long an answer waits for new findings if there are stale ones:
-	// many probes wait for only a second.
+	// patience is how long an answer waits for new findings if there are stale ones. It is
+	// short, because many probes wait only a second.
 	patience = 500 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ type Readiness struct {
 	metrics  *Metrics
 	log      *slog.Logger
 	checks   []Check
-	reports  *fresh.Cache[string, *report] // one, under one name
+	reports  *fresh.Cache[string, *report] // caches one report under a constant key
 	draining atomic.Bool
 }
 
@@ -69,13 +69,13 @@ func NewReadiness(m *Metrics, log *slog.Logger, checks ...Check) *Readiness {
 	return h
 }
 
-// Drain makes the gateway not ready for the rest of the process's life.
+// Drain makes the gateway report that it is not ready, until the process exits.
 func (h *Readiness) Drain() {
 	h.draining.Store(true)
 	h.metrics.ready.Set(0)
 }
 
-// Refresh runs the checks, and sets the metric, unless the findings are current.
+// Refresh runs the checks and sets the metric "ready", unless the findings are current.
 func (h *Readiness) Refresh(ctx context.Context) { h.report(ctx) }
 
 // ServeHTTP answers with the findings in JSON: with 200 if the gateway is ready, and
@@ -108,7 +108,7 @@ func (h *Readiness) report(ctx context.Context) *report {
 	return found.Value
 }
 
-// check runs all checks at once.
+// check runs all checks concurrently.
 func (h *Readiness) check(ctx context.Context, _ string, last *fresh.Answer[*report]) (fresh.Answer[*report], error) {
 	findings := make([]Finding, len(h.checks))
 	var running sync.WaitGroup

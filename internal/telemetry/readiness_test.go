@@ -18,13 +18,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// slowReadiness has one check, whose time and finding a test chooses.
+// slowReadiness is a readiness with one check. A test sets the check's duration and finding.
 type slowReadiness struct {
 	*telemetry.Readiness
 	metrics *telemetry.Metrics
 	t       *testing.T
 	finding atomic.Pointer[telemetry.Finding]
-	takes   atomic.Int64 // nanoseconds
+	takes   atomic.Int64 // the duration of the check in nanoseconds
 	checks  atomic.Int32
 	log     bytes.Buffer
 }
@@ -45,7 +45,8 @@ func newSlowReadiness(t *testing.T) *slowReadiness {
 	return p
 }
 
-// want fails the test if the answer is another, and returns how long it took.
+// want requests the readiness. It fails the test unless the answer has the given status and
+// body, and returns how long the answer took.
 func (p *slowReadiness) want(status int, body string) time.Duration {
 	p.t.Helper()
 	start := time.Now()
@@ -68,7 +69,7 @@ func TestReady(t *testing.T) {
 		p := newSlowReadiness(t)
 		p.want(200, fine)
 		p.finding.Store(&telemetry.Finding{Message: "unreachable", Err: errors.New("dial secret.example: refused")})
-		p.want(200, fine) // it is remembered
+		p.want(200, fine) // the finding is still current
 		if n := p.checks.Load(); n != 1 {
 			t.Errorf("%d checks", n)
 		}
@@ -91,7 +92,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// TestOneCheckAtATime shows that many requests at once run a check once.
+// TestOneCheckAtATime shows that many concurrent requests run a check only once.
 func TestOneCheckAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSlowReadiness(t)
@@ -129,8 +130,8 @@ func TestCheckThatHangs(t *testing.T) {
 	})
 }
 
-// TestDrainDuringACheck shows that a check which ends after Drain leaves the gateway not
-// ready.
+// TestDrainDuringACheck shows that the gateway stays not ready if a check succeeds after
+// Drain.
 func TestDrainDuringACheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSlowReadiness(t)

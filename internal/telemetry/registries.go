@@ -15,10 +15,10 @@ import (
 // storage.
 type RegistryRequest struct {
 	Host       string        // with its port, if any
-	Authorized bool          // the request had a credential
+	Authorized bool          // whether the request had a credential
 	Status     int           // 0 without an answer
-	Err        error         // the reason for no answer
-	Took       time.Duration // until the answer began
+	Err        error         // why there was no answer
+	Took       time.Duration // the time until the answer began
 }
 
 // registries are the metrics of requests to registries.
@@ -31,8 +31,8 @@ type registries struct {
 }
 
 const (
-	// maxHosts bounds the hosts that have their own label: a registry may redirect its
-	// clients to any number of token servers and storage hosts.
+	// maxHosts is the maximum number of hosts with their own label. A registry can redirect
+	// its clients to any number of token servers and storage hosts.
 	maxHosts = 32
 	// otherHosts is the label of all other hosts.
 	otherHosts = "other"
@@ -44,8 +44,8 @@ func (r *registries) register(m *Metrics) {
 	r.took = m.histograms("registry_request_duration_seconds", "How long it took until the answer to such a request began, or failed.", "registry")
 }
 
-// AddRegistries gives each host its own label, even beyond the limit. No host loses its
-// label.
+// AddRegistries gives each of these hosts its own label, even beyond the limit. Other hosts
+// keep their labels.
 func (m *Metrics) AddRegistries(hosts ...string) {
 	m.registries.mu.Lock()
 	defer m.registries.mu.Unlock()
@@ -88,7 +88,7 @@ func (r RegistryRequest) outcome() string {
 	}
 	switch {
 	case r.Status == http.StatusUnauthorized && !r.Authorized:
-		return "challenge" // it says where to get a token
+		return "challenge" // the answer says where to get a token
 	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden:
 		return "denied"
 	case r.Status == http.StatusNotFound:

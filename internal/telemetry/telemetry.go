@@ -1,13 +1,13 @@
-// Package telemetry reports what a gateway does, to those who operate it: metrics for
-// Prometheus, traces by OpenTelemetry, the ids of requests in the log, and readiness.
-// No other package imports Prometheus' client or OpenTelemetry. docs/operations.md
-// describes every metric, and a test compares the two.
+// Package telemetry shows operators what a gateway does: with metrics for Prometheus,
+// OpenTelemetry traces, the ids of requests in the log, and readiness. No other package
+// imports Prometheus' client or OpenTelemetry. docs/operations.md describes every
+// metric, and a test compares that page with the metrics.
 //
 // Contexts carry the id and the trace of a request. Other packages start spans with
-// [Start], and count in the types of this package, such as [CatalogCounters].
+// [Start], and use the counters of this package, such as [CatalogCounters].
 //
-// No label of a metric contains the name of a provider: their number is not bounded.
-// The number of registries in labels is.
+// No label of a metric contains the name of a provider, because the number of providers
+// is not bounded. The number of registries in labels is bounded.
 package telemetry
 
 import (
@@ -16,7 +16,7 @@ import (
 	"net/http"
 )
 
-// Tracer records traces. [NewTracer] returns the one of OpenTelemetry.
+// Tracer records traces. [OpenTelemetry] implements it.
 type Tracer interface {
 	// Start begins a span within the span of ctx. The caller ends it.
 	Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End)
@@ -26,8 +26,8 @@ type Tracer interface {
 	Join(ctx context.Context, h http.Header) context.Context
 }
 
-// End ends a span with the error of its operation, if any, and adds attributes. No
-// attribute may contain a secret.
+// End ends a span with the error of its operation, if any, and adds attributes. An
+// attribute must not contain a secret.
 type End func(err error, attrs ...slog.Attr)
 
 type requestKey struct{}
@@ -48,8 +48,9 @@ func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
 	return context.WithValue(ctx, requestKey{}, request{id, t})
 }
 
-// Follow returns ctx with the request of another context. An operation that several
-// requests wait for outlives each of them, and so has its own context.
+// Follow returns ctx with the id and the trace of the request in from. It is for an
+// operation that several requests wait for: the operation has its own context, because it
+// outlives each of these requests.
 func Follow(ctx, from context.Context) context.Context {
 	r := requestOf(from)
 	if r == (request{}) {
@@ -71,7 +72,7 @@ func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Contex
 	return ctx, func(error, ...slog.Attr) {}
 }
 
-// LogKey is the log's key of a request's id.
+// LogKey is the key of a request's id in the log.
 const LogKey = "request_id"
 
 // Handler returns a log handler that adds the ids of requests to its records.

@@ -23,10 +23,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// scope is the name of our instrumentation.
+// scope is the name of ocibridge's instrumentation scope.
 const scope = "github.com/ocibridge/ocibridge"
 
-// OpenTelemetry is a [Tracer] that exports traces as the OTEL_* variables say.
+// OpenTelemetry is a [Tracer] that exports traces. The OTEL_* variables configure it.
 type OpenTelemetry struct {
 	tracer   trace.Tracer
 	join     propagation.TextMapPropagator
@@ -35,8 +35,8 @@ type OpenTelemetry struct {
 
 var _ Tracer = (*OpenTelemetry)(nil)
 
-// WantsTraces reports whether the environment asks for traces: it names an exporter
-// other than none, or the address of a collector.
+// WantsTraces reports whether the environment enables traces: it names an exporter other
+// than none, or the address of a collector.
 func WantsTraces(getenv func(string) string) bool {
 	if getenv("OTEL_SDK_DISABLED") == "true" {
 		return false
@@ -46,8 +46,8 @@ func WantsTraces(getenv func(string) string) bool {
 	return exporter != "none" && (exporter != "" || to != "")
 }
 
-// NewTracer returns a tracer that the environment configures. The caller shuts it down.
-// Errors of the exporter go to the log.
+// NewTracer returns a tracer that is configured by the environment. The caller shuts it
+// down. The tracer logs the errors of its exporter.
 func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTelemetry, error) {
 	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
@@ -66,7 +66,7 @@ func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTele
 	return &OpenTelemetry{p.Tracer(scope), propagation.TraceContext{}, p}, nil
 }
 
-// shutdownTime bounds how long [OpenTelemetry.Shutdown] waits for the collector.
+// shutdownTime is how long [OpenTelemetry.Shutdown] waits for the collector.
 const shutdownTime = 5 * time.Second
 
 // Shutdown exports the remaining spans.
@@ -76,7 +76,7 @@ func (t *OpenTelemetry) Shutdown() error {
 	return t.provider.Shutdown(ctx)
 }
 
-// Join implements [Tracer] by W3C Trace Context.
+// Join implements [Tracer] with the headers of W3C Trace Context.
 func (t *OpenTelemetry) Join(ctx context.Context, h http.Header) context.Context {
 	return t.join.Extract(ctx, propagation.HeaderCarrier(h))
 }
@@ -86,7 +86,7 @@ func (t *OpenTelemetry) Follow(ctx, from context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, trace.SpanFromContext(from))
 }
 
-// kinds are the kinds of spans whose other end is another program.
+// kinds contains the kinds of the spans that cross the boundary to another program, by name.
 var kinds = map[string]trace.SpanKind{"request": trace.SpanKindServer, "registry request": trace.SpanKindClient}
 
 // Start implements [Tracer].
@@ -106,12 +106,12 @@ func (t *OpenTelemetry) Start(ctx context.Context, name string, attrs ...slog.At
 	}
 }
 
-// maxText bounds an attribute and an error of a span: clients and registries choose the
-// length of paths and errors.
+// maxText is the maximum length in bytes of an attribute or an error of a span. Clients and
+// registries choose the lengths of paths and errors.
 const maxText = 1000
 
-// bounded returns the beginning of a text as valid UTF-8. A collector refuses a whole
-// message with invalid UTF-8 in it.
+// bounded returns the beginning of a text as valid UTF-8. A collector refuses a message with
+// invalid UTF-8 as a whole.
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "\ufffd") }
 
 func attributes(attrs []slog.Attr) []attribute.KeyValue {

@@ -17,12 +17,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// receiver is a collector of traces by OTLP over HTTP.
+// receiver is a collector that receives traces by OTLP over HTTP.
 type receiver struct {
 	*httptest.Server
 	mu    sync.Mutex
 	spans []*span
-	about map[string]string // the resource
+	about map[string]string // the attributes of the resource
 }
 
 type span struct {
@@ -156,7 +156,7 @@ func TestBadSettings(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(name, value)
 			if _, err := telemetry.NewTracer(t.Context(), "", slog.New(slog.DiscardHandler)); err == nil {
-				t.Errorf("%s=%s was taken", name, value)
+				t.Errorf("%s=%s was accepted", name, value)
 			}
 		})
 	}
