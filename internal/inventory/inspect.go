@@ -15,14 +15,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Inspection shows one version in full.
+// Inspection describes one version in full.
 type Inspection struct {
 	Provider   provider.Address   `json:"provider"`
 	Version    provider.Version   `json:"version"`
 	Repository ociaddr.Repository `json:"repository"`
 	Tag        ociaddr.Tag        `json:"tag"`
-	Digest     string             `json:"digest"`             // of the index
-	Declared   *Declared          `json:"declared,omitempty"` // nil for the indexes of other tools
+	Digest     string             `json:"digest"`             // the digest of the index
+	Declared   *Declared          `json:"declared,omitempty"` // nil if another tool wrote the index
 	Protocols  []string           `json:"protocols,omitempty"`
 	Evidence   *InspectedEvidence `json:"evidence,omitempty"`
 	Partial    []ociaddr.Tag      `json:"partial_tags,omitempty"`
@@ -42,14 +42,14 @@ type InspectedPackage struct {
 	Platform provider.Platform `json:"platform"`
 	Filename string            `json:"filename"`
 	Size     int64             `json:"size"`     // in bytes
-	Digest   string            `json:"digest"`   // of the layer
-	Manifest string            `json:"manifest"` // its digest
+	Digest   string            `json:"digest"`   // the digest of the layer
+	Manifest string            `json:"manifest"` // the digest of the manifest
 	Hashes   []provider.Hash   `json:"hashes"`   // zh:, and h1: if it is known
 }
 
-// InspectedEvidence is the recorded evidence, which nothing here verifies.
+// InspectedEvidence is the recorded evidence. Inspect does not verify it.
 type InspectedEvidence struct {
-	Digest      string        `json:"digest"` // of its manifest
+	Digest      string        `json:"digest"` // the digest of the evidence manifest
 	Origin      string        `json:"origin"`
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
@@ -60,7 +60,7 @@ type InspectedEvidence struct {
 	SigningKeys int `json:"signing_keys_size"`
 }
 
-// Inspect reads the newest version of the first provider.
+// Inspect reads the newest selected version of the first provider.
 func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
 	p := s.Providers[0]
 	if p.Err != nil {

@@ -1,9 +1,10 @@
-// Package inventory reads and checks the providers that registries hold. It finds them by
-// name, by provider blocks and in the registries' catalogs, lists their versions, shows one
-// version in full, and verifies versions by their evidence. It writes nothing, and asks no
-// origin.
+// Package inventory reads and checks the providers that registries contain. It finds providers
+// by name, by provider blocks and in the registries' catalogs, lists their versions, shows one
+// version in full, and verifies versions by their evidence. It writes nothing, and sends no
+// requests to origins.
 //
-// One unreadable provider or version hides no other: its error is part of the result.
+// A provider or version that cannot be read does not hide the others: its error is part of the
+// result.
 package inventory
 
 import (
@@ -28,7 +29,8 @@ import (
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
-	// Providers returns the providers in the registries' catalogs, and what it could not list.
+	// Providers returns the providers in the registries' catalogs, and the catalogs that it
+	// could not list.
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
 	// Explain adds to a registry's refusal what to do about it.
 	Explain(error, ociaddr.Repository) error
@@ -37,7 +39,7 @@ type Registry interface {
 // Inventory is the content of the registries that templates name.
 type Inventory struct {
 	Registry   Registry
-	Configured []provider.Address // the providers of provider blocks, which no catalog needs to list
+	Configured []provider.Address // the providers of provider blocks; they are found without a catalog
 	Jobs       int                // the number of concurrent requests; at least 1
 }
 
@@ -53,8 +55,8 @@ type Provider struct {
 	tags      []ociaddr.Tag
 }
 
-// Providers returns all providers, and what it could not list. It fails if it finds no
-// provider and could not list everything.
+// Providers returns all providers, and the places that it could not list. It returns an error
+// if it finds no provider and could not list every place.
 func (i *Inventory) Providers(ctx context.Context) (all []provider.Address, skipped []Unlisted, err error) {
 	queries, skipped, err := i.resolve(ctx, nil)
 	return query.Addresses(queries), skipped, err
@@ -63,7 +65,7 @@ func (i *Inventory) Providers(ctx context.Context) (all []provider.Address, skip
 // Selection is the providers that queries selected, sorted by address.
 type Selection struct {
 	Providers []*Provider
-	Unlisted  []Unlisted // the places where other providers may be
+	Unlisted  []Unlisted // the places that could not be listed, which can contain further providers
 
 	named []provider.Address // the providers that queries named
 	jobs  int
@@ -71,7 +73,7 @@ type Selection struct {
 
 // Find returns the providers that queries select, with their tags. For patterns, and
 // without queries, it searches the configured providers and the registries' catalogs. It
-// fails if it finds no provider and could not list everything.
+// returns an error if it finds no provider and could not list every catalog.
 func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection, error) {
 	all, skipped, err := i.resolve(ctx, queries)
 	if err != nil {
@@ -98,8 +100,8 @@ func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection
 	return out, g.Wait()
 }
 
-// resolve replaces patterns by the providers that match them, and no queries by all
-// providers.
+// resolve returns the queries with each pattern replaced by the providers that match it. If
+// there are no queries, it returns a query for each provider.
 func (i *Inventory) resolve(ctx context.Context, queries []query.Query) (all []query.Query, skipped []Unlisted, err error) {
 	var patterns []provider.Pattern
 	for _, q := range queries {
@@ -136,18 +138,18 @@ type Unlisted struct {
 	Problem *Problem `json:"error"`
 }
 
-// nothingFound is the error for a search that found no provider where it could list.
+// nothingFound returns the error of a search that found no provider in all other places.
 func (u Unlisted) nothingFound() error {
 	return hint.New(fmt.Sprintf("%s cannot be listed: %s", u.Where, u.Problem.Message),
 		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl")
 }
 
-// Warning says what a search may have missed.
+// Warning returns a warning that a search could have missed providers.
 func (u Unlisted) Warning() string {
 	return fmt.Sprintf("%s cannot be listed, so only providers of provider blocks are looked for there: %s", u.Where, u.Problem.Message)
 }
 
-// list reads the tags. A missing repository has none.
+// list lists the tags of the repository. A missing repository has no tags.
 func (p *Provider) list(ctx context.Context) {
 	var err error
 	if p.tags, err = artifact.ListAnyTags(ctx, p.store); err != nil {
@@ -167,7 +169,7 @@ func (p *Provider) explain(err error) error {
 	return p.inventory.Registry.Explain(err, p.Repository)
 }
 
-// missing returns the error for a query that selects no stored version.
+// missing returns the error for a query that selects none of the stored versions.
 func (p *Provider) missing() error {
 	asked := "version"
 	if !p.Version.IsZero() {
@@ -184,7 +186,7 @@ type Report struct {
 	Providers []*ProviderReport `json:"providers"`
 	Unlisted  []Unlisted        `json:"unlisted,omitempty"`
 
-	failed, help string // the end of the error that names the number of failures, and its hint
+	failed, help string // the error of [Report.Failed] after the number of failures, and its hint
 }
 
 // ProviderReport is the part of a report about one provider.
@@ -192,7 +194,7 @@ type ProviderReport struct {
 	Provider   provider.Address   `json:"provider"`
 	Repository ociaddr.Repository `json:"repository,omitzero"` // zero if the provider has none
 	Problem    *Problem           `json:"error,omitempty"`
-	// Findings are about tags that name no version. Only verifications have them.
+	// Findings are about tags that name no version. Only verifications set them.
 	Findings []artifact.Finding `json:"findings,omitzero"`
 	Versions []*VersionReport   `json:"versions"`
 }
@@ -209,16 +211,18 @@ func (r *ProviderReport) String() string {
 type VersionReport struct {
 	Version   provider.Version    `json:"version"`
 	Tag       ociaddr.Tag         `json:"tag,omitempty"`    // only in lists
-	Digest    string              `json:"digest,omitempty"` // of the index
+	Digest    string              `json:"digest,omitempty"` // the digest of the index
 	Platforms []provider.Platform `json:"platforms,omitempty"`
-	Size      int64               `json:"size,omitempty"` // of all packages, in bytes; only in lists
-	// Signature is the recorded signature in a list, and the verified one in a verification.
+	Size      int64               `json:"size,omitempty"` // the size of all packages in bytes; only in lists
+	// Signature is the recorded signature in a list, and the verified signature in a
+	// verification.
 	Signature *Signature `json:"signature,omitempty"`
 	// Pinned points to true if a trust block pins the key. It is nil in lists.
 	Pinned   *bool              `json:"pinned,omitempty"`
 	Findings []artifact.Finding `json:"findings,omitzero"` // nil in lists
-	Problem  *Problem           `json:"error,omitempty"`   // the reason why the version could not be read
-	// Refused is set if there is a signature that the policy or the key refuses.
+	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
+	// Refused is set if there is a signature that the policy does not accept, or that is
+	// invalid.
 	Refused bool `json:"-"`
 }
 
@@ -242,8 +246,8 @@ func (s *Selection) read(ctx context.Context, out *Report, fn func(context.Conte
 	return g.Wait()
 }
 
-// Failed returns an error if a provider or a version could not be read, or has an error among
-// its findings.
+// Failed returns an error if a provider or a version could not be read, or if one of their
+// findings is an error.
 func (r *Report) Failed() error {
 	bad, all := 0, 0
 	for _, p := range r.Providers {
@@ -282,7 +286,7 @@ type Problem struct {
 	Hint    string `json:"hint,omitempty"`
 }
 
-// problem returns nil for nil.
+// problem converts an error. It returns nil if err is nil.
 func problem(err error) *Problem {
 	if err == nil {
 		return nil
@@ -304,8 +308,8 @@ type Signature struct {
 	Fingerprint string        `json:"fingerprint,omitempty"`
 }
 
-// Text returns the signature as words. If short is set, it has the last 16 digits of the
-// fingerprint only.
+// Text describes the signature in words. If short is set, it shows only the last 16 digits of
+// the fingerprint.
 func (s Signature) Text(short bool) string {
 	by := s.Fingerprint
 	if short && len(by) > 16 {

@@ -87,7 +87,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindWithoutCatalog searches a registry that does not list its repositories.
+// TestFindWithoutCatalog shows which providers are found in a registry that does not list its
+// repositories.
 func TestFindWithoutCatalog(t *testing.T) {
 	r := stored.For(t, apart)
 	a := r.Store("acme/null", "1.0.0")
@@ -119,7 +120,7 @@ func TestList(t *testing.T) {
 		v.Signature.Text(true) != "signed by "+r.Signer.Fingerprint()[len(r.Signer.Fingerprint())-16:] {
 		t.Errorf("%+v", v)
 	}
-	// An unreadable version hides no other.
+	// A version that cannot be read does not hide the others.
 	r.Reindex(a, "1.1.0", func(i *ocispec.Index) {
 		for n := range i.Manifests {
 			if i.Manifests[n].ArtifactType == artifact.TypeEvidence {
@@ -241,8 +242,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyReportsMissing checks that a named provider without versions is a failure, and
-// one that a pattern found is not.
+// TestVerifyReportsMissing checks that a provider without versions is a failure if a query
+// names it, but not if a pattern matches it.
 func TestVerifyReportsMissing(t *testing.T) {
 	r := stored.For(t, apart)
 	r.Store("acme/null", "1.0.0")

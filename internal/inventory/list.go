@@ -8,7 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// List reads every version of the selection.
+// List reports on every version of the selection, without verifying anything.
 func (s *Selection) List(ctx context.Context) (*Report, error) {
 	r := &Report{failed: "providers and versions cannot be read", help: "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do"}
 	return r, s.read(ctx, r, listVersion)

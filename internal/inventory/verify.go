@@ -17,11 +17,11 @@ import (
 // Verifier checks versions by their evidence.
 type Verifier struct {
 	Policy   func(provider.Address) trust.Policy
-	Packages bool // download and hash every package, too
+	Packages bool // whether to download and hash every package, too
 }
 
-// Verify checks every version of the selection. A provider that a query named must have a
-// version.
+// Verify checks every version of the selection. A provider that a query names and that has no
+// version is a failure.
 func (s *Selection) Verify(ctx context.Context, v Verifier) (*Report, error) {
 	r := &Report{failed: "checks failed", help: "each error above says what to do"}
 	err := s.read(ctx, r, v.verify)
@@ -56,7 +56,7 @@ type check struct {
 	policy   trust.Policy
 }
 
-// run lints the version, checks its evidence, and then its packages if that is asked for.
+// run lints the version, checks its evidence, and, if packages is set, checks its packages.
 func (c *check) run(ctx context.Context, packages bool) error {
 	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Provider, c.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
@@ -134,8 +134,8 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 	return err
 }
 
-// reportVerified reports the result of a verification that did not fail: it compares it with
-// the recorded verdict and the policy.
+// reportVerified compares the result of a successful verification with the recorded verdict
+// and with the policy, and reports the differences.
 func (c *check) reportVerified(verified *artifact.Verified) {
 	c.Signature = &Signature{verified.Standing(), verified.Signer.Fingerprint}
 	c.Pinned = &verified.Pinned
@@ -158,9 +158,9 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 	}
 }
 
-// reportOtherNames reports once for all platforms that a version is signed under another
-// name. It is an error where keys are pinned: the signature does not cover the version and
-// platform of these packages.
+// reportOtherNames reports, once for all platforms, that a version is signed under another
+// name. This is an error if keys are pinned, because the signature does not cover the version
+// and platform of these packages.
 func (c *check) reportOtherNames(verified *artifact.Verified) {
 	if verified.Standing() != artifact.SignedOtherName {
 		return
@@ -184,7 +184,7 @@ func (c *check) reportOtherNames(verified *artifact.Verified) {
 	c.report(severity, "evidence", what, artifact.OtherNameHint)
 }
 
-// hintOr returns an error's hint, or the given one if it has none.
+// hintOr returns the hint of an error, or otherwise if it has none.
 func hintOr(err error, otherwise string) string {
 	if h := hint.Of(err); h != "" {
 		return h

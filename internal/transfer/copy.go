@@ -16,16 +16,16 @@ import (
 // Copy is a copy of stored versions from one location to another.
 type Copy struct {
 	From, To  Location
-	Queries   []query.Query // empty: everything
+	Queries   []query.Query // what to copy; empty for everything
 	All       bool          // every version that matches a constraint, not only the newest
 	Platforms []provider.Platform
-	// Configured are the providers to copy from a registry without Queries; empty for all
-	// providers in its catalog.
+	// Configured are the providers that a copy from a registry without Queries copies. If it
+	// is empty, all providers in the registry's catalog are copied.
 	Configured []provider.Address
-	// Push has the policy, the jobs and the referrers option.
+	// Push contains the policy, the jobs and the referrers option.
 	Push     pusher.Options
 	Progress Progress
-	// Open opens the registries at a location, for providers.
+	// Open opens the registries at a location, for the given providers.
 	Open func(at Location, providers []provider.Address) (*registry.Repositories, error)
 }
 
@@ -34,7 +34,7 @@ var ErrSameRepository = errors.New("would be copied to the same repository")
 
 // source is an open location to copy from.
 type source struct {
-	registry  *registry.Repositories // nil: the location is no registry
+	registry  *registry.Repositories // nil if the location is not a registry
 	providers func(context.Context) ([]provider.Address, error)
 	stored    func(context.Context, provider.Address) (pusher.Stored, error)
 	close     func() error
@@ -42,20 +42,20 @@ type source struct {
 
 // target is an open location to copy to.
 type target struct {
-	registry *registry.Repositories // nil: the location is no registry
+	registry *registry.Repositories // nil if the location is not a registry
 	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
-	save     func(context.Context) error // nil: the location is complete after each version
+	save     func(context.Context) error // nil if the location is complete after each version
 	close    func() error
 }
 
-// selected is a stored provider, and the versions of it to copy.
+// selected is a stored provider with the versions to copy.
 type selected struct {
 	pusher.Stored
 	versions []provider.Version
 }
 
-// Run copies. It selects the versions before it opens the target, so that nothing is created
-// for a copy of nothing.
+// Run copies the versions, and returns the results. It selects the versions before it opens
+// the target, so that no target is created if there is nothing to copy.
 func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	named := query.Addresses(c.Queries)
 	if len(named) == 0 && !c.From.isBundle() {
@@ -82,8 +82,9 @@ func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	return results, err
 }
 
-// selectVersions lists the versions of the source, and selects those that the queries
-// name. Without queries it selects all versions of the named providers, or of all.
+// selectVersions lists the versions in the source, and returns the versions that the queries
+// select. Without queries, it returns all versions of the providers in named, or of all
+// providers if named is empty.
 func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.Address) ([]selected, error) {
 	queries := c.Queries
 	if len(queries) == 0 {
@@ -127,7 +128,7 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 	return out, nil
 }
 
-// copyAll copies several versions at once.
+// copyAll copies several versions concurrently.
 func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selected) ([]*pusher.Result, error) {
 	b := newBatch(c.Push.Jobs, c.Progress.Done)
 	for _, s := range all {

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// progress records what a transfer shows.
+// progress records the warnings and results of a transfer.
 type progress struct {
 	mu       sync.Mutex
 	warnings []string
@@ -58,7 +58,7 @@ func registryAt(name string) transfer.Location {
 	return transfer.Location{Kind: transfer.Template, Name: name}
 }
 
-// run copies what args select, and returns what was done.
+// run copies the versions that args select. It returns the results that the progress shows.
 func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error) {
 	c.t.Helper()
 	c.progress = &progress{}
@@ -135,8 +135,8 @@ func TestCopyToItself(t *testing.T) {
 	}
 }
 
-// TestCopyThroughBundles copies into a bundle and from there into a registry, and into a
-// mirror folder.
+// TestCopyThroughBundles shows that versions can be copied into a bundle, and from there into a
+// registry and into a mirror folder.
 func TestCopyThroughBundles(t *testing.T) {
 	for _, kind := range []transfer.Kind{transfer.Folder, transfer.Archive} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestCopyThroughBundles(t *testing.T) {
 	}
 }
 
-// TestCopyOfLostRegistries checks the errors where one side cannot be read or written.
+// TestCopyOfLostRegistries checks the errors if one side cannot be read or written.
 func TestCopyOfLostRegistries(t *testing.T) {
 	c := newCopies(t)
 	c.from.Store("acme/null", "1.0.0")
@@ -171,7 +171,8 @@ func TestCopyOfLostRegistries(t *testing.T) {
 	}
 }
 
-// TestPushFromFolders pushes the releases of a mirror folder, and nothing after a failure.
+// TestPushFromFolders shows that the releases in a mirror folder are pushed, and that no
+// release is pushed after a failure.
 func TestPushFromFolders(t *testing.T) {
 	c := newCopies(t)
 	c.from.Store("acme/null", "1.0.0")
@@ -242,6 +243,6 @@ func TestOpenWants(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if w.Wants[1].Keep || !w.Wants[2].Keep {
-		t.Errorf("kept for pull-through: %+v", w.Wants)
+		t.Errorf("with pull-through: %+v", w.Wants)
 	}
 }

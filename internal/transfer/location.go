@@ -35,7 +35,7 @@ const (
 
 func (l Location) isBundle() bool { return l.Kind == Folder || l.Kind == Archive }
 
-// ParseLocation reads the value of a flag.
+// ParseLocation parses a location, the value of the named flag.
 func ParseLocation(flag, s string) (Location, error) {
 	if s == "" || s == string(Embedded) {
 		return Location{Kind: Kind(s)}, nil
@@ -54,7 +54,8 @@ func ParseLocation(flag, s string) (Location, error) {
 	return Location{Template, s}, nil
 }
 
-// repository returns the name of a provider's part of a bundle, in the form of a repository.
+// repository returns the name of a provider's part of a bundle, in the form of a repository's
+// name.
 func (l Location) repository(a provider.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
 }

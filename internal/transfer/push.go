@@ -24,8 +24,8 @@ type Source struct {
 	each func(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
 }
 
-// Push pushes the releases of a source into a registry. The pusher's options get their
-// destination and events here.
+// Push pushes the releases of a source into a registry. It sets the destination and the events
+// in the pusher's options.
 func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
 	o.Destination, o.OnEvent = Destination(to), progress.Event
 	p := pusher.New(o)
@@ -38,7 +38,8 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 	}))
 }
 
-// folder yields the releases in a folder. If err is not nil, it closes the folder.
+// folder returns a source of the releases in dir. If err is not nil, it closes dir, and returns
+// err.
 func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {
 	if err != nil {
 		dir.Close()
@@ -59,7 +60,8 @@ func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, erro
 	return src, nil
 }
 
-// MirrorDir returns the releases in a mirror folder, with the given platforms or with all.
+// MirrorDir returns a source of the releases in a mirror folder. The releases have the given
+// platforms, or all platforms if there are none.
 func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenMirrorDir(path)
 	if err != nil {
@@ -69,7 +71,8 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 	return folder(dir, releases, err)
 }
 
-// ReleaseDir returns the release in a release folder, which the armoured public key signed.
+// ReleaseDir returns a source of the release in a release folder. publicKey is the armoured
+// public key of its signer.
 func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
@@ -129,8 +132,9 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 	return nil
 }
 
-// newest returns the version that a query names, or the newest of those that match its
-// constraint, or all of them, oldest first. A query for all versions matches each.
+// newest returns the version that a query names. For a query with a constraint, it returns the
+// newest matching version, or, with all, every matching version, oldest first. For a query for
+// all versions, it returns all of them.
 func newest(q query.Query, versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}
@@ -145,7 +149,7 @@ func newest(q query.Query, versions []provider.Version, all bool) []provider.Ver
 	return matches
 }
 
-// where adds the line of the lock file that requested a failed release.
+// where adds to an error the line of the lock file that requested the release.
 func (r Request) where(err error) error {
 	if len(r.Known) == 0 {
 		return err
@@ -153,8 +157,8 @@ func (r Request) where(err error) error {
 	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
 }
 
-// Locked returns a request for each version that lock files name, and the files' warnings.
-// Where several files name a version, each file must know its packages.
+// Locked returns a request for each version that the lock files name, and the warnings of the
+// files. If several files name the same version, each of them must know its packages.
 func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	for _, path := range paths {
 		file, err := lockfile.Read(path)
@@ -179,7 +183,7 @@ func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	return requests, warnings, nil
 }
 
-// addLocked adds a request, or merges it with the one for the same version.
+// addLocked adds a request, or merges it with the request for the same version.
 func addLocked(requests []Request, r Request) []Request {
 	for i := range requests {
 		if q := &requests[i]; q.Provider == r.Provider && q.Version == r.Version {

@@ -11,14 +11,15 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// Wants are the versions that a configuration asks for, with open sources.
+// Wants are the versions that a configuration requests, with their open sources.
 type Wants struct {
 	Wants   []pusher.Want
 	folders map[string]*origin.MirrorDir
 }
 
-// OpenWants opens the sources of provider blocks. A source that cannot be opened fails when
-// its versions are listed, so that it stops no other provider. The caller closes the wants.
+// OpenWants opens the sources of provider blocks. If a source cannot be opened, the error is
+// returned only when the versions of its provider are listed, so that other providers are not
+// affected. The caller closes the wants.
 func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {
@@ -37,7 +38,7 @@ func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	return w
 }
 
-// open opens a source. Blocks that name the same folder share it.
+// open opens the source of a provider block. Blocks that name the same folder share its source.
 func (w *Wants) open(from config.Source, registry *origin.Registry) (origin.Source, error) {
 	switch {
 	case from.MirrorURL != "":

@@ -2,8 +2,8 @@
 // versions, and stores several at once in a registry, a bundle or a mirror folder. Package
 // pusher verifies and stores each version.
 //
-// After a failure no later version is started. Those that run are finished, and results are
-// reported in the order of the source.
+// After a failure, no later version is started, but the running transfers are finished. Results
+// are reported in the order of the source.
 package transfer
 
 import (
@@ -26,7 +26,7 @@ type Progress interface {
 	Done(*pusher.Result)
 }
 
-// Destination returns the destination of each provider in a registry.
+// Destination returns a function that returns the destination of a provider in a registry.
 func Destination(r *registry.Repositories) func(context.Context, provider.Address) (pusher.Destination, error) {
 	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := r.Repository(ctx, a)
@@ -34,8 +34,8 @@ func Destination(r *registry.Repositories) func(context.Context, provider.Addres
 	}
 }
 
-// destinationOfCopies is [Destination] for copies. Between repositories of one registry,
-// blobs are mounted: from names the repositories that are copied from.
+// destinationOfCopies is [Destination] for copies. from contains the repositories from which
+// providers are copied. If source and destination are in one registry, blobs are mounted.
 func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (pusher.Destination, error) {
 	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := r.RepositoryWithReferrers(ctx, a)
@@ -52,8 +52,8 @@ func destinationOfCopies(r *registry.Repositories, from map[provider.Address]oci
 	}
 }
 
-// Explain adds to a refusal by a registry what to do about it. It returns other errors
-// unchanged. r is nil for a location that is no registry.
+// Explain adds a hint to a registry's refusal that says what to do about it. It returns other
+// errors unchanged. r is nil for a location that is not a registry.
 func Explain(r *registry.Repositories, err error) error {
 	if refused := new(pusher.RegistryError); r != nil && errors.As(err, &refused) {
 		return r.Explain(err, refused.Repository)
@@ -64,17 +64,17 @@ func Explain(r *registry.Repositories, err error) error {
 // errStopped means that an earlier version failed.
 var errStopped = errors.New("an earlier version failed")
 
-// batch transfers several versions at once, and reports each result when all earlier ones
-// are reported.
+// batch transfers several versions concurrently. It reports the results in the order in which
+// the versions were added.
 type batch struct {
 	report  func(*pusher.Result)
-	slots   chan struct{} // one for each transfer that runs
+	slots   chan struct{} // holds one element for each running transfer
 	failed  atomic.Bool
 	running sync.WaitGroup
-	last    chan struct{} // closed once the version that was added last is reported
+	last    chan struct{} // closed once the result of the last added version is reported
 
 	results []*pusher.Result
-	err     error // of the first version that failed
+	err     error // the error of the first version that failed
 }
 
 // newBatch returns a batch that runs as many transfers at once as jobs says. 0:
@@ -85,8 +85,8 @@ func newBatch(jobs int, report func(*pusher.Result)) *batch {
 	return b
 }
 
-// add transfers a version as soon as a job is free. It returns errStopped, and transfers
-// nothing, if an earlier version has failed by then.
+// add waits for a free slot, and then starts the transfer of a version. It returns errStopped,
+// and starts nothing, if an earlier version has failed by then.
 func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 	b.slots <- struct{}{}
 	if b.failed.Load() {
@@ -114,8 +114,8 @@ func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 	return nil
 }
 
-// wait waits for all versions, and returns their results and the first failure. Without a
-// failure it returns err.
+// wait waits for all versions, and returns their results and the first failure. If no version
+// has failed, the error is err.
 func (b *batch) wait(err error) ([]*pusher.Result, error) {
 	b.running.Wait()
 	if b.err != nil {

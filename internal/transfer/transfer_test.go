@@ -19,13 +19,13 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// run is a batch of named transfers that last for a given time.
+// run is a batch of named transfers, each of which takes a given time.
 type run struct {
 	*batch
 	mu      sync.Mutex
 	started []string
 	now     int
-	most    int // transfers at once
+	most    int // the maximum number of concurrent transfers
 	reports []string
 }
 
@@ -61,7 +61,8 @@ func names(results []*pusher.Result) string {
 	return strings.Join(out, " ")
 }
 
-// TestBatchReportsInOrder starts transfers that end in the reverse order.
+// TestBatchReportsInOrder shows that results are reported in the order in which transfers
+// start, even if they end in the reverse order.
 func TestBatchReportsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRun(3)
@@ -95,8 +96,8 @@ func TestBatchWithoutJobs(t *testing.T) {
 	})
 }
 
-// TestBatchStopsAfterAFailure checks that transfers that run are finished, and no later one
-// is started.
+// TestBatchStopsAfterAFailure checks that running transfers are finished after a failure, and
+// that no further transfer is started.
 func TestBatchStopsAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("refused")
@@ -117,7 +118,8 @@ func TestBatchStopsAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestBatchReturnsTheSourcesError checks which of several errors is returned.
+// TestBatchReturnsTheSourcesError checks that the error of the source is returned, unless a
+// transfer has failed.
 func TestBatchReturnsTheSourcesError(t *testing.T) {
 	source, first := errors.New("source"), errors.New("first")
 	r := newRun(1)
@@ -139,7 +141,7 @@ func TestNewest(t *testing.T) {
 		have = append(have, provider.MustParseVersion(v))
 	}
 	const a = "registry.acme.example/acme/null"
-	for arg, want := range map[string][2]string{ // without and with all
+	for arg, want := range map[string][2]string{ // the versions without all, and with all
 		a:            {"1.0.0 1.1.0 2.0.0", "1.0.0 1.1.0 2.0.0"},
 		a + "@1.0.0": {"1.0.0", "1.0.0"},
 		a + "@9.0.0": {"9.0.0", "9.0.0"},
