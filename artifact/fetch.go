@@ -47,7 +47,8 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 func download(ctx context.Context, store Fetcher, desc ocispec.Descriptor, w io.Writer) error {
 	body, err := store.Fetch(ctx, desc)
 	if errors.Is(err, errdef.ErrNotFound) {
-		// The error does not wrap ErrNotFound, because to callers ErrNotFound means an absent tag.
+		// The error does not wrap ErrNotFound, because to callers ErrNotFound means an
+		// absent tag.
 		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {

@@ -44,8 +44,8 @@ type State struct {
 	// Seen holds the time at which a sync first saw each version. The zero time means that
 	// the version existed at the first sync with a cooldown.
 	Seen map[provider.Version]time.Time
-	// Replaced lists the manifests that lost their tag and that prune has not deleted yet. It
-	// is sorted, and contains each digest once.
+	// Replaced lists the manifests that lost their tag and that prune has not deleted yet.
+	// It is sorted, and contains each digest once.
 	Replaced []Replaced
 }
 

@@ -52,7 +52,8 @@ func TestTextsOfManifests(t *testing.T) {
 		}
 		index := func(index, entry map[string]any, more ...any) []byte {
 			data := hostileIndex(t, index, entry, more...)
-			// encoding/json has replaced bytes that are not UTF-8; an attacker would send them.
+			// encoding/json has replaced bytes that are not UTF-8; an attacker would send
+			// them.
 			return []byte(strings.ReplaceAll(string(data), `\ufffd`, "\xff"))
 		}
 		evidence := map[string]any{"mediaType": text, "artifactType": TypeEvidence, "digest": digest.FromString("evidence"), "size": 1}

@@ -77,7 +77,8 @@ type Bundle struct {
 
 	mu   sync.Mutex
 	tags map[string]ocispec.Descriptor // by the names of their entries in index.json
-	// referrers contains the JSON of the lists of referrers that have grown, by the names of their fallback tags.
+	// referrers contains the JSON of the lists of referrers that have grown, by the names of their fallback
+	// tags.
 	referrers map[string][]byte
 }
 

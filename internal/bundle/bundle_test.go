@@ -141,8 +141,8 @@ func contents(t *testing.T, name string, archive bool) map[string]string {
 	return out
 }
 
-// TestRoundTrip shows that a bundle stays the same if it is copied from a folder into an archive, and from there
-// into a folder.
+// TestRoundTrip shows that a bundle stays the same if it is copied from a folder into an
+// archive, and from there into a folder.
 func TestRoundTrip(t *testing.T) {
 	from := create(t, false)
 	want := contents(t, from, false)
@@ -178,7 +178,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFolderIsAddedTo shows that a bundle in a folder can be extended, and keeps its earlier versions.
+// TestFolderIsAddedTo shows that a bundle in a folder can be extended, and keeps its earlier
+// versions.
 func TestFolderIsAddedTo(t *testing.T) {
 	name := create(t, false)
 	before := contents(t, name, false)
@@ -193,7 +194,8 @@ func TestFolderIsAddedTo(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce shows that of two concurrent writers of one folder, the second one to save fails.
+// TestTwoAtOnce shows that of two concurrent writers of one folder, the second one to save
+// fails.
 func TestTwoAtOnce(t *testing.T) {
 	name := create(t, false)
 	var open [2]*bundle.Bundle
@@ -217,8 +219,8 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterrupted shows that a write that ends before the bundle is saved leaves no archive, and leaves the
-// bundle in a folder as it was.
+// TestInterrupted shows that a write that ends before the bundle is saved leaves no archive,
+// and leaves the bundle in a folder as it was.
 func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	file, folder := filepath.Join(dir, "archive"), filepath.Join(dir, "folder")
@@ -254,7 +256,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestCreateRefuses shows that Create refuses existing files, and folders with other content.
+// TestCreateRefuses shows that Create refuses existing files, and folders with other
+// content.
 func TestCreateRefuses(t *testing.T) {
 	archive := create(t, true)
 	if _, err := bundle.Create(t.Context(), archive, true); !errors.Is(err, bundle.ErrExists) {
@@ -374,7 +377,8 @@ func blob(dir string, desc ocispec.Descriptor) string {
 	return filepath.Join(dir, "blobs", "sha256", desc.Digest.Encoded())
 }
 
-// relist changes the list of a bundle's contents, and corrects the digests in its manifest and in index.json.
+// relist changes the list of a bundle's contents, and corrects the digests in its manifest
+// and in index.json.
 func relist(t *testing.T, dir string, change func(versions, contents map[string]any)) {
 	t.Helper()
 	index := readIndex(t, dir)
@@ -408,7 +412,8 @@ func relist(t *testing.T, dir string, change func(versions, contents map[string]
 	writeIndex(t, dir, index)
 }
 
-// TestNotWhole shows that all damage to a bundle that can be detected without reading packages is detected.
+// TestNotWhole shows that all damage to a bundle that can be detected without reading
+// packages is detected.
 func TestNotWhole(t *testing.T) {
 	const incomplete, none = "incomplete bundle", "not a bundle"
 	for name, tc := range map[string]struct {
@@ -548,7 +553,8 @@ func TestNotWhole(t *testing.T) {
 	}
 }
 
-// TestBadArchive shows that invalid archives, and archives with forbidden entries, are refused.
+// TestBadArchive shows that invalid archives, and archives with forbidden entries, are
+// refused.
 func TestBadArchive(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {

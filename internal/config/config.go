@@ -33,7 +33,8 @@ import (
 // Config is the content of a configuration file. The zero value is the configuration without
 // a file. A Config does not change once it is loaded.
 //
-// The zero value of a field means its default, unless the comment of the field says otherwise.
+// The zero value of a field means its default, unless the comment of the field says
+// otherwise.
 type Config struct {
 	// File is the name of the file that was read, or "" if there is no file.
 	File string
@@ -62,8 +63,8 @@ type Config struct {
 	files     []fileArgument
 }
 
-// Templates returns the templates of the oci_mirror blocks in the order of the file. For each
-// provider, the first template that includes it applies.
+// Templates returns the templates of the oci_mirror blocks in the order of the file. For
+// each provider, the first template that includes it applies.
 func (c *Config) Templates() templates.Set { return c.templates }
 
 // RegistrySettings returns the settings of the registry blocks for [auth.Options].

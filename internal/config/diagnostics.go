@@ -204,7 +204,8 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	at := start(d)
 	out := Diagnostic{
 		Severity: SeverityError, Summary: d.Summary,
-		// After an unclosed quote, HCL quotes whole lines of the file, which can contain secrets.
+		// After an unclosed quote, HCL quotes whole lines of the file, which can contain
+		// secrets.
 		Detail: quotedSecret.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
 		File:   s.name, Line: at.Line, Column: at.Column, in: s.enclosing(at.Byte),
 	}

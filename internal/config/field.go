@@ -57,8 +57,8 @@ func Fields(t reflect.Type) []Field {
 	return out
 }
 
-// Label returns the name of a block's label, and the kind of the label's text. Both are "" if
-// the block has no label. A label is the first field of the block's type.
+// Label returns the name of a block's label, and the kind of the label's text. Both are ""
+// if the block has no label. A label is the first field of the block's type.
 func Label(t reflect.Type) (name, kind string) {
 	tag := t.Field(0).Tag
 	name, isLabel := strings.CutSuffix(tag.Get("hcl"), ",label")
@@ -68,7 +68,8 @@ func Label(t reflect.Type) (name, kind string) {
 	return name, tag.Get("value")
 }
 
-// constants returns the defaults that other packages define, by the names of their constants.
+// constants returns the defaults that other packages define, by the names of their
+// constants.
 func constants() map[string]string {
 	return map[string]string{
 		"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),

@@ -129,8 +129,8 @@ func TextOf(t *templates.Template, source string) MirrorText {
 // InForce contains every setting that is in effect, with its source. It contains no secrets.
 type InForce struct{ root *block }
 
-// InForce returns the settings that are in effect. A flag or variable overrides the file, the
-// file overrides the CLI configuration, and the CLI configuration overrides a default.
+// InForce returns the settings that are in effect. A flag or variable overrides the file,
+// the file overrides the CLI configuration, and the CLI configuration overrides a default.
 func (c *Config) InForce(s Surroundings) *InForce {
 	tree := c.tree
 	if tree == nil {
@@ -174,8 +174,8 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 	return out
 }
 
-// without reports whether the defaults of a missing block apply. They do not if the block has
-// a required argument.
+// without reports whether the defaults of a missing block apply. They do not if the block
+// has a required argument.
 func (v *viewer) without(f Field) bool {
 	switch f.Name {
 	case "oci_default_credentials":

@@ -75,9 +75,9 @@ func isOperator(t hclsyntax.TokenType) bool {
 // span is the part of the file between two byte offsets.
 type span struct{ from, to int }
 
-// hidden returns, in order, the parts of a file that no message is allowed to show: the values
-// of secret arguments, and of unknown arguments, whose names could be misspelt. It works on
-// tokens, so that it also finds the secrets in a file that cannot be parsed.
+// hidden returns, in order, the parts of a file that no message is allowed to show: the
+// values of secret arguments, and of unknown arguments, whose names could be misspelt. It
+// works on tokens, so that it also finds the secrets in a file that cannot be parsed.
 func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	var out []span
 	statement := true // whether an argument or block may begin here
@@ -157,8 +157,8 @@ var (
 	userInfo = regexp.MustCompile(`://([^/\s"]*)@`)
 )
 
-// soundsSecret reports whether the text after a name can be a secret. After "token" it is not:
-// token is a block, whose label is a name.
+// soundsSecret reports whether the text after a name can be a secret. After "token" it is
+// not: token is a block, whose label is a name.
 func soundsSecret(name string) bool {
 	return secretName.MatchString(name) && !strings.EqualFold(name, "token")
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// block holds the settings of a block, or of the top level, without secrets. Its settings and
-// blocks are in the order of the schema.
+// block holds the settings of a block, or of the top level, without secrets. Its settings
+// and blocks are in the order of the schema.
 type block struct {
 	name, label string
 	index       int    // the position among repeated blocks without labels; -1 for other blocks
@@ -64,8 +64,8 @@ func (b *block) inner(name string) []*block {
 	return out
 }
 
-// at returns the range of an argument's value, or of the start of the block if the argument is
-// not set.
+// at returns the range of an argument's value, or of the start of the block if the argument
+// is not set.
 func (b *block) at(name string) hcl.Range {
 	if attr := b.body.Attributes[name]; attr != nil {
 		return attr.Expr.Range()
@@ -97,8 +97,8 @@ type value struct {
 	text string // as on the command line; "" for types without flags
 }
 
-// valueOf converts a Go value. The bool reports whether there is a value: a nil pointer, list
-// or map is none.
+// valueOf converts a Go value. The bool reports whether there is a value: a nil pointer,
+// list or map is none.
 func valueOf(x any) (value, bool) {
 	t, err := gocty.ImpliedType(x)
 	if err != nil {

@@ -260,8 +260,8 @@ func parseDeny(s string) (catalog.Deny, error) {
 	return catalog.Deny{Pattern: p, Versions: set}, err
 }
 
-// parseFingerprint parses the whole fingerprint of an OpenPGP key, with or without spaces. It
-// refuses a key ID, because anybody can create a key with the same ID.
+// parseFingerprint parses the whole fingerprint of an OpenPGP key, with or without spaces.
+// It refuses a key ID, because anybody can create a key with the same ID.
 func parseFingerprint(s string) (string, error) {
 	const help = "learn it with: ocibridge fingerprint FILE"
 	f := strings.ToUpper(strings.Join(strings.Fields(strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")), ""))
@@ -275,8 +275,8 @@ func parseFingerprint(s string) (string, error) {
 	return f, nil
 }
 
-// parseSHA256 parses a SHA-256 sum. Its errors do not quote the text, because a user might have
-// written the token itself.
+// parseSHA256 parses a SHA-256 sum. Its errors do not quote the text, because a user might
+// have written the token itself.
 func parseSHA256(s string) (sum [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != sha256.Size {
@@ -347,8 +347,8 @@ func parsePorts(ports []int) ([2]int, error) {
 	return [2]int(ports), nil
 }
 
-// parseEndpoint parses the URL of an endpoint. It allows a query, from which some issuers read
-// the purpose of a token.
+// parseEndpoint parses the URL of an endpoint. It allows a query, from which some issuers
+// read the purpose of a token.
 func parseEndpoint(s string) (string, error) {
 	u, err := parseHTTPSWithQuery(s)
 	if err == nil && (u.Fragment != "" || u.ForceQuery) {

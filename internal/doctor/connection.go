@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// firstConn records the first connection of a request, which is the registry's and not a token server's.
+// firstConn records the first connection of a request. Later connections can be to a token server, and not to
+// the registry.
 type firstConn struct {
 	seen bool
 	tls  *tls.ConnectionState // nil for plain HTTP

@@ -1,8 +1,7 @@
 // Package doctor diagnoses a registry or a gateway step by step, and says what to do about each step that
 // failed.
 //
-// It sends the requests of a push, a gateway or a client in the same way, and changes nothing unless it is
-// allowed to write.
+// It sends the same requests as a push, a gateway or a client. It changes nothing unless it is allowed to write.
 package doctor
 
 import (
@@ -16,7 +15,7 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// The statuses of a check. A skipped check was not made.
+// The statuses of a check. Skipped means that the check did not run.
 const (
 	OK      Status = "ok"
 	Warn    Status = "warning"
@@ -29,12 +28,12 @@ type Check struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Detail string `json:"detail"`
-	// Hint says what to do; every Fail has one.
+	// Hint says what to do. Every failed check has a hint.
 	Hint string `json:"hint,omitempty"`
 }
 
-// Report is the diagnosis of one thing. Checks are in the order in which they were made; a failed check ends
-// the report if later ones would be meaningless.
+// Report is the diagnosis of one registry or gateway. Checks are in the order in which they ran. A failed check
+// ends the report if later checks would be meaningless.
 type Report struct {
 	Subject string  `json:"subject"`
 	Checks  []Check `json:"checks"`
@@ -57,7 +56,7 @@ func (r *Report) warn(name, help, format string, args ...any) {
 	r.Checks = append(r.Checks, Check{name, Warn, fmt.Sprintf(format, args...), help})
 }
 
-// fail uses the hint of the error, or else help.
+// fail adds a failed check. Its hint is the hint of err, or help if err has none.
 func (r *Report) fail(name string, err error, help string) {
 	if h := hint.Of(err); h != "" {
 		help = h
@@ -65,9 +64,10 @@ func (r *Report) fail(name string, err error, help string) {
 	r.Checks = append(r.Checks, Check{name, Fail, err.Error(), help})
 }
 
-// Bounds of a healthy system.
+// Limits for a healthy system.
 const (
-	// smallSkew is a harmless difference of clocks; from largeSkew on, tokens and signatures are refused.
+	// smallSkew is the largest harmless difference of clocks. From largeSkew on, tokens and signatures are
+	// refused.
 	smallSkew = time.Minute
 	largeSkew = 5 * time.Minute
 	// expiryWarning is how long before its expiry a certificate causes a warning.

@@ -26,20 +26,21 @@ type Gateway struct {
 	Provider provider.Address
 	// Platform is the client's platform.
 	Platform provider.Platform
-	// Prepare adds the client's credentials to a request; TokenSource says where they come from, or is "".
+	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, or
+	// is "".
 	Prepare     func(*http.Request)
 	TokenSource string
-	// Transport sends the requests; nil is [outgoing.Transport].
+	// Transport sends the requests. nil means [outgoing.Transport].
 	Transport http.RoundTripper
 }
 
-// documentLimits bound a gateway's JSON.
+// documentLimits limits the JSON documents of a gateway.
 var documentLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
-// maxRedirects is how many redirects OpenTofu follows.
+// maxRedirects is the number of redirects that OpenTofu follows.
 const maxRedirects = 5
 
-// Examine makes the requests of an installation.
+// Examine diagnoses the gateway with the requests of an installation.
 func (x Gateway) Examine(ctx context.Context) *Report {
 	if x.Transport == nil {
 		x.Transport = outgoing.Transport()
@@ -67,7 +68,8 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// base checks the URL's form in the CLI configuration.
+// base checks the form of the URL and of the provider's address. It returns the parsed URL, and whether later
+// checks make sense.
 func (x Gateway) base(r *Report) (*url.URL, bool) {
 	u, err := url.Parse(x.URL)
 	const help = "write it as https://HOST:PORT/providers/"
@@ -95,7 +97,7 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 	return nil, false
 }
 
-// index requests the versions. It returns the newest.
+// index requests the list of versions, and returns the newest version.
 func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.Version, bool) {
 	var doc struct {
 		Versions map[string]struct{} `json:"versions"`
@@ -137,7 +139,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	return newest, true
 }
 
-// version requests the packages of a version. It returns the URL for the client's platform.
+// version requests the packages of a version, and returns the URL of the package for the client's platform.
 func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provider.Version) (*url.URL, bool) {
 	var doc struct {
 		Archives map[string]struct {
@@ -212,7 +214,7 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	}
 }
 
-// document gets JSON under the conditions that clients set.
+// document fetches a JSON document into out. It has the same requirements as clients.
 func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
@@ -261,7 +263,7 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 	return resp, nil
 }
 
-// unreachable says what to do if no answer came.
+// unreachable returns a hint that says what to do if there was no answer because of err.
 func unreachable(err error) string {
 	if help := outgoing.ProxyHint(err); help != "" {
 		return help
@@ -273,8 +275,8 @@ func unreachable(err error) string {
 	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"
 }
 
-// checkRedirect follows redirects over TLS. It sends the token only to the gateway; net/http would also send it
-// to other ports of its host.
+// checkRedirect allows only redirects to https URLs. It sends the token only to the gateway, while net/http
+// would also send it to other ports of the gateway's host.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case req.URL.Scheme != "https":
@@ -288,7 +290,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// shown returns a URL without possible secrets: user, query, and the capability in the path of a package.
+// shown returns a URL without the parts that can contain secrets: the user, the query, and the capability in the
+// path of a package.
 func shown(u *url.URL) string {
 	s := u.Scheme + "://" + u.Host + u.EscapedPath()
 	return capability.ReplaceAllString(s, "/...")

@@ -17,7 +17,7 @@ import (
 
 var null = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
 
-// checks returns a report's checks by name; every failed one must have a hint.
+// checks returns the checks of a report by name. It fails the test if a failed check has no hint.
 func checks(t *testing.T, r *Report) map[string]Check {
 	t.Helper()
 	out := map[string]Check{}
@@ -37,7 +37,8 @@ func want(t *testing.T, got map[string]Check, name string, status Status, detail
 	}
 }
 
-// gatewayOf serves a mirror and diagnoses it with a token.
+// gatewayOf serves a mirror over TLS and diagnoses it with a token. It returns the recorded requests and the
+// checks.
 func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Check) {
 	t.Helper()
 	rec := recorder.New(h)
@@ -47,7 +48,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 		URL: srv.URL + "/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
 		Prepare:     func(r *http.Request) { r.Header.Set("Authorization", "Bearer MARK-token") },
 		TokenSource: "a test",
-		// Servers of this package's tests have different authorities.
+		// The test servers of this package have certificates of different authorities.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
 	r := x.Examine(t.Context())
@@ -57,7 +58,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 	return rec, checks(t, r)
 }
 
-// TestProxyIsNotTheGateway shows that failures at a proxy are reported as the proxy's.
+// TestProxyIsNotTheGateway shows that the failure of a proxy is not reported as a failure of the gateway.
 func TestProxyIsNotTheGateway(t *testing.T) {
 	x := Gateway{
 		URL: "https://gateway.example/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
@@ -90,7 +91,7 @@ func TestGatewayThatRedirects(t *testing.T) {
 
 	rec, _ := gatewayOf(t, redirectTo(secure.URL))
 	if rec.Count(recorder.Authorized()) != 1 || elsewhere.Count() != 1 || elsewhere.Count(recorder.Authorized()) != 0 {
-		t.Errorf("the token went along: %+v, %+v", rec.Requests(), elsewhere.Requests())
+		t.Errorf("the token was sent to another server: %+v, %+v", rec.Requests(), elsewhere.Requests())
 	}
 
 	loop := func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }
@@ -98,7 +99,8 @@ func TestGatewayThatRedirects(t *testing.T) {
 	want(t, got, "index.json", Fail, "more than 5 redirects")
 }
 
-// TestGatewayOfAnUnknownAuthority shows that the hint is about the certificate, because a server does answer.
+// TestGatewayOfAnUnknownAuthority shows that the hint is about the certificate if the server answers with one of
+// an unknown authority.
 func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // the client aborts the handshake
@@ -113,7 +115,8 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	}
 }
 
-// TestGatewayPackageElsewhere uses packages whose URLs open them without a token.
+// TestGatewayPackageElsewhere checks the diagnosis of packages whose URLs contain secrets or lead elsewhere. No
+// secret is shown.
 func TestGatewayPackageElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		url    string
@@ -149,7 +152,8 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 	}
 }
 
-// TestGatewayOfAHostWithAPort shows the error about an address that clients read as a URL.
+// TestGatewayOfAHostWithAPort shows that a provider address with a port is reported, because clients read such
+// an address as a URL.
 func TestGatewayOfAHostWithAPort(t *testing.T) {
 	a := provider.MustParseAddress("localhost:8443/acme/null")
 	got := checks(t, Gateway{URL: "https://localhost:1/providers/", Provider: a}.Examine(t.Context()))

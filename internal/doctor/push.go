@@ -18,22 +18,22 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// writeTag is the tag that every trial writes. Every trial also writes the same manifests, so that at most one
-// tag and its manifests remain if a login may not delete.
+// writeTag is the tag that every trial writes. All trials write the same manifests under it, so at most one tag
+// and its manifests remain if the login is not allowed to delete.
 const writeTag = "ocibridge-doctor.may-be-deleted"
 
-// purpose is the description in the package manifest of a trial, for people who find it.
+// purpose is the description in the package manifest of a trial, for people who find the manifest.
 const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
 
 // trial is a test push of a version, with the media types and artifact types of a real version.
 type trial struct {
 	Repository
 	tag    string
-	stored []ocispec.Descriptor // manifests, in the order of their push
-	lost   bool                 // the registry lacks a manifest that was pushed
+	stored []ocispec.Descriptor // the stored manifests, in the order of their push
+	lost   bool                 // whether the registry has lost a manifest that was pushed
 }
 
-// push pushes a test version, and deletes it if the login may delete.
+// push pushes a test version, and deletes it if the login is allowed to.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
 		r.skip("push", "--write pushes a test version, and deletes it where the login may delete", "it was not tried")
@@ -51,7 +51,7 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	t.remove(ctx, r)
 }
 
-// run pushes until the registry refuses a required part.
+// run pushes the parts of the version, until the registry refuses a required part.
 func (t *trial) run(ctx context.Context, r *Report) {
 	content := []byte(t.tag)
 	v := artifact.Version{Provider: t.Provider, Version: provider.MustParseVersion("0.0.0-doctor")}
@@ -125,7 +125,7 @@ func (t *trial) blobs(ctx context.Context, blobs ...artifact.Blob) error {
 	return nil
 }
 
-// manifest stores a manifest, under tag if that is not "".
+// manifest pushes a manifest, under tag if tag is not "".
 func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error {
 	var err error
 	if tag == "" {
@@ -143,8 +143,8 @@ func (t *trial) hasStored(desc ocispec.Descriptor) bool {
 	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
 }
 
-// index stores the index under the tag. If a rule makes tags immutable and an earlier trial has left the tag,
-// the index is stored by its digest.
+// index pushes the index under the tag. If tags are immutable and an earlier trial has left the tag, index
+// pushes it by its digest.
 func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 	err := t.manifest(ctx, b, t.tag)
 	if err == nil {
@@ -157,8 +157,8 @@ func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 	return t.manifest(ctx, b, "")
 }
 
-// remove deletes the manifests, an index before the manifests that it names, and reports the rest. Some
-// registries do not delete a tagged manifest. Others delete a tag only with its manifest.
+// remove deletes the manifests, the index before the manifests that it names. It reports the manifests that
+// remain. Some registries do not delete a tagged manifest. Others delete a tag only together with its manifest.
 func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return

@@ -31,7 +31,7 @@ const (
 	untagged = "[] 3"
 )
 
-// harbor returns a bench of Harbor, with a robot that lacks the given rights.
+// harbor returns a bench with a registry that behaves like Harbor, and a robot that lacks the given rights.
 func harbor(t *testing.T, lacks ...string) *bench {
 	t.Helper()
 	for _, p := range quirks.Profiles() {
@@ -49,8 +49,8 @@ func harbor(t *testing.T, lacks ...string) *bench {
 	return nil
 }
 
-// TestWriteOnHarbor shows that nothing remains if the robot may delete, and otherwise the same tag and
-// manifests after any number of runs. Harbor cannot delete only a tag.
+// TestWriteOnHarbor shows that nothing remains if the robot is allowed to delete. Otherwise, the same tag and
+// manifests remain after any number of runs. Harbor cannot delete a tag without its manifest.
 func TestWriteOnHarbor(t *testing.T) {
 	b := harbor(t, "delete")
 	for range 3 {
@@ -65,7 +65,7 @@ func TestWriteOnHarbor(t *testing.T) {
 		}
 	}
 	b.registry.Set(func(s *quirks.Settings) { s.Lacks = nil })
-	for range 2 { // the first run finds the rest of earlier ones
+	for range 2 { // the first run finds the manifests of earlier runs
 		want(t, b.examine(true), "removal", OK, "no tag and no manifest of it is left")
 		if c := b.contents(); c != empty {
 			t.Errorf("the repository has %s, want %s", c, empty)
@@ -73,7 +73,8 @@ func TestWriteOnHarbor(t *testing.T) {
 	}
 }
 
-// TestWriteWhereTagsAreImmutable uses a rule that refuses the tag of an earlier run.
+// TestWriteWhereTagsAreImmutable shows that a run succeeds even if a rule refuses to replace the tag of an
+// earlier run.
 func TestWriteWhereTagsAreImmutable(t *testing.T) {
 	b := harbor(t, "delete")
 	b.registry.Set(func(s *quirks.Settings) { s.Immutable = http.StatusPreconditionFailed })
@@ -87,7 +88,7 @@ func TestWriteWhereTagsAreImmutable(t *testing.T) {
 	}
 }
 
-// TestWriteWhereTheTagIsAnothers tries once to move a tag that cannot be moved.
+// TestWriteWhereTheTagIsAnothers shows that a run tries only once to move a tag that cannot be moved.
 func TestWriteWhereTheTagIsAnothers(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.repository()
@@ -113,7 +114,8 @@ func TestWriteWhereTheTagIsAnothers(t *testing.T) {
 	}
 }
 
-// TestWriteWhereManifestsStay uses registries that delete nothing, or only tags.
+// TestWriteWhereManifestsStay shows the report about the manifests that remain in registries that delete
+// nothing, or only tags.
 func TestWriteWhereManifestsStay(t *testing.T) {
 	b := newBench(t, quirks.Settings{Deletes: quirks.Deletes{NoDelete: true}})
 	for range 2 {
@@ -142,8 +144,8 @@ func TestWriteWhereManifestsStay(t *testing.T) {
 	}
 }
 
-// TestWritesAtOnce has another run delete the manifests before this run stores the index. Both runs write the
-// same manifests.
+// TestWritesAtOnce shows that a run succeeds even if a concurrent run, which writes the same manifests, deletes
+// them before this run stores the index.
 func TestWritesAtOnce(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	other := false
@@ -164,7 +166,7 @@ func TestWritesAtOnce(t *testing.T) {
 	want(t, got, "versions", OK, "")
 	want(t, got, "removal", OK, "gone")
 	if len(got) != len(r.Checks) {
-		t.Errorf("a check is there twice: %+v", r.Checks)
+		t.Errorf("a check occurs twice: %+v", r.Checks)
 	}
 	if c := b.contents(); !other || c != empty {
 		t.Errorf("the repository has %s, want %s", c, empty)
@@ -178,8 +180,8 @@ func TestWritesAtOnce(t *testing.T) {
 	}
 }
 
-// TestWriteOnDistribution shows that nothing remains in real registries. The older one cannot delete only a
-// tag.
+// TestWriteOnDistribution shows that nothing remains in real registries, even in the older one, which cannot
+// delete a tag without its manifest.
 func TestWriteOnDistribution(t *testing.T) {
 	for _, program := range registry.Programs {
 		t.Run(string(program), func(t *testing.T) {

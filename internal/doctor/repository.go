@@ -32,19 +32,20 @@ type Repository struct {
 	Address  ociaddr.Repository
 	// Template is the template that the address comes from.
 	Template string
-	// Store is nil if there is none; Err then says why.
+	// Store is a client for the repository. If it is nil, Err says why there is no client.
 	Store *remote.Repository
 	Err   error
-	// Candidates are the considered sources of a credential; nil for the embedded registry, which needs none.
+	// Candidates are the considered sources of a credential. They are nil for the embedded registry, which needs
+	// no credential.
 	Candidates []auth.Candidate
 	Embedded   bool
 	// Explain adds hints to errors.
 	Explain func(error) error
-	// Write allows the push of a test version, which is deleted if the login may delete.
+	// Write allows the push of a test version, which is deleted if the login is allowed to.
 	Write bool
 }
 
-// Shadowed reports on a template that no provider uses.
+// Shadowed returns a report about a template that no provider uses.
 func Shadowed(template string) *Report {
 	r := &Report{Subject: template}
 	r.warn("address", "name a provider that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
@@ -76,7 +77,8 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// credential reports which source was chosen, and why others were not. err is the result of the first request.
+// credential reports which source of a credential was chosen, and why others were not. err is the error of the
+// first request.
 func (x Repository) credential(r *Report, err error) {
 	const name = "credential"
 	if x.Embedded {
@@ -85,7 +87,7 @@ func (x Repository) credential(r *Report, err error) {
 	}
 	var chosen auth.Candidate
 	var others []string
-	var fault error // of a source that may have the right credential
+	var fault error // the error of a source that could have the right credential
 	for _, c := range x.Candidates {
 		switch {
 		case c.Chosen:
@@ -116,7 +118,7 @@ func (x Repository) credential(r *Report, err error) {
 	}
 }
 
-// openTofu reports whether OpenTofu's oci_mirror also finds a login for the repository.
+// openTofu checks that OpenTofu's oci_mirror finds a login for the repository too.
 func (x Repository) openTofu(r *Report) {
 	const name = "oci_mirror"
 	missed := ""
@@ -133,10 +135,10 @@ func (x Repository) openTofu(r *Report) {
 		"OpenTofu's oci_mirror will not find this login: %s", missed)
 }
 
-// answers reports on the connection, from the answer to the first request, which lists tags as every use of a
-// repository does. conn is the connection of an answer that requires a credential.
+// answers reports on the connection. resp and err are the answer to the first request, which lists tags like
+// every use of a repository. conn is the connection of an answer that requires a credential.
 func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls.ConnectionState) bool {
-	var answer *errcode.ErrorResponse // of a token server
+	var answer *errcode.ErrorResponse // the answer of a token server
 	var login *auth.LoginError
 	asked := errors.As(err, &login)
 	if err != nil && !asked && !errors.Is(err, orasauth.ErrBasicCredentialNotFound) && !errors.As(err, &answer) {
@@ -149,7 +151,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	}
 	const help = "check the credential, and its rights in the repository"
 	if err != nil {
-		if !asked { // otherwise the check of the credential has failed
+		if !asked { // otherwise the credential check has already failed
 			r.fail("authentication", x.Explain(err), help)
 		}
 		return false
@@ -180,7 +182,8 @@ func (x Repository) get(ctx context.Context, path string) (*http.Response, error
 	return x.Store.Client.Do(req)
 }
 
-// tags lists the tags. It returns the versions among them, newest first, and whether the repository exists.
+// tags lists the tags of the repository. It returns the versions, newest first, and whether the repository
+// exists.
 func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bool) {
 	var versions []provider.Version
 	pages, others := 0, 0
@@ -249,7 +252,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// drain reads the rest of a body, so that the connection can be used again.
+// drain reads the rest of a body, up to 64 KiB, and closes it, so that the connection can be used again.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	body.Close()

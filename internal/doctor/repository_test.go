@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// bench is a registry with TLS, and a client of it.
+// bench is a registry with TLS, and the configuration of a client for it.
 type bench struct {
 	t        *testing.T
 	registry *quirks.Registry
@@ -42,7 +42,7 @@ func newBench(t *testing.T, s quirks.Settings) *bench {
 	return b
 }
 
-// files creates the user's login files, by path.
+// files sets the contents of the user's login files, by path.
 func (b *bench) files(files map[string]string) {
 	b.opts.Environment = auth.Environment{
 		Home: "/home/u", GOOS: "linux",
@@ -61,7 +61,8 @@ func (b *bench) login(user, password string) {
 	b.opts.Explicit = []auth.Login{{Prefix: string(b.host), Username: auth.NewSecret(user), Password: auth.NewSecret(password), InCLIConfig: true}}
 }
 
-// TestLoginThatOpenTofuMisses shows that oci_mirror needs a login that OpenTofu finds.
+// TestLoginThatOpenTofuMisses shows that a login is reported if ocibridge finds it, but OpenTofu's oci_mirror
+// does not.
 func TestLoginThatOpenTofuMisses(t *testing.T) {
 	b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "MARK-p", Tokens: true}})
 	b.login("u", "MARK-p")
@@ -71,7 +72,7 @@ func TestLoginThatOpenTofuMisses(t *testing.T) {
 	want(t, got, "oci_mirror", Warn, "OpenTofu's oci_mirror will not find this login: OpenTofu does not read ocibridge.hcl")
 }
 
-// repository is what the command passes for a provider.
+// repository returns the Repository that the command would diagnose for a provider.
 func (b *bench) repository() Repository {
 	b.t.Helper()
 	b.opts.RetryDelay = time.Millisecond
@@ -95,7 +96,7 @@ func (b *bench) examine(write bool) map[string]Check {
 	return checks(b.t, r)
 }
 
-// store pushes doctor's test version under the tag of a version.
+// store pushes the doctor's test version under the tag of each version.
 func (b *bench) store(versions ...string) []*trial {
 	b.t.Helper()
 	var out []*trial
@@ -120,7 +121,7 @@ func TestHealthyRegistry(t *testing.T) {
 	} {
 		want(t, got, name, OK, detail)
 	}
-	// Each part of a version was tried, and nothing remains.
+	// Each part of a version was pushed, and nothing remains.
 	if n := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/")); n != 3 {
 		t.Errorf("%d manifests were pushed", n)
 	}
@@ -132,11 +133,11 @@ func TestHealthyRegistry(t *testing.T) {
 	want(t, got, "tags", OK, "3 versions and 1 other tag, on 2 pages")
 	want(t, got, "push", Skipped, "not tried")
 	if n := b.rec.Count(recorder.Writes()); n > 0 {
-		t.Errorf("%d requests write", n)
+		t.Errorf("%d requests try to write", n)
 	}
 }
 
-// TestNoLogin shows that the certificate is checked anyway.
+// TestNoLogin shows that the certificate is checked even without a login.
 func TestNoLogin(t *testing.T) {
 	for _, tokens := range []bool{false, true} {
 		b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p", Tokens: tokens}})
@@ -151,7 +152,7 @@ func TestNoLogin(t *testing.T) {
 	}
 }
 
-// TestHarborsWords shows the registry's own message, and the hint for it.
+// TestHarborsWords shows that a refusal by Harbor is reported with Harbor's own message, and a hint for it.
 func TestHarborsWords(t *testing.T) {
 	const robot = "robot$acme+ci"
 	for name, tc := range map[string]struct {
@@ -214,7 +215,7 @@ func TestUntrustedCertificate(t *testing.T) {
 	want(t, b.examine(false), "TLS", Warn, "not verified")
 }
 
-// TestFailingHelpers uses helpers with every kind of failure.
+// TestFailingHelpers shows the detail and the hint for each kind of failure of a credential helper.
 func TestFailingHelpers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -266,12 +267,12 @@ func TestBrokenLoginFile(t *testing.T) {
 	if !strings.Contains(got["authentication"].Hint, "/home/u/.dockercfg: it does not parse") {
 		t.Errorf("%+v", got["authentication"])
 	}
-	// Another source has the login, so the failure does not matter.
+	// Another source contains the login, so the broken file does not matter.
 	files[dockerConfig] = fmt.Sprintf(`{"auths": {%q: {"username": "u", "password": "p"}}}`, b.host)
 	got = b.examine(false)
 	want(t, got, "credential", OK, ".dockercfg (it does not parse")
 	want(t, got, "authentication", OK, "")
-	// A file that a block names does matter.
+	// A broken file does matter if a block names it.
 	b.opts.Defaults = &auth.Defaults{Discover: true, Files: []string{"/gone.json"}}
 	got = b.examine(false)
 	want(t, got, "credential", Fail, "/gone.json")
@@ -313,7 +314,7 @@ func TestRefusedParts(t *testing.T) {
 	}
 }
 
-// TestDeletedChild uses a clean-up job that deletes a manifest that an index names.
+// TestDeletedChild shows the report after a clean-up job has deleted a manifest that an index names.
 func TestDeletedChild(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]
@@ -324,8 +325,8 @@ func TestDeletedChild(t *testing.T) {
 	want(t, b.examine(false), "pull", Fail, x.stored[0].Digest.String())
 }
 
-// TestProxyCache uses a registry that answers HEAD of a package with 404, as proxy caches do before the first
-// GET.
+// TestProxyCache shows that only GET decides whether a package exists, because proxy caches answer HEAD with 404
+// before the first GET.
 func TestProxyCache(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]

@@ -1,10 +1,10 @@
-// Package inventory reads and checks the providers that registries contain. It finds providers
-// by name, by provider blocks and in the registries' catalogs, lists their versions, shows one
-// version in full, and verifies versions by their evidence. It writes nothing, and sends no
-// requests to origins.
+// Package inventory reads and checks the providers that registries contain. It finds
+// providers by name, by provider blocks and in the registries' catalogs, lists their
+// versions, shows one version in full, and verifies versions by their evidence. It writes
+// nothing, and sends no requests to origins.
 //
-// A provider or version that cannot be read does not hide the others: its error is part of the
-// result.
+// A provider or version that cannot be read does not hide the others: its error is part of
+// the result.
 package inventory
 
 import (
@@ -55,8 +55,8 @@ type Provider struct {
 	tags      []ociaddr.Tag
 }
 
-// Providers returns all providers, and the places that it could not list. It returns an error
-// if it finds no provider and could not list every place.
+// Providers returns all providers, and the places that it could not list. It returns an
+// error if it finds no provider and could not list every place.
 func (i *Inventory) Providers(ctx context.Context) (all []provider.Address, skipped []Unlisted, err error) {
 	queries, skipped, err := i.resolve(ctx, nil)
 	return query.Addresses(queries), skipped, err
@@ -308,8 +308,8 @@ type Signature struct {
 	Fingerprint string        `json:"fingerprint,omitempty"`
 }
 
-// Text describes the signature in words. If short is set, it shows only the last 16 digits of
-// the fingerprint.
+// Text describes the signature in words. If short is set, it shows only the last 16 digits
+// of the fingerprint.
 func (s Signature) Text(short bool) string {
 	by := s.Fingerprint
 	if short && len(by) > 16 {

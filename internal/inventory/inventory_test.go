@@ -87,8 +87,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindWithoutCatalog shows which providers are found in a registry that does not list its
-// repositories.
+// TestFindWithoutCatalog shows which providers are found in a registry that does not list
+// its repositories.
 func TestFindWithoutCatalog(t *testing.T) {
 	r := stored.For(t, apart)
 	a := r.Store("acme/null", "1.0.0")

@@ -20,8 +20,8 @@ type Verifier struct {
 	Packages bool // whether to download and hash every package, too
 }
 
-// Verify checks every version of the selection. A provider that a query names and that has no
-// version is a failure.
+// Verify checks every version of the selection. A provider that a query names and that has
+// no version is a failure.
 func (s *Selection) Verify(ctx context.Context, v Verifier) (*Report, error) {
 	r := &Report{failed: "checks failed", help: "each error above says what to do"}
 	err := s.read(ctx, r, v.verify)
@@ -159,8 +159,8 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 }
 
 // reportOtherNames reports, once for all platforms, that a version is signed under another
-// name. This is an error if keys are pinned, because the signature does not cover the version
-// and platform of these packages.
+// name. This is an error if keys are pinned, because the signature does not cover the
+// version and platform of these packages.
 func (c *check) reportOtherNames(verified *artifact.Verified) {
 	if verified.Standing() != artifact.SignedOtherName {
 		return

@@ -9,20 +9,22 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// check fails if the hashes of an entry show that it was made from other packages than the registry's version.
+// check returns an error if the hashes of an entry show that it was written for other packages than those of the
+// registry's version.
 //
-// A lock file does not say which hash belongs to which platform, and may lack the hashes of some platforms. So
-// an unknown hash proves nothing as long as it may belong to an unavailable package. It cannot belong to one if
-// it is
+// A lock file does not say which hash belongs to which platform, and can lack the hashes of some platforms. So
+// an unknown hash proves nothing as long as it could belong to an unavailable package. It cannot belong to such
+// a package if it is
 //
 //   - a zh: hash that the checksum document does not list, because the document
 //     lists all packages;
 //   - an h1: hash that matches no package, while the h1: hash of every platform in
 //     the document is known;
-//   - one of several hashes, none of which is the version's.
+//   - in an entry none of whose hashes belongs to the version.
 //
 // Clients do not check this: they accept a package if one hash in the file matches, and every added hash makes
-// the file accept more. Therefore the last rule also holds if the entry could just belong to other platforms.
+// the file accept more packages. Therefore the last rule applies even if the entry could just be for other
+// platforms.
 func (r *reading) check(file *lockfile.File, p lockfile.Provider) error {
 	known := map[provider.Hash]bool{}
 	hashed := map[provider.Platform]bool{} // the platforms whose h1: hash is known
@@ -38,7 +40,7 @@ func (r *reading) check(file *lockfile.File, p lockfile.Provider) error {
 	for i, text := range p.Hashes {
 		h, err := provider.ParseHash(text)
 		switch {
-		case err != nil: // clients do not compare it
+		case err != nil: // a hash of an unknown scheme, which clients do not compare
 		case known[h]:
 			inCommon = true
 		case h.IsZip() && r.listed != nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// hash makes a hash of one repeated letter.
+// hash returns a hash of one repeated letter.
 func hash(scheme string, letter byte) string {
 	if scheme == "h1" {
 		return "h1:" + strings.Repeat(string(letter), 42) + "A="
@@ -57,7 +57,7 @@ func TestCheck(t *testing.T) {
 	for name, tc := range map[string]struct {
 		version reading
 		hashes  []string
-		culprit string // "" for none
+		culprit string // the hash that the error names; "" for no error
 	}{
 		"no hashes":                                {all, nil, ""},
 		"all":                                      {all, []string{linuxZH, darwinZH, linuxH1, darwinH1}, ""},

@@ -1,6 +1,6 @@
-// Package lock adds the hashes of stored versions to dependency lock files: it reads the
+// Package lock adds the hashes of stored versions to dependency lock files. It reads the
 // versions that the files name from the registry, verifies them by their evidence, compares
-// the files with them, and decides which hashes each file lacks.
+// them with the files, and decides which hashes each file lacks.
 //
 // A run has three steps, so that an error leaves every file unchanged: read all files, plan
 // all changes, write all files. A plan never contains hashes of a version that contradicts
@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Read reads the lock file of every folder, or the lock files that the paths name. It reads
-// each file once.
+// Read reads lock files. Each path names a lock file, or a folder that contains one. Read
+// returns each file only once, even if several paths lead to it.
 func Read(paths []string) ([]*lockfile.File, error) {
 	var out []*lockfile.File
 	seen := map[string]bool{}
@@ -49,7 +49,7 @@ func Read(paths []string) ([]*lockfile.File, error) {
 	return out, nil
 }
 
-// Status says whether a lock file has all hashes.
+// Status says whether a lock file contains all hashes.
 type Status string
 
 const (
@@ -66,7 +66,7 @@ type Change struct {
 	File    string   `json:"file"`
 	Status  Status   `json:"status"`
 	Entries []*Entry `json:"providers"`
-	// Diff is the change as a text; only [Change.Compare] sets it.
+	// Diff is the change as a unified diff. Only [Change.Compare] sets it.
 	Diff string `json:"diff,omitempty"`
 
 	old, new *lockfile.File
@@ -76,15 +76,15 @@ type Change struct {
 type Entry struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
-	// Missing is set if the registry lacks the version. The other fields are then empty.
+	// Missing is set if the registry lacks the version. The fields below are then empty.
 	Missing bool `json:"missing,omitempty"`
-	// Verdict and Fingerprint say what the hashes were verified by. Pinned is set if a
-	// trust block pins that key.
+	// Verdict and Fingerprint say how, and with which key, the hashes were verified. Pinned
+	// is set if a trust block pins that key.
 	Verdict     trust.Verdict       `json:"verdict,omitempty"`
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Pinned      bool                `json:"pinned,omitempty"`
 	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file has after the change
-	Added       []string            `json:"added"`     // hashes
+	Added       []string            `json:"added"`     // the added hashes
 }
 
 // Plan reads the versions that the files name, and decides which hashes to add. If the
@@ -149,8 +149,9 @@ func (c *Change) Compare() {
 	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
 }
 
-// Write makes the changes, and returns all complete ones. It writes all new files next to the
-// old ones before it replaces the first file: a full disk then leaves every file unchanged.
+// Write writes the changed files. It returns the changes that are complete. It writes all
+// new files next to the old ones before it replaces the first file, so a full disk leaves
+// every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
 	replacements := map[*Change]*lockfile.Replacement{}
 	for _, c := range changes {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// write makes a folder with a lock file for a version of acme/null.
+// write creates a folder with a lock file for a version of acme/null.
 func write(t *testing.T, version string, hashes ...string) (dir string) {
 	t.Helper()
 	list := ""
@@ -110,12 +110,12 @@ func TestPlan(t *testing.T) {
 	linux := []provider.Platform{provider.MustParsePlatform("linux_amd64")}
 	other := "zh:" + strings.Repeat("a", 64)
 	for name, tc := range map[string]struct {
-		registry func(*stored.Registry) // default: one signed version
-		version  string                 // default: 1.0.0
+		registry func(*stored.Registry) // prepares the registry; nil for one signed version
+		version  string                 // the locked version; "" for 1.0.0
 		hashes   []string
 		pins     bool
 		options  lock.Options
-		added    string // expected, as schemes
+		added    string // the schemes of the expected hashes
 		warning  string
 		err      string
 	}{
@@ -152,7 +152,7 @@ func TestPlan(t *testing.T) {
 			}
 			o.Policy = func(provider.Address) trust.Policy {
 				if tc.pins {
-					// Where keys are pinned, allow_unsigned changes nothing.
+					// If keys are pinned, allow_unsigned has no effect.
 					return trust.Policy{Keys: []string{r.Signer.Fingerprint()}, AllowUnsigned: true}
 				}
 				return trust.Policy{}
@@ -210,7 +210,7 @@ func TestProviderWithoutRepository(t *testing.T) {
 	}
 }
 
-// TestRead checks that a lock file that two paths lead to is read once.
+// TestRead checks that a lock file is returned only once if two paths lead to it.
 func TestRead(t *testing.T) {
 	dir := write(t, "1.0.0")
 	link := filepath.Join(t.TempDir(), "link")

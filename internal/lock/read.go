@@ -20,15 +20,15 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxHashed bounds a package that is downloaded to be hashed, in bytes. The largest public
-// packages have some 200 MiB.
+// maxHashed is the maximum size in bytes of a package that is downloaded to compute its hash.
+// The largest public packages have about 200 MiB.
 const maxHashed = 4 << 30
 
 // Registry opens the repositories of providers.
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
-	// Explain adds to a registry's refusal what to do about it.
+	// Explain adds a hint to a registry's refusal that says what to do about it.
 	Explain(error, ociaddr.Repository) error
 }
 
@@ -36,17 +36,17 @@ type Registry interface {
 type Options struct {
 	Registry    Registry
 	Policy      func(provider.Address) trust.Policy
-	Platforms   []provider.Platform // empty: all platforms in the registry
+	Platforms   []provider.Platform // the platforms whose hashes to add; empty for all in the registry
 	H1          H1
-	SkipMissing bool // leave entries unchanged whose version the registry lacks
-	Jobs        int  // the number of versions to read at once; at least 1
+	SkipMissing bool // whether to leave entries unchanged if the registry lacks their version
+	Jobs        int  // the number of versions to read concurrently; at least 1
 }
 
 // H1 is a source of h1: hashes.
 type H1 string
 
 const (
-	// Auto is Annotated, or None where a trust block pins keys.
+	// Auto means Annotated, or None if a trust block pins keys.
 	Auto H1 = "auto"
 	// Annotated takes h1: hashes from the registry's annotations, which nobody signed.
 	Annotated H1 = "annotated"
@@ -69,7 +69,7 @@ type target struct {
 
 func (v target) String() string { return v.provider.String() + " " + v.version.String() }
 
-// hashes returns the hashes of a package that may go into lock files.
+// hashes returns the hashes of a package that lock files are allowed to contain.
 func (r *reading) hashes(p artifact.Package) []provider.Hash {
 	if r.H1.writes(r.policy) && !p.H1.IsZero() {
 		return []provider.Hash{p.ZipHash(), p.H1}
@@ -77,17 +77,17 @@ func (r *reading) hashes(p artifact.Package) []provider.Hash {
 	return []provider.Hash{p.ZipHash()}
 }
 
-// reading is one version that is being read.
+// reading is the state of reading one version from the registry.
 type reading struct {
 	Options
 	target
 	store    *remote.Repository
 	policy   trust.Policy
-	verified *artifact.Verified // nil: the registry lacks the version
-	missing  []string           // the version or the platforms that the registry lacks
+	verified *artifact.Verified // nil if the registry lacks the version
+	missing  []string           // the version, or its packages, if the registry lacks them
 	warnings []string
-	// listed are the hashes of all zips in the checksum document, and platforms their platforms; nil without a
-	// document.
+	// listed contains the hashes of all zips in the checksum document, and platforms the platforms of these
+	// zips. Both are nil without a document.
 	listed    []provider.Hash
 	platforms []provider.Platform
 }
@@ -148,7 +148,7 @@ func helpMissing(all []*reading) string {
 	return "versions: " + versions + ". Platforms: " + platforms
 }
 
-// read opens the version's repository, and adds to errors what to do about them.
+// read opens the repository of the version and reads the version. It adds hints to errors.
 func (r *reading) read(ctx context.Context) error {
 	repo, store, err := r.Registry.Repository(ctx, r.provider)
 	if errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository) {
@@ -202,8 +202,8 @@ func (r *reading) readStored(ctx context.Context) error {
 	return nil
 }
 
-// verify checks the version against its evidence. Without evidence it accepts the index as
-// it is, where the policy allows unsigned versions.
+// verify checks the version against its evidence. Without evidence, it accepts the version
+// unverified if the policy allows unsigned versions.
 func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifact.Verified, error) {
 	checked, err := artifact.Verify(ctx, r.store, r.provider, r.version, index, r.policy)
 	nothing := errors.Is(err, artifact.ErrNothingToCheck)
@@ -239,7 +239,7 @@ func (r *reading) readChecksums() {
 	}
 }
 
-// compute downloads the packages, and replaces the annotated h1: hashes by computed ones.
+// compute downloads the packages, and replaces their annotated h1: hashes with computed ones.
 func (r *reading) compute(ctx context.Context) error {
 	for i, p := range r.verified.Packages {
 		if len(r.Platforms) > 0 && !slices.Contains(r.Platforms, p.Platform) {

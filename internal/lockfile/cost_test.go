@@ -8,7 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// TestCostOfLockFiles measures the most expensive files. Each is small enough to end even without the guards.
+// TestCostOfLockFiles limits the cost of parsing the most expensive files. Each file is so small that parsing it
+// would end even without the limits of Parse.
 func TestCostOfLockFiles(t *testing.T) {
 	version := func(expr string) string { return block("  version = " + expr) }
 	for name, tc := range map[string]struct {

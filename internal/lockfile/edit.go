@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// With returns the file with hashes added to existing entries; it ignores hashes that the entries have. If
-// there is nothing to add, it returns f.
+// With returns the file with hashes added to existing entries. It ignores hashes that the entries already
+// contain. If there is nothing to add, it returns f.
 func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	inserts := insertions{}
 	for a, hashes := range add {
@@ -49,11 +49,11 @@ func (p Provider) missing(hashes []provider.Hash) []string {
 	return slices.Compact(out)
 }
 
-// insertions are texts to insert into a file, by the position in bytes.
+// insertions contains the texts to insert into a file, by their byte offsets.
 type insertions map[int]string
 
-// apply returns the file with the texts inserted. If the file has CRLF as line ending, so have they: if git
-// checks out text files with CRLF, added lines with LF would show up in every diff.
+// apply returns the file with the texts inserted. In a file with CRLF line endings, inserted lines end in CRLF
+// too. Otherwise, where git checks out text files with CRLF, every added line would show up in diffs.
 func (i insertions) apply(src []byte) []byte {
 	newline := "\n"
 	if bytes.Contains(src, []byte("\r\n")) {
@@ -70,8 +70,8 @@ func (i insertions) apply(src []byte) []byte {
 	return out.Bytes()
 }
 
-// insert inserts sorted hashes: each before the first one in the list that sorts after it, as clients sort
-// them.
+// insert inserts sorted hashes into the list of the entry. Like clients, it keeps the list sorted: each hash is
+// inserted before the first hash that sorts after it.
 func (p Provider) insert(hashes []string, into insertions) {
 	if p.Hashes == nil && len(hashes) > 0 {
 		p.insertList(hashes, into)
@@ -86,10 +86,10 @@ func (p Provider) insert(hashes []string, into insertions) {
 	}
 }
 
-// insertList inserts a list after the last argument of an entry without one.
+// insertList inserts a list of hashes into an entry without such a list, after its last argument.
 func (p Provider) insertList(hashes []string, into insertions) {
 	list := "\n  hashes = [\n    \"" + strings.Join(hashes, "\",\n    \"") + "\",\n  ]"
-	if r := p.body.SrcRange; r.Start.Line == r.End.Line { // a block on one line may have only one argument
+	if r := p.body.SrcRange; r.Start.Line == r.End.Line { // a block on one line can have only one argument
 		into[r.Start.Byte] = "\n  "
 		list += "\n"
 	}

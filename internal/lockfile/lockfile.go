@@ -2,7 +2,7 @@
 // adds hashes to them.
 //
 // It accepts the same files as the clients: provider blocks with canonical addresses and versions, at most one
-// for each provider, and nothing unknown. Hashes of unknown schemes are kept and ignored, as by clients. It
+// for each provider, and nothing unknown. Like clients, it ignores and keeps hashes of unknown schemes. It
 // refuses some files that clients would read but never write: files with expressions, templates or escapes, and
 // files of more than 50,000 tokens.
 //
@@ -30,14 +30,14 @@ import (
 // Name is the name of a configuration's lock file.
 const Name = ".terraform.lock.hcl"
 
-// MaxBytes bounds a lock file. A hundred providers need some 300 KiB.
+// MaxBytes is the maximum size of a lock file in bytes. A hundred providers need about 300 KiB.
 const MaxBytes = 1 << 20
 
 // File is a lock file.
 type File struct {
-	// Name is its path, for messages.
+	// Name is the path of the file, for messages.
 	Name string
-	// Providers are its entries, in the order of the file.
+	// Providers are the entries of the file, in order.
 	Providers []Provider
 	// Warnings are the warnings that clients show.
 	Warnings []string
@@ -49,17 +49,17 @@ type File struct {
 type Provider struct {
 	Address     provider.Address
 	Version     provider.Version
-	Constraints string // as written; may be ""
+	Constraints string // as written; "" if there are none
 	// Hashes are all hashes of any scheme, in the order of the file.
 	Hashes []string
-	// Line is the first line of its block.
+	// Line is the number of the first line of the entry's block.
 	Line int
 
 	body   *hclsyntax.Body
 	ranges []hcl.Range // of Hashes, quotes included
 }
 
-// Known returns the hashes that today's clients compare packages with.
+// Known returns the hashes of known schemes, with which clients compare packages.
 func (p Provider) Known() []provider.Hash {
 	var out []provider.Hash
 	for _, s := range p.Hashes {
@@ -85,7 +85,7 @@ func Read(path string) (*File, error) {
 	return Parse(path, src)
 }
 
-// Provider returns the entry of a provider.
+// Provider returns the entry of a provider. The bool reports whether there is one.
 func (f *File) Provider(a provider.Address) (Provider, bool) {
 	i := slices.IndexFunc(f.Providers, func(p Provider) bool { return p.Address == a })
 	if i < 0 {
@@ -97,5 +97,5 @@ func (f *File) Provider(a provider.Address) (Provider, bool) {
 // Bytes returns the file's content. The caller must not change it.
 func (f *File) Bytes() []byte { return f.src }
 
-// Where names a line of the file.
+// Where returns the position of a line as FILE:LINE.
 func (f *File) Where(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// hash makes a hash that sorts by its letter.
+// hash returns a hash of the letter. Hashes of one scheme sort by their letters.
 func hash(scheme string, letter byte) string {
 	if scheme == "h1" {
 		return "h1:" + strings.Repeat(string(letter), 42) + "A="
@@ -223,7 +223,7 @@ func TestWithUnknownProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := file.With(map[provider.Address][]provider.Hash{null: nil}); err == nil {
-		t.Error("added to an entry that is not there")
+		t.Error("a hash is added although there is no entry")
 	}
 }
 
@@ -268,11 +268,11 @@ func TestReplace(t *testing.T) {
 		t.Cleanup(r.Discard)
 		return r
 	}
-	// Discard leaves no files.
+	// Discard leaves no temporary file, and leaves the lock file as it was.
 	before := read()
 	prepare(before, "# new\n").Discard()
 	if got := string(read().Bytes()); got != header {
-		t.Errorf("discarded, it has %q", got)
+		t.Errorf("after Discard, the file contains %q", got)
 	}
 	// Commit writes to the target of a link, and keeps its permissions.
 	if err := prepare(before, "# new\n").Commit(); err != nil {
@@ -283,7 +283,7 @@ func TestReplace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := string(read().Bytes()); got != "# new\n" || info.Mode().Perm() != 0o640 {
-		t.Errorf("committed, it has %q and %v", got, info.Mode())
+		t.Errorf("after Commit, the file contains %q and has mode %v", got, info.Mode())
 	}
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is gone: %v", err)
@@ -295,7 +295,7 @@ func TestReplace(t *testing.T) {
 	}
 	r.Discard()
 	if got := string(read().Bytes()); got != "# new\n" {
-		t.Errorf("it has %q", got)
+		t.Errorf("the file contains %q", got)
 	}
 	names, err := os.ReadDir(dir)
 	if err != nil || len(names) != 2 {

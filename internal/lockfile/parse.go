@@ -32,14 +32,15 @@ type providerBlock struct {
 	ConstraintsAt hcl.Range `hcl:"constraints,attr_value_range"`
 }
 
-// moduleBlock is a block that clients reserve for later.
+// moduleBlock is a block that clients reserve for future use.
 type moduleBlock struct {
 	Path string    `hcl:"path,label"`
 	Body hcl.Body  `hcl:",remain"`
 	At   hcl.Range `hcl:",type_range"`
 }
 
-// Parse reads a lock file; name is for messages. An error names the line of the first problem.
+// Parse parses the content of a lock file. name is the path of the file, for messages. An error names the line
+// of the first problem.
 func Parse(name string, src []byte) (*File, error) {
 	if len(src) > MaxBytes {
 		return nil, fmt.Errorf("%s has more than %d bytes: no lock file is that large", name, MaxBytes)
@@ -72,7 +73,7 @@ func Parse(name string, src []byte) (*File, error) {
 	return f, nil
 }
 
-// decode returns the entry of a provider block.
+// decode returns the entry of a provider block, and a diagnostic for each problem.
 func (b *providerBlock) decode() (p Provider, problems hcl.Diagnostics) {
 	refuse := func(at hcl.Range, summary, detail string, args ...any) {
 		problems = append(problems, problem(at, summary, detail, args...))
@@ -121,10 +122,10 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at}
 }
 
-// failure turns diagnostics into one error: the first, and the number of others.
+// failure returns one error for several diagnostics: the first one, and the number of the others.
 func failure(name string, diags hcl.Diagnostics) error {
 	first := diags[0]
-	// Detail may quote any amount of the file's text.
+	// Detail can quote any amount of the file's text.
 	text := fmt.Sprintf("%s:%d: %s: %.400s", name, first.Subject.Start.Line, strings.ToLower(first.Summary[:1])+first.Summary[1:], strings.TrimSuffix(first.Detail, "."))
 	if more := len(diags) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)

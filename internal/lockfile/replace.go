@@ -13,7 +13,7 @@ import (
 
 // Replacement is new content in a temporary file next to a lock file.
 type Replacement struct {
-	path string // of the file itself, if Name is a link
+	path string // the path of the lock file; if Name is a link, the path of its target
 	temp string
 	old  []byte
 }

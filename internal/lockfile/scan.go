@@ -9,23 +9,23 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// The HCL parser has no bounds. It recurses over brackets, takes quadratic time for some texts and expressions,
-// and uses about a kilobyte for each token. So Parse scans a file first, and refuses constructs that no lock
-// file has.
+// The HCL parser has no limits. It recurses over brackets, takes quadratic time for some texts and expressions,
+// and uses about a kilobyte for each token. Therefore Parse scans a file first, and refuses constructs that no
+// lock file contains.
 const (
-	// maxDepth bounds the nesting of brackets. A hash is two levels deep.
+	// maxDepth is the maximum depth of nested brackets. A hash is two levels deep.
 	maxDepth = 8
-	// maxTokens bounds the tokens. A hash on its own line has five: 300 providers with 30 hashes each reach
-	// this bound.
+	// maxTokens is the maximum number of tokens in a file. A hash on its own line has five tokens, so 300
+	// providers with 30 hashes each reach this limit.
 	maxTokens = 50_000
 )
 
-// token matches a token at the beginning of a text, or a run of spaces. It matches no operators, and no quoted
-// text with a template or an escape, which would turn one text into many tokens.
+// token matches one token, or a run of spaces, at the beginning of a text. It matches neither operators nor
+// quoted texts with a template or an escape, which would turn one text into many tokens.
 var token = regexp.MustCompile(`^(?: +|\t|\r?\n|(?:#|//).*\n?|(?s:/\*.*?\*/)|"[^"\n\\$%]*"|\w+|[=,{}\[\]])`)
 
-// scan counts the tokens of a file. It returns a diagnostic if the file has something that no lock file has,
-// such as an expression or deep nesting. It leaves the grammar to the parser.
+// scan counts the tokens of a file. It returns a diagnostic if the file contains a construct that no lock file
+// contains, such as an expression or deep nesting. It does not check the grammar.
 func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 	line := 1
 	refuse := func(summary, detail string, args ...any) (int, *hcl.Diagnostic) {
@@ -38,7 +38,7 @@ func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 		return refuse("Invalid character", "A lock file has no carriage return within a line.")
 	}
 	var open brackets
-	before := byte(' ') // the last byte of the last token other than white space and comments
+	before := byte(' ') // the last byte of the previous token, without white space and comments
 	for rest := bytes.TrimPrefix(src, []byte("\ufeff")); len(rest) > 0; {
 		t := token.Find(rest)
 		first := rest[0]
@@ -53,7 +53,7 @@ func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 		}
 		switch {
 		case first == '"':
-			tokens += 3 // both quotes are tokens
+			tokens += 3 // the text and both quotes
 		case first != ' ':
 			tokens++
 		}
@@ -69,10 +69,11 @@ func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 	return tokens, nil
 }
 
-// brackets are the closing brackets of the open ones, innermost last.
+// brackets contains the closing bracket for each open bracket, innermost last.
 type brackets []byte
 
-// follow follows a bracket, and ignores other bytes. It returns false if the bracket closes nothing.
+// follow opens or closes a bracket if b is one, and ignores other bytes. It returns false if b is a closing
+// bracket without an open one.
 func (open *brackets) follow(b byte) bool {
 	switch b {
 	case '[':

@@ -33,8 +33,8 @@ func (s *site) controlAccess(before *access.Control) error {
 	return nil
 }
 
-// watchKeys reads the file with the keys that sign links to archives, and reads it again when
-// it changes.
+// watchKeys reads the file with the keys that sign links to archives, and reads it again
+// when it changes.
 func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], error) {
 	keys, err := files.Watch(log, func(contents [][]byte) (*access.Keys, error) {
 		if err := refuseOpen(file, 0o007, "its readers can read every provider: run chmod o-rwx "+file+", or set defaultMode = 0440 of the Kubernetes secret"); err != nil {

@@ -55,9 +55,9 @@ type issued struct {
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
 
 // issueCertificates prepares the certificates of an acme block; begin requests them from the
-// issuer. The certificates are stored in the folder dir. To check a domain, the issuer connects
-// to its port 443 over TLS, and get returns the certificate for that connection. ca is the
-// content of ca_file, if it is configured.
+// issuer. The certificates are stored in the folder dir. To check a domain, the issuer
+// connects to its port 443 over TLS, and get returns the certificate for that connection. ca
+// is the content of ca_file, if it is configured.
 func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slog.Logger) (*issued, error) {
 	if err := ownFolder(dir); err != nil {
 		return nil, err
@@ -89,16 +89,17 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
 		Client: &acme.Client{
 			DirectoryURL: c.DirectoryURL, UserAgent: userAgent,
-			// The manager cannot be stopped. After Close, the transport refuses its requests.
+			// The manager cannot be stopped. After Close, the transport refuses its
+			// requests.
 			HTTPClient: &http.Client{Transport: newOrders(i.ended, transport), Timeout: acmeTimeout},
 		},
 	}
 	return i, nil
 }
 
-// hasCertificate reports whether the folder contains a certificate for a domain that is valid
-// now. The manager reads such a certificate, so handshakes succeed right after a start or a
-// reload.
+// hasCertificate reports whether the folder contains a certificate for a domain that is
+// valid now. The manager reads such a certificate, so handshakes succeed right after a start
+// or a reload.
 func hasCertificate(dir, domain string) bool {
 	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
 	if err != nil {
@@ -119,8 +120,8 @@ func (i *issued) begin() {
 	})
 }
 
-// ownFolder creates a folder for the keys of certificates. It refuses an existing folder that
-// other users can read.
+// ownFolder creates a folder for the keys of certificates. It refuses an existing folder
+// that other users can read.
 func ownFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name a folder that the gateway's user may write to, as directory in the acme block")
@@ -262,9 +263,9 @@ func (s *site) openACME(c config.ACME) (*issued, error) {
 	return by, nil
 }
 
-// acmeFolder returns the folder for certificates. It removes other users' permissions for the
-// default folder. It does not change the permissions of a folder that the configuration names:
-// ownFolder refuses that folder if other users can read it.
+// acmeFolder returns the folder for certificates. It removes other users' permissions for
+// the default folder. It does not change the permissions of a folder that the configuration
+// names: ownFolder refuses that folder if other users can read it.
 func (s *site) acmeFolder(c config.ACME) (string, error) {
 	if c.Directory != "" {
 		return c.Directory, nil

@@ -17,8 +17,8 @@ type Address struct {
 	Pulls    bool     // whether the gateway fetches missing providers from their origins
 }
 
-// address returns the gateway's public URL, or, if none is configured, the URL of the address
-// addr that the gateway listens on.
+// address returns the gateway's public URL, or, if none is configured, the URL of the
+// address addr that the gateway listens on.
 func (s *Settings) address(addr net.Addr) (Address, error) {
 	g := s.gateway()
 	if g.PublicURL != "" {

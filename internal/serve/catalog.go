@@ -11,11 +11,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// embeddedTTL is the default tag_ttl with the embedded registry. It makes the catalog cache no
-// tags, so a pushed version is visible immediately.
+// embeddedTTL is the default tag_ttl with the embedded registry. It makes the catalog cache
+// no tags, so a pushed version is visible immediately.
 const embeddedTTL = -1
 
-// newCatalog creates the catalog of the repositories and of pull-through. The site closes it.
+// newCatalog creates the catalog of the repositories and of pull-through. The site closes
+// it.
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{

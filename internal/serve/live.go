@@ -27,8 +27,8 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.release(s)
 	if l.process.draining.Load() {
-		// This makes clients and proxies use a new connection for the next request, over HTTP/2
-		// too.
+		// This makes clients and proxies use a new connection for the next request, over
+		// HTTP/2 too.
 		w.Header().Set("Connection", "close")
 	}
 	s.handler.ServeHTTP(w, r)

@@ -15,7 +15,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// listenAsManager listens on a socket like systemd's. It returns a function that returns the next message.
+// listenAsManager listens on a socket like systemd's. It returns a function that returns the
+// next message.
 func listenAsManager(t *testing.T) func() string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "notify-") // t.TempDir can be too long for the name of a socket
@@ -72,8 +73,8 @@ func monotonic(assignment string) int64 {
 	return usec
 }
 
-// TestWatchdog shows that the process reports to the service manager if the variables request
-// reports from this process, and not if they request none or name another process.
+// TestWatchdog shows that the process reports to the service manager if the variables
+// request reports from this process, and not if they request none or name another process.
 func TestWatchdog(t *testing.T) {
 	next := listenAsManager(t)
 	m := manager{slog.New(slog.DiscardHandler)}

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// operations are the metrics, the readiness and the traces of a process. They are the same for
-// all its sites.
+// operations are the metrics, the readiness and the traces of a process. They are the same
+// for all its sites.
 type operations struct {
 	metrics *telemetry.Metrics
 	ready   *telemetry.Readiness
@@ -78,8 +78,8 @@ func (o *operations) observe(to *gateway.Options) {
 	}
 }
 
-// metricsHandler returns a handler that serves the metrics. The handler refreshes the readiness
-// first, because the metric would be out of date if nobody requests /readyz.
+// metricsHandler returns a handler that serves the metrics. The handler refreshes the
+// readiness first, because the metric would be out of date if nobody requests /readyz.
 func (o *operations) metricsHandler() http.Handler {
 	metrics := o.metrics.Handler(o.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -117,7 +117,8 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checkConfiguration checks that a site is in use. It mentions the last reload if that failed.
+// checkConfiguration checks that a site is in use. It mentions the last reload if that
+// failed.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
 		return telemetry.Finding{OK: true, Message: "the new configuration cannot be used: the earlier one stays in force", Err: *err}
@@ -125,8 +126,8 @@ func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	return telemetry.Finding{OK: o.site.Load() != nil}
 }
 
-// checkRegistry checks that at least one registry answers, or that the catalog can serve stale
-// answers.
+// checkRegistry checks that at least one registry answers, or that the catalog can serve
+// stale answers.
 func (o *operations) checkRegistry(ctx context.Context) telemetry.Finding {
 	site := o.site.Load()
 	if site == nil {

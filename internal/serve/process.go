@@ -36,7 +36,8 @@ type process struct {
 	ops *operations
 }
 
-// newProcess creates the part of a gateway that sites share. The caller closes its operations.
+// newProcess creates the part of a gateway that sites share. The caller closes its
+// operations.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),

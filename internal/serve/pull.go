@@ -76,8 +76,8 @@ func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, er
 	}
 }
 
-// pullFolder returns the folder for pull-through's cache and spool: the folder of the gateway's
-// cache, or else the folder of the embedded registry, or "" if there is neither.
+// pullFolder returns the folder for pull-through's cache and spool: the folder of the
+// gateway's cache, or else the folder of the embedded registry, or "" if there is neither.
 func (s *site) pullFolder() string {
 	switch {
 	case s.settings.gateway().Cache != nil:

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// reloader replaces the site when settings change. If it cannot use the new settings, it logs
-// why, and keeps the site.
+// reloader replaces the site when settings change. If it cannot use the new settings, it
+// logs why, and keeps the site.
 type reloader struct {
 	*process
 	live  *live
@@ -152,8 +152,8 @@ func (s *Settings) readWatched() *files.Snapshot {
 	return watched
 }
 
-// stillThere returns an error if the configuration file is gone or empty. Without this check,
-// a deleted file would turn off access control.
+// stillThere returns an error if the configuration file is gone or empty. Without this
+// check, a deleted file would turn off access control.
 func (r *reloader) stillThere(name string, s *Settings) error {
 	if name == "" {
 		return nil

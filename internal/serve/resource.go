@@ -18,8 +18,8 @@ type pooled struct {
 	users int
 }
 
-// share returns the open resource with the given key, or opens it. A key can be any comparable
-// value. The caller calls release once. The last release closes the resource.
+// share returns the open resource with the given key, or opens it. A key can be any
+// comparable value. The caller calls release once. The last release closes the resource.
 func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, release func() error, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,15 +6,17 @@ import (
 	"time"
 )
 
-// Limits on clients, so that slow clients do not hold connections forever. Archives have other
-// limits: a download can take as long as it needs, while bytes keep arriving.
+// Limits on clients, so that slow clients do not hold connections forever. Archives have
+// other limits: a download can take as long as it needs, while bytes keep arriving.
 const (
 	// headerTimeout is the timeout for a handshake, and then for the headers of a request.
 	headerTimeout = 10 * time.Second
-	// answerTimeout is how long a client can take to receive an answer other than an archive.
+	// answerTimeout is how long a client can take to receive an answer other than an
+	// archive.
 	answerTimeout = 5 * time.Minute
-	// bodyTimeout is how long the server reads a request's body after its answer. If it closed
-	// the connection immediately, a client that is still sending could lose the answer.
+	// bodyTimeout is how long the server reads a request's body after its answer. If it
+	// closed the connection immediately, a client that is still sending could lose the
+	// answer.
 	bodyTimeout = 10 * time.Second
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10

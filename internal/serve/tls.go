@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/localca"
 )
 
-// certificates are the certificates with which a gateway speaks TLS. They come from files, from
-// an ACME issuer, or from the local CA.
+// certificates are the certificates with which a gateway speaks TLS. They come from files,
+// from an ACME issuer, or from the local CA.
 type certificates struct {
 	acme     *issued       // nil unless the certificates come from an ACME issuer
 	own      *localca.Leaf // nil unless the local CA signs the certificate
@@ -90,8 +90,8 @@ func explainFiles(err error, clientCAFile string) error {
 }
 
 // serverConfig returns a TLS configuration without certificates. A client that offers both
-// HTTP/2 and HTTP/1.1 gets HTTP/1.1, because net/http then needs only half the CPU time to send
-// an archive. The difference delays init if the gateway runs on the same machine as its
+// HTTP/2 and HTTP/1.1 gets HTTP/1.1, because net/http then needs only half the CPU time to
+// send an archive. The difference delays init if the gateway runs on the same machine as its
 // clients.
 func serverConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1", "h2"}}
@@ -122,8 +122,8 @@ func (s *site) speakTLS() error {
 	return err
 }
 
-// localCertificate opens the local CA in the data folder, and returns a certificate for hosts
-// that this CA has signed.
+// localCertificate opens the local CA in the data folder, and returns a certificate for
+// hosts that this CA has signed.
 func localCertificate(data string, hosts []string, log *slog.Logger) (*localca.Leaf, error) {
 	data, err := filepath.Abs(data)
 	if err != nil {

@@ -135,8 +135,8 @@ func TestCopyToItself(t *testing.T) {
 	}
 }
 
-// TestCopyThroughBundles shows that versions can be copied into a bundle, and from there into a
-// registry and into a mirror folder.
+// TestCopyThroughBundles shows that versions can be copied into a bundle, and from there
+// into a registry and into a mirror folder.
 func TestCopyThroughBundles(t *testing.T) {
 	for _, kind := range []transfer.Kind{transfer.Folder, transfer.Archive} {
 		t.Run(string(kind), func(t *testing.T) {

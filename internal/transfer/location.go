@@ -54,8 +54,8 @@ func ParseLocation(flag, s string) (Location, error) {
 	return Location{Template, s}, nil
 }
 
-// repository returns the name of a provider's part of a bundle, in the form of a repository's
-// name.
+// repository returns the name of a provider's part of a bundle, in the form of a
+// repository's name.
 func (l Location) repository(a provider.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
 }

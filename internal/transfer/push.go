@@ -24,8 +24,8 @@ type Source struct {
 	each func(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
 }
 
-// Push pushes the releases of a source into a registry. It sets the destination and the events
-// in the pusher's options.
+// Push pushes the releases of a source into a registry. It sets the destination and the
+// events in the pusher's options.
 func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
 	o.Destination, o.OnEvent = Destination(to), progress.Event
 	p := pusher.New(o)
@@ -38,8 +38,8 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 	}))
 }
 
-// folder returns a source of the releases in dir. If err is not nil, it closes dir, and returns
-// err.
+// folder returns a source of the releases in dir. If err is not nil, it closes dir, and
+// returns err.
 func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {
 	if err != nil {
 		dir.Close()
@@ -132,9 +132,9 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 	return nil
 }
 
-// newest returns the version that a query names. For a query with a constraint, it returns the
-// newest matching version, or, with all, every matching version, oldest first. For a query for
-// all versions, it returns all of them.
+// newest returns the version that a query names. For a query with a constraint, it returns
+// the newest matching version, or, with all, every matching version, oldest first. For a
+// query for all versions, it returns all of them.
 func newest(q query.Query, versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}
@@ -157,8 +157,8 @@ func (r Request) where(err error) error {
 	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
 }
 
-// Locked returns a request for each version that the lock files name, and the warnings of the
-// files. If several files name the same version, each of them must know its packages.
+// Locked returns a request for each version that the lock files name, and the warnings of
+// the files. If several files name the same version, each of them must know its packages.
 func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	for _, path := range paths {
 		file, err := lockfile.Read(path)

@@ -18,8 +18,8 @@ type Wants struct {
 }
 
 // OpenWants opens the sources of provider blocks. If a source cannot be opened, the error is
-// returned only when the versions of its provider are listed, so that other providers are not
-// affected. The caller closes the wants.
+// returned only when the versions of its provider are listed, so that other providers are
+// not affected. The caller closes the wants.
 func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {
@@ -38,7 +38,8 @@ func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	return w
 }
 
-// open opens the source of a provider block. Blocks that name the same folder share its source.
+// open opens the source of a provider block. Blocks that name the same folder share its
+// source.
 func (w *Wants) open(from config.Source, registry *origin.Registry) (origin.Source, error) {
 	switch {
 	case from.MirrorURL != "":

@@ -2,8 +2,8 @@
 // versions, and stores several at once in a registry, a bundle or a mirror folder. Package
 // pusher verifies and stores each version.
 //
-// After a failure, no later version is started, but the running transfers are finished. Results
-// are reported in the order of the source.
+// After a failure, no later version is started, but the running transfers are finished.
+// Results are reported in the order of the source.
 package transfer
 
 import (
@@ -52,8 +52,8 @@ func destinationOfCopies(r *registry.Repositories, from map[provider.Address]oci
 	}
 }
 
-// Explain adds a hint to a registry's refusal that says what to do about it. It returns other
-// errors unchanged. r is nil for a location that is not a registry.
+// Explain adds a hint to a registry's refusal that says what to do about it. It returns
+// other errors unchanged. r is nil for a location that is not a registry.
 func Explain(r *registry.Repositories, err error) error {
 	if refused := new(pusher.RegistryError); r != nil && errors.As(err, &refused) {
 		return r.Explain(err, refused.Repository)
@@ -64,8 +64,8 @@ func Explain(r *registry.Repositories, err error) error {
 // errStopped means that an earlier version failed.
 var errStopped = errors.New("an earlier version failed")
 
-// batch transfers several versions concurrently. It reports the results in the order in which
-// the versions were added.
+// batch transfers several versions concurrently. It reports the results in the order in
+// which the versions were added.
 type batch struct {
 	report  func(*pusher.Result)
 	slots   chan struct{} // holds one element for each running transfer
@@ -85,8 +85,8 @@ func newBatch(jobs int, report func(*pusher.Result)) *batch {
 	return b
 }
 
-// add waits for a free slot, and then starts the transfer of a version. It returns errStopped,
-// and starts nothing, if an earlier version has failed by then.
+// add waits for a free slot, and then starts the transfer of a version. It returns
+// errStopped, and starts nothing, if an earlier version has failed by then.
 func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 	b.slots <- struct{}{}
 	if b.failed.Load() {
@@ -114,8 +114,8 @@ func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 	return nil
 }
 
-// wait waits for all versions, and returns their results and the first failure. If no version
-// has failed, the error is err.
+// wait waits for all versions, and returns their results and the first failure. If no
+// version has failed, the error is err.
 func (b *batch) wait(err error) ([]*pusher.Result, error) {
 	b.running.Wait()
 	if b.err != nil {

@@ -96,8 +96,8 @@ func TestBatchWithoutJobs(t *testing.T) {
 	})
 }
 
-// TestBatchStopsAfterAFailure checks that running transfers are finished after a failure, and
-// that no further transfer is started.
+// TestBatchStopsAfterAFailure checks that running transfers are finished after a failure,
+// and that no further transfer is started.
 func TestBatchStopsAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("refused")
