@@ -50,7 +50,7 @@ type Environment struct {
 }
 
 // Config is the part of the user's CLI configuration that concerns ocibridge.
-// It does not change once loaded.
+// It does not change once it is loaded.
 type Config struct {
 	// Files are the files that were read, in order.
 	Files []string
@@ -59,17 +59,17 @@ type Config struct {
 	// OCIMirrors are the oci_mirror blocks, ordered by file and line.
 	OCIMirrors []OCIMirror
 
-	services    map[svchost.Hostname]map[string]any
-	tokens      map[svchost.Hostname]filedToken // from credentials blocks
-	env         map[svchost.Hostname]filedToken // from TF_TOKEN_ variables
-	helpers     map[string]hidden               // credentials_helper blocks: arguments by name
-	helper      *credentialsHelper              // the program that the configuration names, or nil
+	services    map[svchost.Hostname]map[string]any // from host blocks
+	tokens      map[svchost.Hostname]filedToken     // from credentials blocks
+	env         map[svchost.Hostname]filedToken     // from TF_TOKEN_ variables
+	helpers     map[string]hidden                   // credentials_helper blocks: arguments by name
+	helper      *credentialsHelper                  // the program of the credentials_helper block, or nil
 	credentials []auth.Login
 	defaults    *auth.Defaults
 }
 
-// OCIMirror is an oci_mirror block, which says which repository holds which provider. The template and the
-// patterns are unchecked text.
+// OCIMirror is an oci_mirror block, which maps providers to repositories. The template and the patterns are
+// unchecked text.
 type OCIMirror struct {
 	Template string   `hcl:"repository_template"`
 	Include  []string `hcl:"include"`
@@ -85,8 +85,8 @@ func (c *Config) Services() map[svchost.Hostname]map[string]any {
 	return maps.Clone(c.services)
 }
 
-// Load reads the user's configuration. Having no file is not an error. Neither is an override that names a
-// missing file: the clients only warn, so the result has a warning. A file that cannot be read or parsed is an
+// Load reads the user's configuration. It is no error if there is no file. If an override names a missing file,
+// the result only contains a warning, because the clients only warn. A file that cannot be read or parsed is an
 // error that names the file.
 func Load(env Environment) (*Config, error) {
 	c := &Config{
@@ -103,7 +103,7 @@ func Load(env Environment) (*Config, error) {
 	if err := c.readMain(env, main, override != ""); err != nil {
 		return nil, err
 	}
-	// An override replaces all standard files, for example in automation. That includes the configuration
+	// An override, as in automation, replaces all standard files, including those in the configuration
 	// folder.
 	if override == "" {
 		if err := c.readFolder(env, env.folder()); err != nil {
@@ -163,7 +163,7 @@ func (c *Config) readFolder(env Environment, dir string) error {
 	return nil
 }
 
-// add adds the content of a file. For each host, the last file wins.
+// add adds the settings in a file. For each host, the last file wins.
 func (c *Config) add(env Environment, name string, src []byte) error {
 	f, err := parse(env, name, src)
 	if err != nil {
@@ -205,7 +205,7 @@ func hostname(file, block, given string) (svchost.Hostname, error) {
 	return host, nil
 }
 
-// override returns the file that the environment names instead of all others, or "".
+// override returns the file that the environment names in place of all standard files, or "" if it names none.
 func (env Environment) override() string {
 	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
 		if v := env.Getenv(name); v != "" {
@@ -215,7 +215,7 @@ func (env Environment) override() string {
 	return ""
 }
 
-// mainFile returns the standard main file: OpenTofu's, unless only Terraform's exists.
+// mainFile returns the standard main file: OpenTofu's file, unless only Terraform's file exists.
 func (env Environment) mainFile() string {
 	if env.GOOS == "windows" {
 		dir := env.appData()
@@ -238,7 +238,7 @@ func (env Environment) mainFile() string {
 	return env.firstExisting(inHome...)
 }
 
-// folder returns the configuration folder, or "".
+// folder returns the configuration folder, or "" if there is none.
 func (env Environment) folder() string {
 	if env.GOOS == "windows" {
 		if dir := env.appData(); dir != "" {
@@ -263,7 +263,7 @@ func (env Environment) appData() string {
 	return env.join(env.Home, "AppData", "Roaming")
 }
 
-// firstExisting returns the first of the names that exists, else the first.
+// firstExisting returns the first name of an existing file or folder, or the first name if none exists.
 func (env Environment) firstExisting(names ...string) string {
 	for _, name := range names {
 		if env.exists(name) {
@@ -273,7 +273,7 @@ func (env Environment) firstExisting(names ...string) string {
 	return names[0]
 }
 
-// exists reports whether a file or folder exists, readable or not.
+// exists reports whether a file or folder exists, even if it cannot be read.
 func (env Environment) exists(name string) bool {
 	_, err := env.ReadFile(name)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -373,10 +373,10 @@ func TestTokensStaySecret(t *testing.T) {
 		}
 	}
 	if strings.Contains(out.String(), secret) || strings.Contains(out.String(), fmt.Sprintf("%x", secret)) {
-		t.Errorf("a token shows: %s", out.String())
+		t.Errorf("a token is shown: %s", out.String())
 	}
 	if !strings.Contains(out.String(), "[redacted]") {
-		t.Errorf("nothing was printed in a token's place: %s", out.String())
+		t.Errorf("nothing is shown in place of a token: %s", out.String())
 	}
 }
 
@@ -474,7 +474,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestFileForFolder uses a file in place of the folder; the clients ignore it.
+// TestFileForFolder shows that a file in place of the configuration folder is ignored, as by the clients.
 func TestFileForFolder(t *testing.T) {
 	env := machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": ""}}.environment()
 	env.ReadDir = func(name string) ([]fs.DirEntry, error) {

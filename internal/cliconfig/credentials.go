@@ -26,9 +26,9 @@ func (t apiToken) PrepareRequest(req *http.Request) {
 	req.Header.Set("Authorization", "Bearer "+t.Reveal())
 }
 
-// filedToken is the token of a host from one source.
+// filedToken is a host's token from one source.
 type filedToken struct {
-	token  auth.Secret // empty if the source says that there is none
+	token  auth.Secret // empty if the source says that the host has no token
 	source string      // the file, or the name of the variable
 }
 
@@ -39,7 +39,7 @@ type TokenHost struct {
 }
 
 // TokenHosts returns the hosts with a token in a TF_TOKEN_ variable or in a credentials block, sorted. It does
-// not ask the credentials helper, which may know others.
+// not run the credentials helper, which could know tokens of further hosts.
 func (c *Config) TokenHosts() []TokenHost {
 	filed := maps.Clone(c.tokens)
 	maps.Copy(filed, c.env)
@@ -53,8 +53,9 @@ func (c *Config) TokenHosts() []TokenHost {
 }
 
 // CredentialsSource returns the source of hosts' tokens: a TF_TOKEN_ variable first, then a credentials block,
-// then the credentials helper. Only the helper can fail. A block without a token means that there is none. The
-// source may be used concurrently, and its results reveal a token only to the request that they prepare.
+// then the credentials helper. Only the helper can fail. A block without a token means that the host has no
+// token. The source is safe for concurrent use, and its results reveal a token only to the request that they
+// prepare.
 func (c *Config) CredentialsSource() svcauth.CredentialsSource { return source{c} }
 
 type source struct{ config *Config }
@@ -98,8 +99,8 @@ func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 }
 
 // hostFromVariable decodes the host in the name of a TF_TOKEN_ variable. Shells allow neither dashes nor dots
-// in names, so two underscores mean a dash and one means a dot; host names have no underscores. Punycode is
-// converted to Unicode first, because svchost refuses it elsewhere.
+// in names, so two underscores mean a dash, and one underscore means a dot. Host names contain no underscores.
+// Punycode is converted to Unicode first, because svchost.ForComparison refuses it.
 func hostFromVariable(encoded string) (svchost.Hostname, error) {
 	s := strings.ReplaceAll(encoded, "__", "-")
 	s = strings.ReplaceAll(s, "_", ".")

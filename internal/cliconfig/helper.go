@@ -23,20 +23,20 @@ import (
 const helperPrefix = "terraform-credentials-"
 
 const (
-	// helperLimit bounds the duration of one run of a credentials helper.
+	// helperLimit is the maximum duration of one run of a credentials helper.
 	helperLimit = 30 * time.Second
-	// helperKeep is how long an answer is cached.
+	// helperKeep is how long an answer of the helper is cached.
 	helperKeep = time.Minute
 )
 
-// credentialsHelper is the program that a credentials_helper block names. It is run by the clients' protocol: its
+// credentialsHelper is the program that a credentials_helper block names. It is run as by the clients: its
 // arguments are the block's arguments, "get" and a host name, and it prints the JSON object of a credentials
-// block. It is never asked to store or forget anything.
+// block. The commands that store or forget a token are never used.
 type credentialsHelper struct {
 	path  string
 	args  hidden
 	limit time.Duration
-	grace time.Duration // the wait for its output, after it has ended or was killed
+	grace time.Duration // how long to wait for output after the program has exited or was killed
 
 	answers *fresh.Cache[svchost.Hostname, auth.Secret]
 }
@@ -71,10 +71,11 @@ func (c *Config) findHelper(env Environment) error {
 	return nil
 }
 
-// hidden is a list that may contain a secret. Because it is a function, it cannot be printed.
+// hidden returns a list that can contain a secret. It is a function so that the list cannot be printed by
+// mistake.
 type hidden func() []string
 
-// pluginFolders returns where clients look for credentials helpers, in order.
+// pluginFolders returns the folders in which clients look for credentials helpers, in order.
 func (env Environment) pluginFolders() []string {
 	var data []string
 	switch {
@@ -98,9 +99,9 @@ func (env Environment) pluginFolders() []string {
 	return out
 }
 
-// findPlugin returns the program of a credentials helper, or "": the newest version and, of equal versions, the
-// one in the first folder. Names are terraform-credentials-NAME, which counts as version 0.0.0, or
-// terraform-credentials-NAME_vVERSION.
+// findPlugin returns the program of a credentials helper, or "" if there is none. It returns the newest version,
+// and, of equal versions, the program in the first folder. Programs are named
+// terraform-credentials-NAME_vVERSION, or terraform-credentials-NAME, which counts as version 0.0.0.
 func (env Environment) findPlugin(name string) string {
 	var found string
 	var newest *version.Version
@@ -120,7 +121,8 @@ func (env Environment) findPlugin(name string) string {
 	return found
 }
 
-// pluginVersion returns the version in the file name of a helper.
+// pluginVersion returns the version in the file name of a helper. The bool reports whether the file is a program
+// of that helper.
 func pluginVersion(file, name string) (*version.Version, bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(strings.ToLower(file), ".exe"), helperPrefix)
 	if !ok {
@@ -133,12 +135,12 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 	if !versioned {
 		v = "0.0.0"
 	}
-	v, _, _ = strings.Cut(v, "_x") // the plugin protocol, after the version
+	v, _, _ = strings.Cut(v, "_x") // _x begins the plugin protocol after the version
 	parsed, err := version.NewVersion(v)
 	return parsed, err == nil
 }
 
-// get returns the token for a host, which is empty if the helper has none. Concurrent callers share one run.
+// get returns the token for a host, or an empty token if the helper has none. Concurrent callers share one run.
 func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
 	answer, err := h.answers.Get(ctx, host)
 	switch {
@@ -150,13 +152,13 @@ func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (aut
 	return answer.Value, nil
 }
 
-// run runs the helper once.
+// run runs the helper once, and returns its token for a host.
 func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
 	var answer map[string]any
 	_, err := helper.Command{
 		Path: h.path, Args: slices.Concat(h.args(), []string{"get", string(host)}), Limit: h.limit, Grace: h.grace,
 		ByHand: fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host),
 	}.Get(ctx, &answer)
-	token, _ := answer["token"].(string) // other members belong to future kinds of credentials
+	token, _ := answer["token"].(string) // other members are for future kinds of credentials
 	return auth.NewSecret(token), err
 }

@@ -100,10 +100,10 @@ func TestHelperBlocks(t *testing.T) {
 	}
 	c, err := load(`credentials_helper "vault" { args = ["-x"] }`)
 	if err != nil || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "the credentials helper vault is not used: there is no terraform-credentials-vault in the plugin folders: /home/u/.terraform.d/plugins") {
-		t.Errorf("a helper that is not there: %v, %+v", err, c)
+		t.Errorf("a missing helper: %v, %+v", err, c)
 	}
 	if got := authorization(t, c, "example.com"); got != "" {
-		t.Errorf("a token of nobody: %q", got)
+		t.Errorf("without a helper, the token is %q", got)
 	}
 	if _, err := load("credentials_helper \"a\" {}\ncredentials_helper \"b\" {}"); err == nil || !strings.Contains(err.Error(), "more than one credentials_helper block: a, b") || hint.Of(err) == "" {
 		t.Errorf("two helpers: %v", err)
@@ -113,9 +113,9 @@ func TestHelperBlocks(t *testing.T) {
 	}
 }
 
-// installHelper installs the program terraform-credentials-fake, a shell script that first writes its arguments
-// to a file, in the plugin folder of a home, with a configuration that names it. It returns the configuration,
-// and a function that returns the calls so far.
+// installHelper installs the credentials helper terraform-credentials-fake in a new home folder, together with a
+// configuration that names it. The helper is a shell script that first writes its arguments to a file.
+// installHelper returns the configuration, and a function that returns the arguments of all calls so far.
 func installHelper(t *testing.T, config, script string) (*Config, func() []string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
@@ -213,7 +213,7 @@ func TestHelperFailures(t *testing.T) {
 				}
 			}
 			if tt.name != "that hangs" && len(asked()) != 2 {
-				t.Errorf("a failure was kept: %q", asked())
+				t.Errorf("a failure was cached: %q", asked())
 			}
 		})
 	}

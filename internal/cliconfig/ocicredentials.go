@@ -17,7 +17,7 @@ import (
 )
 
 // OCICredentials returns the oci_credentials blocks, ordered by file and line, and the oci_default_credentials
-// block or nil. They are valid.
+// block, or nil if there is none. All returned blocks are valid.
 func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
 	if c.defaults == nil {
 		return slices.Clone(c.credentials), nil
@@ -49,8 +49,8 @@ func (c *Config) addOCI(f *file) error {
 	return nil
 }
 
-// ociCredentials adds the oci_credentials blocks of a file. A block that OpenTofu accepts but that is useless
-// only causes a warning: it may be for a registry that is not needed.
+// ociCredentials adds the oci_credentials blocks of a file. A useless block that OpenTofu accepts only causes a
+// warning, because it can be for a registry that is not needed.
 func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	const help = `write: oci_credentials "HOST" or "HOST/PATH" { username = "...", password = "..." }, or with access_token, or with docker_credentials_helper`
 	for _, item := range root.Filter("oci_credentials").Items {
@@ -69,14 +69,14 @@ func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	return nil
 }
 
-// ociCredential decodes a block; its keys after the first are its labels. useless says why a block cannot be
-// used, if so.
+// ociCredential decodes an oci_credentials block, whose labels are the keys of item. If the block cannot be
+// used, but OpenTofu accepts it, useless says why it cannot be used.
 func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
 		return out, "", errors.New("oci_credentials is a block with one label")
 	}
-	// Pointers distinguish empty from absent arguments.
+	// The fields are pointers to distinguish empty arguments from absent ones.
 	var b struct {
 		Username     *string `hcl:"username"`
 		Password     *string `hcl:"password"`
@@ -171,14 +171,14 @@ func ociDefault(item *ast.ObjectItem) (*auth.Defaults, error) {
 	return d, nil
 }
 
-// introducedByEquals reports whether a block of the native syntax is written as an argument, which OpenTofu
-// refuses. JSON makes no difference.
+// introducedByEquals reports whether a block in HCL syntax is written with an equals sign, like an argument.
+// OpenTofu refuses such a block. In JSON, there is no such difference.
 func introducedByEquals(item *ast.ObjectItem) bool {
 	body, ok := item.Val.(*ast.ObjectType)
 	return item.Assign.IsValid() && ok && body.Lbrace.IsValid()
 }
 
-// origin returns the position of a block, for messages.
+// origin returns the position of a block as FILE:LINE, or FILE in JSON, for messages.
 func origin(name string, item *ast.ObjectItem) string {
 	if pos := position(item); pos.IsValid() {
 		return fmt.Sprintf("%s:%d", name, pos.Line)

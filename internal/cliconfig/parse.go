@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// file holds the settings that we read from a file.
+// file holds the settings of one file that concern ocibridge.
 type file struct {
 	Hosts       map[string]hostBlock      `hcl:"host"`
 	Credentials map[string]map[string]any `hcl:"credentials"`
@@ -40,7 +40,7 @@ const parseHelp = "OpenTofu and Terraform cannot read the file either: correct i
 
 // parse reads HCL 1 or JSON, as the clients do.
 func parse(env Environment, name string, src []byte) (f *file, err error) {
-	// The library's tokens panic on literals that they cannot parse.
+	// The library panics on literals that it cannot parse.
 	defer func() {
 		if recover() != nil {
 			f, err = nil, hint.New(fmt.Sprintf("%s does not parse", name), parseHelp)
@@ -68,8 +68,8 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 	return f, err
 }
 
-// mirrors returns the oci_mirror blocks at top level and within provider_installation, in the order of the
-// file. For JSON, the parser records no positions, so blocks at top level come first.
+// mirrors returns the oci_mirror blocks at top level and in provider_installation blocks, in the order of the
+// file. In JSON, for which the parser records no positions, blocks at top level come first.
 func mirrors(name string, root *ast.ObjectList) ([]OCIMirror, error) {
 	found := append(blocks(root, "oci_mirror"), blocks(root, "provider_installation", "oci_mirror")...)
 	slices.SortStableFunc(found, func(a, b *ast.ObjectItem) int {
@@ -104,8 +104,9 @@ func mirror(item *ast.ObjectItem) (OCIMirror, error) {
 	return m, nil
 }
 
-// blocks returns the blocks at a path of block types, without those keys. In JSON, the parser merges an object
-// that contains only objects into its parent, so a type of the path may be a further key of the same item.
+// blocks returns the blocks at a path of block types. The keys of the returned items do not contain these types.
+// In JSON, the parser merges an object that contains only objects into its parent, so a type of the path can be
+// a further key of the same item.
 func blocks(list *ast.ObjectList, path ...string) []*ast.ObjectItem {
 	items := list.Filter(path[0]).Items
 	if len(path) == 1 {
@@ -130,8 +131,8 @@ func position(item *ast.ObjectItem) token.Pos {
 	return item.Val.Pos()
 }
 
-// invalid returns an error with the file and the position. It includes the library's message only if that is
-// known not to quote the text.
+// invalid returns an error with the file and the position. It includes the library's message only if the message
+// is known not to quote the text of the file.
 func invalid(name string, err error) error {
 	place := name
 	var perr *parser.PosError
@@ -147,7 +148,8 @@ func invalid(name string, err error) error {
 	return hint.New(fmt.Sprintf("%s does not parse%s", place, publicProblem(err)), parseHelp)
 }
 
-// publicProblem returns the library's message after a colon, or "" if it may quote the text.
+// publicProblem returns the library's message after a colon, or "" if the message could quote the text of the
+// file.
 func publicProblem(err error) string {
 	var perr *parser.PosError
 	if errors.As(err, &perr) {

@@ -3,7 +3,8 @@
 // commands, and the environment of CI jobs. "ocibridge config client" and the gateway's page
 // print the same texts.
 //
-// It opens no file and no connection, and knows no token: users replace the word TOKEN.
+// It opens no files and no connections. The texts contain the word TOKEN, which users
+// replace with their token.
 package clientsetup
 
 import (
@@ -26,15 +27,15 @@ import (
 // Setup describes the gateway and the repositories that clients use.
 type Setup struct {
 	URL       string              // the gateway's URL, which ends in a slash
-	NoURL     error               // says why URL is unknown; nil if URL is set
+	NoURL     error               // why URL is unknown; nil if URL is set
 	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
-	Tokens    bool                // the gateway asks for a token
-	CLIConfig string              // the file that holds the CLI configuration of a CI job
-	CAFile    string              // the CA file of a CI job; "" to leave it out
+	Tokens    bool                // whether the gateway requires a token
+	CLIConfig string              // the file with the CLI configuration of a CI job
+	CAFile    string              // the CA file of a CI job; "" to omit it
 }
 
 // GatewayURL returns the URL of a gateway that has no public URL and listens on an address.
-// It fails where the address does not contain a host name or a port.
+// It returns an error if the address lacks the host or the port.
 func GatewayURL(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err != nil || host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
@@ -71,8 +72,9 @@ func Names() []string {
 	return out
 }
 
-// Texts returns all texts by name, or only the named one. missing is the reason why the
-// first of the others cannot be written.
+// Texts returns all texts by name, or only the text that only names. It omits texts that
+// cannot be written. missing says why the first omitted text cannot be written. It is nil if
+// only a URI template is missing, unless only names the text that needs it.
 func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	texts = map[string]string{}
 	for _, p := range pieces() {
@@ -81,7 +83,7 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 		}
 		text, err := p.text(s)
 		switch {
-		case errors.Is(err, errNoURITemplate) && only == "": // clients need it for no other text
+		case errors.Is(err, errNoURITemplate) && only == "": // no other text needs a URI template
 		case err != nil:
 			missing = cmp.Or(missing, err)
 		default:
@@ -91,8 +93,8 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	return texts, missing
 }
 
-// Guide returns the texts that [Setup.Texts] returned under their headings, with notes for
-// readers.
+// Guide returns a guide with the results of [Setup.Texts]: the texts under their headings,
+// and notes for readers.
 func (s *Setup) Guide(texts map[string]string, missing error) string {
 	var out strings.Builder
 	for _, p := range pieces() {
@@ -128,9 +130,9 @@ func (s *Setup) OpenTofu() (string, error) {
 	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.NoURL
 }
 
-// Hosts returns a host block for each registry that is mirrored, which sends the client's
-// requests to the gateway instead. Clients then look for the gateway's token under the
-// registry's name, so a credentials block follows where the gateway asks for one.
+// Hosts returns a host block for each mirrored registry. The block makes clients send their
+// requests for the registry to the gateway. Clients then look for the gateway's token under
+// the registry's name, so a credentials block follows if the gateway requires a token.
 func (s *Setup) Hosts() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -155,11 +157,11 @@ func (s *Setup) Hosts() (string, error) {
 	return out.String(), nil
 }
 
-// publicHosts are the registries that publish most providers. They publish modules, too.
+// publicHosts are the registries of most providers. They also contain modules.
 var publicHosts = []string{"registry.opentofu.org", "registry.terraform.io"}
 
-// mirroredHosts returns the hosts that oci_mirror blocks include by name. A block that
-// includes any host adds the public ones.
+// mirroredHosts returns the hosts that oci_mirror blocks include by name. For a block that
+// includes any host, it returns publicHosts.
 func (s *Setup) mirroredHosts() []svchost.Hostname {
 	var names []string
 	for _, m := range s.Mirrors {
@@ -187,8 +189,8 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 	return out
 }
 
-// host returns the name under which clients look for the gateway's token: its host, with
-// the port unless that is 443.
+// host returns the name under which clients look for the gateway's token: the gateway's
+// host, with the port unless the port is 443.
 func (s *Setup) host() (svchost.Hostname, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -223,8 +225,9 @@ func (s *Setup) ci() (string, error) {
 	return out, err
 }
 
-// TokenVariable returns the variable in which clients look for the gateway's token. Its
-// name has two underscores for each dash of the host, and one for each dot.
+// TokenVariable returns the name of the variable in which clients look for the gateway's
+// token. The name contains two underscores for each dash of the host, and one underscore for
+// each dot.
 func (s *Setup) TokenVariable() (string, error) {
 	host, err := s.host()
 	return "TF_TOKEN_" + strings.NewReplacer("-", "__", ".", "_").Replace(string(host)), err

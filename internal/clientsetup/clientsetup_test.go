@@ -67,12 +67,12 @@ func TestTexts(t *testing.T) {
 			}
 			for _, part := range tc.has {
 				if !strings.Contains(texts[tc.piece], part) {
-					t.Errorf("it lacks %q:\n%s", part, texts[tc.piece])
+					t.Errorf("the text lacks %q:\n%s", part, texts[tc.piece])
 				}
 			}
 			for _, part := range tc.lacks {
 				if strings.Contains(texts[tc.piece], part) {
-					t.Errorf("it has %q:\n%s", part, texts[tc.piece])
+					t.Errorf("the text contains %q:\n%s", part, texts[tc.piece])
 				}
 			}
 		})

@@ -13,11 +13,11 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// errNoURITemplate says that a URI template cannot express a repository template.
+// errNoURITemplate means that no URI template is equivalent to a repository template.
 var errNoURITemplate = errors.New("no URI template means the same as")
 
-// OCI returns oci_mirror blocks, which let OpenTofu install straight from the repositories,
-// and blocks for the logins to their registries.
+// OCI returns oci_mirror blocks, with which OpenTofu installs directly from the
+// repositories, and blocks for the logins to the registries.
 func (s *Setup) OCI() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *Setup) OCI() (string, error) {
 	return out.String(), nil
 }
 
-// lock returns one command for each mirror, because providers lock does not read the CLI
-// configuration.
+// lock returns a "providers lock" command for each mirror. One command is not enough,
+// because providers lock does not read the mirrors from the CLI configuration.
 func (s *Setup) lock() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -70,9 +70,9 @@ func (s *Setup) lock() (string, error) {
 	return out.String(), nil
 }
 
-// mirrorsForTofu returns the oci_mirror blocks, or the one for the embedded registry. It
-// omits the patterns that OpenTofu refuses, because OpenTofu would refuse the whole file,
-// and each block that includes only such patterns.
+// mirrorsForTofu returns the oci_mirror blocks, or the block for the embedded registry. It
+// omits patterns that OpenTofu refuses, because OpenTofu would refuse the whole file. It
+// also omits blocks that include only such patterns.
 func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	if len(s.Mirrors) == 0 {
 		m, err := s.embeddedMirror()
@@ -97,7 +97,7 @@ func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	return out, nil
 }
 
-// writeLoginComments writes a commented login block for each registry, for users who
+// writeLoginComments writes a login block for each registry, as comments, for users who
 // cannot run docker login.
 func writeLoginComments(out *strings.Builder, mirrors []config.MirrorText) {
 	var hosts []string

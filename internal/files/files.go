@@ -1,9 +1,9 @@
-// Package files reads the files that users name: configuration, logins, keys and certificates. It bounds the size of
-// each file, and notices when a file or folder changes. It also replaces files in the folders that users name, each in
+// Package files reads the files that users name: configuration, logins, keys and certificates. It limits the size of
+// each file, and notices when a file or folder changes. It also replaces files in folders that users name, each file in
 // one step.
 //
 // The package follows links and compares contents. Therefore it notices three kinds of changes: a file is written in
-// place, another file is renamed to its name, or a link to its folder is swapped, as Kubernetes does it.
+// place, another file is renamed to its name, or a link to its folder is swapped, as in Kubernetes.
 package files
 
 import (
@@ -13,10 +13,10 @@ import (
 	"os"
 )
 
-// MaxSize is the maximum size of a file. The parser of the file has a narrower bound.
+// MaxSize is the maximum size of a file in bytes. The parsers of these files have lower limits.
 const MaxSize = 4 << 20
 
-// Read reads a file. It returns an error if the file has more than [MaxSize] bytes, because the name may lead to a
+// Read reads a file. It returns an error if the file has more than [MaxSize] bytes: the name could lead to an endless
 // device.
 func Read(name string) ([]byte, error) {
 	f, err := os.Open(name)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Paths is the operating system whose paths a program handles, as runtime.GOOS names it.
-// Package filepath only knows the paths of the system that the program runs on.
+// Paths handles the paths of an operating system, which it names like runtime.GOOS.
+// Package filepath only handles the paths of the system on which the program runs.
 type Paths string
 
 func (p Paths) separators() string {
@@ -33,7 +33,8 @@ func (p Paths) IsAbs(path string) bool {
 	return path != "" && strings.ContainsRune(p.separators(), rune(path[0]))
 }
 
-// Beside resolves a path relative to the folder of a file. It keeps an empty path.
+// Beside resolves a path that is relative to the folder of a file. It returns an empty path
+// unchanged.
 func (p Paths) Beside(file, path string) string {
 	if path == "" || p.IsAbs(path) {
 		return path
@@ -41,7 +42,8 @@ func (p Paths) Beside(file, path string) string {
 	return file[:strings.LastIndexAny(file, p.separators())+1] + path
 }
 
-// Cause returns an error without the operation and the path that an [fs.PathError] repeats.
+// Cause returns the error that an [fs.PathError] wraps, without the operation and the path,
+// or else err.
 func Cause(err error) error {
 	var perr *fs.PathError
 	if errors.As(err, &perr) {

@@ -17,8 +17,8 @@ func MakeRoot(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir)
 }
 
-// OpenRegular opens a regular file in a folder, and returns its size. It opens no other kind
-// of file, because a pipe would wait for a writer.
+// OpenRegular opens a regular file in a folder, and returns its size in bytes. It refuses
+// all other kinds of files. Opening a pipe, for example, would wait for a writer.
 func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 	info, err := root.Stat(name)
 	if err != nil {
@@ -31,8 +31,8 @@ func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
-// Replace writes a file in a folder, or replaces it, in one step: a temporary file is renamed
-// once body was read and check has returned nil. check may be nil.
+// Replace creates or replaces a file in a folder in one step. It writes body to a temporary
+// file, and renames that file if check, unless it is nil, then returns nil.
 func Replace(root *os.Root, name string, body io.Reader, check func() error) error {
 	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

@@ -20,7 +20,7 @@ func TestReplace(t *testing.T) {
 		body  string
 		check func() error
 		err   error
-		want  string // "": there is no file
+		want  string // the content of the file; "" if there is no file
 	}{
 		{"one", func() error { return refused }, refused, ""},
 		{"one", nil, nil, "one"},
@@ -51,7 +51,7 @@ func TestReplace(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	if err := Replace(root, "../a", strings.NewReader("three"), nil); err == nil {
-		t.Error("a file outside of the folder is written")
+		t.Error("a file outside the folder is written")
 	}
 	if _, _, err := OpenRegular(root, "."); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a folder: %v", err)

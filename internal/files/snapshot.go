@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// Snapshot reads files and folders, and remembers their contents or their absence. Later it reports the files that have
-// changed. The zero value is empty. A nil Snapshot reads files without remembering them.
+// Snapshot reads files and folders, and remembers their contents or their absence. It can later report the files that
+// have changed. The zero value is an empty snapshot. A nil Snapshot reads files without remembering them.
 type Snapshot struct {
 	mu   sync.Mutex
 	sums map[string][sha256.Size]byte // by file name; a folder's name ends in a slash
@@ -32,7 +32,7 @@ func (s *Snapshot) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// Add copies the contents that another snapshot remembers.
+// Add adds everything that another snapshot remembers.
 func (s *Snapshot) Add(other *Snapshot) {
 	for name, sum := range other.sums {
 		s.note(name, sum)
@@ -51,9 +51,8 @@ func (s *Snapshot) note(name string, sum [sha256.Size]byte) {
 	s.sums[name] = sum
 }
 
-// Changed reads everything again. It returns the names of the files and folders that
-// have changed, sorted, and a digest of these changes: the same changes have the same
-// digest.
+// Changed reads all files and folders again. It returns the sorted names of those that
+// have changed, and a digest of the changes. The same changes have the same digest.
 func (s *Snapshot) Changed() (names []string, digest [sha256.Size]byte) {
 	s.mu.Lock()
 	before := maps.Clone(s.sums)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Interval is the shortest time between two looks at the same files.
+// Interval is the minimum time between two checks of the same files.
 const Interval = time.Second
 
 // Watched is a value that is compiled from files, and is compiled again when the files change. While the files are
-// invalid, the last good value stays, because users replace a certificate and its key one after the other.
+// invalid, Watched keeps the last valid value, because users replace a certificate and its key one after the other.
 type Watched[T any] struct {
 	names   []string
 	compile func(contents [][]byte) (T, error)
@@ -20,9 +20,9 @@ type Watched[T any] struct {
 
 	current atomic.Pointer[T]
 
-	mu     sync.Mutex // held by the goroutine that reads the files; others take the current value
+	mu     sync.Mutex // held by the goroutine that checks the files; others use the current value
 	looked time.Time
-	seen   *Snapshot // the last contents, nil before the first read
+	seen   *Snapshot // the last contents of the files; nil before the first read
 }
 
 // Watch reads files and compiles a value from their contents.
@@ -31,7 +31,8 @@ func Watch[T any](log *slog.Logger, compile func(contents [][]byte) (T, error), 
 	return w, w.look()
 }
 
-// Get returns the value for the files as they were at most [Interval] ago.
+// Get returns the value. It first checks the files, unless they were checked less than [Interval] ago or are being
+// checked.
 func (w *Watched[T]) Get() T {
 	if w.mu.TryLock() {
 		defer w.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestWatched changes files as users do. A user removes a file, or replaces files one after the other, so that they do
-// not match for a while.
+// TestWatched shows that the value follows the files, and stays as it is while a file is missing, or while files do not
+// match because a user replaces them one after the other.
 func TestWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -68,6 +68,6 @@ func TestWatchFails(t *testing.T) {
 	}
 	write(t, name, nil)
 	if _, err := Watch(slog.New(slog.DiscardHandler), refuse, name); err == nil || err.Error() != "refused" {
-		t.Errorf("contents of no use: %v", err)
+		t.Errorf("invalid contents: %v", err)
 	}
 }

@@ -1,7 +1,7 @@
 // Package privatefolder creates folders that only their owner can use, and writes files into
-// them. It also narrows existing folders and files that other users can use.
+// them. It also narrows the modes of existing folders and files that other users can use.
 //
-// It sets their modes. Windows has no modes: there, a folder inherits the access rules of its parent.
+// Windows has no modes: there, a folder inherits the access rules of its parent.
 package privatefolder
 
 import (
@@ -18,7 +18,7 @@ import (
 const (
 	folderMode = 0o700
 	fileMode   = 0o600
-	others     = 0o077 // the rights of all other users
+	others     = 0o077 // the permission bits of all other users
 )
 
 var (
@@ -26,12 +26,12 @@ var (
 	errFixed = errors.New("its file system does not change modes")
 )
 
-// Make creates a folder of mode 0700 with any umask, and missing parents with the same mode.
+// Make creates a folder, and its missing parents, with mode 0700, whatever the umask is.
 //
-// It narrows an existing folder to 0700 if other users can use it, and logs a warning. A nil log discards it.
-// If the mode cannot be changed, Make succeeds, because the folder is as open as it was before; the warning
-// then says what to do. Make never narrows the target of a symbolic link: other programs may use that folder,
-// too.
+// If other users can use an existing folder, Make narrows its mode to 0700 and logs a warning, unless log is
+// nil. If the mode cannot be changed, Make succeeds, because the folder is as open as it was before. The warning
+// then says what to do. Make never narrows the target of a symbolic link, because other programs could use that
+// folder, too.
 func Make(path string, log *slog.Logger) error {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
@@ -45,7 +45,7 @@ func NarrowFile(path string, log *slog.Logger) error {
 	return warn("file", path, fileMode, log)
 }
 
-// warn narrows path to mode, and logs a warning if other users could use it.
+// warn narrows path to mode if other users can use it, and then logs a warning.
 func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
 	was, err := keepNarrow(path, mode)
 	if was == "" {
@@ -63,8 +63,8 @@ func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
 	return nil
 }
 
-// keepNarrow narrows path to mode if other users can use it. It returns the mode that
-// path had then, and "" if other users cannot use it.
+// keepNarrow narrows path to mode if other users can use it, and returns its previous mode.
+// It returns "" if other users cannot use it.
 func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	found, err := os.Stat(path)
 	if err != nil || found.Mode().Perm()&others == 0 || runtime.GOOS == "windows" {
@@ -73,7 +73,7 @@ func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	return fmt.Sprintf("%04o", found.Mode().Perm()), narrow(path, mode)
 }
 
-// narrow sets the mode of a folder or a file. It fails if path is a symbolic link.
+// narrow sets the mode of a folder or a file. It returns an error if path is a symbolic link.
 func narrow(path string, mode fs.FileMode) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -97,9 +97,9 @@ func narrow(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// MakeBelow makes or narrows the folder directly below a parent that a path leads through,
-// as [Make] does. It does nothing if the path is the parent or is outside of it, or if
-// there is no parent ("").
+// MakeBelow creates or narrows, like [Make], one folder: the child of parent that is path or
+// contains it. It does nothing if path is parent, if path is outside parent, or if parent is
+// "".
 func MakeBelow(parent, path string, log *slog.Logger) error {
 	if parent == "" {
 		return nil

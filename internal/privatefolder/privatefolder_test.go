@@ -37,7 +37,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// folder creates a folder of exactly that mode.
+// folder creates a folder with exactly the given mode.
 func folder(t *testing.T, mode fs.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "folder")
@@ -47,7 +47,8 @@ func folder(t *testing.T, mode fs.FileMode) string {
 	return path
 }
 
-// TestUmask must not run in parallel, because a process has one umask.
+// TestUmask shows that Make creates a folder and its parents with mode 0700 under any umask. It must not run in
+// parallel, because a process has only one umask.
 func TestUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		path := filepath.Join(t.TempDir(), "made", "too")
@@ -140,7 +141,7 @@ func TestFileIsNarrowed(t *testing.T) {
 	}
 }
 
-// TestFolderOfAnotherUser shows that Make leaves the mode, succeeds, and warns.
+// TestFolderOfAnotherUser shows that Make succeeds and logs a warning if it cannot change the mode of a folder.
 func TestFolderOfAnotherUser(t *testing.T) {
 	path := "/"
 	if os.Getuid() == 0 {
@@ -158,6 +159,6 @@ func TestCannotBeMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := privatefolder.Make(filepath.Join(file, "folder"), nil); err == nil {
-		t.Error("made below a file")
+		t.Error("a folder is created below a file")
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// Temporary is the prefix of the files that [Write] is writing. A process that has died may
-// have left some.
+// Temporary is the prefix of the names of the temporary files of [Write]. A process that was
+// killed can leave such files.
 const Temporary = ".tmp-"
 
-// Write writes a file whole or not at all, and makes its folder if there is none. Only this
-// user may read it.
+// Write writes a file whole or not at all, and creates its folder if it is missing. Only the
+// owner can read the file.
 func Write(name string, data []byte) error {
 	folder := filepath.Dir(name)
 	if err := os.MkdirAll(folder, folderMode); err != nil {
