@@ -133,7 +133,7 @@ func TestFromDiscoveryToPackage(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThere(t *testing.T) {
+func TestNotFound(t *testing.T) {
 	base := serve(t, origin.New(origin.Options{}, widget(t, "1.0.0", nil)))
 	for _, path := range []string{
 		"/v1/providers/acme/other/versions",

@@ -10,36 +10,36 @@ import (
 	"strings"
 )
 
-// Access decides who may do what.
+// Access describes a registry's logins and their rights.
 type Access struct {
-	// User and Password are the login with all rights; without a user, everyone has them.
+	// User and Password are a login with all rights. Without a user, no login is needed.
 	User, Password string
-	// Tokens makes the registry accept only tokens of a token server at /token. A token is for a repository and
-	// actions. The server accepts the login, or a refresh token as password.
+	// Tokens makes the registry accept only bearer tokens from its token server at /token, which requires the
+	// login. A token is valid for certain actions in certain repositories.
 	Tokens bool
-	// RefreshOnly makes the token server accept only refresh tokens, by POST.
+	// RefreshOnly makes the token server accept only POST requests with a refresh token, which is Password.
 	RefreshOnly bool
-	// Terse omits the lifetime and the issue time of tokens from answers.
+	// Terse omits the lifetime of tokens from the token server's answers.
 	Terse bool
 	// DeniedForAbsent refuses tokens for repositories that do not exist.
 	DeniedForAbsent bool
-	// ReadOnly keeps the login from pushing: with DeniedForAbsent, it gets no token for that, else one without
-	// the right.
+	// ReadOnly means that the login may only pull. If it requests a token to push, it is refused with
+	// DeniedForAbsent; otherwise it gets a token without that right.
 	ReadOnly bool
-	// Lacks are actions that the login may not do: push or delete. Its tokens omit them.
+	// Lacks lists actions that the login may not perform. Its tokens do not include them.
 	Lacks []string
-	// Harbor decides as Harbor does: a credential has rights by project, and the registry accepts passwords as
-	// well as tokens. The first login, User, is a [Robot].
+	// Harbor follows Harbor's rules: a login has rights in each project, and the registry accepts both passwords
+	// and tokens. The login User is the first [Robot].
 	Harbor bool
-	// Robots are more logins of Harbor. Anyone may read the projects in Public, with a token that the token
-	// server gives without a login.
+	// Robots are further logins of a Harbor. Anyone may read the projects in Public with a token, which the token
+	// server issues without a login.
 	Robots []Robot
 	Public []string
 	// PingDenied answers /v2/ with 403, whatever the login.
 	PingDenied bool
 }
 
-// DockerConfig returns the login file that docker login writes for a registry.
+// DockerConfig returns the content of the config.json that docker login writes for a registry.
 func (a Access) DockerConfig(registry string) string {
 	entry := map[string]string{}
 	switch {
@@ -103,7 +103,7 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// give answers with a token for scopes.
+// give issues a token for scopes.
 func (q *Registry) give(w http.ResponseWriter, r request, scopes []string) {
 	token := rand.Text()
 	if r.s.Harbor {
@@ -120,12 +120,12 @@ func (q *Registry) give(w http.ResponseWriter, r request, scopes []string) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-// lacks reports whether the login may not do an action.
+// lacks reports whether the login may not perform an action.
 func (r request) lacks(action string) bool {
 	return r.s.ReadOnly && action != "pull" || slices.Contains(r.s.Lacks, action)
 }
 
-// knowsLogin reports whether a request for a token has the login.
+// knowsLogin reports whether the token server accepts the credential of a request.
 func (r request) knowsLogin() bool {
 	if r.s.RefreshOnly {
 		return r.Method == http.MethodPost && r.Form.Get("grant_type") == "refresh_token" && r.Form.Get("refresh_token") == r.s.Password
@@ -149,7 +149,7 @@ func cutScope(scope string) (name, actions string, ok bool) {
 	return rest[:i], rest[i+1:], true
 }
 
-// authorize refuses requests without the right.
+// authorize refuses requests whose credential does not allow them.
 func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	if r.URL.Path == "/v2/" && r.s.PingDenied {
 		refuse(w, http.StatusForbidden, "DENIED", "forbidden")
@@ -176,7 +176,7 @@ func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// bearer returns the challenge that names the token server.
+// bearer returns the Bearer challenge, which names the token server and the scope that the request needs.
 func (r request) bearer() string {
 	challenge := fmt.Sprintf(`Bearer realm="https://%s/token",service=%q`, r.Host, r.Host)
 	if scope := r.scope(); scope != "" {
@@ -185,7 +185,7 @@ func (r request) bearer() string {
 	return challenge
 }
 
-// action is the right that a request needs.
+// action returns the action that a request needs the right for.
 func (r request) action() string {
 	switch {
 	case r.reads():
@@ -196,7 +196,7 @@ func (r request) action() string {
 	return "push"
 }
 
-// scope is the scope that a request's token must have.
+// scope returns the scope that a request's token must include.
 func (r request) scope() string {
 	switch {
 	case r.URL.Path == "/v2/_catalog":
@@ -229,7 +229,7 @@ func (q *Registry) may(r request) bool {
 	return false
 }
 
-// scopes returns the scopes of a request's token.
+// scopes returns the scopes of a request's token. The bool reports whether the token is known.
 func (q *Registry) scopes(r request) (string, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

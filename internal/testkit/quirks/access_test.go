@@ -13,22 +13,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// robot sends requests to a registry of the Harbor profile, with one robot's login.
+// robot sends requests with the login of one robot to a registry with the Harbor profile.
 type robot struct {
 	t              *testing.T
 	q              *quirks.Registry
 	user, password string
 }
 
-// Robots of a registry of newHarbor.
+// These are the further robots of the registry that newHarbor creates.
 var (
 	otherRobot  = quirks.Robot{User: "robot$other+ci", Password: "other", Rights: map[string][]string{"other": {"pull", "push"}}}
 	systemRobot = quirks.Robot{User: "robot$system", Password: "system", Catalog: true, Rights: map[string][]string{"providers": {"pull", "push"}, "other": {"pull", "push"}}}
 	readOnly    = quirks.Robot{User: "robot$providers+ro", Password: "ro", Rights: map[string][]string{"providers": {"pull"}}}
 )
 
-// newHarbor returns the robot of the profile, which has all rights in the project providers. There are also the
-// projects other and public, and more robots.
+// newHarbor creates a registry with the projects providers, other and public, and returns the profile's robot,
+// which has all rights in providers.
 func newHarbor(t *testing.T) robot {
 	p := profile(t, "harbor")
 	p.Robots, p.Public = []quirks.Robot{otherRobot, systemRobot, readOnly}, []string{"public"}
@@ -39,7 +39,7 @@ func newHarbor(t *testing.T) robot {
 	return r
 }
 
-// as returns the client of another robot.
+// as returns r with the login of another robot.
 func (r robot) as(other quirks.Robot) robot {
 	r.user, r.password = other.User, other.Password
 	return r
@@ -79,7 +79,8 @@ func (r robot) ask(method, target, token, body string) *httptest.ResponseRecorde
 	return w
 }
 
-// wants sends a request with the password, and fails unless the answer has this status and these words.
+// wants sends a request with the password, and fails unless the answer has this status and contains these
+// words.
 func (r robot) wants(method, target, body string, status int, words string) *httptest.ResponseRecorder {
 	r.t.Helper()
 	w := r.ask(method, target, "", body)
@@ -87,7 +88,7 @@ func (r robot) wants(method, target, body string, status int, words string) *htt
 	return w
 }
 
-// answered fails unless an answer has this status and these words.
+// answered fails unless the answer has this status and contains these words.
 func (r robot) answered(w *httptest.ResponseRecorder, status int, words string) {
 	r.t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), words) {
@@ -95,7 +96,7 @@ func (r robot) answered(w *httptest.ResponseRecorder, status int, words string) 
 	}
 }
 
-// refused fails unless the answer is Harbor's refusal in these words.
+// refused fails unless the answer is Harbor's 401 with these words.
 func (r robot) refused(w *httptest.ResponseRecorder, words string) {
 	r.t.Helper()
 	r.answered(w, 401, words+": "+words)
@@ -104,7 +105,7 @@ func (r robot) refused(w *httptest.ResponseRecorder, words string) {
 	}
 }
 
-// upload sends a blob to a repository, and returns the answer to the PUT and the digest.
+// upload uploads a blob to a repository, and returns the answer to the PUT and the blob's digest.
 func (r robot) upload(repository, content string) (*httptest.ResponseRecorder, digest.Digest) {
 	r.t.Helper()
 	d := digest.FromString(content)

@@ -12,43 +12,45 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Content decides which content a registry accepts.
+// Content describes which content a registry accepts and serves.
 type Content struct {
 	// NameParts is the required number of parts in a repository's name; 0 means any number.
 	NameParts int
-	// MustExist refuses repositories that [Registry.Create] did not create.
+	// MustExist refuses requests for repositories that [Registry.Create] did not create.
 	MustExist bool
-	// Projects refuses them with 401 and the name of the project, the first part of the repository's name, even
-	// for a valid login. A name without a project gets 400.
+	// Projects refuses those requests with 401, even with a valid login, and names the project, which is the
+	// first part of the repository's name. A name without a project gets 400.
 	Projects bool
-	// Proxies are Harbor's proxy-cache projects: they refuse pushes, and HEAD of a blob is 404 until a GET has
-	// fetched it. Their upstream has the content that a test pushed there before this setting.
+	// Proxies are Harbor's proxy-cache projects: they refuse pushes, and answer HEAD for a blob with 404 until a
+	// GET has fetched it. The content that a test pushed to such a project before it set Proxies counts as the
+	// content of the upstream.
 	Proxies []string
 	// ReadOnlyMode refuses all writes, as Harbor does while it is in read-only mode.
 	ReadOnlyMode bool
-	// CosignPolicy refuses reads of manifests, as a Harbor project does that requires cosign signatures. It
-	// accepts pushes.
+	// CosignPolicy refuses reads of manifests but accepts pushes, like a Harbor project that requires cosign
+	// signatures.
 	CosignPolicy bool
-	// Allowed are the accepted artifact types; nil means all.
+	// Allowed lists the accepted artifact types; nil accepts all.
 	Allowed []string
 	// MediaTypeRequired refuses manifests without a media type.
 	MediaTypeRequired bool
-	// Immutable tags are never moved: if the tag names another manifest, the answer has this status and code.
+	// Immutable, if not 0, makes tags immutable: a push that would move a tag to another manifest is refused with
+	// this status, and with ImmutableCode as the error code.
 	Immutable     int
 	ImmutableCode string
 	// Mutable selects tags that can still be moved; nil means none.
 	Mutable func(tag string) bool
-	// ImmutableHolds makes immutable tags behave like Harbor's: they also refuse a push of the manifest that
-	// they name, and its deletion.
+	// ImmutableHolds makes immutable tags behave like Harbor's: the registry also refuses to push the manifest
+	// that the tag already names, and to delete it.
 	ImmutableHolds bool
-	// HidesOnce refuses each manifest once, as distribution 2 does while another push
-	// stores one of the manifest's blobs.
+	// HidesOnce refuses the first push of each manifest, as distribution 2 does while another push stores one of
+	// the manifest's blobs.
 	HidesOnce bool
 	// RedirectBlobs redirects downloads to another storage, which accepts no registry credential.
 	RedirectBlobs bool
 }
 
-// maxManifest bounds the part of a manifest that is read.
+// maxManifest is the maximum size in bytes of a manifest.
 const maxManifest = 4 << 20
 
 // manifests refuses manifests that cannot be stored, tagged or deleted.
@@ -93,7 +95,7 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// hide reports whether a manifest is pushed for the first time.
+// hide reports whether a manifest, given as name@digest, is pushed for the first time.
 func (q *Registry) hide(manifest string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -109,13 +111,13 @@ func (r request) immutable(ref string) bool {
 	return r.s.Immutable != 0 && !strings.Contains(ref, ":") && (r.s.Mutable == nil || !r.s.Mutable(ref))
 }
 
-// moves reports whether a tag names another manifest than d.
+// moves reports whether a push of the manifest d would move its tag from another manifest.
 func (q *Registry) moves(r request, d digest.Digest) bool {
 	now := q.digestOf(r, r.ref)
 	return now != "" && now != d.String()
 }
 
-// digestOf returns the digest of a reference, or "".
+// digestOf returns the digest of the manifest that a reference names, or "" if there is none.
 func (q *Registry) digestOf(r request, ref string) string {
 	r.Request = r.Clone(r.Context())
 	r.Header.Set("Accept", "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json")
@@ -124,7 +126,7 @@ func (q *Registry) digestOf(r request, ref string) string {
 
 const storagePath = "/storage/"
 
-// redirect redirects downloads of blobs to the storage.
+// redirect redirects downloads of blobs to the object storage.
 func (q *Registry) redirect(w http.ResponseWriter, r request) bool {
 	if !r.s.RedirectBlobs || r.kind != "blobs" || r.Method != http.MethodGet {
 		return false
@@ -136,7 +138,7 @@ func (q *Registry) redirect(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// storage is the object storage behind a registry.
+// storage answers requests to the object storage that [Content.RedirectBlobs] redirects to.
 func (q *Registry) storage(w http.ResponseWriter, r request) bool {
 	rest, ok := strings.CutPrefix(r.URL.Path, storagePath)
 	i := strings.LastIndexByte(rest, '/')

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestCopyBetweenProjects copies between two projects of Harbor, each with its own robot, which has no rights
-// in the other project.
+// TestCopyBetweenProjects shows that versions can be copied between two Harbor projects whose robots have no
+// rights in each other's project.
 func TestCopyBetweenProjects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		from, to string
@@ -63,7 +63,8 @@ func TestCopyBetweenProjects(t *testing.T) {
 	}
 }
 
-// twoProjects is the profile of Harbor with a robot in each of two projects.
+// twoProjects returns the Harbor profile with one robot for the project alpha and another for the project
+// beta.
 func twoProjects(t *testing.T) quirks.Profile {
 	p := profile(t, "harbor")
 	p.User, p.Template = "robot$alpha+ci", strings.Replace(p.Template, "/providers/", "/alpha/", 1)
@@ -71,7 +72,7 @@ func twoProjects(t *testing.T) quirks.Profile {
 	return p
 }
 
-// loginsByProject is a login file with one login for each of two projects.
+// loginsByProject returns a login file with one login for each of the two projects.
 func loginsByProject(p quirks.Profile) string {
 	entry := func(project, user, password string) string {
 		return fmt.Sprintf(`"%s/%s": {"auth": %q}`, p.Registry, project, base64.StdEncoding.EncodeToString([]byte(user+":"+password)))
@@ -80,13 +81,13 @@ func loginsByProject(p quirks.Profile) string {
 	return `{"auths": {` + entry("alpha", p.User, p.Password) + ", " + entry("beta", beta.User, beta.Password) + "}}"
 }
 
-// inRegistry is a repository and its client.
+// inRegistry is a repository with its client.
 type inRegistry struct {
 	repository ociaddr.Repository
 	store      registry.Repository
 }
 
-// inProject returns the repository of the provider in a project.
+// inProject returns the provider's repository in a project.
 func (b *bench) inProject(project string) inRegistry {
 	b.t.Helper()
 	repo := ociaddr.Repository{Registry: ociaddr.Registry(b.profile.Registry), Name: project + "/" + widget.Path()}
@@ -118,8 +119,8 @@ func (b *bench) pushTo(at inRegistry) {
 	}
 }
 
-// checkTokens checks that every token was requested for one repository, except for one token for the first
-// mount, which was refused.
+// checkTokens checks that every token was requested for a single repository, except for the token of the first
+// mount, which the registry refuses.
 func (b *bench) checkTokens(source string, mounts bool) {
 	b.t.Helper()
 	tokens, wide := 0, 0
@@ -137,7 +138,7 @@ func (b *bench) checkTokens(source string, mounts bool) {
 	if !mounts && (wide != 0 || tried != 0) {
 		b.t.Errorf("%d of %d tokens are for two repositories; %d mounts", wide, tokens, tried)
 	}
-	// A mount is sent again for each challenge.
+	// The client repeats a mount after each challenge.
 	if mounts && (wide != 1 || tried == 0 || tried > 3) {
 		b.t.Errorf("%d of %d tokens are for two repositories; %d requests for mounts", wide, tokens, tried)
 	}

@@ -11,19 +11,20 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/contents"
 )
 
-// Deletes decides what a registry deletes, and what it deletes along with that.
+// Deletes describes which deletions a registry allows, and what else a deletion removes.
 type Deletes struct {
 	// NoDelete refuses to delete anything.
 	NoDelete bool
-	// NoDeleteTag refuses to delete only a tag, NoDeleteTagged a manifest with a tag (the message then ends
-	// with the tag), and NoDeleteChild a manifest that an index names. Nil allows it.
+	// These errors refuse a deletion; nil allows it. NoDeleteTag is for a tag alone, NoDeleteTagged for a
+	// manifest that has a tag (the tag is appended to the message), and NoDeleteChild for a manifest that an
+	// index names.
 	NoDeleteTag, NoDeleteTagged, NoDeleteChild *Refusal
-	// DeletesChildren deletes the children of an index with the index. It keeps children
-	// that have a tag, and children that another index names.
+	// DeletesChildren deletes the children of an index with the index. A child stays if it has a tag or if
+	// another index names it.
 	DeletesChildren bool
 }
 
-// Refusal is a registry's error.
+// Refusal is an error with which a registry refuses a request.
 type Refusal struct {
 	Status        int
 	Code, Message string
@@ -31,7 +32,7 @@ type Refusal struct {
 
 func (f Refusal) answer(w http.ResponseWriter) { refuse(w, f.Status, f.Code, f.Message) }
 
-// unsupported is the answer of distribution to operations that are switched off.
+// unsupported is distribution's answer to operations that are disabled.
 var unsupported = Refusal{http.StatusMethodNotAllowed, "UNSUPPORTED", "The operation is unsupported."}
 
 // delete answers deletions of manifests, tags and blobs.
@@ -50,7 +51,7 @@ func (q *Registry) delete(w http.ResponseWriter, r request) bool {
 	case r.s.NoDeleteTagged == nil && r.s.NoDeleteChild == nil && !r.s.DeletesChildren && !r.s.ImmutableHolds:
 		return false
 	}
-	// Deletions run one at a time, so that each sees the remaining manifests.
+	// Deletions run one at a time, so that each sees the manifests that the previous one left.
 	q.deletes.Lock()
 	defer q.deletes.Unlock()
 	c, err := q.Contents(r.name)
@@ -75,7 +76,7 @@ func (q *Registry) delete(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// mayNotDelete returns why the registry keeps a manifest, or nil if it deletes it.
+// mayNotDelete returns the error that refuses the deletion of a manifest, or nil if the deletion is allowed.
 func (r request) mayNotDelete(c *contents.Contents, d digest.Digest) *Refusal {
 	tags := c.TagsOf(d)
 	if r.s.NoDeleteChild != nil && len(c.Parents(d)) > 0 {

@@ -13,22 +13,22 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// shelf is a repository of named indexes in a registry without access control.
+// shelf is a repository of indexes, each with a name for messages, in a registry without access control.
 type shelf struct {
 	t *testing.T
 	q *quirks.Registry
-	// names has the name of each index by its digest.
+	// names maps the digest of an index to its name.
 	names map[digest.Digest]string
 }
 
-// newShelf returns an empty repository in a registry with the deletes of a profile.
+// newShelf returns an empty repository in a registry that deletes as the named profile does.
 func newShelf(t *testing.T, name string) *shelf {
 	p := profile(t, name)
 	q := quirks.For(t, quirks.Settings{Deletes: p.Deletes, Content: quirks.Content{ImmutableHolds: p.ImmutableHolds}})
 	return &shelf{t, q, map[digest.Digest]string{}}
 }
 
-// push pushes an index of others, under a tag unless that is "".
+// push pushes an index with the given children, under its digest if tag is "".
 func (s *shelf) push(tag, name string, children ...digest.Digest) digest.Digest {
 	s.t.Helper()
 	list := make([]string, len(children))
@@ -57,7 +57,7 @@ func (s *shelf) delete(reference, want string) {
 	}
 }
 
-// has fails unless these are the tags and manifests.
+// has fails unless the repository contains exactly these manifests, each followed by its tags.
 func (s *shelf) has(want string) {
 	s.t.Helper()
 	c, err := s.q.Contents("acme/x")
@@ -79,7 +79,7 @@ const (
 	isChild     = `412 {"errors":[{"code":"VIOLATE_FOREIGN_KEY_CONSTRAINT","message":"the deleting artifact is referenced by others"}]}`
 )
 
-// harborDeletesTag and the other functions below are rows of [TestHarborMeasured].
+// harborDeletesTag and the other harbor functions below are rows of [TestHarborMeasured].
 func harborDeletesTag(t *testing.T) {
 	s := newShelf(t, "harbor")
 	s.push("1", "one")
@@ -109,7 +109,7 @@ func harborDeletes(t *testing.T) {
 	s.has("")
 }
 
-// harborTagMoves shows that the index that a tag has left stays, and keeps its children.
+// harborTagMoves shows that an index stays, and keeps its children, when its tag moves to another index.
 func harborTagMoves(t *testing.T) {
 	s := newShelf(t, "harbor")
 	linux, darwin := s.push("", "linux"), s.push("", "darwin")
@@ -143,7 +143,7 @@ func harborImmutable(t *testing.T) {
 		set.Immutable, set.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION"
 		set.Mutable = func(tag string) bool { return tag == "free" }
 	})
-	// Harbor also refuses the same manifest again.
+	// Harbor refuses every push to an immutable tag, even of the manifest that the tag already names.
 	for _, text := range []string{emptyIndex, emptyIndex + "\n"} {
 		want := `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'x:1' configured as immutable."}]}`
 		w := ask(s.q, http.MethodPut, "/v2/acme/x/manifests/1", text, "Content-Type", "application/vnd.oci.image.index.v1+json")
@@ -160,8 +160,8 @@ func harborImmutable(t *testing.T) {
 	s.has("another:2 child one:1")
 }
 
-// TestDeletesByProfile shows how each profile answers the deletion of a tag, a tagged
-// manifest, a child of an index, and another manifest.
+// TestDeletesByProfile shows how each profile answers the deletion of a tag, a tagged manifest, a child of an
+// index, and any other manifest.
 func TestDeletesByProfile(t *testing.T) {
 	wants := map[string]struct{ tag, tagged, child, rest string }{
 		"distribution":     {"202", "202", "202", "202"},
@@ -180,7 +180,7 @@ func TestDeletesByProfile(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			want, ok := wants[p.Name]
 			if !ok {
-				t.Fatal("nothing is known of it")
+				t.Fatal("no answers are listed for this profile")
 			}
 			s := newShelf(t, p.Name)
 			s.push("2", "two")

@@ -22,11 +22,12 @@ func profile(t *testing.T, name string) quirks.Profile {
 	return quirks.Profile{}
 }
 
-// TestErrorsSayWhatToDo pushes to registries that refuse.
+// TestErrorsSayWhatToDo shows that when a registry refuses a push, the error gives its reason and the hint
+// says what to do.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, tc := range []struct {
 		name, profile string
-		create        bool // what must be created first
+		create        bool // create the profile's project or repository first
 		change        func(*quirks.Settings)
 		template      string // instead of the profile's
 		err, hint     string
@@ -80,7 +81,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestPolicyOnReads uses a project whose policy forbids reading its versions.
+// TestPolicyOnReads shows that new versions can still be pushed to a project whose policy forbids reads, but
+// that stored versions are neither completed nor replaced.
 func TestPolicyOnReads(t *testing.T) {
 	for _, name := range []string{"harbor", "distribution"} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestPolicyOnReads(t *testing.T) {
 			b.mustPush("1.0.0", false, false)
 			policy(true)
 
-			// New versions are stored, completely and by platform.
+			// New versions are stored, both with all platforms and with one.
 			for _, platforms := range [][]string{nil, {"linux_amd64"}} {
 				version := []string{"1.1.0", "1.2.0"}[len(platforms)]
 				b.publish(version)
@@ -111,7 +113,7 @@ func TestPolicyOnReads(t *testing.T) {
 				}
 			}
 
-			// A sync pushes new versions, and names those that it could not read.
+			// A sync pushes new versions, and reports the versions that it could not read.
 			b.publish("1.3.0")
 			_, out := b.plannedSync(pusher.Want{}, ">= 1.0, <= 1.3")
 			if len(out.Results) != 1 || out.Results[0].Version.String() != "1.3.0" || len(out.Failures) != 3 {
@@ -138,8 +140,9 @@ func TestPolicyOnReads(t *testing.T) {
 	}
 }
 
-// TestPolicyAndAPushThatWasEnded shows that a policy also forbids reading the manifests of an interrupted push.
-func TestPolicyAndAPushThatWasEnded(t *testing.T) {
+// TestPushInterruptedBeforePolicy shows that an interrupted push can be repeated although a policy forbids
+// reading the manifests that it stored.
+func TestPushInterruptedBeforePolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)
 	if w := ask(b.registry, http.MethodDelete, "/v2/providers/registry.acme.example/acme/widget/manifests/1.0.0", ""); w.Code != http.StatusAccepted {
@@ -182,8 +185,8 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	b.checkTags("without the rule", "1.3.0")
 }
 
-// TestTroubleIsNotAbsence makes every registry fail after a push: index.json is never 404, and never shorter
-// than before.
+// TestTroubleIsNotAbsence shows that when a registry fails after a push, the gateway reports a server error,
+// and never that the provider or the version is absent.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, change := range map[string]func(*quirks.Settings){
 		"requests limited": func(s *quirks.Settings) { s.EveryNth = 1 },
@@ -208,12 +211,12 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// needsNoPassword reports whether a wrong password has no effect, because there is none, or because an earlier
-// token is still valid.
+// needsNoPassword reports whether a wrong password has no effect, because the registry needs none or because
+// an earlier token is still valid.
 func (b *bench) needsNoPassword() bool { return b.profile.User == "" || b.profile.Tokens }
 
-// TestImmutableTags shows that an immutable tag causes no error unless it must move, and that the error then
-// has the registry's reason.
+// TestImmutableTags shows that an immutable tag causes no error unless a push must move it, and that the error
+// then includes the registry's reason.
 func TestImmutableTags(t *testing.T) {
 	for name, change := range map[string]func(*quirks.Settings){
 		"harbor": func(s *quirks.Settings) { s.Immutable, s.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION" },
@@ -239,8 +242,8 @@ func TestImmutableTags(t *testing.T) {
 	}
 }
 
-// TestHiddenBlobs pushes by platform to a registry that refuses each manifest once,
-// because another push stores one of its blobs.
+// TestHiddenBlobs shows that a push by platform succeeds although the registry refuses each manifest once, as
+// distribution 2 does while another push stores one of its blobs.
 func TestHiddenBlobs(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.registry.Set(func(s *quirks.Settings) { s.HidesOnce = true })

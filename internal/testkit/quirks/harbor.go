@@ -9,17 +9,18 @@ import (
 	"strings"
 )
 
-// Robot is a login of Harbor. The name of a project robot is robot$PROJECT+NAME, and the
-// name of a system robot is robot$NAME.
+// Robot is a robot account of Harbor. A project robot is named robot$PROJECT+NAME, and a system robot
+// robot$NAME.
 type Robot struct {
 	User, Password string
-	// Rights are the actions (pull, push, delete) of the robot, by project; "*" means every project.
+	// Rights maps a project to the actions (pull, push, delete) that the robot may perform there; "*" means every
+	// project.
 	Rights map[string][]string
 	// Catalog lets a system robot list repositories.
 	Catalog bool
 }
 
-// project returns the project of a project robot; "" for a system robot.
+// project returns the project of a project robot, or "" for a system robot.
 func (b Robot) project() string {
 	name, _ := strings.CutPrefix(b.User, "robot$")
 	project, _, ok := strings.Cut(name, "+")
@@ -29,7 +30,7 @@ func (b Robot) project() string {
 	return project
 }
 
-// robot returns the robot of a name and password.
+// robot returns the robot with this name and password. The bool reports whether there is one.
 func (a Access) robot(user, password string) (Robot, bool) {
 	for _, b := range a.robots() {
 		if b.User == user && b.Password == password {
@@ -39,8 +40,8 @@ func (a Access) robot(user, password string) (Robot, bool) {
 	return Robot{}, false
 }
 
-// harborToken returns a token like Harbor's: a JSON Web Token, whose subject is the robot that requests it. A
-// wrong password gets a token without a subject.
+// harborToken returns a token like Harbor's: a JSON Web Token, whose subject is the robot that requests it.
+// With a wrong password, the token has no subject.
 func (r request) harborToken(signature string) string {
 	user, password, _ := r.BasicAuth()
 	claims := `{"iss":"harbor-token-issuer"}`
@@ -51,8 +52,9 @@ func (r request) harborToken(signature string) string {
 	return encode([]byte(`{"typ":"JWT"}`)) + "." + encode([]byte(claims)) + "." + signature
 }
 
-// robots returns all logins. The first is [Access.User], which has all rights except [Access.Lacks] in the
-// project of its name; with another name, it is an administrator.
+// robots returns all logins. The first is [Access.User]. If its name is that of a project robot, it has all
+// rights except [Access.Lacks] in that project; otherwise it has them in all projects, as an administrator
+// does.
 func (a Access) robots() []Robot {
 	first := Robot{User: a.User, Password: a.Password}
 	actions := []string{"pull", "push", "delete"}
@@ -65,13 +67,13 @@ func (a Access) robots() []Robot {
 	return append([]Robot{first}, a.Robots...)
 }
 
-// allows reports whether the robot may do an action in a project. Anyone may read a public project.
+// allows reports whether a robot may perform an action in a project. Anyone may read a public project.
 func (a Access) allows(b Robot, project, action string) bool {
 	return action == "pull" && slices.Contains(a.Public, project) || slices.Contains(b.Rights[project], action) || slices.Contains(b.Rights["*"], action)
 }
 
-// grant returns the scopes that a token gets, from those that a robot requested. For a project robot, the first
-// existing project decides: if that is another robot's, the token has no rights in the robot's own project.
+// grant reduces the scopes that a robot requested to those that its token gets. For a project robot, the first
+// existing project decides: if it is not the robot's own, the token gets no rights of the robot.
 func (q *Registry) grant(s Settings, b Robot, scopes []string) []string {
 	first := ""
 	var out []string

@@ -12,13 +12,13 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// index is the media type of all manifests of these tests.
+// index is the media type of all manifests in these tests.
 const index = "application/vnd.oci.image.index.v1+json"
 
 const uploads = "/v2/providers/x/blobs/uploads/"
 
-// TestHarborMeasured shows that the profile answers like a real Harbor (2.15.2). Its rows are the measured
-// situations.
+// TestHarborMeasured shows that the harbor profile answers like a real Harbor (2.15.2). Each row is a
+// situation in which the real one was measured.
 func TestHarborMeasured(t *testing.T) {
 	for _, row := range []struct {
 		situation string
@@ -61,7 +61,8 @@ func harborAbsentProject(t *testing.T) {
 	}
 }
 
-// harborRights shows that a robot without a right gets a token, and is then refused.
+// harborRights shows that a robot gets a token even if it lacks the requested right, and that only the request
+// with that token is refused.
 func harborRights(t *testing.T) {
 	all := newHarbor(t)
 	w := ask(all.q, http.MethodPost, uploads, "")
@@ -91,7 +92,8 @@ func harborRights(t *testing.T) {
 	all.refused(all.ask(http.MethodPost, uploads, "", ""), "unauthorized to access repository: providers/x, action: push")
 }
 
-// harborWrongPassword shows that it still gets a token for a scope, without rights.
+// harborWrongPassword shows that a request with a wrong password still gets a token for a scope, but one
+// without rights.
 func harborWrongPassword(t *testing.T) {
 	r := newHarbor(t)
 	r.password = "wrong"
@@ -102,7 +104,8 @@ func harborWrongPassword(t *testing.T) {
 	r.refused(r.ask(http.MethodGet, "/v2/", "", ""), "unauthorized")
 }
 
-// harborTwoScopes shows that the first existing project decides about a project robot's token.
+// harborTwoScopes shows that the first existing project in the scopes decides which rights a project robot's
+// token has.
 func harborTwoScopes(t *testing.T) {
 	r := newHarbor(t)
 	mine, other, absent, public := "repository:providers/x:pull,push", "repository:other/x:pull", "repository:absent/x:pull", "repository:public/x:pull"
@@ -122,7 +125,7 @@ func harborTwoScopes(t *testing.T) {
 	}
 }
 
-// harborMounts shows that a robot mounts from projects that it may read.
+// harborMounts shows that a robot can mount blobs only from projects that it may read.
 func harborMounts(t *testing.T) {
 	r := newHarbor(t)
 	if w, _ := r.as(systemRobot).upload("other/y", "blob"); w.Code != 201 {
@@ -140,7 +143,8 @@ func harborMounts(t *testing.T) {
 	r.refused(r.ask(http.MethodPost, mount+"other/y", r.token("repository:providers/x:pull,push"), ""), "unauthorized to access repository: other/y, action: pull")
 }
 
-// harborReadOnlyMode shows that Harbor refuses all writes, before it checks the login and the project.
+// harborReadOnlyMode shows that Harbor in read-only mode refuses all writes before it checks the login and the
+// project.
 func harborReadOnlyMode(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.ReadOnlyMode = true })
@@ -197,7 +201,7 @@ func harborCatalog(t *testing.T) {
 	r.refused(r.ask(http.MethodGet, "/v2/_catalog", r.token("registry:catalog:*"), ""), "unauthorized to list catalog")
 }
 
-// harborPublic shows that a token without a login can only read public projects.
+// harborPublic shows that a token that was issued without a login can only read public projects.
 func harborPublic(t *testing.T) {
 	r := newHarbor(t)
 	admin := quirks.Robot{User: "admin", Password: "admin", Rights: map[string][]string{"*": {"pull", "push"}}}

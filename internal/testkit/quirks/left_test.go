@@ -14,7 +14,7 @@ import (
 )
 
 // checkLeft fails if there are manifests that no tag leads to, unless the state records them for the next
-// prune. A login that may not delete also leaves its probe.
+// prune. A login that may not delete may also leave its probe, and unfinished forms of its announcements.
 func (b *bench) checkLeft(when string, mayDelete bool) {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -34,7 +34,7 @@ func (b *bench) checkLeft(when string, mayDelete bool) {
 			}
 		}
 	}
-	for _, tag := range b.contents().TagNames() { // without deletes, a finished announcement has replaced another
+	for _, tag := range b.contents().TagNames() { // without deletions, a finished announcement leaves the unfinished one behind
 		of, ok := ociaddr.Tag(tag).PartOf()
 		if !ok {
 			continue
@@ -57,13 +57,14 @@ func (b *bench) checkLeft(when string, mayDelete bool) {
 	said[probe.Descriptor.Digest] = !mayDelete
 	for _, d := range b.contents().Unreachable() {
 		if !said[d] {
-			b.t.Errorf("%s: %s is left, and nothing says so", when, d)
+			b.t.Errorf("%s: %s is left, and no record leads the next prune to it", when, d)
 		}
 	}
 }
 
-// TestWhatRobotsLeave pushes by platform with a Harbor robot, syncs, prunes and pushes again.
-func TestWhatRobotsLeave(t *testing.T) {
+// TestLeftManifestsAreRecorded shows that pushes by platform, a prune and another push by a Harbor robot leave no
+// manifests that the next prune would not find.
+func TestLeftManifestsAreRecorded(t *testing.T) {
 	for name, lacks := range map[string][]string{"pull and push": {"delete"}, "delete, too": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, profile(t, "harbor"))
@@ -84,7 +85,7 @@ func TestWhatRobotsLeave(t *testing.T) {
 				t.Errorf("sync: %v (%s), pruned %d, warnings %q", err, hint.Of(err), len(out.Pruned), out.Warnings)
 			}
 			if !mayDelete && len(out.Warnings) == 0 {
-				t.Error("sync does not warn of what is left")
+				t.Error("sync does not warn about the manifests that are left")
 			}
 			if tags := b.contents().TagNames(); slices.Contains(tags, "1.0.0") == mayDelete {
 				t.Errorf("tags %q", tags)

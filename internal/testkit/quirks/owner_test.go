@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestOwnerBehindAPolicy uses a policy that hides the newest versions of another provider's repository; an
-// older version shows the owner.
+// TestOwnerBehindAPolicy shows that a push recognizes another provider's repository by an old version if a
+// policy forbids reading the newest versions.
 func TestOwnerBehindAPolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)

@@ -10,23 +10,24 @@ import (
 	"strconv"
 )
 
-// Paging decides how a registry lists tags.
+// Paging describes how a registry lists tags.
 type Paging struct {
-	// PageSize is the number of tags on a page if the client sends no n; 0 means all.
+	// PageSize is the number of tags on a page if the client sends no n; 0 lists all tags on one page.
 	PageSize int
-	// MaxN is the largest accepted n, 0 means any: a larger one is an error, or is reduced to MaxN if Capped is
-	// set.
+	// MaxN is the largest accepted n; 0 means no limit. A larger n is an error, unless Capped is set, which
+	// reduces it to MaxN.
 	MaxN   int
 	Capped bool
 	// Link is the form of the link to the next page; "" is [LinkRelative].
 	Link LinkForm
-	// Opaque makes pages continue only by a token in the link.
+	// Opaque puts a token into the link to the next page. Only this token, not the name of the last tag,
+	// continues a list.
 	Opaque bool
-	// Unordered lists the newest names first.
+	// Unordered lists names in reverse order.
 	Unordered bool
-	// PlainText is the answer's type instead of JSON.
+	// PlainText sends lists with the content type text/plain.
 	PlainText bool
-	// UnknownIsEmpty lists an absent repository as one without tags.
+	// UnknownIsEmpty answers for an absent repository with an empty list instead of 404.
 	UnknownIsEmpty bool
 }
 
@@ -36,7 +37,7 @@ type LinkForm string
 const (
 	LinkRelative LinkForm = "relative"
 	LinkAbsolute LinkForm = "absolute"
-	// LinkOtherHost and LinkOtherPath are wrong: they lead to nothing, or to something else.
+	// LinkOtherHost and LinkOtherPath are wrong links: clients that follow them do not get the next page.
 	LinkOtherHost LinkForm = "other host"
 	LinkOtherPath LinkForm = "other path"
 )
@@ -95,14 +96,14 @@ func (r request) pageSize() (int, error) {
 	return n, nil
 }
 
-// start returns the first index of the page.
+// start returns the index in all of the page's first tag.
 func (r request) start(all []string) int {
 	last := r.URL.Query().Get("last")
 	if r.s.Opaque {
 		token, _ := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("next_page"))
 		last = string(token)
 	}
-	return slices.Index(all, last) + 1 // an unknown tag means the beginning
+	return slices.Index(all, last) + 1 // an unknown tag starts at the beginning
 }
 
 func (r request) link(size int, last string) string {

@@ -2,29 +2,29 @@ package quirks
 
 import "net/http"
 
-// Profile is a kind of registry that people use: its host, the form of its repositories' names, and its
+// Profile describes a registry product or service: its host, the form of its repository names, and its
 // settings.
 type Profile struct {
 	Name string
-	// Registry is its host, and Template a suitable repository template for providers of one hostname.
+	// Registry is the host. Template is a suitable repository template for the providers of one hostname.
 	Registry string
 	Template string
-	// Create is what its owner creates before the first push; it may be "".
+	// Create is the project or repository that must be created before the first push; "" means none.
 	Create string
 	Settings
 }
 
-// opentofu are the artifact types of a push that GitLab allows.
+// opentofu lists the artifact types that GitLab accepts from a push.
 var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target"}
 
-// referenced is Docker Hub's answer when deleting a manifest that a tag or an index names.
+// referenced is Docker Hub's answer to the deletion of a manifest that a tag or an index refers to.
 var referenced = Refusal{http.StatusForbidden, "DENIED", "the manifest is still referenced"}
 
-// Profiles are the registries by name, with their own page sizes if they have one.
+// Profiles returns all profiles. Their page sizes are the real ones.
 func Profiles() []Profile {
 	token := func(user string) Access { return Access{User: user, Password: "pass-w0rd", Tokens: true} }
 	basic := func(user string) Access { return Access{User: user, Password: "pass-w0rd"} }
-	// rest is the end of most templates.
+	// rest ends most templates.
 	const rest = "/${hostname}/${namespace}/${type}"
 	return []Profile{
 		{Name: "distribution", Registry: "registry.example.com", Template: "registry.example.com/providers" + rest},

@@ -45,8 +45,8 @@ var (
 	versions = []string{"1.0.0", "1.1.0", "1.10.0", "2.0.0", "2.1.0-beta.1"}
 )
 
-// bench is a registry with the settings of a profile, with a user's login file, a template, and releases to
-// push.
+// bench consists of a registry with the settings of a profile, a user's client for it, a template, and an
+// origin with releases to push.
 type bench struct {
 	t        *testing.T
 	profile  quirks.Profile
@@ -57,9 +57,9 @@ type bench struct {
 	set      templates.Set
 	origin   *origin.Registry
 	releases map[string]*release.Release
-	// publish makes the origin offer another version, or other bytes of an existing one.
+	// publish makes the origin offer a new version, or an existing version with the current content.
 	publish func(version string)
-	content string // of published packages
+	content string // part of each published package, so that it can be changed
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
@@ -81,10 +81,10 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 	return b
 }
 
-// login makes the bench's user continue with the login of an access.
+// login makes the user's client use the login in a from now on.
 func (b *bench) login(a quirks.Access) { b.useLogins(a.DockerConfig(b.profile.Registry)) }
 
-// useLogins makes the bench's user continue with another login file, as docker writes it.
+// useLogins makes the user's client use another login file, in docker's format, from now on.
 func (b *bench) useLogins(config string) {
 	b.client = auth.New(auth.Options{
 		Environment: auth.Environment{Home: "/home/u", GOOS: "linux", ReadFile: func(name string) ([]byte, error) {
@@ -93,7 +93,7 @@ func (b *bench) useLogins(config string) {
 			}
 			return nil, fs.ErrNotExist
 		}},
-		// Every name leads to this server.
+		// Every host name leads to the server of this bench.
 		Transport: &http.Transport{
 			TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -146,7 +146,7 @@ func (b *bench) pushOptions() pusher.Options {
 	}
 }
 
-// push pushes one version. Its error has the hint that users see.
+// push pushes one version. An error includes the hint that users see.
 func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Result, error) {
 	b.t.Helper()
 	listing, err := b.origin.Versions(b.t.Context(), widget)
@@ -170,7 +170,7 @@ func (b *bench) explain(err error) error {
 	return b.client.Explain(err, addr)
 }
 
-// serve starts a gateway and returns a function that sends requests to it.
+// serve starts a gateway, and returns a function that sends a GET request to its mirror.
 func (b *bench) serve() func(path string) (status int, body string) {
 	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		_, repo, err := b.repository(ctx, a)
@@ -196,7 +196,8 @@ func (b *bench) serve() func(path string) (status int, body string) {
 	}
 }
 
-// forEach runs a test with every profile, on an existing repository.
+// forEach runs a test with every profile, or only with the named ones. Repositories that must exist are
+// created first.
 func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	for _, p := range quirks.Profiles() {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
@@ -212,7 +213,7 @@ func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	}
 }
 
-// TestPushListServePrune shows what works with every registry.
+// TestPushListServePrune shows that push, list, serve and prune work with every registry.
 func TestPushListServePrune(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.checkPush()
@@ -222,7 +223,8 @@ func TestPushListServePrune(t *testing.T) {
 	})
 }
 
-// TestCooldown makes a version wait in every registry that can store its age.
+// TestCooldown shows that a new version waits for an hour in every registry that can store the state, and that
+// the error for the other registries suggests omitting the cooldown.
 func TestCooldown(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		only, err := provider.ParseConstraint("~> 1.0")
@@ -266,7 +268,7 @@ func TestCooldown(t *testing.T) {
 	})
 }
 
-// checkPush pushes every version twice; the second push sends nothing.
+// checkPush pushes every version, and checks that a second push of a version uploads nothing.
 func (b *bench) checkPush() {
 	b.t.Helper()
 	for _, v := range versions {
@@ -294,13 +296,13 @@ func (b *bench) checkPush() {
 	if n := b.requests.Count(recorder.Writes(), isUpload); n != 0 && b.profile.Allowed == nil {
 		b.t.Errorf("%d writes: %+v", n, b.requests.Requests(recorder.Writes()))
 	}
-	// A push of some platforms writes its own tags, and moves the version's tag.
+	// A push of one platform must also work.
 	if _, err := b.push(versions[1], provider.MustParsePlatform("linux_amd64")); err != nil {
 		b.t.Errorf("push one platform: %v", err)
 	}
 }
 
-// checkList reads all tags, and checks for versions that would not install.
+// checkList checks that the tags are those of the versions, and that lint finds no errors.
 func (b *bench) checkList() {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -329,7 +331,7 @@ func (b *bench) checkList() {
 	}
 }
 
-// checkServe installs stored versions, and requests others.
+// checkServe checks the gateway's answers for stored versions, for absent versions and for an absent provider.
 func (b *bench) checkServe() {
 	b.t.Helper()
 	get := b.serve()
@@ -358,7 +360,8 @@ func (b *bench) checkServe() {
 	}
 }
 
-// checkPrune syncs with a block that selects only 1.x.
+// checkPrune checks that a sync with --prune that selects only 1.x removes the other versions, or none if the
+// registry cannot delete.
 func (b *bench) checkPrune() {
 	b.t.Helper()
 	only, err := provider.ParseConstraint("~> 1.0")
@@ -403,7 +406,7 @@ func (b *bench) checkPrune() {
 	}
 }
 
-// failure returns the failures of a sync as one error; nil if there are none.
+// failure joins the failures of a sync into one error. It returns nil if there are none.
 func failure(out *pusher.Outcome) error {
 	var all []error
 	for _, f := range out.Failures {

@@ -28,7 +28,8 @@ func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// hides refuses reads of absent manifests and, with a cosign policy, of all manifests.
+// hides refuses reads of absent manifests, with Harbor's error, and, with a cosign policy, reads of all
+// manifests.
 func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind != "manifests" || !r.reads() || !r.s.CosignPolicy && !r.s.Projects:
@@ -75,8 +76,8 @@ func (q *Registry) isCached(r request) bool {
 	return q.cached[r.name+"@"+r.ref]
 }
 
-// fetch answers as a proxy-cache project does while it fetches: a blob without its size, and a manifest
-// requested by tag without its digest.
+// fetch answers as a proxy-cache project does while it fetches: it omits the size of a blob, and the digest of
+// a manifest that was requested by its tag.
 func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
 	answer := q.ask(r, http.MethodGet, r.URL.Path)
 	if answer.Code != http.StatusOK {
@@ -125,7 +126,7 @@ func (q *Registry) quota(w http.ResponseWriter, r request) bool {
 	return q.add(w, r, sizes)
 }
 
-// uploaded returns the size of a blob whose upload a request completes.
+// uploaded returns the size in bytes of the blob whose upload the request completes.
 func (q *Registry) uploaded(r request) int64 {
 	if r.ContentLength > 0 {
 		return r.ContentLength
@@ -139,7 +140,7 @@ func (q *Registry) uploaded(r request) int64 {
 	return n + 1
 }
 
-// add counts blobs or manifests towards the quota, and refuses those that exceed it.
+// add counts blobs or manifests towards the quota, or refuses the request if they would exceed it.
 func (q *Registry) add(w http.ResponseWriter, r request, sizes map[digest.Digest]int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -177,14 +178,16 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Retention is a rule of Harbor's retention: it keeps the newest artifacts with matching tags.
+// Retention is a rule of a Harbor retention policy: it keeps the Keep newest artifacts that have a matching
+// tag.
 type Retention struct {
-	Tags func(tag string) bool // nil matches all
-	Keep int                   // 0 keeps all
+	Tags func(tag string) bool // nil matches every tag
+	Keep int                   // 0 keeps all matching artifacts
 }
 
-// Retain runs a retention on a repository: it deletes every artifact that no rule keeps, including those
-// without a tag. The children of an index are deleted with it. It keeps artifacts with immutable tags.
+// Retain runs a retention policy on a repository: it deletes every artifact that no rule keeps, including
+// artifacts without a tag, but not artifacts with immutable tags. The children of a deleted index are deleted
+// with it.
 func (q *Registry) Retain(repository string, rules ...Retention) error {
 	c, err := q.Contents(repository)
 	if err != nil {

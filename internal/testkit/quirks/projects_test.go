@@ -14,7 +14,8 @@ import (
 
 // The functions below are rows of [TestHarborMeasured].
 
-// harborQuota shows that a blob or manifest counts once in a project.
+// harborQuota shows that a blob or manifest counts only once towards the quota of a project, however often it
+// is pushed.
 func harborQuota(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 })
@@ -41,7 +42,7 @@ func harborQuota(t *testing.T) {
 	r.wants(http.MethodPut, "/v2/providers/x/manifests/3", emptyIndex+"\n", 403, "")
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 })
 
-	// An upload in parts counts at its end.
+	// A chunked upload counts when it is completed.
 	at := r.wants(http.MethodPost, uploads, "", 202, "").Header().Get("Location")
 	_, at, _ = strings.Cut(at, "registry.test")
 	at = r.wants(http.MethodPatch, at, strings.Repeat("p", 500), 202, "").Header().Get("Location")
@@ -49,8 +50,8 @@ func harborQuota(t *testing.T) {
 	r.wants(http.MethodPut, at+"&digest="+digest.FromString(strings.Repeat("p", 500)).String(), "", 403, "adding 500 B of storage resource")
 }
 
-// harborRetention shows that a retention counts helper tags like versions, and deletes every artifact that no
-// rule keeps.
+// harborRetention shows that a retention policy counts helper tags as it counts versions, and deletes every
+// artifact that no rule keeps.
 func harborRetention(t *testing.T) {
 	version := func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-") }
 	for name, tc := range map[string]struct {
@@ -69,7 +70,7 @@ func harborRetention(t *testing.T) {
 			s.push("2", "two")
 			s.push("3", "three")
 			s.push("ocibridge-x", "helper")
-			s.push("1", "one", child) // with the newest tag
+			s.push("1", "one", child) // its tag is now the newest
 			if err := s.q.Retain("acme/x", tc.rules...); err != nil {
 				t.Fatal(err)
 			}
@@ -97,7 +98,8 @@ func harborRetention(t *testing.T) {
 	s.has("one:1 two:2")
 }
 
-// harborCosign shows that Harbor accepts and deletes unsigned manifests, but does not show them.
+// harborCosign shows that a project with a cosign policy accepts, lists and deletes unsigned manifests, but
+// refuses to serve them.
 func harborCosign(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
@@ -114,7 +116,8 @@ func harborCosign(t *testing.T) {
 	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 202, "")
 }
 
-// harborProxy shows that HEAD finds only blobs that a GET has fetched before.
+// harborProxy shows that a proxy-cache project refuses pushes, and that HEAD finds only blobs that a GET has
+// fetched before.
 func harborProxy(t *testing.T) {
 	r := newHarbor(t)
 	w, d := r.upload("providers/x", "blob")

@@ -1,8 +1,9 @@
-// Package quirks imitates the OCI registries that people use: it wraps a real registry, distribution in this
-// process, answers as another registry would according to [Settings], and passes everything else through.
+// Package quirks imitates the OCI registries that people use. It wraps a real registry (distribution, in this
+// process), answers some requests as another registry would according to [Settings], and passes all other
+// requests through.
 //
 // Harbor's behaviour was measured on a real Harbor. The behaviour of other registries comes from their
-// documentation and their users' reports. [Profiles] has the settings of registries by name.
+// documentation and their users' reports. [Profiles] lists the settings for each registry.
 package quirks
 
 import (
@@ -21,8 +22,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// Settings are the differences between a registry and distribution. The zero value is distribution without a
-// login.
+// Settings are the differences between a registry and distribution. The zero value behaves like distribution
+// without a login.
 type Settings struct {
 	Paging
 	Access
@@ -30,31 +31,31 @@ type Settings struct {
 	Deletes
 	Uploads
 
-	// EveryNth answers every n-th request with 429 and a Retry-After of RetryAfter seconds; 0 means none.
+	// If EveryNth is n > 0, every n-th request is answered with 429 and a Retry-After of RetryAfter seconds.
 	EveryNth   int
 	RetryAfter int
 	// HTML selects requests that are answered with 200 and an HTML page.
 	HTML func(*http.Request) bool
-	// NoReferrers answers requests to the referrers API with 404, without a registry's error.
+	// NoReferrers answers requests to the referrers API with a plain 404 instead of a registry error.
 	NoReferrers bool
-	// NoCatalog refuses to list repositories.
+	// NoCatalog refuses requests to list repositories.
 	NoCatalog bool
 }
 
-// Registry is a registry with quirks. [Registry.Set] may change its settings at any time.
+// Registry is a registry with quirks. [Registry.Set] can change its settings at any time.
 type Registry struct {
 	real    http.Handler
-	dir     string     // the storage folder of real; "" if unknown
+	dir     string     // the storage folder of the real registry; "" if unknown
 	deletes sync.Mutex // held while a manifest is deleted
 
 	mu       sync.Mutex
 	s        Settings
 	created  []string
-	tokens   map[string]string // scopes by token
+	tokens   map[string]string // token -> its scopes, separated by spaces
 	hidden   map[string]bool   // manifests that were refused once
-	cached   map[string]bool   // content that proxy-cache projects have fetched
-	used     map[string]int64  // counted bytes, by project and digest
-	pushed   map[string]int    // the number of the last request that pushed a tag or manifest
+	cached   map[string]bool   // what proxy-cache projects have fetched, as name@reference
+	used     map[string]int64  // project@digest -> bytes that count towards the quota
+	pushed   map[string]int    // name:reference -> number of the last request that pushed it
 	requests int
 }
 
@@ -63,7 +64,7 @@ func New(real http.Handler, s Settings) *Registry {
 	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}, cached: map[string]bool{}, used: map[string]int64{}, pushed: map[string]int{}}
 }
 
-// For is [New] for a test, with an empty registry of its own.
+// For is [New] for a test: it wraps a new, empty registry, and closes it with the test.
 func For(tb testkit.TB, s Settings) *Registry {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -84,7 +85,8 @@ func (q *Registry) Set(change func(*Settings)) {
 	change(&q.s)
 }
 
-// Create creates a repository, as its owner would before the first push. It includes all names below it.
+// Create creates a repository, as its owner would before the first push. Repositories below name then exist as
+// well.
 func (q *Registry) Create(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -95,7 +97,7 @@ func (q *Registry) Create(name string) {
 type request struct {
 	*http.Request
 	s    Settings
-	name string // of the repository; "" for /v2/ and the catalog
+	name string // the repository; "" for /v2/ and the catalog
 	kind string // tags, manifests, blobs, uploads, referrers or ""
 	ref  string // the reference, digest or upload
 }
@@ -152,7 +154,7 @@ func page(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// noAPI answers requests to APIs that a registry lacks.
+// noAPI refuses requests to the APIs that the registry does not implement.
 func noAPI(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.kind == "referrers" && r.s.NoReferrers:
@@ -165,7 +167,7 @@ func noAPI(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// refuse answers with an error of the distribution specification.
+// refuse answers with an error in the format of the distribution specification.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -192,7 +194,7 @@ func (q *Registry) tagsOf(r request) ([]string, bool) {
 	return list.Tags, true
 }
 
-// repositories refuses invalid names, and repositories that were not created.
+// repositories refuses requests for repositories whose name is invalid or that were not created.
 func (q *Registry) repositories(w http.ResponseWriter, r request) bool {
 	if r.name == "" {
 		return false

@@ -14,7 +14,7 @@ import (
 
 const emptyIndex = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","artifactType":"application/vnd.acme","manifests":[]}`
 
-// ask sends one request and returns the answer.
+// ask sends a request, with header names and values in pairs, and returns the answer.
 func ask(q http.Handler, method, target, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "https://registry.test"+target, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
@@ -25,13 +25,13 @@ func ask(q http.Handler, method, target, body string, header ...string) *httptes
 	return w
 }
 
-// put tags an empty index.
+// put pushes an empty index under a tag.
 func put(q http.Handler, tag string) *httptest.ResponseRecorder {
 	return ask(q, http.MethodPut, "/v2/acme/x/manifests/"+tag, emptyIndex, "Content-Type", "application/vnd.oci.image.index.v1+json")
 }
 
-// TestSettings shows the effect of each setting on one request, in a repository with the tags 1, 2 and 3, and
-// that distribution answers differently.
+// TestSettings shows how each setting changes the answer to one request, in a repository with the tags 1, 2
+// and 3.
 func TestSettings(t *testing.T) {
 	content := "content"
 	d := digest.FromString(content).String()
@@ -52,8 +52,8 @@ func TestSettings(t *testing.T) {
 		set    func(*quirks.Settings)
 		ask    func(http.Handler) *httptest.ResponseRecorder
 		status int
-		want   string // in body or headers
-		plain  int    // without the setting
+		want   string // in the body or the headers
+		plain  int    // the status without the setting
 	}{
 		"page size":         {func(s *quirks.Settings) { s.PageSize = 2 }, list(""), 200, `</v2/acme/x/tags/list?last=2&n=2>; rel="next"`, 200},
 		"next page":         {func(s *quirks.Settings) { s.PageSize = 2 }, list("?last=2"), 200, `"tags":["3"]`, 200},
@@ -172,19 +172,19 @@ func TestTokens(t *testing.T) {
 	}
 	status, mine := token("repository:acme/x:pull")
 	if status != 200 || get("/v2/acme/x/tags/list", mine) != 200 {
-		t.Errorf("token of %d for what is there: %d", status, get("/v2/acme/x/tags/list", mine))
+		t.Errorf("token for an existing repository: %d, list with it: %d", status, get("/v2/acme/x/tags/list", mine))
 	}
 	if got := get("/v2/acme/y/tags/list", mine); got != 401 {
 		t.Errorf("token for another repository: %d", got)
 	}
 	if w := ask(q, http.MethodPost, "/v2/acme/x/blobs/uploads/", "", "Authorization", "Bearer "+mine); w.Code != 401 {
-		t.Errorf("token to read, used to write: %d", w.Code)
+		t.Errorf("write with a token to read: %d", w.Code)
 	}
 	if status, _ := token("repository:acme/absent:pull"); status != 403 {
-		t.Errorf("token for what is absent: %d", status)
+		t.Errorf("token for an absent repository: %d", status)
 	}
 	if status, _ := token("repository:acme/absent:pull,push"); status != 200 {
-		t.Errorf("token to push what is absent: %d", status)
+		t.Errorf("token to push to an absent repository: %d", status)
 	}
 	if w := ask(q, http.MethodGet, "/token?scope=repository:acme/x:pull", "", "Authorization", "Basic dTpx"); w.Code != 401 {
 		t.Errorf("wrong password: %d", w.Code)

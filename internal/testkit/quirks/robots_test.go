@@ -11,7 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestHarborRobots pushes with one robot and prunes with another, which deletes what the first one left.
+// TestHarborRobots shows that a robot that may not delete can push, and that a prune by a robot that may
+// delete removes what the first robot had to leave.
 func TestHarborRobots(t *testing.T) {
 	p := profile(t, "harbor")
 	rights := func(actions ...string) map[string][]string { return map[string][]string{"providers": actions} }

@@ -21,10 +21,10 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// foreignTag is the tag of another tool.
+// foreignTag is a tag that another tool wrote.
 const foreignTag = "release-notes"
 
-// deletesTags reports whether a profile removes tags, alone or with their manifests.
+// deletesTags reports whether tags can be deleted, either alone or together with their manifests.
 func (b *bench) deletesTags() bool {
 	return !b.profile.NoDelete && (b.profile.NoDeleteTag == nil || b.profile.NoDeleteTagged == nil)
 }
@@ -43,7 +43,7 @@ func (b *bench) contents() *contents.Contents {
 	return c
 }
 
-// checkTags compares the tags with the wanted ones. There may also be one state.
+// checkTags checks that the repository has exactly the wanted tags. It ignores the tag of the state.
 func (b *bench) checkTags(when string, want ...string) {
 	b.t.Helper()
 	got := slices.DeleteFunc(b.contents().TagNames(), func(tag string) bool { return tag == "ocibridge-state" })
@@ -63,7 +63,8 @@ func (b *bench) index(version string) digest.Digest {
 	return d
 }
 
-// mustPush pushes platforms of a version. byPlatform says that other jobs push the others.
+// mustPush pushes platforms of a version, and requires success. byPlatform says that other jobs push the other
+// platforms.
 func (b *bench) mustPush(version string, byPlatform, force bool, platforms ...string) *pusher.Result {
 	b.t.Helper()
 	result, err := b.tryPush(version, byPlatform, force, platforms...)
@@ -110,7 +111,7 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 	return out
 }
 
-// plannedSync is sync for plans with possible failures.
+// plannedSync is sync, but allows failures in the plan.
 func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, *pusher.Outcome) {
 	b.t.Helper()
 	var err error
@@ -133,7 +134,7 @@ func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, 
 	return plan, out
 }
 
-// saysRightToDelete reports whether a hint names the right to delete, in general words or in Harbor's.
+// saysRightToDelete reports whether a hint names the right to delete, in general terms or in Harbor's terms.
 func (b *bench) saysRightToDelete(hint string) bool {
 	if b.profile.Harbor {
 		return strings.Contains(hint, "lacks the right to delete in the project")
@@ -141,8 +142,8 @@ func (b *bench) saysRightToDelete(hint string) bool {
 	return strings.Contains(hint, "must have that right")
 }
 
-// attach stores artifacts of another tool: a manifest under its own tag, and one that refers to a version's
-// index.
+// attach stores two artifacts of another tool, a manifest with its own tag and a manifest that refers to a
+// version's index, and returns their digests.
 func (b *bench) attach(subject string) map[digest.Digest]bool {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -176,19 +177,19 @@ func (b *bench) attach(subject string) map[digest.Digest]bool {
 	return out
 }
 
-// ours returns the manifests that other tools did not make, sorted.
+// ours returns the digests of all manifests except the foreign ones, sorted.
 func ours(c *contents.Contents, foreign map[digest.Digest]bool) []digest.Digest {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Manifests)), func(d digest.Digest) bool { return foreign[d] })
 }
 
-// announcements counts the tags of announcements.
+// announcements returns the number of tags of announcements.
 func announcements(c *contents.Contents) int {
 	return len(slices.DeleteFunc(c.TagNames(), func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-part.") }))
 }
 
-// TestTagsInTheEnd shows that after any pushes, syncs and prunes, the tags are those of the versions, at most
-// one state, and other tools' tags. A prune of everything leaves nothing of ours, if the registry can delete
-// it.
+// TestTagsInTheEnd shows that pushes, syncs and prunes leave only the tags of versions, at most one state, and
+// the tags of other tools. If the registry allows deletions, a prune of everything leaves only the manifests
+// of other tools.
 func TestTagsInTheEnd(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		takesState := b.profile.Allowed == nil
@@ -198,7 +199,7 @@ func TestTagsInTheEnd(t *testing.T) {
 			t.Helper()
 			b.checkTags(when, slices.Concat(versions, others)...)
 		}
-		// 1. A sync of some platforms, and then a push of all.
+		// 1. Sync one platform, and then push all platforms.
 		out := b.sync(pusher.Want{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}, "1.0.0")
 		if err := failure(out); err != nil {
 			t.Fatal(err)
@@ -214,7 +215,7 @@ func TestTagsInTheEnd(t *testing.T) {
 				foreign[b.contents().Tags[tag]] = true // including the fallback tag of a registry without the referrers API
 			}
 		}
-		// 2. A release folder, platform by platform.
+		// 2. Push a release folder, one platform at a time.
 		said = append(said, b.mustPush("1.1.0", true, false, "linux_amd64").Warnings...)
 		said = append(said, b.mustPush("1.1.0", true, false, "darwin_amd64").Warnings...)
 		if b.deletesTags() {
@@ -222,7 +223,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		} else if n := announcements(b.contents()); n != 2 {
 			t.Errorf("%d announcements of a release folder, want 2", n)
 		}
-		// 3. A cooldown, and a prune of older versions.
+		// 3. Sync with a cooldown, and prune older versions.
 		want := pusher.Want{Latest: 2}
 		if takesState {
 			want.Cooldown = time.Hour
@@ -237,9 +238,9 @@ func TestTagsInTheEnd(t *testing.T) {
 		}
 		_, there := b.contents().Manifests[replaced]
 		if kept := !takesState || b.profile.NoDelete; there != kept {
-			t.Errorf("the replaced index is there: %t, want %t", there, kept)
+			t.Errorf("the replaced index exists: %t, want %t", there, kept)
 		}
-		// 4. A prune of everything. A cooldown needs the state.
+		// 4. Prune everything, first with a cooldown, which keeps the state, and then without.
 		if takesState && b.deletesTags() {
 			if err := failure(b.sync(want, "< 0.0.0")); err != nil {
 				t.Error(err)
@@ -255,7 +256,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		after := b.contents()
 		for d := range foreign {
 			if _, ok := after.Manifests[d]; !ok {
-				t.Errorf("%s is another tool's, and is gone", d)
+				t.Errorf("the prune deleted %s, which belongs to another tool", d)
 			}
 		}
 		switch {
@@ -289,13 +290,14 @@ func TestTagsInTheEnd(t *testing.T) {
 	})
 }
 
-// TestPruneOfWhatWasReplaced shows that a prune deletes the indexes that pushes have replaced, and the packages
-// that only they name. A login that may not delete leaves them to the next prune, with a warning.
-func TestPruneOfWhatWasReplaced(t *testing.T) {
+// TestPruneReplacedIndexes shows that a prune deletes the indexes that pushes have replaced, and the
+// packages that only those indexes name. With a login that may not delete, a sync warns that they stay until
+// the next prune.
+func TestPruneReplacedIndexes(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
-		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: the new index has all its packages
+		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: the new index also names the package of the old one
 		b.mustPush("1.0.0", false, false)
-		b.mustPush("1.1.0", false, false) // replaced: only the old index has its packages
+		b.mustPush("1.1.0", false, false) // replaced: only the old index names its packages
 		b.content = "other "
 		b.publish("1.1.0")
 		b.mustPush("1.1.0", false, true)
@@ -306,7 +308,7 @@ func TestPruneOfWhatWasReplaced(t *testing.T) {
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
 		out := b.sync(pusher.Want{}, "~> 1.0, < 1.10")
 		if err := failure(out); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next prune tries again") {
-			t.Errorf("without the right to delete, nothing to prune: %v, %q", err, out.Warnings)
+			t.Errorf("sync without versions to prune, without the right to delete: %v, %q", err, out.Warnings)
 		}
 		if after := b.contents(); len(after.Manifests) != len(before.Manifests) {
 			t.Errorf("%d manifests, then %d", len(before.Manifests), len(after.Manifests))
@@ -332,9 +334,9 @@ func TestPruneOfWhatWasReplaced(t *testing.T) {
 	}, "distribution", "distribution-2.8", "harbor")
 }
 
-// TestPruneOfWhatAPushOnlyLoginLeaves pushes by platform with a login that may not delete, and prunes with
-// another one.
-func TestPruneOfWhatAPushOnlyLoginLeaves(t *testing.T) {
+// TestPruneAfterPushOnlyLogin shows that a prune leaves no manifest behind, although a login that may
+// not delete pushed the version, one platform first.
+func TestPruneAfterPushOnlyLogin(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
 		b.mustPush("1.0.0", false, false, "linux_amd64")

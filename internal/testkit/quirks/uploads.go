@@ -7,21 +7,21 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Uploads decides how a registry accepts blobs.
+// Uploads describes which uploads of blobs a registry accepts.
 type Uploads struct {
-	// Monolithic refuses chunks: a blob must come in the single PUT that completes its upload.
+	// Monolithic refuses chunks: the PUT that completes an upload must contain the whole blob.
 	Monolithic bool
-	// MaxChunk bounds the bytes of a chunk, and MaxBody those of any request, including a whole blob in one
-	// PUT; 0 means no bound. A chunk without a length is refused.
+	// MaxChunk is the maximum size of a chunk, and MaxBody that of any request, such as a PUT of a whole blob.
+	// Both are in bytes; 0 means no limit. With a limit, a chunk without a Content-Length is refused.
 	MaxChunk, MaxBody int64
-	// Full is the status for every blob, as with an exhausted quota; 0 accepts them.
+	// Full, if not 0, is the status that refuses every blob, as if the quota were exhausted.
 	Full int
-	// Quota is the number of bytes that a Harbor project may have, in blobs and manifests; 0 means no bound.
-	// The count never decreases, because only Harbor's garbage collection would lower it.
+	// Quota is the maximum total size in bytes of a Harbor project's blobs and manifests; 0 means no limit.
+	// Deletions do not lower the total, because in Harbor only a garbage collection does.
 	Quota int64
 	// NoEmpty refuses empty blobs.
 	NoEmpty bool
-	// NoMount treats a mount as a normal upload.
+	// NoMount makes the registry start a normal upload instead of mounting a blob.
 	NoMount bool
 }
 
