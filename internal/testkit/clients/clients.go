@@ -1,8 +1,8 @@
 // Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI, Renovate.
 //
-// It only runs the programs that "make tools" leaves in .tools/bin at the root of the module; a missing one is
-// an error, and never a reason to skip. Each runs in a [Workspace] with its own folders and environment, so
-// that the user's or machine's configuration has no effect.
+// It only runs the programs that "make tools" installs in .tools/bin at the root of the module. A missing
+// program is an error, and never a reason to skip a test. Each runs in a [Workspace] with its own folders and
+// environment, so that the user's or machine's configuration has no effect.
 package clients
 
 import (
@@ -39,13 +39,13 @@ func Root() (string, error) {
 	}
 }
 
-// Find returns a program in .tools/bin.
+// Find returns the named program in .tools/bin.
 func Find(name string) (Client, error) {
 	path, err := tool("bin", name)
 	return Client{name, path}, err
 }
 
-// tool returns the path of a file below .tools, which must exist.
+// tool returns the path of a file below .tools, or an error if it does not exist.
 func tool(elem ...string) (string, error) {
 	root, err := Root()
 	if err != nil {
@@ -58,7 +58,8 @@ func tool(elem ...string) (string, error) {
 	return path, nil
 }
 
-// Browsers are the browsers that the tests of the page can use. They start the first one on PATH.
+// Browsers are the programs that the tests of the web page can use. The tests use the first of them that is on
+// PATH.
 var Browsers = []string{"chromium", "chromium-browser", "google-chrome"}
 
 // Tofu returns OpenTofu, or ends the test.
@@ -103,8 +104,8 @@ func find(tb testkit.TB, name string) Client {
 	return c
 }
 
-// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests: foo and bar, the repositories
-// of the providers example.com/test/foo and bar.
+// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests: foo and bar are the
+// repositories of the providers example.com/test/foo and example.com/test/bar.
 func TofuFixtures() (string, error) { return tool("tofu-fixtures") }
 
 // A Binary is a provider's program for one platform.
@@ -116,8 +117,8 @@ type Binary struct {
 // nullProvider is the prefix of the null provider's programs.
 const nullProvider = "terraform-provider-null_"
 
-// NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds the host's
-// and two others, "make demo" only the host's.
+// NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds the program
+// for the host's platform and for two others, "make demo" only for the host's.
 func NullProvider() ([]Binary, error) {
 	dir, err := tool("providers")
 	if err != nil {

@@ -68,7 +68,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestEnvironment shows that a client sees only PATH of the test's environment.
+// TestEnvironment shows that a client inherits only PATH from the environment of the test.
 func TestEnvironment(t *testing.T) {
 	t.Setenv("TF_CLI_ARGS_version", "-nonsense")
 	t.Setenv("TF_CLI_CONFIG_FILE", filepath.Join(t.TempDir(), "absent"))

@@ -10,10 +10,10 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// LockFileName is the name of clients' lock file in the configuration's folder.
+// LockFileName is the name of the clients' lock file in the folder of the configuration.
 const LockFileName = ".terraform.lock.hcl"
 
-// A Locked provider is a lock file's entry.
+// A Locked is the entry of a provider in a lock file.
 type Locked struct {
 	Version     string
 	Constraints string
@@ -30,8 +30,8 @@ type lockFile struct {
 	} `hcl:"provider,block"`
 }
 
-// ParseLock reads a dependency lock file into a map from provider addresses, such as
-// "registry.example.com/acme/widget". The name is for messages.
+// ParseLock parses a dependency lock file. The keys of the map are provider addresses, such as
+// "registry.example.com/acme/widget". The name is for error messages.
 func ParseLock(name string, data []byte) (map[string]Locked, error) {
 	file, diags := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
 	if diags.HasErrors() {

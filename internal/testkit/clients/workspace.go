@@ -17,23 +17,24 @@ import (
 )
 
 const (
-	// DefaultTimeout bounds one run of a client.
+	// DefaultTimeout is the time limit for one run of a client.
 	DefaultTimeout = 2 * time.Minute
 
 	// stopTimeout is how long an interrupted client may take to stop its providers before it is killed.
 	stopTimeout = 10 * time.Second
 )
 
-// A Workspace is the environment of a client. Its fields may be changed between runs, but not during one.
+// A Workspace provides a client with folders and an environment. Its fields may be changed between runs, but
+// not during a run.
 type Workspace struct {
 	Dir  string // the working directory, with the configuration
 	Home string // the home directory
 
-	// Env are variables in addition to those that every client has: PATH, HOME, TF_CLI_CONFIG_FILE,
-	// CHECKPOINT_DISABLE and TF_IN_AUTOMATION. They take precedence.
+	// Env contains environment variables. They are added to those that every client gets, which are PATH, HOME,
+	// TF_CLI_CONFIG_FILE, CHECKPOINT_DISABLE and TF_IN_AUTOMATION, and override them.
 	Env map[string]string
 
-	// Timeout bounds each run; zero means [DefaultTimeout].
+	// Timeout is the time limit for each run; zero means [DefaultTimeout].
 	Timeout time.Duration
 }
 
@@ -53,7 +54,7 @@ func NewWorkspace(dir string) (*Workspace, error) {
 	return w, w.WriteCLIConfig("")
 }
 
-// For is [NewWorkspace] for a test, in a folder that is removed with it.
+// For is [NewWorkspace] for a test, in a folder that is removed when the test ends.
 func For(tb testkit.TB) *Workspace {
 	tb.Helper()
 	w, err := NewWorkspace(tb.TempDir())
@@ -63,8 +64,8 @@ func For(tb testkit.TB) *Workspace {
 	return w
 }
 
-// TrustCA makes clients trust the certificate authorities in a PEM file, with SSL_CERT_FILE, instead of the
-// machine's own file. They still trust the CAs in the machine's folders.
+// TrustCA sets SSL_CERT_FILE, so that clients trust the certificate authorities in a PEM file instead of those
+// in the machine's own file. They still trust the authorities in the machine's folders.
 func (w *Workspace) TrustCA(file string) { w.Env["SSL_CERT_FILE"] = file }
 
 // CLIConfigPath returns the path of the CLI configuration.
@@ -80,7 +81,8 @@ func (w *Workspace) WriteConfig(config string) error {
 	return os.WriteFile(filepath.Join(w.Dir, "main.tf"), []byte(config), 0o644)
 }
 
-// Clean removes everything that clients leave in the workspace: installed providers, the lock file and state.
+// Clean removes everything that clients write to the workspace: installed providers, the lock file and the
+// state.
 func (w *Workspace) Clean() error {
 	for _, name := range []string{".terraform", LockFileName, "terraform.tfstate", "terraform.tfstate.backup"} {
 		if err := os.RemoveAll(filepath.Join(w.Dir, name)); err != nil {
@@ -186,8 +188,7 @@ func (w *Workspace) MustRun(tb testkit.TB, c Client, args ...string) string {
 	return output
 }
 
-// MustFail runs a client that should exit with an error and returns its output;
-// anything else ends the test.
+// MustFail runs a client and returns its output. The test ends unless the client exits with an error.
 func (w *Workspace) MustFail(tb testkit.TB, c Client, args ...string) string {
 	tb.Helper()
 	output, err := w.Run(c, args...)
@@ -210,7 +211,7 @@ func (w *Workspace) MustLock(tb testkit.TB) map[string]Locked {
 	return lock
 }
 
-// Must ends the test on an error of the methods that return nothing else.
+// Must ends the test if err is not nil. It is for calls that return only an error.
 func Must(tb testkit.TB, err error) {
 	tb.Helper()
 	if err != nil {

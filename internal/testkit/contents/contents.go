@@ -15,16 +15,16 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Contents are the tags and manifests of a repository.
+// Contents lists the tags and manifests of a repository.
 type Contents struct {
-	// Tags are the digests that tags resolve to.
+	// Tags maps each tag to the digest that it resolves to.
 	Tags map[string]digest.Digest
-	// Manifests are all manifests, each with those that it names as an index.
+	// Manifests maps the digest of each manifest to the manifests that it names, if it is an index.
 	Manifests map[digest.Digest][]digest.Digest
 }
 
-// Read returns the content of a repository. root is the storage folder of distribution. A missing repository is
-// empty.
+// Read returns the content of the repository name. root is the storage folder of distribution. A missing
+// repository has no content, which is not an error.
 func Read(root, name string) (*Contents, error) {
 	c, err := read(filepath.Join(root, "docker", "registry", "v2"), name)
 	if err != nil {
@@ -57,8 +57,8 @@ func read(v2, name string) (*Contents, error) {
 	return c, nil
 }
 
-// links returns the digests in the files dir/NAME/link, by NAME. In distribution, NAME has no such file after a
-// delete, or before it is written.
+// links maps each NAME to the digest in the file dir/NAME/link. It omits each NAME without that file:
+// distribution can leave such a NAME after a delete, and creates it before it writes the file.
 func links(dir, link string) (map[string]digest.Digest, error) {
 	out := map[string]digest.Digest{}
 	entries, err := os.ReadDir(dir)
@@ -83,7 +83,7 @@ func links(dir, link string) (map[string]digest.Digest, error) {
 	return out, nil
 }
 
-// children returns the manifests that an index names; none for another manifest.
+// children returns the manifests that an index names. It returns none for a manifest that is not an index.
 func children(manifest []byte) ([]digest.Digest, error) {
 	var index struct {
 		Manifests []struct {

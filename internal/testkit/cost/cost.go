@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// MostOfDocument is how many bytes handling one document may allocate in total.
+// MostOfDocument is the maximum number of bytes that the handling of one document may allocate in total.
 const MostOfDocument = 64 << 20
 
-// Check fails the test if f allocates more than [MostOfDocument] in total for a document of a size in bytes, or
-// if it does not refuse the document as expected. It counts all allocations of the process, so the test must
-// not be parallel. The figures are in the test's log. The race detector moves more values to the heap: with it,
-// only the refusal is checked.
+// Check runs f, which handles a document of size bytes. The test fails if f allocates more than
+// [MostOfDocument] in total, or if refused is wrong about whether f returns an error. Check counts all
+// allocations of the process, so the test must not be parallel. It logs its figures. With the race detector,
+// which moves more values to the heap, it does not limit the allocations.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -28,15 +28,15 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 	allocated := after.TotalAlloc - before.TotalAlloc
 	t.Logf("%d bytes: allocated %d KiB in %s: %v", size, allocated>>10, took.Round(time.Millisecond), err)
 	if (err != nil) != refused {
-		t.Errorf("error %v, want one: %t", err, refused)
+		t.Errorf("error %v, want an error: %t", err, refused)
 	}
 	if allocated > MostOfDocument && !underRace {
 		t.Errorf("%d bytes allocated %d bytes, more than %d", size, allocated, MostOfDocument)
 	}
 }
 
-// Kept fails the test if the result of f keeps more than most bytes in memory. It counts all memory of the
-// process, so the test must not be parallel.
+// Kept fails the test if the result of f keeps more than most bytes on the heap. It counts the whole heap of
+// the process, so the test must not be parallel.
 func Kept(t *testing.T, most uint64, f func() any) {
 	t.Helper()
 	live := func() uint64 {
@@ -54,7 +54,8 @@ func Kept(t *testing.T, most uint64, f func() any) {
 	runtime.KeepAlive(kept)
 }
 
-// Counted returns a document with n elements between two texts, numbered if they contain a verb.
+// Counted returns a document with n elements, separated by commas, between two texts. If element contains a
+// formatting verb, it formats the number of the element.
 func Counted(n int, before, element, after string) []byte {
 	out := bytes.NewBufferString(before)
 	for i := range n {
@@ -70,7 +71,7 @@ func Counted(n int, before, element, after string) []byte {
 	return append(out.Bytes(), after...)
 }
 
-// Filled returns a document of about size bytes with as many elements as fit.
+// Filled is [Counted] with as many elements as fit into about size bytes.
 func Filled(size int, before, element, after string) []byte {
 	digits := 5 * strings.Count(element, "%") // in addition to the two bytes of the verb
 	return Counted((size-len(before)-len(after))/(len(element)+1+digits), before, element, after)

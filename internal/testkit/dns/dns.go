@@ -13,11 +13,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// asked is the address of the process's name server; nil means the system's.
+// asked is the address of the name server that this process queries; nil means the system's name server.
 var asked atomic.Pointer[string]
 
-// The resolver is replaced once, before any test runs, and stays: transports may still dial for requests that
-// have ended, even after the end of their test.
+// The resolver is replaced once, before any test runs, and is never restored: a transport may still dial for a
+// request that has ended, even after the test has ended.
 func init() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if server := asked.Load(); server != nil {
@@ -27,7 +27,7 @@ func init() {
 	}}
 }
 
-// Default serves all lookups of this process until the test ends.
+// Default starts a name server, and makes it answer all lookups of this process until the test ends.
 func Default(tb testkit.TB) {
 	tb.Helper()
 	server := For(tb)
@@ -35,7 +35,7 @@ func Default(tb testkit.TB) {
 	tb.Cleanup(func() { asked.Store(nil) })
 }
 
-// For serves over TCP until the test ends, and returns the address.
+// For starts a name server on TCP, which runs until the test ends, and returns its address.
 func For(tb testkit.TB) (address string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,9 +1,8 @@
-// Package faultproxy injects faults between an HTTP client and a server. It wraps a handler, which may be a
-// reverse proxy to another process, and answers wrongly, too late, partially or not at all, until the fault
-// ends.
+// Package faultproxy injects faults between an HTTP client and a server. It wraps a handler, such as a reverse
+// proxy to another process. During a fault, its answers are wrong, late, incomplete or missing.
 //
-// Faults apply to requests ([Proxy.Begin]) or to connections ([Proxy.Conns]), and begin and end on command.
-// [Server] listens for a proxy, and can refuse connections.
+// Faults apply to requests ([Proxy.Begin]) or to connections ([Proxy.Conns]), and the test begins and ends
+// them. [Server] is a proxy with a listener, and can refuse connections.
 package faultproxy
 
 import (
@@ -23,15 +22,15 @@ type Exchange struct {
 	Over <-chan struct{} // closed when the fault ends
 }
 
-// A Fault answers instead of the original handler, which it may call.
+// A Fault answers a request instead of the original handler, which it can call.
 type Fault func(*Exchange)
 
-// A Rule selects the requests of a fault.
+// A Rule selects the requests that a fault applies to.
 type Rule struct {
-	Match func(*http.Request) bool // nil: all
+	Match func(*http.Request) bool // nil matches all requests
 	Fault Fault
-	Skip  int // how many matching requests to let through first
-	Times int // how many requests the fault applies to; 0 means all
+	Skip  int // the number of matching requests to let through first
+	Times int // the number of requests that the fault then applies to; 0 means all
 }
 
 type rule struct {
@@ -40,7 +39,7 @@ type rule struct {
 	over chan struct{}
 }
 
-// Proxy is a handler that wraps another. Its methods may be called at any time.
+// Proxy is a handler that wraps another handler. Its methods may be called at any time.
 type Proxy struct {
 	next http.Handler
 
@@ -55,8 +54,8 @@ var _ http.Handler = (*Proxy)(nil)
 // New returns a proxy that passes everything through.
 func New(next http.Handler) *Proxy { return &Proxy{next: next} }
 
-// Begin begins a fault, and returns a function that ends it, which may be called twice. If several rules match,
-// the one that began first applies.
+// Begin begins a fault, and returns a function that ends it. The function may be called more than once. If
+// several rules match a request, the rule that began first applies.
 func (p *Proxy) Begin(r Rule) (end func()) {
 	if r.Match == nil {
 		r.Match = func(*http.Request) bool { return true }
@@ -73,14 +72,15 @@ func (p *Proxy) Begin(r Rule) (end func()) {
 	})
 }
 
-// Conns applies a fault to each connection that is accepted from now on; the zero value ends this.
+// Conns applies a fault to each connection that is accepted from now on. The zero value lets new connections
+// through.
 func (p *Proxy) Conns(f ConnFault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = f
 }
 
-// Hits returns how many requests and connections had a fault.
+// Hits returns the number of requests and connections that a fault was applied to.
 func (p *Proxy) Hits() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,12 +116,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type connKey struct{}
 
-// connContext stores the connection of a request, so that a fault can cut it; see [http.Server].
+// connContext stores the connection of a request in its context, so that a fault can cut it. It is an
+// [http.Server.ConnContext].
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// Cut resets the connection of a request, or ends it if it cannot be reset. It does not return.
+// Cut resets the connection of a request, or closes it if it cannot be reset. It does not return.
 func (x *Exchange) Cut() {
 	if c, ok := x.R.Context().Value(connKey{}).(net.Conn); ok {
 		reset(c)
@@ -129,7 +130,7 @@ func (x *Exchange) Cut() {
 	panic(http.ErrAbortHandler)
 }
 
-// reset ends a connection so that the other side sees a reset.
+// reset closes a connection so that the other side sees a reset.
 func reset(c net.Conn) {
 	below := c
 	for {
@@ -143,16 +144,17 @@ func reset(c net.Conn) {
 	case interface{ Reset() }:
 		c.Reset()
 	case *net.TCPConn:
-		// It only fails on a closed connection.
+		// This only fails on a closed connection.
 		_ = c.SetLinger(0)
 	}
 	_ = below.Close()
 }
 
-// abort ends only the request, on a connection that carries several.
+// abort aborts the request. An HTTP/2 connection stays open for its other requests.
 func (x *Exchange) abort() { panic(http.ErrAbortHandler) }
 
-// stall waits until the fault ends, and then resets the connection, or until the client leaves.
+// stall waits until the fault ends or the client disconnects, and then cuts the connection or aborts the
+// request, respectively.
 func (x *Exchange) stall() {
 	select {
 	case <-x.Over:
@@ -162,7 +164,7 @@ func (x *Exchange) stall() {
 	}
 }
 
-// pause waits for a duration, or until the fault ends.
+// pause waits for a duration, or until the fault ends. If the client disconnects, it aborts the request.
 func (x *Exchange) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

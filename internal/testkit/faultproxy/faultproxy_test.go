@@ -21,7 +21,7 @@ const (
 	place   = "server.test:80"
 )
 
-// truth answers correctly.
+// truth is the handler behind the proxy, which answers correctly.
 func truth(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	if r.URL.Path == "/private" && r.Header.Get("Authorization") == "" {
@@ -35,7 +35,7 @@ func truth(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// scene is a server behind a proxy.
+// scene is a server behind a proxy, with a client.
 type scene struct {
 	*faultproxy.Server
 	net    *memnet.Network
@@ -212,7 +212,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestLoopback shows refusals and resets, and how they end, on a real network.
+// TestLoopback shows that a proxy on the loopback interface can refuse and reset connections, and then accepts
+// them again.
 func TestLoopback(t *testing.T) {
 	s := faultproxy.For(t, http.HandlerFunc(truth), nil)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Status answers with a status, a JSON body of no known API and, unless it is "", a Retry-After header.
+// Status answers with a status, a JSON body that belongs to no known API and, unless retryAfter is "", a
+// Retry-After header.
 func Status(status int, retryAfter string) Fault {
 	return func(x *Exchange) {
 		if retryAfter != "" {
@@ -20,7 +21,7 @@ func Status(status int, retryAfter string) Fault {
 	}
 }
 
-// HTML answers 200 with an HTML page, as a portal or proxy does.
+// HTML answers with 200 and an HTML page, as a login portal or a proxy does.
 func HTML() Fault {
 	return func(x *Exchange) {
 		respond(x.W, http.StatusOK, "text/html; charset=utf-8", "<!DOCTYPE html><html><body>Please log in</body></html>")
@@ -31,15 +32,15 @@ func respond(w http.ResponseWriter, status int, contentType, body string) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	// An error means that the client has left.
+	// An error means that the client has disconnected.
 	_, _ = io.WriteString(w, body)
 }
 
 // Cut resets the connection before any answer.
 func Cut() Fault { return (*Exchange).Cut }
 
-// CutAt resets the connection after n bytes of the answer's body, or at its end if that is shorter. The bytes
-// arrive first: always in virtual time, usually on a real network.
+// CutAt resets the connection after n bytes of the answer's body, or after the whole body if it is shorter.
+// The client gets these bytes before the reset: always in virtual time, usually on a real network.
 func CutAt(n int) Fault {
 	return func(x *Exchange) {
 		cut := func() {
@@ -77,7 +78,7 @@ func Drip(pause time.Duration) Fault {
 	}
 }
 
-// Late answers after a delay.
+// Late answers correctly after a delay.
 func Late(by time.Duration) Fault {
 	return func(x *Exchange) {
 		x.pause(by)
@@ -85,7 +86,8 @@ func Late(by time.Duration) Fault {
 	}
 }
 
-// Alter inverts a byte of the answer's body, or of its digest if there is no body.
+// Alter inverts the byte of the answer's body at the offset at. In an answer to HEAD, it changes the digest
+// instead.
 func Alter(at int) Fault {
 	return func(x *Exchange) {
 		if x.R.Method == http.MethodHead {
@@ -115,8 +117,8 @@ func Half() Fault {
 	})
 }
 
-// Length announces a wrong length of the answer's body, by more or fewer bytes. If it is more, the rest never
-// arrives; if it is fewer, the rest is omitted.
+// Length adds by to the announced length of the answer's body. If by is positive, the missing bytes never
+// arrive; if it is negative, the end of the body is omitted.
 func Length(by int) Fault {
 	return whole(func(h http.Header, body []byte) []byte {
 		n := max(0, len(body)+by)
@@ -125,7 +127,7 @@ func Length(by int) Fault {
 	})
 }
 
-// Date shifts the date of the answer.
+// Date shifts the Date header of the answer.
 func Date(by time.Duration) Fault {
 	return func(x *Exchange) {
 		x.W.Header().Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
@@ -133,8 +135,8 @@ func Date(by time.Duration) Fault {
 	}
 }
 
-// Expire ends the first token that it sees, permanently: the server gets requests with it without the token,
-// and answers with its challenge.
+// Expire makes the first token that it sees expire permanently: it removes the token from requests, so the
+// server answers them with its challenge.
 func Expire() Fault {
 	var mu sync.Mutex
 	ended := ""
@@ -152,7 +154,7 @@ func Expire() Fault {
 	}
 }
 
-// whole changes a complete answer.
+// whole returns a fault that changes the headers and the body of a complete answer.
 func whole(change func(http.Header, []byte) []byte) Fault {
 	return func(x *Exchange) {
 		answer := httptest.NewRecorder()
@@ -167,18 +169,18 @@ func whole(change func(http.Header, []byte) []byte) Fault {
 			h.Set("Content-Length", fmt.Sprint(len(body)))
 		}
 		x.W.WriteHeader(answer.Code)
-		// An error means that the client has left.
+		// An error means that the client has disconnected.
 		_, _ = x.W.Write(body)
 	}
 }
 
-// writer writes an answer with a fault.
+// writer passes an answer on with a fault.
 type writer struct {
 	http.ResponseWriter
 	header func(http.Header)             // changes the announced headers
 	change func(offset int, data []byte) // changes a piece of the body
-	each   func()                        // is called before each byte
-	left   int                           // bytes of the body until after is called; negative: never
+	each   func()                        // is called before each byte; sends the body byte by byte
+	left   int                           // bytes of the body until after is called; negative means never
 	after  func()
 
 	offset int
@@ -221,7 +223,7 @@ func (w *writer) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// send sends a piece of the body, after changing it.
+// send changes a piece of the body, and sends it.
 func (w *writer) send(p []byte) (int, error) {
 	if w.change != nil {
 		p = append([]byte(nil), p...)
@@ -237,6 +239,6 @@ func (w *writer) send(p []byte) (int, error) {
 
 // Flush implements [http.Flusher].
 func (w *writer) Flush() {
-	// If it cannot flush, the client only waits longer.
+	// An error only means that the client waits longer.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }

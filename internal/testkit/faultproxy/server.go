@@ -13,12 +13,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// ConnFault is a fault of a connection, whatever its protocol. It counts the bytes that the server sends,
-// including TLS.
+// ConnFault is a fault of a connection with any protocol. It counts the bytes that the server sends, including
+// those of TLS.
 type ConnFault struct {
-	Reset int           // after this many bytes; less than 1: never
-	Stall int           // after this many bytes; less than 1: never
-	Pause time.Duration // before each piece of at most Piece bytes
+	Reset int           // reset after this many bytes; 0 means never
+	Stall int           // stall after this many bytes; 0 means never
+	Pause time.Duration // wait before each piece of at most Piece bytes
 	Piece int
 }
 
@@ -51,7 +51,7 @@ func Start(next http.Handler, config *tls.Config) (*Server, error) {
 	})
 }
 
-// For is [Start] for a test, and closes the server with it.
+// For is [Start] for a test. It closes the server when the test ends.
 func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	tb.Helper()
 	s, err := Start(next, config)
@@ -62,13 +62,14 @@ func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	return s
 }
 
-// Serve starts a proxy on a listener, and calls listen again after each [Server.Refuse].
+// Serve starts a proxy on the listener that listen returns. [Server.Accept] calls listen again after
+// [Server.Refuse].
 func Serve(p *Proxy, config *tls.Config, listen func() (net.Listener, error)) (*Server, error) {
 	s := &Server{Proxy: p, listen: listen, tls: config}
 	return s, s.Accept()
 }
 
-// Accept ends [Server.Refuse].
+// Accept listens again after [Server.Refuse].
 func (s *Server) Accept() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,13 +94,13 @@ func (s *Server) Accept() error {
 	go func(server *http.Server, ended chan struct{}) {
 		defer close(ended)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			panic(err) // nothing else ends a local listener
+			panic(err) // no other error ends a local listener
 		}
 	}(s.server, s.ended)
 	return nil
 }
 
-// Refuse ends all connections, and refuses new ones.
+// Refuse closes all connections, and refuses new connections until [Server.Accept].
 func (s *Server) Refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +111,7 @@ func (s *Server) Refuse() {
 	}
 }
 
-// Close ends the server.
+// Close stops the server.
 func (s *Server) Close() { s.Refuse() }
 
 type faultListener struct {
@@ -139,7 +140,7 @@ type faultConn struct {
 	net.Conn
 	fault ConnFault
 	once  sync.Once
-	gone  chan struct{} // closed with the connection
+	gone  chan struct{} // closed when the connection is closed
 
 	mu   sync.Mutex
 	sent int
@@ -184,7 +185,7 @@ func (c *faultConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// pause waits for a duration, or for the connection's end.
+// pause waits until a timer fires or the connection is closed. A nil timer never fires.
 func (c *faultConn) pause(until <-chan time.Time) {
 	select {
 	case <-until:

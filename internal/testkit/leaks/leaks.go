@@ -16,15 +16,15 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main runs the tests of a package, and fails if anything leaks. A package that starts goroutines has
+// Main runs the tests of a package, and fails if anything leaks. A package that starts goroutines declares:
 //
 //	func TestMain(m *testing.M) { leaks.Main(m) }
 func Main(m *testing.M) { os.Exit(M{m}.Run()) }
 
-// M is for a package with its own TestMain: its Run does the same.
+// M replaces *testing.M in a package that needs its own TestMain: Run also checks for leaks.
 type M struct{ *testing.M }
 
-// Run runs the tests, and returns the status to exit with.
+// Run runs the tests, and returns the exit status.
 func (m M) Run() int {
 	before := open()
 	status := m.M.Run()
@@ -37,13 +37,13 @@ func (m M) Run() int {
 	return status
 }
 
-// patience is how long goroutines may take to end on a busy machine: a server alone lingers for half a second
-// with a client that it has refused.
+// patience is how long goroutines may take to end on a busy machine. A server that has refused a client
+// already takes half a second to close the connection.
 const patience = 10 * time.Second
 
 func check(before map[string]string) error {
 	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t.CloseIdleConnections() // which all tests share
+		t.CloseIdleConnections() // all tests share them
 	}
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -53,21 +53,21 @@ func check(before map[string]string) error {
 	}
 }
 
-// left returns the leaks as an error.
+// left returns an error that lists the current leaks, or nil if there are none.
 func left(before map[string]string) error {
-	// distribution, in the embedded registry, has one goroutine for events that it never ends.
+	// distribution, in the embedded registry, never stops its goroutine for events.
 	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/docker/go-events.(*Broadcaster).run")); err != nil {
-		return fmt.Errorf("goroutines are left when the tests are done: %w", err)
+		return fmt.Errorf("goroutines still run after the tests: %w", err)
 	}
 	after := open()
 	maps.DeleteFunc(after, func(fd, what string) bool { return before[fd] == what })
 	if left := slices.Sorted(maps.Values(after)); len(left) > 0 {
-		return fmt.Errorf("%d files and connections are left open when the tests are done:\n%s", len(left), strings.Join(left, "\n"))
+		return fmt.Errorf("%d files and connections are still open after the tests:\n%s", len(left), strings.Join(left, "\n"))
 	}
 	return nil
 }
 
-// open returns the open files by descriptor; it is empty without /proc.
+// open maps the paths of open file descriptors to their targets. The map is empty on systems without /proc.
 func open() map[string]string {
 	out := map[string]string{}
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -76,7 +76,7 @@ func open() map[string]string {
 	}
 	for _, fd := range fds {
 		switch what, err := os.Readlink(fd); {
-		case err != nil: // the folder itself
+		case err != nil: // the descriptor of the folder itself, closed since
 		case strings.HasPrefix(what, "anon_inode:"), strings.HasPrefix(what, "pipe:"), strings.HasPrefix(what, "/dev/"):
 			// Ignore the runtime's own files, and the output of go test.
 		default:

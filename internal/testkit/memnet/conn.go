@@ -15,7 +15,7 @@ const window = 64 << 10
 // conn is one end of a connection.
 type conn struct {
 	network  *Network
-	role, to string // "client" or "server", and the dialled address
+	role, to string // role is "client" or "server", to the dialled address
 	in, out  *stream
 }
 
@@ -89,15 +89,15 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// stream is one direction of a connection.
+// stream carries one direction of a connection.
 type stream struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 
 	buf             []byte
-	ended           bool // the writer has closed: io.EOF after buf
-	unread          bool // the reader has closed
-	cut             bool // by a reset
+	ended           bool // the writer has closed its end; reads return io.EOF after buf
+	unread          bool // the reader has closed its end
+	cut             bool // the connection was reset
 	readBy, writeBy deadline
 }
 

@@ -1,8 +1,8 @@
-// Package memnet is a network in memory, for tests with the virtual time of package testing/synctest: real
-// clients and servers use it, and waiting on it blocks durably, so that minutes of silence take no time.
+// Package memnet is a network in memory for real clients and servers, for tests with the virtual time of
+// package testing/synctest. Waiting for the network blocks durably, so minutes of silence take no real time.
 //
-// Unlike net.Pipe, it has buffers, half-closed connections, resets, and addresses that refuse connections or
-// are unknown, as TCP has.
+// Unlike net.Pipe, it has buffers, half-closed connections and resets, as TCP has. Dials can fail because the
+// address refuses connections or its host name is unknown.
 package memnet
 
 import (
@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// backlog is how many connections may wait to be accepted.
+// backlog is the maximum number of connections that wait to be accepted at one address.
 const backlog = 128
 
 // Network is a network. Create it with [New].
@@ -44,25 +44,27 @@ func (n *Network) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Refused is the error of a dial to an address without a listener.
+// Refused returns the error of a dial to an address without a listener.
 func Refused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
 
-// Unknown is the error of a dial to an unknown host.
+// Unknown returns the error of a dial to an unknown host.
 func Unknown(host string) error {
 	return &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
 }
 
-// NoAnswer is the error of a dial if name servers do not answer.
+// NoAnswer returns the error of a dial to a host whose name servers do not answer.
 func NoAnswer(host string) error {
 	return &net.DNSError{Err: "server misbehaving", Name: host, IsTemporary: true}
 }
 
 var errSilence = errors.New("nobody answers")
 
-// Silence is the error of a dial whose packets are lost, when the caller stops waiting.
+// Silence returns an error for [Network.Fail] that makes dials wait until their context ends, as if all
+// packets were lost.
 func Silence() error { return errSilence }
 
-// Fail makes all dials to an address fail with err, and resets its open connections; nil ends this.
+// Fail makes all dials to an address fail with err, and resets the open connections to it. If err is nil,
+// dials succeed again.
 func (n *Network) Fail(address string, err error) {
 	n.mu.Lock()
 	if err == nil {
@@ -110,7 +112,7 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	}
 }
 
-// Open describes the open ends of connections, such as "client of registry.test:443".
+// Open describes the ends of connections that are open, such as "client of registry.test:443".
 func (n *Network) Open() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

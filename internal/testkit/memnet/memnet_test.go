@@ -62,7 +62,7 @@ func TestHTTP(t *testing.T) {
 		}
 		transport.CloseIdleConnections()
 		server.Close()
-		time.Sleep(time.Minute) // as a server lingers
+		time.Sleep(time.Minute) // servers take a while to close connections
 		if open := n.Open(); len(open) != 0 {
 			t.Errorf("open: %v", open)
 		}
@@ -113,7 +113,7 @@ func TestDial(t *testing.T) {
 		return err
 	}
 	if err := dial(); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("dial without a listener: %v", err)
 	}
 	l, err := n.Listen(place)
 	if err != nil {
@@ -124,7 +124,7 @@ func TestDial(t *testing.T) {
 		t.Errorf("a second listener: %v", err)
 	}
 	if err := dial(); err != nil {
-		t.Errorf("somebody listens: %v", err)
+		t.Errorf("dial with a listener: %v", err)
 	}
 	var dns *net.DNSError
 	n.Fail(place, memnet.Unknown("server.test"))
@@ -133,6 +133,6 @@ func TestDial(t *testing.T) {
 	}
 	n.Fail(place, nil)
 	if err := dial(); err != nil {
-		t.Errorf("the fault has ended: %v", err)
+		t.Errorf("dial after the fault has ended: %v", err)
 	}
 }

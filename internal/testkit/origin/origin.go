@@ -1,8 +1,8 @@
 // Package origin is a provider's origin registry: service discovery, the provider registry protocol and the
 // release files.
 //
-// It answers correctly about its releases. A test makes it lie by changing a release before adding it, or by
-// intercepting requests.
+// It answers correctly about its releases. A test gets wrong answers by changing a release before adding it,
+// or by intercepting requests.
 package origin
 
 import (
@@ -21,15 +21,15 @@ import (
 // ServicePath is the root of the provider registry protocol.
 const ServicePath = "/v1/providers/"
 
-// Options of an origin registry; the zero value needs no token.
+// Options configure an origin registry. The zero value requires no token.
 type Options struct {
-	// Token is the bearer token that the JSON endpoints require. Discovery and files need none, because clients
-	// send no credentials there.
+	// Token is the bearer token that the JSON endpoints require. Discovery and files do not require it, because
+	// clients send no credentials for them.
 	Token string
 }
 
-// An Origin is the registry's handler. Its methods may be called while it serves; the methods of the embedded
-// [recorder.Recorder] record and intercept requests.
+// An Origin is the handler of an origin registry. Its methods are safe to call while it serves. The embedded
+// [recorder.Recorder] records requests, and lets tests intercept them.
 type Origin struct {
 	*recorder.Recorder
 
@@ -57,7 +57,7 @@ func New(opts Options, releases ...*release.Release) *Origin {
 	return o
 }
 
-// About makes descriptions of packages contain a source and a time.
+// About sets the source and the publication time that the descriptions of packages contain.
 func (o *Origin) About(source, publishedAt string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,8 +71,8 @@ func (o *Origin) RequireToken(token string) {
 	o.token = token
 }
 
-// Add publishes a release, and replaces one of the same provider and version. The release must not be changed
-// afterwards; its Host is ignored.
+// Add publishes a release, which replaces an existing release of the same provider and version. The caller
+// must not change it afterwards. Its Host is ignored.
 func (o *Origin) Add(r *release.Release) {
 	o.Remove(r.Namespace, r.Type, r.Version)
 	o.mu.Lock()
@@ -191,7 +191,7 @@ type downloadJSON struct {
 	PublishedAt         string   `json:"published_at,omitempty"`
 }
 
-// download describes one package, with URLs relative to its own.
+// download describes one package. The URLs in the description are relative to the request's URL.
 func (o *Origin) download(w http.ResponseWriter, r *http.Request) {
 	rel := o.find(r)
 	if rel == nil {
@@ -206,7 +206,7 @@ func (o *Origin) download(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
 	source, publishedAt := o.source, o.publishedAt
 	o.mu.Unlock()
-	// Up from /v1/providers/NAMESPACE/TYPE/VERSION/download/OS/ARCH.
+	// The request's path is /v1/providers/NAMESPACE/TYPE/VERSION/download/OS/ARCH.
 	files := "../../../../../../../files/" + rel.Namespace + "/" + rel.Type + "/" + rel.Version + "/"
 	answer := downloadJSON{
 		Protocols: rel.Protocols, OS: p.OS, Arch: p.Arch,
@@ -281,6 +281,6 @@ func fail(w http.ResponseWriter, status int) {
 func reply(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// An error means that the client has left.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(body)
 }

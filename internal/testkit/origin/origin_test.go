@@ -37,7 +37,7 @@ func serve(t *testing.T, o *origin.Origin) *url.URL {
 	return u
 }
 
-// get fetches ref, relative to base, with headers as pairs.
+// get fetches ref, which is relative to base. The headers are pairs of names and values.
 func get(t *testing.T, base *url.URL, ref string, headers ...string) (int, []byte) {
 	t.Helper()
 	u, err := base.Parse(ref)
@@ -70,8 +70,8 @@ func decode(t *testing.T, data []byte, v any) {
 	}
 }
 
-// TestFromDiscoveryToPackage makes all requests of a client, from the host's discovery to the package. The
-// version has build metadata, so that URLs contain a plus sign.
+// TestFromDiscoveryToPackage shows that all requests of an installation succeed, from service discovery to the
+// package, even if the version has build metadata, so that URLs contain a plus sign.
 func TestFromDiscoveryToPackage(t *testing.T) {
 	rel := widget(t, "1.2.3+b1", pgp.For(t, "Acme"))
 	base := serve(t, origin.New(origin.Options{}, rel))
@@ -177,6 +177,6 @@ func TestToken(t *testing.T) {
 		t.Errorf("discovery: %d", status)
 	}
 	if n := o.Count(recorder.Path(path), recorder.Authorized()); n != 1 {
-		t.Errorf("%d requests with credentials on record, want 1", n)
+		t.Errorf("the recorder has %d requests with credentials, want 1", n)
 	}
 }

@@ -17,28 +17,27 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// Forged is a public key of random numbers. It needs no private key: its self-signatures do not verify, but a
-// reader only finds that out by trying.
+// Forged is a public key that consists of random numbers, without a private key. Its self-signatures are
+// invalid, but a reader only finds that out by verifying them.
 type Forged struct {
 	tb  testkit.TB
 	key *packet.PublicKey
 }
 
-// ForgedDSA returns a DSA key with a p and a q of so many bits.
+// ForgedDSA returns a DSA key whose parameters P and Q have p and q bits.
 func ForgedDSA(tb testkit.TB, p, q int) Forged {
 	tb.Helper()
 	return Forged{tb, packet.NewDSAPublicKey(forgedAt, &dsa.PublicKey{
 		Parameters: dsa.Parameters{P: randomNumber(p), Q: randomNumber(q), G: randomNumber(p)}, Y: randomNumber(p)})}
 }
 
-// ForgedRSA returns an RSA key with a modulus of so many bits.
+// ForgedRSA returns an RSA key whose modulus has the given number of bits.
 func ForgedRSA(tb testkit.TB, bits int) Forged {
 	tb.Helper()
 	return Forged{tb, packet.NewRSAPublicKey(forgedAt, &rsa.PublicKey{N: randomNumber(bits), E: 1<<24 - 1})}
 }
 
-// ForgedElgamal returns an Elgamal key, which cannot sign, with numbers of so many
-// bits.
+// ForgedElgamal returns an Elgamal key, which cannot sign. Its numbers have the given number of bits.
 func ForgedElgamal(tb testkit.TB, bits int) Forged {
 	tb.Helper()
 	return Forged{tb, packet.NewElGamalPublicKey(forgedAt, &elgamal.PublicKey{P: randomNumber(bits), G: randomNumber(bits), Y: randomNumber(bits)})}
@@ -46,7 +45,7 @@ func ForgedElgamal(tb testkit.TB, bits int) Forged {
 
 var forgedAt = time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// randomNumber returns an odd number of exactly so many bits.
+// randomNumber returns an odd number with exactly the given number of bits.
 func randomNumber(bits int) *big.Int {
 	data := make([]byte, (bits+7)/8)
 	rand.Read(data)
@@ -69,16 +68,16 @@ func (f Forged) Packets() []byte {
 	return buf.Bytes()
 }
 
-// Signature returns the packet of a signature with random numbers, which names the
-// key as its issuer.
+// Signature returns a signature packet that names the key as its issuer and consists of random numbers
+// otherwise.
 func (f Forged) Signature(kind packet.SignatureType) []byte {
 	const sha256 = 8
 	body := []byte{4, byte(kind), byte(f.key.PubKeyAlgo), sha256}
-	body = append(body, 0, 6, 5, 2) // hashed: the time of creation
+	body = append(body, 0, 6, 5, 2) // hashed subpacket: the creation time follows
 	body = binary.BigEndian.AppendUint32(body, uint32(forgedAt.Unix()))
-	body = append(body, 0, 10, 9, 16) // not hashed: the issuer
+	body = append(body, 0, 10, 9, 16) // unhashed subpacket: the issuer's key ID follows
 	body = binary.BigEndian.AppendUint64(body, f.key.KeyId)
-	body = append(body, 0, 0) // the begin of the hash
+	body = append(body, 0, 0) // the first two bytes of the hash
 	switch k := f.key.PublicKey.(type) {
 	case *rsa.PublicKey:
 		body = appendNumber(body, k.N.BitLen()-1)

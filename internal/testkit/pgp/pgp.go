@@ -1,15 +1,15 @@
-// Package pgp creates temporary OpenPGP keys, and signs with them as providers' publishers do: a detached
-// signature over a checksum document.
+// Package pgp creates temporary OpenPGP keys, and signs checksum documents with them as publishers of
+// providers do, with a detached signature.
 //
 // It can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519, ECDSA,
-// RSA and DSA keys, and keys that sign with a subkey. A signature has the date of its key's creation, so that
-// an expired key has signed while it was valid.
+// RSA and DSA keys, and keys that sign with a subkey. A signature is dated when its key was created, so a key
+// that has since expired was valid when it signed.
 package pgp
 
 import (
 	"bytes"
 	"crypto"
-	"crypto/dsa" //lint:ignore SA1019 keys of it are still in use
+	"crypto/dsa" //lint:ignore SA1019 publishers still use DSA keys
 	"crypto/rand"
 	"fmt"
 	"strings"
@@ -37,13 +37,13 @@ type options struct {
 	dsa     bool
 }
 
-// subkey signs instead of the primary key.
+// subkey describes a subkey that signs instead of the primary key.
 type subkey struct {
-	lifetime time.Duration // 0: unlimited
+	lifetime time.Duration // 0 means that it does not expire
 	revoked  bool
 }
 
-// An Option of [NewSigner].
+// An Option changes the key that [NewSigner] creates.
 type Option func(*options)
 
 // RSA creates an RSA key of that many bits instead of an Ed25519 key.
@@ -81,17 +81,18 @@ func Expired() Option {
 	}
 }
 
-// Compromised revokes the key at its creation, because others have it. It still signs, as those others would.
+// Compromised revokes the key at its creation, with the reason that it was compromised. The signer still signs
+// with it, as a thief would.
 func Compromised() Option { return revoked(packet.KeyCompromised) }
 
-// Superseded revokes the key at its creation, because another key replaces it.
+// Superseded revokes the key at its creation, with the reason that another key replaces it.
 func Superseded() Option { return revoked(packet.KeySuperseded) }
 
 func revoked(reason packet.ReasonForRevocation) Option {
 	return func(o *options) { o.revoked = &reason }
 }
 
-// ECDSA makes a key on the NIST curve P-256 instead of an Ed25519 key.
+// ECDSA creates a key on the NIST curve P-256 instead of an Ed25519 key.
 func ECDSA() Option {
 	return func(o *options) {
 		o.config.Algorithm, o.config.Curve = packet.PubKeyAlgoECDSA, packet.CurveNistP256
@@ -101,14 +102,14 @@ func ECDSA() Option {
 // DSA creates an old DSA key with 1024 bits instead of an Ed25519 key.
 func DSA() Option { return func(o *options) { o.dsa = true } }
 
-// Subkey adds a subkey that signs.
+// Subkey adds a subkey, which signs instead of the primary key.
 func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
 
-// RevokedSubkey adds a subkey that signs, and revokes only the subkey.
+// RevokedSubkey adds a subkey, which signs instead of the primary key, and revokes only the subkey.
 func RevokedSubkey() Option { return func(o *options) { o.subkey = &subkey{revoked: true} } }
 
-// ExpiredSubkey makes a key from two days ago that is current, with a subkey that
-// signs and was valid for an hour.
+// ExpiredSubkey creates a key that is two days old and still valid. Its subkey, which signs, was valid only
+// for the first hour.
 func ExpiredSubkey() Option {
 	return func(o *options) {
 		CreatedAt(time.Now().Add(-48 * time.Hour))(o)
@@ -116,7 +117,7 @@ func ExpiredSubkey() Option {
 	}
 }
 
-// NewSigner makes a key pair whose user ID is the name and an address made of
+// NewSigner creates a key pair whose user ID consists of the name and an e-mail address that is derived from
 // it.
 func NewSigner(name string, opts ...Option) (*Signer, error) {
 	o := options{
@@ -149,8 +150,7 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the OpenPGP key of %q: %w", name, err)
 	}
-	// Only the published key is revoked: the library does not sign with a revoked key, but somebody who stole
-	// one does.
+	// Only the published key is revoked: the library refuses to sign with a revoked key, which a thief would do.
 	entity.Revocations = nil
 	for i := range entity.Subkeys {
 		entity.Subkeys[i].Revocations = nil
@@ -172,7 +172,7 @@ func newDSAEntity(name, comment, email string, config *packet.Config) (*openpgp.
 	return entity, entity.AddUserId(name, comment, email, config)
 }
 
-// addSubkey adds the subkey, which then signs.
+// addSubkey adds the subkey, with which the entity then signs.
 func (o *options) addSubkey(entity *openpgp.Entity) error {
 	config := o.config
 	config.KeyLifetimeSecs = uint32(o.subkey.lifetime / time.Second)
@@ -196,7 +196,7 @@ func For(tb testkit.TB, name string, opts ...Option) *Signer {
 	return s
 }
 
-// mailbox makes an e-mail address of the name: "Acme Inc" has acme-inc@example.com.
+// mailbox derives an e-mail address from a name, such as acme-inc@example.com from "Acme Inc".
 func mailbox(name string) string {
 	return strings.ToLower(strings.Join(strings.Fields(name), "-")) + "@example.com"
 }
@@ -267,7 +267,7 @@ func (s *Signer) SignArmored(doc []byte) ([]byte, error) {
 // armour.
 func (s *Signer) ArmoredPublicKey() string { return s.public }
 
-// ArmoredPrivateKey returns the key pair in ASCII armour, as a block of that type.
+// ArmoredPrivateKey returns the key pair in ASCII armour, in a block of the given type.
 func (s *Signer) ArmoredPrivateKey(tb testkit.TB, blockType string) string {
 	tb.Helper()
 	var buf bytes.Buffer
@@ -296,7 +296,8 @@ func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	return key
 }
 
-// WithRevocationOnly returns the public key with only a revocation of its user ID, which no program writes.
+// WithRevocationOnly returns the public key with a user ID that has a revocation but no certification. No real
+// program writes such a key.
 func (s *Signer) WithRevocationOnly(tb testkit.TB) string {
 	tb.Helper()
 	odd, id := *s.entity, s.entity.PrimaryIdentity()
@@ -328,5 +329,5 @@ func (s *Signer) SubkeyFingerprint() string {
 	return fmt.Sprintf("%X", s.entity.Subkeys[len(s.entity.Subkeys)-1].PublicKey.Fingerprint)
 }
 
-// KeyID returns the 16 upper-case hexadecimal digits that end the fingerprint.
+// KeyID returns the last 16 digits of the fingerprint, in the same form.
 func (s *Signer) KeyID() string { return s.entity.PrimaryKey.KeyIdString() }

@@ -23,7 +23,7 @@ func verify(t *testing.T, key string, doc, sig []byte) (*openpgp.Entity, error) 
 	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(sig), nil)
 }
 
-// The verdicts are those of the library's v1 API, which clients use.
+// TestSignerVerdicts checks each kind of key with the v1 API of the library, which clients use.
 func TestSignerVerdicts(t *testing.T) {
 	tests := []struct {
 		name string

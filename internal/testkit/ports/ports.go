@@ -1,15 +1,15 @@
-// Package ports reserves the ports of servers that a test has stopped. Otherwise the system may give such a
-// port to another server, which would answer requests to the stopped one.
+// Package ports reserves the ports of servers that a test has stopped. Otherwise the system might give such a
+// port to another server, which would then answer requests that are meant for the stopped server.
 package ports
 
 import "net/netip"
 
-// Held are reserved addresses at which connections are refused. Its zero value is empty. It is not safe for
-// concurrent use.
+// Held is a set of reserved addresses, which refuse connections. The zero value is an empty set. It is not
+// safe for concurrent use.
 type Held struct{ release []func() }
 
-// Hold reserves an address, "127.0.0.1:PORT", whose listener has ended, until [Held.Release]. A server can
-// still listen at exactly that port. An address that is in use again is not reserved.
+// Hold reserves an address, "127.0.0.1:PORT", whose listener is closed, until [Held.Release]. A server that
+// asks for exactly that port can still listen there. If the address is in use again, Hold does nothing.
 func (h *Held) Hold(addr string) {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil || !at.Addr().Is4() {

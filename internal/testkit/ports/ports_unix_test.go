@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestHold shows that a held port refuses connections, and that a server can still listen at it by number.
+// TestHold shows that a held port refuses connections, and that a server that asks for this port can still
+// listen there.
 func TestHold(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -23,7 +24,7 @@ func TestHold(t *testing.T) {
 	held.Hold(addr)
 	defer held.Release()
 	if len(held.release) != 1 {
-		t.Fatal("it is not held")
+		t.Fatal("the address is not held")
 	}
 	if _, err := net.Dial("tcp", addr); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("dial: %v", err)

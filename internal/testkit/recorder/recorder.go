@@ -1,6 +1,6 @@
 // Package recorder records the requests to an HTTP handler, and lets a test answer some of them itself.
 //
-// A request is recorded before the handler sees it, and its status before the client does, so that a test can
+// A request is recorded before the handler gets it, and its status before the client gets it, so a test can
 // count requests as soon as it has its answer.
 package recorder
 
@@ -18,10 +18,10 @@ type Request struct {
 	Query      string // as sent
 	Range      string // the Range header
 	Authorized bool   // whether there was an Authorization header
-	Status     int    // 0 until there is an answer, or if there was none
+	Status     int    // 0 if there is no answer, or not yet
 }
 
-// An Intercept may answer a request instead of the handler, and then returns true. It may panic with
+// An Intercept can answer a request instead of the handler, and then returns true. It can panic with
 // [http.ErrAbortHandler] to cut the connection.
 type Intercept = func(w http.ResponseWriter, r *http.Request) (handled bool)
 
@@ -63,7 +63,8 @@ func (rec *Recorder) record(r *http.Request) (*Request, Intercept) {
 	return seen, rec.intercept
 }
 
-// Intercept calls f first for every request; nil ends this. f may run concurrently with itself.
+// Intercept makes the recorder call f for every request before the handler; nil ends this. Several calls of f
+// may run concurrently.
 func (rec *Recorder) Intercept(f Intercept) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -95,7 +96,7 @@ func (rec *Recorder) Count(filters ...Filter) int {
 	return len(rec.Requests(filters...))
 }
 
-// A Filter chooses requests.
+// A Filter reports whether it matches a request.
 type Filter func(Request) bool
 
 // Method matches requests with one of the methods.
@@ -108,7 +109,7 @@ func Writes() Filter {
 	return Method(http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete)
 }
 
-// Path matches requests for exactly that path.
+// Path matches requests for exactly the given path.
 func Path(path string) Filter {
 	return func(r Request) bool { return r.Path == path }
 }
@@ -118,12 +119,12 @@ func PathContains(part string) Filter {
 	return func(r Request) bool { return strings.Contains(r.Path, part) }
 }
 
-// PathSuffix matches requests whose path has a suffix.
+// PathSuffix matches requests whose path ends with suffix.
 func PathSuffix(suffix string) Filter {
 	return func(r Request) bool { return strings.HasSuffix(r.Path, suffix) }
 }
 
-// Status matches requests that were answered with a status.
+// Status matches requests that were answered with the given status.
 func Status(status int) Filter {
 	return func(r Request) bool { return r.Status == status }
 }
@@ -155,14 +156,14 @@ func (w *response) Write(p []byte) (int, error) {
 // Flush implements [http.Flusher] for handlers that assert its type.
 func (w *response) Flush() {
 	w.status(http.StatusOK)
-	// If it cannot flush, the client only waits longer.
+	// An error only means that the client waits longer.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap gives [http.ResponseController] the wrapped writer.
+// Unwrap returns the wrapped writer to [http.ResponseController].
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// status notes the first status.
+// status records the status of the answer. Only the first call has an effect.
 func (w *response) status(status int) {
 	w.rec.mu.Lock()
 	defer w.rec.mu.Unlock()

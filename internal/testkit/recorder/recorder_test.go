@@ -114,6 +114,6 @@ func TestIntercept(t *testing.T) {
 
 	rec.Intercept(nil)
 	if status, _ := request(t, http.MethodGet, srv.URL+"/lie"); status != http.StatusNotFound {
-		t.Errorf("after the hook is gone: %d", status)
+		t.Errorf("after the intercept has ended: %d", status)
 	}
 }

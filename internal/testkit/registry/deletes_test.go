@@ -25,7 +25,7 @@ type api struct {
 	name string
 }
 
-// ask sends one request below the repository, and returns the status with the body.
+// ask sends a request for a path below the repository, and returns the status followed by the body.
 func (a api) ask(method, path, body string) string {
 	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, a.reg.URL+"/v2/"+a.name+"/"+path, strings.NewReader(body))
@@ -62,7 +62,7 @@ func index(says string, children ...digest.Digest) string {
 	return string(data)
 }
 
-// push pushes an index, with or without tags.
+// push pushes an index under its digest and under any tags.
 func (a api) push(manifest string, tags ...string) digest.Digest {
 	a.t.Helper()
 	d := digest.FromString(manifest)
@@ -74,8 +74,8 @@ func (a api) push(manifest string, tags ...string) digest.Digest {
 	return d
 }
 
-// TestDeletes shows how the programs delete. They differ only in tags: 2.8 removes a tag only with its
-// manifest.
+// TestDeletes shows how the two programs delete. They differ only for tags: distribution 2.8 cannot delete a
+// tag without its manifest.
 func TestDeletes(t *testing.T) {
 	const (
 		unknown     = `404 {"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`
@@ -87,12 +87,12 @@ func TestDeletes(t *testing.T) {
 	type result struct {
 		answer    string
 		tags      []string
-		manifests []digest.Digest // all remaining ones
+		manifests []digest.Digest // all remaining manifests, sorted
 	}
 	for name, tc := range map[string]struct {
 		do func(a api) (answer string) // after pushing leaf, and top with the tags 1 and 2
 		v3 result
-		// v28 is the result of 2.8, if it differs.
+		// v28 is the result of distribution 2.8; nil means the same as v3.
 		v28 *result
 	}{
 		"tag": {
@@ -183,7 +183,7 @@ func TestDeletes(t *testing.T) {
 	}
 }
 
-// all returns a digest, unless it is "", and the digests of indexes, sorted.
+// all returns d, unless it is "", and the digests of the indexes, sorted.
 func all(d digest.Digest, indexes ...string) []digest.Digest {
 	var out []digest.Digest
 	if d != "" {
@@ -196,8 +196,8 @@ func all(d digest.Digest, indexes ...string) []digest.Digest {
 	return out
 }
 
-// TestNoTagsLeft shows how the programs list a repository that has lost all tags: 2.8 answers null instead of
-// an empty list.
+// TestNoTagsLeft shows how the two programs list the tags of a repository that has lost all of them:
+// distribution 2.8 returns null instead of an empty list.
 func TestNoTagsLeft(t *testing.T) {
 	for program, want := range map[registry.Program]string{
 		registry.Distribution3:  `200 {"name":"acme/x","tags":[]}`,
@@ -214,7 +214,7 @@ func TestNoTagsLeft(t *testing.T) {
 	}
 }
 
-// TestContents counts the manifests that a tag reaches, and those that it no longer reaches.
+// TestContents checks which manifests contents.Unreachable returns after pushes, a moved tag and deletions.
 func TestContents(t *testing.T) {
 	for _, program := range registry.Programs {
 		a := api{t, registry.For(t, registry.Options{Program: program}), "acme/x"}

@@ -1,8 +1,8 @@
 // Package registry runs a stand-alone OCI registry, a distribution program that "make tools" obtains, on a free
 // port of the loopback interface.
 //
-// It is a real registry in its own process, with files on disk as in production and deletes enabled. TLS and
-// passwords are optional.
+// It is a real registry in its own process, which stores files on disk as in production, and allows deletions.
+// TLS and passwords are optional.
 package registry
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 )
 
-// startTimeout bounds how long a registry may take until it answers.
+// startTimeout is how long a registry may take to answer its first request.
 const startTimeout = 30 * time.Second
 
 // Program is the name of a registry's program.
@@ -51,22 +51,22 @@ const (
 // Programs are all registry programs.
 var Programs = []Program{Distribution3, Distribution28}
 
-// Options of a registry; the zero value is distribution v3 on plain HTTP, without access control, with its own
-// data folder.
+// Options configure a registry. The zero value means distribution v3 on plain HTTP, without access control, in
+// its own data folder.
 type Options struct {
 	// Program is the registry's program; "" is [Distribution3].
 	Program Program
 
-	// Dir is the data folder; "" means one that exists as long as the registry.
+	// Dir is the data folder; "" means a temporary folder, which is removed with the registry.
 	Dir string
 
 	// CertFile and KeyFile, PEM, enable TLS.
 	CertFile, KeyFile string
 
-	// Users are names and passwords; with any, every request must have one of them.
+	// Users maps user names to passwords. If it is not nil, every request must have one of these logins.
 	Users map[string]string
 
-	// Tokens, instead of Users, requires a token of a token server in every request.
+	// Tokens, if not nil, requires a token from a token server in every request. It replaces Users.
 	Tokens *TokenAuth
 
 	// RelativeURLs makes the URLs in answers relative.
@@ -83,18 +83,18 @@ type TokenAuth struct {
 
 // A Registry is a running registry.
 type Registry struct {
-	Addr string // "127.0.0.1:PORT"
-	Host string // "localhost:PORT", for the same server
-	URL  string // with Addr, and without a slash at the end
+	Addr string // the address, "127.0.0.1:PORT"
+	Host string // the same address as "localhost:PORT"
+	URL  string // the base URL with Addr, without a slash at the end
 	Dir  string // the data folder
 
 	cmd       *exec.Cmd
 	log       *logWriter
 	transport *http.Transport
-	temp      string // configuration and, without Options.Dir, data
+	temp      string // the folder of the configuration and, without Options.Dir, of the data
 	stopped   chan struct{}
 	stop      sync.Once
-	held      ports.Held // its port, after it has stopped
+	held      ports.Held // the registry's port, after it has stopped
 }
 
 // Start starts a registry and returns when it answers. Ending ctx does not stop
@@ -119,8 +119,8 @@ func Start(ctx context.Context, opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// For is [Start] for a test: it stops with the test, and shows its log if that
-// failed.
+// For is [Start] for a test. It stops the registry when the test ends, and prints the registry's log if the
+// test failed.
 func For(tb testkit.TB, opts Options) *Registry {
 	tb.Helper()
 	r, err := Start(context.Background(), opts)
@@ -157,7 +157,7 @@ func (r *Registry) start(ctx context.Context, program clients.Client, opts Optio
 	return r.ping(ctx)
 }
 
-// run starts the process and watches for its end.
+// run starts the process, and closes r.stopped when it exits.
 func (r *Registry) run(program clients.Client, config string) error {
 	cmd := exec.Command(program.Path, "serve", config)
 	// The environment is empty, because REGISTRY_* variables would override the configuration. Without this
@@ -170,14 +170,14 @@ func (r *Registry) run(program clients.Client, config string) error {
 	}
 	r.cmd = cmd
 	go func() {
-		// The log has the reason, or Stop killed it.
+		// Ignore the error: the log contains the reason, or Stop killed the process.
 		_ = cmd.Wait()
 		close(r.stopped)
 	}()
 	return nil
 }
 
-// waitAddr waits until the log contains the address, which the system has chosen.
+// waitAddr waits until the log contains the address, whose port the system has chosen.
 func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
 	select {
 	case r.Addr = <-r.log.addr:
@@ -199,7 +199,7 @@ func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// ping requests /v2/ once: the registry already listens, so the request waits for its answer.
+// ping requests /v2/. It needs no retries, because the registry already listens and so accepts the connection.
 func (r *Registry) ping(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/v2/", nil)
 	if err != nil {
@@ -216,8 +216,8 @@ func (r *Registry) ping(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns a reverse proxy to the registry; the registry's own URLs lead to the proxy. A test wraps it
-// with a recorder to count the registry's requests, or to change some answers.
+// Handler returns a reverse proxy to the registry. The URLs in the registry's answers lead to the proxy. A
+// test can wrap the proxy with a recorder to count requests or to change answers.
 func (r *Registry) Handler() (http.Handler, error) {
 	target, err := url.Parse(r.URL)
 	if err != nil {
@@ -237,15 +237,15 @@ func (r *Registry) Contents(repository string) (*contents.Contents, error) {
 	return contents.Read(r.Dir, repository)
 }
 
-// Log returns what the registry has logged so far.
+// Log returns the registry's log so far.
 func (r *Registry) Log() string { return r.log.String() }
 
-// Stop ends the process at once, as a power cut would, and removes everything but Options.Dir. The port stays
-// reserved until this process, or the test, ends. Only the first call has an effect.
+// Stop kills the process, as a power cut would, and removes everything but Options.Dir. It reserves the port
+// until this process or the test ends. Only the first call has an effect.
 func (r *Registry) Stop() {
 	r.stop.Do(func() {
 		if r.cmd != nil {
-			// It only fails if the process has already ended.
+			// This only fails if the process has already exited.
 			_ = r.cmd.Process.Kill()
 			<-r.stopped
 			r.held.Hold(r.Addr)
@@ -277,8 +277,8 @@ func transport(certFile string) (*http.Transport, error) {
 
 type object = map[string]any
 
-// writeConfig writes the registry's configuration and returns its path. The registry expects YAML, which
-// includes JSON.
+// writeConfig writes the registry's configuration and returns its path. The registry expects YAML, of which
+// JSON is a subset.
 func (r *Registry) writeConfig(opts Options) (string, error) {
 	server := object{"addr": "127.0.0.1:0", "secret": rand.Text(), "relativeurls": opts.RelativeURLs}
 	if opts.CertFile != "" {
@@ -338,7 +338,8 @@ func newLogWriter() *logWriter { return &logWriter{addr: make(chan string, 1)} }
 
 var _ io.Writer = (*logWriter)(nil)
 
-// listening matches the line with the address; the text after the port ensures that the port is complete.
+// listening matches the line with the address. It requires a character after the port, because the last digits
+// of the port might not have been written yet.
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)[^\d]`)
 
 func (w *logWriter) Write(p []byte) (int, error) {

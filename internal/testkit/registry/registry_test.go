@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// push sends a file as an artifact with the ORAS CLI.
+// push pushes a file as an artifact with the ORAS CLI.
 func push(t *testing.T, w *clients.Workspace, reference string, flags ...string) {
 	t.Helper()
 	clients.Must(t, os.WriteFile(filepath.Join(w.Dir, "file"), []byte("content"), 0o644))
@@ -52,7 +52,7 @@ func TestTLSAndUsers(t *testing.T) {
 	// Without the flag, ORAS uses plain HTTP for localhost.
 	output := w.MustFail(t, clients.ORAS(t), "repo", "ls", "--plain-http=false", reg.Host)
 	if !strings.Contains(output, "401") && !strings.Contains(output, "credential") {
-		t.Errorf("refused for another reason than missing credentials:\n%s", output)
+		t.Errorf("refused for a reason other than missing credentials:\n%s", output)
 	}
 	push(t, w, reg.Host+"/a/b:1.0.0", "--plain-http=false", "-u", "robot", "-p", "secret")
 }
@@ -94,6 +94,6 @@ func TestStartFailsWithTheLog(t *testing.T) {
 	clients.Must(t, os.WriteFile(file, tlsca.For(t).CertPEM(), 0o644))
 	_, err := registry.Start(context.Background(), registry.Options{CertFile: file, KeyFile: file})
 	if err == nil || !strings.Contains(err.Error(), "private key") {
-		t.Errorf("got %v, want what the registry says about the key", err)
+		t.Errorf("got %v, want the registry's message about the private key", err)
 	}
 }

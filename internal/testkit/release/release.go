@@ -1,7 +1,7 @@
 // Package release creates releases of a provider as its publisher would, with GoReleaser's names and formats: a
 // zip per platform, SHA256SUMS, a detached OpenPGP signature over it, and the registry manifest.
 //
-// The same [Spec] always gives the same bytes (except for signatures). It is not validated: to create an
+// The same [Spec] always gives the same bytes, except for signatures. Releases are not validated: to create an
 // invalid release, change the fields of a valid one.
 package release
 
@@ -26,7 +26,7 @@ import (
 type Spec struct {
 	Host, Namespace, Type, Version string
 
-	// Protocols are the plugin protocols, such as "5.0"; the default is 5.0.
+	// Protocols are the versions of the plugin protocol; the default is 5.0.
 	Protocols []string
 
 	// Contents are the packages, one for each platform.
@@ -36,19 +36,19 @@ type Spec struct {
 	Signer *pgp.Signer
 }
 
-// A Content is the package of one platform; the first non-empty field of Zip, Binary and Files counts.
+// A Content describes the package of one platform. The first of Zip, Binary and Files that is not empty
+// counts.
 type Content struct {
 	OS, Arch string
 
-	// Filename is the file name of the package, if not the standard one.
+	// Filename is the file name of the package; "" means the standard name.
 	Filename string
 
-	// Files are names and contents. Those whose names begin with
-	// "terraform-provider-" are executable.
+	// Files maps file names to contents. Files whose names begin with "terraform-provider-" are executable.
 	Files map[string][]byte
 
-	// Binary is the path of a built provider; the package contains only this file, under the name that clients
-	// look for.
+	// Binary is the path of a provider's program. The package contains only this file, under the name that
+	// clients look for.
 	Binary string
 
 	// Zip is the path of an existing package, which is used in place.
@@ -66,7 +66,7 @@ type Release struct {
 	Signature  []byte // detached and binary; nil when unsigned
 	Manifest   []byte // the registry manifest, JSON
 
-	// Keys are the signing keys that an origin registry offers with it.
+	// Keys are the signing keys that an origin registry offers with the release.
 	Keys []Key
 }
 
@@ -79,7 +79,7 @@ type Key struct {
 	SourceURL      string
 }
 
-// A Package is one platform's zip, either in Data, or in the file at Path if that is set.
+// A Package is one platform's zip. Its bytes are in the file at Path, or in Data if Path is "".
 type Package struct {
 	OS, Arch string
 	Filename string
@@ -149,7 +149,7 @@ func (r *Release) SignatureName() string { return r.SHA256SUMSName() + ".sig" }
 // ManifestName returns the file name of the registry manifest.
 func (r *Release) ManifestName() string { return r.Base() + "_manifest.json" }
 
-// Package returns the package for a platform, or nil. It may be changed.
+// Package returns the package for a platform, or nil. The caller may change it.
 func (r *Release) Package(goos, arch string) *Package {
 	for i, p := range r.Packages {
 		if p.OS == goos && p.Arch == arch {
@@ -169,15 +169,15 @@ func (r *Release) Repack(goos, arch string, data []byte, signer *pgp.Signer) err
 	return r.Seal(signer)
 }
 
-// Seal writes the checksum document with the sums of the packages and the manifest, and signs it; without a
-// signer, it removes signature and keys.
+// Seal writes the checksum document with the sums of the packages and the manifest, and signs it. Without a
+// signer, it removes the signature and the keys.
 func (r *Release) Seal(signer *pgp.Signer) error {
 	r.SHA256SUMS = r.sums()
 	return r.Sign(signer)
 }
 
-// Sign signs the current checksum document, and offers only the signer's key; without a signer, it removes
-// signature and keys.
+// Sign signs the current checksum document, and makes the signer's key the only key. Without a signer, it
+// removes the signature and the keys.
 func (r *Release) Sign(signer *pgp.Signer) error {
 	r.Signature, r.Keys = nil, nil
 	if signer == nil {
@@ -192,7 +192,7 @@ func (r *Release) Sign(signer *pgp.Signer) error {
 	return nil
 }
 
-// sums returns the output of sha256sum, sorted by name.
+// sums returns the checksum document in the format of sha256sum, sorted by name.
 func (r *Release) sums() []byte {
 	sums := map[string]string{r.ManifestName(): Sum(r.Manifest)}
 	for _, p := range r.Packages {
@@ -244,7 +244,7 @@ func (r *Release) binaryName(goos string) string {
 	return name
 }
 
-// use makes the file at path the package's content.
+// use makes the file at path the content of the package, without copying it.
 func (p *Package) use(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

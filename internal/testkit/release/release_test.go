@@ -56,7 +56,7 @@ func TestChecksumDocument(t *testing.T) {
 		t.Errorf("manifest %q, want %q", got, want)
 	}
 	if r.Signature != nil || r.Keys != nil {
-		t.Error("signed without a signer")
+		t.Error("a release without a signer has a signature or keys")
 	}
 }
 
@@ -157,7 +157,7 @@ func TestBigZip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if sum != again {
-		t.Error("the same seed gives another zip")
+		t.Error("the same seed gives a different zip")
 	}
 	spec := widget(nil)
 	spec.Contents = []release.Content{{OS: "linux", Arch: "amd64", Zip: path}}
@@ -179,6 +179,6 @@ func TestBigZip(t *testing.T) {
 	}
 	defer z.Close()
 	if got := z.File[0].UncompressedSize64; got != 3<<20 {
-		t.Errorf("holds %d bytes", got)
+		t.Errorf("the file in the zip has %d bytes, want 3 MiB", got)
 	}
 }

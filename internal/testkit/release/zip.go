@@ -37,7 +37,7 @@ func Zip(files map[string][]byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// zipEnd is the final record of a zip. Alone it is an empty zip.
+// zipEnd is the final record of a zip. By itself, it is an empty zip.
 const zipEnd = "PK\x05\x06" + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
 // ZipEndSize is the number of bytes that [AsZip] adds.
@@ -46,8 +46,8 @@ const ZipEndSize = len(zipEnd)
 // AsZip returns an empty zip that begins with content. Tests use it as a package with any content and size.
 func AsZip(content []byte) []byte { return append(slices.Clone(content), zipEnd...) }
 
-// packedBinaries caches the zips of programs by path and name: most tests use the same ones, which take long to
-// compress.
+// packedBinaries caches the zips of programs by path and name, because most tests use the same programs, and
+// compressing them takes long.
 var packedBinaries sync.Map
 
 type binaryKey struct{ path, name string }
@@ -77,7 +77,7 @@ func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error
 	return err
 }
 
-// mode returns the mode of a program for files that clients run, else of a document.
+// mode returns the mode of an executable for providers' programs, and of a plain file otherwise.
 func mode(name string) fs.FileMode {
 	if strings.HasPrefix(name, "terraform-provider-") {
 		return 0o755
@@ -85,9 +85,9 @@ func mode(name string) fs.FileMode {
 	return 0o644
 }
 
-// WriteBigZip writes a zip to a new file at path, which contains one file of mib mebibytes that do not
-// compress, for tests of memory and speed. The bytes depend only on name, mib and seed, and are never in memory
-// together. It returns the zip's SHA-256 in hexadecimal digits.
+// WriteBigZip creates a zip at path, for tests of memory and speed. The zip contains one file of mib mebibytes
+// that do not compress, and its bytes depend only on name, mib and seed. WriteBigZip never holds the whole zip
+// in memory. It returns the zip's SHA-256 in hexadecimal digits.
 func WriteBigZip(path, name string, mib int, seed uint64) (string, error) {
 	f, err := os.Create(path)
 	if err != nil {

@@ -37,12 +37,12 @@ const Host = "registry.acme.example"
 // Platforms are the platforms of every release.
 var Platforms = []string{"linux_amd64", "darwin_arm64"}
 
-// Registry is the registry and the publisher.
+// Registry is a registry with a publisher.
 type Registry struct {
 	*registry.Repositories
 	Signer *pgp.Signer
-	// Broken is the error of every repository whose name contains the key, and of the catalog
-	// under the key "catalog".
+	// Broken maps a part of repository names to the error that [Registry.Repository] returns for all repositories
+	// whose name contains it. The error under "catalog" also makes [Registry.Providers] fail.
 	Broken map[string]error
 
 	tb     testkit.TB
@@ -51,8 +51,8 @@ type Registry struct {
 	client *realorigin.Registry
 }
 
-// For creates an empty registry with repositories at a template below the registry's host, such as
-// ${namespace}/${type}.
+// For creates an empty registry. The template of its repositories, such as ${namespace}/${type}, does not
+// include the registry's host.
 func For(tb testkit.TB, template string) *Registry {
 	tb.Helper()
 	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, dir: tb.TempDir(), origin: origin.New(origin.Options{})}
@@ -95,16 +95,16 @@ func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registr
 	return r.Repositories.Providers(ctx)
 }
 
-// Lose removes the registry's data folder.
+// Lose removes the registry's data folder while the registry runs.
 func (r *Registry) Lose() { r.check(os.RemoveAll(r.dir)) }
 
-// Destination returns the repository of a provider as pushes write it.
+// Destination returns the repository of a provider as the destination of a push.
 func (r *Registry) Destination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 	addr, repo, err := r.Repository(ctx, a)
 	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 }
 
-// Build makes a release of NAMESPACE/TYPE and signs it.
+// Build creates and signs a release of the provider name, which is NAMESPACE/TYPE.
 func (r *Registry) Build(name, version string) *release.Release {
 	r.tb.Helper()
 	namespace, typ, _ := strings.Cut(name, "/")
@@ -116,7 +116,7 @@ func (r *Registry) Build(name, version string) *release.Release {
 	return release.For(r.tb, spec)
 }
 
-// Push publishes a release at the origin, pushes it from there, and returns its provider.
+// Push publishes a release at the origin, pushes it from there to the registry, and returns its provider.
 func (r *Registry) Push(rel *release.Release) provider.Address {
 	r.tb.Helper()
 	r.origin.Add(rel)
@@ -132,14 +132,13 @@ func (r *Registry) Push(rel *release.Release) provider.Address {
 	return a
 }
 
-// Store builds, publishes and pushes a release of NAMESPACE/TYPE.
+// Store builds, publishes and pushes a release of the provider name, which is NAMESPACE/TYPE.
 func (r *Registry) Store(name, version string) provider.Address {
 	r.tb.Helper()
 	return r.Push(r.Build(name, version))
 }
 
-// Reindex replaces the index that a version's tag names, without changing anything that is
-// signed.
+// Reindex moves a version's tag to a changed copy of its index. The signed documents stay the same.
 func (r *Registry) Reindex(a provider.Address, version string, change func(*ocispec.Index)) {
 	r.tb.Helper()
 	ctx := context.Background()

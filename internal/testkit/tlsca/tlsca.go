@@ -1,7 +1,7 @@
 // Package tlsca creates a temporary certificate authority, and certificates for servers on the loopback
 // interface.
 //
-// Everything is valid from an hour ago until tomorrow.
+// The certificates are valid from one hour before their creation until 24 hours after it.
 package tlsca
 
 import (
@@ -28,7 +28,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// A Cert is a certificate of a server or client, with its private key, both PEM.
+// A Cert is a server's or client's certificate with its private key, both in PEM.
 type Cert struct {
 	CertPEM, KeyPEM []byte
 }
@@ -91,7 +91,7 @@ func (ca *CA) Issue(names ...string) (*Cert, error) {
 	return ca.issue(template)
 }
 
-// IssueClient creates a client certificate with that name.
+// IssueClient creates a client certificate whose common name is name.
 func (ca *CA) IssueClient(name string) (*Cert, error) {
 	template := template(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -134,8 +134,8 @@ func (ca *CA) WriteFile(dir string) (string, error) {
 	return path, os.WriteFile(path, ca.CertPEM(), 0o644)
 }
 
-// ServerConfig issues a certificate for the names, as [CA.Issue] does, and
-// returns a server's configuration with it.
+// ServerConfig issues a certificate for the names, as [CA.Issue] does, and returns a TLS configuration for a
+// server with it.
 func (ca *CA) ServerConfig(names ...string) (*tls.Config, error) {
 	cert, err := ca.Issue(names...)
 	if err != nil {
@@ -144,8 +144,8 @@ func (ca *CA) ServerConfig(names ...string) (*tls.Config, error) {
 	return cert.Config()
 }
 
-// HTTPClient returns a client that trusts only this authority. It has its own connections, which the caller
-// must close.
+// HTTPClient returns a client that trusts only this authority. It does not share connections with other
+// clients, and the caller must close its idle connections.
 func (ca *CA) HTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: ca.CertPool()},
@@ -153,7 +153,7 @@ func (ca *CA) HTTPClient() *http.Client {
 	}}
 }
 
-// Config returns a server's configuration with the certificate.
+// Config returns a TLS configuration for a server with the certificate.
 func (c *Cert) Config() (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(c.CertPEM, c.KeyPEM)
 	if err != nil {
@@ -162,7 +162,7 @@ func (c *Cert) Config() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}}, nil
 }
 
-// WriteFiles writes certificate and key into dir and returns the paths.
+// WriteFiles writes the certificate and the key into dir and returns the paths.
 func (c *Cert) WriteFiles(dir string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, "tls.pem"), filepath.Join(dir, "tls.key")
 	if err := os.WriteFile(certFile, c.CertPEM, 0o644); err != nil {

@@ -33,7 +33,7 @@ func TestServerIsTrustedByItsAuthorityAlone(t *testing.T) {
 		client.CloseIdleConnections()
 	}
 	if _, err := tlsca.For(t).HTTPClient().Get(srv.URL); err == nil {
-		t.Error("another authority vouches for the server")
+		t.Error("a client that trusts only another authority accepts the server")
 	}
 }
 
@@ -54,7 +54,7 @@ func TestIssuedNames(t *testing.T) {
 		}
 	}
 	if err := leaf.VerifyHostname("other.example.com"); err == nil {
-		t.Error("a name that was not asked for is in the certificate")
+		t.Error("the certificate is valid for a name that was not requested")
 	}
 }
 
@@ -81,6 +81,6 @@ func TestFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		t.Error("no certificate in the authority's file")
+		t.Error("the authority's file contains no certificate")
 	}
 }

@@ -1,5 +1,6 @@
-// Package tokenserver is the token server of an OCI registry. It knows users and their rights, and issues the
-// signed tokens that a real registry accepts, by the distribution project's token and OAuth2 specifications.
+// Package tokenserver is the token server of an OCI registry. It knows users and their rights, and issues
+// signed tokens that a real registry accepts, as the token and OAuth2 specifications of the distribution
+// project describe.
 package tokenserver
 
 import (
@@ -26,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 )
 
-// Issuer and Service are settings of a registry that accepts the tokens.
+// Issuer and Service are settings that a registry needs in order to accept the tokens.
 const (
 	Issuer  = "ocibridge-test-issuer"
 	Service = "ocibridge-test-registry"
@@ -35,11 +36,12 @@ const (
 // User is a user with rights.
 type User struct {
 	Password string
-	// May has the rights: the actions pull, push and delete by repository, or by a prefix that ends in a slash.
+	// May maps a repository, or a prefix of repository names that ends in a slash, to the actions that the user
+	// may perform there: pull, push and delete.
 	May map[string][]string
 }
 
-// Options of a token server. The zero value knows no users and issues no tokens.
+// Options configure a token server. The zero value knows no users.
 type Options struct {
 	Users map[string]User
 	// Life is the lifetime of tokens, in whole seconds; 0 means five minutes.
@@ -48,8 +50,8 @@ type Options struct {
 	Terse bool
 }
 
-// A Server is the handler of a token server, at any path. Its methods may be
-// called while it serves.
+// A Server is the handler of a token server. It ignores the path of requests. Its methods are safe to call
+// while it serves.
 type Server struct {
 	opts Options
 	key  *ecdsa.PrivateKey
@@ -57,12 +59,12 @@ type Server struct {
 
 	mu      sync.Mutex
 	asked   []string
-	refresh map[string]string // user by refresh token
+	refresh map[string]string // refresh token -> user
 }
 
 var _ http.Handler = (*Server)(nil)
 
-// New returns a server with its own signing key.
+// New returns a server with a new signing key.
 func New(opts Options) (*Server, error) {
 	if opts.Life == 0 {
 		opts.Life = 5 * time.Minute
@@ -96,16 +98,16 @@ func For(tb testkit.TB, opts Options) *Server {
 	return s
 }
 
-// Auth returns the settings of a registry that accepts tokens of the server at realm. It writes the necessary
-// certificate into dir.
+// Auth returns the settings of a registry that accepts tokens from this server, whose URL is realm. It writes
+// the certificate that verifies the tokens into dir.
 func (s *Server) Auth(realm, dir string) (*registry.TokenAuth, error) {
 	path := filepath.Join(dir, "token-issuer.pem")
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.cert})
 	return &registry.TokenAuth{Realm: realm, Service: Service, Issuer: Issuer, RootCertBundle: path}, os.WriteFile(path, bundle, 0o600)
 }
 
-// Asked returns the requests for tokens so far, one per line: the user, "" for anonymous, and the sorted
-// scopes.
+// Asked returns one line for each request for a token so far. It consists of the user, which is "" for an
+// anonymous request, and the sorted scopes, separated by spaces.
 func (s *Server) Asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +123,8 @@ func (s *Server) RefreshToken(user string) string {
 	return token
 }
 
-// ServeHTTP implements [http.Handler]: GET with a password or anonymously, POST with a refresh token or a
-// password.
+// ServeHTTP implements [http.Handler]. Clients send GET requests, with a password or anonymously, or POST
+// requests with a refresh token or a password.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -152,11 +154,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer["issued_at"] = time.Now().UTC().Format(time.RFC3339)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// An error means that the client has left.
+	// An error means that the client has disconnected.
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// authenticate returns the user of a request, "" for anonymous; ok is false if the credential is wrong.
+// authenticate returns the user of a request, or "" if it is anonymous. ok is false if the credential is
+// wrong.
 func (s *Server) authenticate(r *http.Request) (user string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +183,7 @@ type access struct {
 	Actions []string `json:"actions"`
 }
 
-// Token returns a token with those of the scopes that the user may have.
+// Token returns a token for the scopes, with only the actions that the user may perform.
 func (s *Server) Token(user string, scopes ...string) (string, error) {
 	granted := []access{}
 	for _, scope := range scopes {
@@ -213,7 +216,7 @@ func (s *Server) may(user, repository, action string) bool {
 	return false
 }
 
-// sign creates a JSON Web Token (RFC 7519) with the certificate in its header.
+// sign returns a JSON Web Token (RFC 7519) whose header contains the certificate.
 func (s *Server) sign(claims any) (string, error) {
 	header := map[string]any{"typ": "JWT", "alg": "ES256", "x5c": []string{base64.StdEncoding.EncodeToString(s.cert)}}
 	var parts []string

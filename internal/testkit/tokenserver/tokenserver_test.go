@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tokenserver"
 )
 
-// start starts a registry that accepts tokens of a token server.
+// start starts a token server, and a registry that accepts its tokens.
 func start(t *testing.T, opts tokenserver.Options) (*registry.Registry, *tokenserver.Server) {
 	t.Helper()
 	s := tokenserver.For(t, opts)
@@ -25,7 +25,7 @@ func start(t *testing.T, opts tokenserver.Options) (*registry.Registry, *tokense
 	return registry.For(t, registry.Options{Tokens: auth}), s
 }
 
-// push sends a file as an artifact with the ORAS CLI.
+// push pushes a file as an artifact with the ORAS CLI.
 func push(t *testing.T, w *clients.Workspace, reference string, flags ...string) (string, error) {
 	t.Helper()
 	clients.Must(t, os.WriteFile(filepath.Join(w.Dir, "file"), []byte("content"), 0o644))
@@ -65,7 +65,7 @@ func TestRegistryBelievesItsTokens(t *testing.T) {
 	if asked := s.Asked(); !slices.Contains(asked, "reader repository:a/b:pull") || !slices.Contains(asked, "writer repository:a/b:pull,push") {
 		t.Errorf("asked: %q", asked)
 	}
-	// A refresh token, as a login leaves it in a file.
+	// Fetch with a refresh token from a login file.
 	config := filepath.Join(t.TempDir(), "config.json")
 	clients.Must(t, os.WriteFile(config, []byte(`{"auths": {"`+host+`": {"identitytoken": "`+s.RefreshToken("reader")+`"}}}`), 0o600))
 	w.MustRun(t, clients.ORAS(t), "manifest", "fetch", "--plain-http", "--registry-config", config, host+"/a/b:1.0.0")
@@ -77,9 +77,9 @@ func TestTokensEnd(t *testing.T) {
 		Users: map[string]tokenserver.User{"writer": {Password: "w", May: map[string][]string{"a/": {"pull", "push"}}}},
 	})
 	if out, err := push(t, clients.For(t), r.Addr+"/a/b:1.0.0", "-u", "writer", "-p", "w"); err == nil {
-		t.Errorf("the registry takes a token that is over: %s", out)
+		t.Errorf("the registry accepts an expired token: %s", out)
 	}
 	if _, err := s.Token("writer", "nonsense"); err == nil || !strings.Contains(err.Error(), "nonsense") {
-		t.Errorf("a scope that is none: %v", err)
+		t.Errorf("an invalid scope: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// Recorder records spans. It is safe for concurrent use, and its zero value is empty.
+// Recorder records spans. It is safe for concurrent use. The zero value is an empty recorder.
 type Recorder struct {
 	mu    sync.Mutex
 	spans []string
@@ -43,8 +43,8 @@ func (r *Recorder) Follow(ctx, from context.Context) context.Context {
 	return context.WithValue(ctx, spanKey{}, from.Value(spanKey{}))
 }
 
-// Join implements [telemetry.Tracer]. The value of the Traceparent header is the name of
-// the request's parent span.
+// Join implements [telemetry.Tracer]. It uses the value of the Traceparent header as the name of the request's
+// parent span.
 func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
 	if from := h.Get("Traceparent"); from != "" {
 		return context.WithValue(ctx, spanKey{}, from)
@@ -52,14 +52,15 @@ func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
 	return ctx
 }
 
-// String returns everything that was recorded: names, attributes and errors.
+// String returns everything that was recorded, including attributes and errors.
 func (r *Recorder) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.String()
 }
 
-// Spans returns the names of all spans, each after its parents: "request > archive fetch".
+// Spans returns the names of all spans. Each name begins with the names of the span's parents, such as
+// "request > archive fetch".
 func (r *Recorder) Spans() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

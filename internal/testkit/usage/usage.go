@@ -1,4 +1,4 @@
-// Package usage measures a running gateway: its process, and idle connections.
+// Package usage measures the process of a running gateway, and opens idle connections to it.
 package usage
 
 import (
@@ -18,9 +18,9 @@ import (
 
 // Usage is the resource usage of a process.
 type Usage struct {
-	Memory  int64 // resident, in bytes
+	Memory  int64 // resident memory in bytes
 	Threads int64
-	Files   int64 // open, connections included
+	Files   int64 // open files, including connections
 }
 
 // Of returns the current usage of a process. It needs /proc.
@@ -54,7 +54,7 @@ func number(status []byte, line *regexp.Regexp) (int64, error) {
 	return strconv.ParseInt(string(m[1]), 10, 64)
 }
 
-// dialers is how many connections are opened concurrently.
+// dialers is the number of connections that are opened concurrently.
 const dialers = 32
 
 // Idle opens n HTTP/1.1 connections to the server at base, requests /healthz over each, and leaves them open.
@@ -106,7 +106,7 @@ func idle(base string, roots *x509.CertPool, n int, open func(*url.URL, *x509.Ce
 func open(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
 	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: roots, ServerName: u.Hostname()})
 	if err != nil {
-		return nil, err // not a Closer with a nil connection
+		return nil, err // a nil *tls.Conn would be a non-nil Closer
 	}
 	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host); err != nil {
 		return conn, err

@@ -30,8 +30,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// Host is the host name in the addresses of the publisher's providers, and Null
-// the address of its null provider.
+// Host is the host name in the addresses of the publisher's providers. Null is the address of its null
+// provider.
 const (
 	Host = "registry.acme.example"
 	Null = Host + "/acme/null"
@@ -39,7 +39,7 @@ const (
 
 // World is a publisher and its origin registry.
 type World struct {
-	Dir       string // contains everything that the world writes
+	Dir       string // the folder of everything that the world writes
 	CA        *tlsca.CA
 	CAFile    string // PEM
 	Signer    *pgp.Signer
@@ -48,7 +48,7 @@ type World struct {
 
 	server *http.Server
 	addr   net.Addr
-	held   ports.Held // the port of the closed origin
+	held   ports.Held // the origin's port, once it is closed
 }
 
 // New creates a world below dir. Its origin has no releases yet.
@@ -94,7 +94,7 @@ func For(tb testkit.TB) *World {
 	return w
 }
 
-// Close ends the origin. Files stay, and its port stays reserved until the process or the test ends.
+// Close stops the origin. It keeps the files, and reserves the port until the process or the test ends.
 func (w *World) Close() error {
 	err := w.server.Close()
 	w.held.Hold(w.addr.String())
@@ -107,8 +107,8 @@ func port(addr net.Addr) string {
 	return p
 }
 
-// NullRelease makes and signs a release of the null provider from the programs
-// that "make tools" built. The origin does not offer it yet.
+// NullRelease creates and signs a release of the null provider from the programs that "make tools" built. It
+// does not add the release to the origin.
 func (w *World) NullRelease(version string) (*release.Release, error) {
 	binaries, err := clients.NullProvider()
 	if err != nil {
@@ -141,12 +141,12 @@ func (w *World) Workspace(cliConfig string) (*clients.Workspace, error) {
 	return ws, ws.WriteCLIConfig(w.HostBlock() + cliConfig)
 }
 
-// NetworkMirror returns the CLI configuration for only a network mirror.
+// NetworkMirror returns a CLI configuration that installs only from a network mirror.
 func NetworkMirror(url string) string {
 	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", url)
 }
 
-// OCIMirror returns the CLI configuration for only an OCI mirror.
+// OCIMirror returns a CLI configuration that installs only from an OCI mirror.
 func OCIMirror(template string) string {
 	return fmt.Sprintf("provider_installation {\n  oci_mirror {\n    repository_template = %q\n  }\n}\n", template)
 }
@@ -166,7 +166,7 @@ resource "null_resource" "example" {}
 `, Null, version)
 }
 
-// Bridge returns the program under test, as "make build" leaves it.
+// Bridge returns the program under test, which "make build" builds.
 func Bridge() (clients.Client, error) {
 	root, err := clients.Root()
 	if err != nil {
@@ -184,7 +184,7 @@ func Bridge() (clients.Client, error) {
 // Gateway is a running "ocibridge serve".
 type Gateway struct {
 	URL                string `json:"url"`                 // of the network mirror
-	Address            string `json:"address"`             // the listen address, if URL is its public_url
+	Address            string `json:"address"`             // the listen address, if URL is the gateway's public_url
 	CAFile             string `json:"ca_file"`             // of the local CA that signed the certificate
 	RepositoryTemplate string `json:"repository_template"` // of the embedded registry
 
@@ -214,8 +214,8 @@ func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gat
 	return serve(bridge, ws, nil, args)
 }
 
-// ServeLogging is [Serve] with a log that goes directly to a file, as for a busy gateway; Log does not return
-// it.
+// ServeLogging is [Serve] for a gateway that logs much: the log goes directly to a file, and [Gateway.Log]
+// does not return it.
 func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
 	bridge, err := Bridge()
 	if err != nil {
@@ -265,7 +265,8 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 	return g, nil
 }
 
-// ServeFor is [Serve] for a test; it stops the gateway with the test, and shows its log if the test failed.
+// ServeFor is [Serve] for a test. It stops the gateway when the test ends, and prints the gateway's log if the
+// test failed.
 func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	tb.Helper()
 	g, err := Serve(ws, args...)
@@ -284,7 +285,7 @@ func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 // Log returns the gateway's standard error.
 func (g *Gateway) Log() string { return g.log.String() }
 
-// PID returns the number of its process.
+// PID returns the gateway's process ID.
 func (g *Gateway) PID() int { return g.cmd.Process.Pid }
 
 // Interrupt asks the gateway to stop, without waiting.
@@ -293,7 +294,7 @@ func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) 
 // Hangup asks the gateway to reload its settings, without waiting.
 func (g *Gateway) Hangup() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
 
-// Kill ends the gateway as a power cut would, and waits for its end. Stop may be called afterwards.
+// Kill kills the gateway, as a power cut would, and waits until it has exited. Stop may be called afterwards.
 func (g *Gateway) Kill() error {
 	if err := g.cmd.Process.Kill(); err != nil {
 		return err
@@ -304,7 +305,8 @@ func (g *Gateway) Kill() error {
 	return nil
 }
 
-// Stop asks the gateway to stop, and returns its result. Further calls return nil.
+// Stop asks the gateway to stop, waits until it has exited, and returns its exit error. Further calls return
+// nil.
 func (g *Gateway) Stop() error {
 	if g.cancel == nil {
 		return nil
@@ -315,7 +317,8 @@ func (g *Gateway) Stop() error {
 	return g.Wait()
 }
 
-// Wait waits for the gateway's end, and returns its result. Further calls, also of Stop, return nil.
+// Wait waits until the gateway has exited, and returns its exit error. Further calls of Wait or Stop return
+// nil.
 func (g *Gateway) Wait() error {
 	if g.cancel == nil {
 		return nil
