@@ -25,11 +25,12 @@ const (
 	bigPackages      = 4
 )
 
-// fakeRegistry serves a catalog that is too large to push for a benchmark: it creates each index on request, as
-// a push would have created it. Only the last version of the first provider has packages.
+// fakeRegistry is a registry with a catalog that is too large to push for a benchmark. It creates each index
+// on request, with the content that a push would have given it. Only packages of the last version of the first
+// provider can be downloaded.
 type fakeRegistry struct {
 	big []artifact.Package
-	dir string // contains the packages, by hexadecimal digest
+	dir string // the folder of the packages, whose file names are hexadecimal digests
 }
 
 func catalogProvider(i int) provider.Address {
@@ -66,13 +67,13 @@ func (b *bench) newFakeRegistry() (*fakeRegistry, error) {
 	return f, nil
 }
 
-// bigPath is the path of an existing package.
+// bigPath returns the path of the i-th package that can be downloaded, below the gateway's mirror.
 func (f *fakeRegistry) bigPath(i int) string {
 	p := f.big[i]
 	return catalogProvider(0).Path() + "/" + catalogVersion(catalogVersions-1).String() + "/" + p.Platform.String() + "/" + p.Filename
 }
 
-// packageOf describes a package as a push would.
+// packageOf returns the description of a package that a push would store.
 func packageOf(a provider.Address, v provider.Version, i int) artifact.Package {
 	platform := provider.MustParsePlatform(fmt.Sprintf("linux_arch%d", i))
 	name := provider.PackageFilename(a, v, platform)

@@ -18,8 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The configuration that is initialized has 12 providers, each with an archive of
-// 25 MB that does not compress.
+// The initialized configuration requires 12 providers. The archive of each has 25 MB and does not compress.
 const (
 	initProviders = 12
 	initMiB       = 24
@@ -33,10 +32,10 @@ type source struct {
 	config string
 }
 
-// inits compares the time of a client's init through the gateway with the time of init
-// from other sources of the same files: nginx, and a filesystem_mirror. The gateway has
-// answered the same requests before, with a cache of archives or without one. The
-// workspace has no lock file and no installed provider.
+// inits compares the duration of a client's init through the gateway with its duration from nginx and from a
+// filesystem_mirror, which contain the same files. It measures one gateway with a cache of archives and
+// another without. Both have answered the same requests before. The workspace has no lock file and no
+// installed provider.
 func (b *bench) inits() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -114,8 +113,8 @@ func rootOf(s *server) string { return strings.TrimSuffix(s.url, "/providers") }
 
 func initProvider(i int) string { return fmt.Sprintf("init%d", i) }
 
-// publishInit pushes the providers into the registry. It returns a folder with their
-// archives as a filesystem_mirror has them.
+// publishInit pushes the providers into the registry. It returns a folder with their archives in the layout of
+// a filesystem_mirror.
 func (b *bench) publishInit(template string) (mirror string, err error) {
 	var addresses []string
 	for i := range initProviders {
@@ -142,9 +141,9 @@ func (b *bench) publishInit(template string) (mirror string, err error) {
 	return filepath.Join(b.Dir, "init-mirror"), err
 }
 
-// copyDocuments fills the root of a static server with the gateway's answers to a
-// client. The gateway is sent the static server's Host header, so that URLs in the
-// answers name that server.
+// copyDocuments copies the gateway's answers to a client into root, the folder that the static server to
+// serves. It sends the static server's host in the Host header, so that URLs in the answers lead to that
+// server.
 func (b *bench) copyDocuments(from, to *server, root string) error {
 	c := b.connect(false)
 	defer c.close()
@@ -182,7 +181,7 @@ func (b *bench) copyDocuments(from, to *server, root string) error {
 	return nil
 }
 
-// copyDocument copies one answer, and decodes it as JSON if into is not nil.
+// copyDocument copies the answer for one path, and decodes it as JSON if into is not nil.
 func (b *bench) copyDocument(c *client, from, to *server, root, path string, into any) error {
 	name := filepath.Join(root, filepath.FromSlash(path))
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -211,8 +210,9 @@ func (b *bench) copyDocument(c *client, from, to *server, root, path string, int
 	return os.WriteFile(name, data, 0o644)
 }
 
-// compareInits adds a row for each gateway: its time of init, and the median over several
-// runs of its ratio to nginx's time. The sources are two gateways, nginx and a folder.
+// compareInits measures init in several runs, and adds a row for each gateway and for the folder. A row
+// contains the median duration, and the median of its ratio to nginx's duration in the same run. The sources
+// are the gateway with a cache, the gateway without one, nginx and the folder, in this order.
 func (b *bench) compareInits(client clients.Client, protocol string, sources []source, pluginCache bool) error {
 	ws, err := b.Workspace("")
 	if err != nil {
@@ -224,7 +224,7 @@ func (b *bench) compareInits(client clients.Client, protocol string, sources []s
 	took := make([][]time.Duration, len(sources))
 	for run := range runs + 1 {
 		for i := range sources {
-			k := (i + run) % len(sources) // none is always the first
+			k := (i + run) % len(sources) // the order changes with each run
 			t, err := b.timedInit(ws, client, sources[k], pluginCache)
 			if err != nil {
 				return fmt.Errorf("%s: %w", sources[k].name, err)
@@ -256,7 +256,7 @@ func (b *bench) compareInits(client clients.Client, protocol string, sources []s
 	return nil
 }
 
-// medianRatio returns the median of the ratios of times that were measured in turn.
+// medianRatio returns the median of the ratios times[i] to of[i], which were measured in the same run.
 func medianRatio(times, of []time.Duration) float64 {
 	var all []float64
 	for i := range times {
@@ -265,8 +265,8 @@ func medianRatio(times, of []time.Duration) float64 {
 	return median(all)
 }
 
-// timedInit returns how long init takes in a clean workspace. With a plugin cache, that
-// is empty, too.
+// timedInit returns the duration of init in a clean workspace, with an empty plugin cache if pluginCache is
+// set.
 func (b *bench) timedInit(ws *clients.Workspace, client clients.Client, from source, pluginCache bool) (time.Duration, error) {
 	if err := ws.Clean(); err != nil {
 		return 0, err

@@ -1,9 +1,9 @@
-// Command bench compares the gateway with servers that only write the same bytes, and a push with the ORAS CLI,
-// and prints one table of ratios. "make bench" runs it.
+// Command bench compares the gateway with servers that only write the same bytes, and a push with the ORAS
+// CLI. It prints one table of ratios. "make bench" runs it.
 //
-// All connections use the loopback interface and TLS, and are kept. The gateway is the built program,
-// configured as in production: with a registry, a cache, and a log file with a line per request. Each server is
-// its own process, and all use one certificate. A figure is the median of five runs (fifteen for a package
+// All connections use TLS on the loopback interface, and are kept alive. The gateway is the built program,
+// configured as in production: with a registry, a cache, and a log file with a line per request. Each server
+// is its own process, and all use one certificate. A figure is the median of five runs (fifteen for a package
 // pulled through). Each run measures all servers in turn, so that other load on the machine affects all of
 // them.
 package main
@@ -25,7 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// timeLimit bounds the whole benchmark.
+// timeLimit is the time limit for the whole benchmark.
 const timeLimit = 30 * time.Minute
 
 // runs is the number of runs of each comparison.
@@ -62,9 +62,9 @@ type row struct {
 	figure  string // the gateway's result, in its own unit
 	ratio   float64
 	than    string // what the gateway is compared with
-	wanted  string // or nothing
+	wanted  string // the target for ratio, or the constant nothing
 	reached bool
-	nginx   float64 // 0: not measured
+	nginx   float64 // the ratio to nginx; 0 if it was not measured
 }
 
 // nothing marks a row without a target.
@@ -145,7 +145,7 @@ func (b *bench) print() {
 	t.Flush()
 }
 
-// load returns the machine's load averages, if the system has them.
+// load returns the machine's load averages, if the system provides them.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(data))
@@ -155,7 +155,7 @@ func load() string {
 	return strings.Join(fields[:3], " ")
 }
 
-// subdir makes a folder below the world's.
+// subdir creates a folder below the folder of the world, and returns its path.
 func (b *bench) subdir(name string) (string, error) {
 	dir := filepath.Join(b.Dir, name)
 	return dir, os.MkdirAll(dir, 0o755)

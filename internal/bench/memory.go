@@ -18,8 +18,8 @@ const (
 	allowedPeak = 128 << 20
 )
 
-// memory measures the gateway's peak resident memory over its whole life: it requests every version of a large
-// catalog once, and then runs 64 downloads at once.
+// memory measures the peak resident memory of a gateway. It first requests every version of a large catalog
+// once, and then downloads 64 packages concurrently.
 func (b *bench) memory() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -103,8 +103,8 @@ func (c *client) askProvider(ctx context.Context, url string) error {
 	return err
 }
 
-// downloadAll downloads the packages, none of which the gateway has cached, over one connection each. All
-// downloads start before any continues.
+// downloadAll downloads packages that the gateway has not cached, each over its own connection. No download
+// continues after its first bytes before all have started.
 func (b *bench) downloadAll(gateway *server, fake *fakeRegistry) error {
 	var begun, all sync.WaitGroup
 	begun.Add(downloads)
@@ -130,7 +130,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 var vmHWM = regexp.MustCompile(`(?m)^VmHWM:\s+(\d+) kB$`)
 
-// highWater returns the peak resident memory of a running process in bytes.
+// highWater returns the peak resident memory of a running process, in bytes.
 func highWater(pid int) (int64, error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -17,22 +17,23 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// pullRuns is the number of runs of this comparison: it takes only milliseconds, so other load has more effect.
+// pullRuns is the number of runs of this comparison. It is larger than [runs], because the measured times are
+// only milliseconds, so other load has more effect.
 const pullRuns = 15
 
-// pulledPackage is a package that each run pulls through, each time under another provider's name.
+// pulledPackage is a package that each run pulls through, under the name of a different provider each time.
 type pulledPackage struct {
 	name string
 	mib  int
-	kept bool // by a client with an existing connection
+	kept bool // requested on an existing connection
 }
 
 var (
-	// warmUp is the first pull of a new gateway: its first requests have costs that a long-running process no
-	// longer has.
+	// warmUp is pulled first, because the first requests of a new gateway have costs that a long-running process
+	// does not have.
 	warmUp = pulledPackage{name: "warm", mib: 8}
-	// cold is requested by a client with a new connection, and kept by a client that keeps the connection of
-	// its requests for documents.
+	// The client requests cold on a new connection, and kept on the connection on which it has requested the
+	// documents.
 	cold = pulledPackage{name: "cold", mib: 96}
 	kept = pulledPackage{name: "kept", mib: 96, kept: true}
 
@@ -43,17 +44,17 @@ func (p pulledPackage) provider(run int) string { return fmt.Sprint(p.name, run)
 
 func (p pulledPackage) zip(dir string) string { return filepath.Join(dir, p.name+".zip") }
 
-// firstBytes are the times until the first byte of a package.
+// firstBytes contains the times until the first byte of a package.
 type firstBytes struct {
-	gateway  time.Duration // from the gateway, without a cached package
-	direct   time.Duration // directly, by its URL
-	document time.Duration // directly, as clients do: the registry returns the URL first
+	gateway  time.Duration // from the gateway, which has not cached the package
+	direct   time.Duration // directly from the origin, whose URL for the package is known
+	document time.Duration // directly from the origin, as clients do: they first request the URL
 }
 
-// pull compares the time until the first byte of a package that only the origin has: through the gateway, and
+// pull compares the time until the first byte of a package that only the origin has, through the gateway and
 // directly from the origin. The client already has the URL. Each run uses a new gateway, which has pulled
-// another provider through before. Its connection to the origin has since been closed, so it has none when the
-// client requests its documents.
+// another provider through before. The origin has since closed the gateway's connection, so the gateway must
+// connect again when the client requests the documents.
 func (b *bench) pull() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -87,7 +88,8 @@ func (b *bench) pull() error {
 	return nil
 }
 
-// tell adds a row; most is the maximum ratio, or 0 for a row without a target.
+// tell adds a row for the ratio of the gateway's time to another time. most is the maximum wanted ratio; 0
+// means that there is no target.
 func (b *bench) tell(how, than string, took []firstBytes, of func(firstBytes) time.Duration, most float64) {
 	var ratios []float64
 	var gateway []time.Duration
@@ -105,7 +107,7 @@ func (b *bench) tell(how, than string, took []firstBytes, of func(firstBytes) ti
 	b.rows = append(b.rows, r)
 }
 
-// pulled is one run.
+// pulled performs run i with a new gateway, and adds its times to took.
 func (b *bench) pulled(i int, from *server, reg *registry.Registry, certFile, keyFile string, took map[pulledPackage][]firstBytes) (err error) {
 	gateway, err := b.startPulling(i, from, reg, certFile, keyFile)
 	if err != nil {
@@ -121,7 +123,7 @@ func (b *bench) pulled(i int, from *server, reg *registry.Registry, certFile, ke
 		if err := awaitStored(b.ctx, "http://"+reg.Host+"/v2/providers/"+world.Host+"/"+base+"manifests/1.0.0"); err != nil {
 			return err
 		}
-		time.Sleep(2 * originIdle) // everything is done, and the origin has closed its connections
+		time.Sleep(2 * originIdle) // the gateway has finished, and the origin has closed its connections
 		file := from.url + "/files/" + base + "1.0.0/terraform-provider-" + p.provider(i) + "_1.0.0_linux_amd64.zip"
 		document := from.url + origin.ServicePath + base + "1.0.0/download/linux/amd64"
 		if f.direct, err = b.direct(p.kept, document, file); err != nil {
@@ -165,7 +167,8 @@ gateway {
 	return world.Serve(ws, "--config", config, "--tls-cert", certFile, "--tls-key", keyFile)
 }
 
-// coldArchive measures the time of a client that has requested the documents before.
+// coldArchive measures the time until the first byte of a package from the gateway. The client has requested
+// the documents before. With kept, it requests the package on the same connection.
 func (b *bench) coldArchive(base string, kept bool) (time.Duration, error) {
 	client := b.CA.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -185,8 +188,8 @@ func (b *bench) coldArchive(base string, kept bool) (time.Duration, error) {
 	return firstByte(client, base+version.Archives["linux_amd64"].URL)
 }
 
-// direct measures the time of a new client until the first byte of the last URL; it requests all URLs in turn.
-// With kept, it has requested before on the same connection.
+// direct measures how long a new client takes to request all URLs in turn, until the first byte of the last
+// one. With kept, the client first requests before, so that it has a connection.
 func (b *bench) direct(kept bool, before string, urls ...string) (time.Duration, error) {
 	client := b.CA.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -206,7 +209,7 @@ func (b *bench) direct(kept bool, before string, urls ...string) (time.Duration,
 	return asked + took, err
 }
 
-// firstByte measures the time until the first byte of a package, and reads the rest.
+// firstByte requests a package, and returns the time until its first byte. It also reads the rest.
 func firstByte(client *http.Client, url string) (time.Duration, error) {
 	start := time.Now()
 	resp, err := get(client, url)

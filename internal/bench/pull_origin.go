@@ -18,14 +18,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// originCommand makes this program an origin registry.
+// originCommand is the argument that makes this program run as an origin registry.
 const originCommand = "origin"
 
 // originIdle is how long the origin keeps an idle connection.
 const originIdle = 500 * time.Millisecond
 
-// serveOrigin serves the providers of all runs, with their packages from a folder. It prints its address, and
-// ends with its standard input.
+// serveOrigin serves the providers of all runs, with packages from a folder. It prints its address, and exits
+// when its standard input ends.
 func serveOrigin(args []string) error {
 	certFile, keyFile := args[0], args[1]
 	n, err := strconv.Atoi(args[2])
@@ -60,7 +60,7 @@ func serveOrigin(args []string) error {
 	return server.ServeTLS(l, certFile, keyFile)
 }
 
-// startOrigin starts the origin with the packages in a folder.
+// startOrigin starts this program as the origin, with the packages in a folder.
 func (b *bench) startOrigin(dir, certFile, keyFile string) (*server, error) {
 	return b.startSelf("origin", originCommand, certFile, keyFile, strconv.Itoa(pullRuns), dir)
 }
@@ -98,7 +98,7 @@ func (b *bench) startSelf(name string, args ...string) (*server, error) {
 	return &server{name, "https://localhost:" + port, stop}, nil
 }
 
-// awaitStored waits until the registry has the pulled version.
+// awaitStored waits until the registry answers for url, the manifest of a pulled version.
 func awaitStored(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

@@ -20,11 +20,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// bareCommand makes this program the bare server.
+// bareCommand is the argument that makes this program run as the bare server.
 const bareCommand = "bare"
 
 // serveBare serves a folder with only net/http: documents from memory, with the gateway's headers, and other
-// files with http.ServeContent. It prints its address, and ends with its standard input.
+// files with http.ServeContent. It prints its address, and exits when its standard input ends.
 func serveBare(args []string) error {
 	root, certFile, keyFile := args[0], args[1], args[2]
 	documents, etags := map[string][]byte{}, map[string]string{}
@@ -73,10 +73,10 @@ func serveBare(args []string) error {
 	}), certFile, keyFile)
 }
 
-// server is a measured server.
+// server is a running server that a benchmark uses.
 type server struct {
 	name string
-	url  string // without a slash at the end
+	url  string // the base URL, without a slash at the end
 	stop func()
 }
 
@@ -85,20 +85,20 @@ func (b *bench) startBare(root, certFile, keyFile string) (*server, error) {
 	return b.startSelf("net/http", bareCommand, root, certFile, keyFile)
 }
 
-// startGateway starts the gateway with a cache, and its log in a file.
+// startGateway starts the gateway with a cache of archives. It logs to a file.
 func (b *bench) startGateway(certFile, keyFile, template string) (*server, *world.Gateway, error) {
 	return b.startGatewayWith(certFile, keyFile, template, func(dir string) string {
 		return fmt.Sprintf("gateway {\n  cache {\n    directory = %q\n  }\n}\n", filepath.Join(dir, "cache"))
 	})
 }
 
-// startStreaming starts the gateway without a cache.
+// startStreaming starts the gateway without a cache of archives.
 func (b *bench) startStreaming(certFile, keyFile, template string) (*server, *world.Gateway, error) {
 	return b.startGatewayWith(certFile, keyFile, template, func(string) string { return "" })
 }
 
-// startGatewayWith starts the gateway with more settings, which may name files in its
-// own folder.
+// startGatewayWith starts the gateway with additional settings, which can refer to files in its own folder
+// dir.
 func (b *bench) startGatewayWith(certFile, keyFile, template string, settings func(dir string) string) (*server, *world.Gateway, error) {
 	dir, err := os.MkdirTemp(b.Dir, "gateway-")
 	if err != nil {
@@ -122,7 +122,7 @@ func (b *bench) startGatewayWith(certFile, keyFile, template string, settings fu
 	return &server{"gateway", strings.TrimSuffix(g.URL, "/"), stop}, g, nil
 }
 
-// startNginx starts nginx with its own configuration, in the foreground; it returns nil if nginx is not
+// startNginx starts nginx in the foreground, with a configuration of its own. It returns nil if nginx is not
 // installed.
 func (b *bench) startNginx(root, certFile, keyFile string) (*server, error) {
 	program, err := exec.LookPath("nginx")
@@ -152,7 +152,7 @@ func (b *bench) startNginx(root, certFile, keyFile string) (*server, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	stop := func() {
-		cmd.Process.Signal(os.Interrupt) // its workers end with it
+		cmd.Process.Signal(os.Interrupt) // its workers exit with it
 		<-ended
 	}
 	for {
@@ -180,7 +180,8 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// nginxConfig is the configuration of a static mirror, with a log like the gateway's, and unlimited keep-alive.
+// nginxConfig returns the configuration of a static mirror with an access log like the gateway's and unlimited
+// keep-alive.
 func nginxConfig(dir, root, certFile, keyFile, addr string) string {
 	user := ""
 	if os.Getuid() == 0 {

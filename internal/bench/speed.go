@@ -20,20 +20,21 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The catalog: a provider with twenty versions for ten platforms each; the last one has one package of 150 MB.
+// The gateway serves one provider with twenty versions for ten platforms each. The last version has one
+// package of 150 MB.
 const (
 	benchmarked = world.Host + "/acme/bench"
 	versions    = 20
 	platforms   = 10
 	archiveMiB  = 143
-	// clientsAtOnce is the number of connections to each server.
+	// clientsAtOnce is the number of concurrent connections to a server.
 	clientsAtOnce = 8
 )
 
-// asked is a resource that all servers have.
+// asked is a resource that the benchmark requests from all servers.
 type asked struct {
 	what, path string
-	requests   int // per connection in one run
+	requests   int // the number of requests per connection in one run
 	unit       func(requests int, bytes int64, took time.Duration) string
 	wanted     float64
 	than       string
@@ -62,7 +63,7 @@ func archive() string {
 	return "linux_arch0/terraform-provider-bench_" + last() + "_linux_arch0.zip"
 }
 
-// speed compares the gateway with the others.
+// speed compares the gateway's throughput with that of the bare server and, if it is installed, of nginx.
 func (b *bench) speed(what func() []asked) error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -144,7 +145,7 @@ func (b *bench) publish(template string) error {
 	return err
 }
 
-// copyOf copies the gateway's answers into a folder.
+// copyOf copies the gateway's answers for the resources into a folder, and returns its path.
 func (b *bench) copyOf(gateway *server, all []asked) (string, error) {
 	root, err := b.subdir("root")
 	if err != nil {
@@ -169,7 +170,8 @@ func (b *bench) copyOf(gateway *server, all []asked) (string, error) {
 	return root, nil
 }
 
-// compare adds a row: the median over several runs of the ratio of the gateway's throughput to the others'.
+// compare adds a row with the ratios of the gateway's throughput to the throughput of the other servers. Each
+// ratio is the median over several runs.
 func (b *bench) compare(a asked, http2 bool, servers []*server) error {
 	loads := make([]*group, len(servers))
 	for i, s := range servers {
@@ -225,7 +227,7 @@ func median[T cmp.Ordered](all []T) T {
 	return all[len(all)/2]
 }
 
-// client is one kept connection.
+// client is a client with one connection, which is kept alive.
 type client struct {
 	*http.Client
 	transport *http.Transport
@@ -242,7 +244,7 @@ func (b *bench) connect(http2 bool) *client {
 
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// get requests a resource and returns the connection's cipher.
+// get requests a resource, copies its content to w and returns the answer. An incomplete answer is an error.
 func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -253,7 +255,7 @@ func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Respon
 		return nil, err
 	}
 	defer resp.Body.Close()
-	// Wrapped, because a writer may have its own buffer.
+	// Wrap w, because CopyBuffer does not use the buffer if the writer implements io.ReaderFrom.
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, resp.Body, c.buf)
 	if err == nil && (resp.StatusCode != http.StatusOK || n != resp.ContentLength) {
 		err = fmt.Errorf("%s: %s, %d bytes", url, resp.Status, n)
@@ -261,15 +263,15 @@ func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Respon
 	return resp, err
 }
 
-// group is several connections to a server.
+// group consists of several connections to one server, for the same resource.
 type group struct {
 	url     string
 	clients []*client
 	cipher  uint16
-	bytes   int64 // of one answer
+	bytes   int64 // the size of one answer
 }
 
-// newGroup connects to a server, and requests a resource once on each connection.
+// newGroup opens the connections, and requests the resource once on each of them.
 func (b *bench) newGroup(s *server, path string, http2 bool) (*group, error) {
 	g := &group{url: s.url + path}
 	for range clientsAtOnce {
@@ -295,7 +297,8 @@ func (g *group) close() {
 	}
 }
 
-// ask sends the given number of requests on each connection, and returns the total time.
+// ask sends the given number of requests on each connection, and returns how long it took to answer all of
+// them.
 func (g *group) ask(ctx context.Context, requests int) (time.Duration, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(g.clients))
