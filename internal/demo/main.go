@@ -1,5 +1,5 @@
-// Command demo shows the main job with real parts: a signed release of the null provider, its origin registry,
-// a push, the gateway, and the clients that install from it. "make demo" runs it.
+// Command demo shows what ocibridge does, with real parts: a signed release of the null provider, its origin
+// registry, a push, the gateway, and clients that install from the gateway. "make demo" runs it.
 //
 // Everything stays on the loopback interface and in a temporary folder.
 package main
@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The pushed version, and the version that the demo does not push.
+// The demo pushes version, but not unpushed, which the gateway pulls through.
 const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
@@ -33,7 +33,7 @@ func main() {
 	fmt.Printf("\nAll of it worked, in %s.\n", time.Since(start).Round(time.Second))
 }
 
-// demo is the state of the demo.
+// demo contains the state of the demo.
 type demo struct {
 	*world.World
 	ctx       context.Context
@@ -111,7 +111,7 @@ func (d *demo) findPrograms() (err error) {
 	return err
 }
 
-// publish creates the release and offers it at the origin.
+// publish creates both releases, and adds them to the origin.
 func (d *demo) publish() error {
 	d.title("Acme builds the null provider from source, signs two versions of it, and offers them at its registry.")
 	for _, v := range []string{version, unpushed} {
@@ -124,7 +124,7 @@ func (d *demo) publish() error {
 	return nil
 }
 
-// release creates a release and makes the origin offer it.
+// release creates the release of a version, and adds it to the origin.
 func (d *demo) release(version string) error {
 	r, err := d.NullRelease(version)
 	if err != nil {
@@ -138,7 +138,7 @@ func (d *demo) release(version string) error {
 	return nil
 }
 
-// push pushes the release twice.
+// push pushes a version twice, to show that the second push uploads nothing.
 func (d *demo) push() error {
 	d.title("ocibridge push takes it from there, verifies it and stores it in an OCI registry: its own, as nothing else is configured.")
 	push := []string{"push", world.Null + "@~> 3.2", "--data", d.data}
@@ -163,7 +163,7 @@ func (d *demo) serve() (*world.Gateway, error) {
 	return g, nil
 }
 
-// install runs the clients with every installation method.
+// install makes the clients install the pushed version, with every installation method that they support.
 func (d *demo) install(g *world.Gateway) error {
 	type way struct {
 		client         clients.Client
@@ -185,7 +185,8 @@ func (d *demo) install(g *world.Gateway) error {
 	return nil
 }
 
-// pullThrough installs the version that the demo does not push, first with its origin, then without.
+// pullThrough installs the version that the demo does not push, first while its origin runs, and then without
+// the origin.
 func (d *demo) pullThrough(g *world.Gateway) error {
 	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
 	if err := d.use(g, d.tofu, unpushed, world.NetworkMirror(g.URL)); err != nil {
@@ -223,7 +224,7 @@ func (d *demo) stored(g *world.Gateway) error {
 	return nil
 }
 
-// use makes a client without access to the origin install a version, and apply a configuration with it.
+// use makes a client that cannot reach the origin install a version, and apply a configuration that uses it.
 func (d *demo) use(g *world.Gateway, client clients.Client, version, config string) error {
 	ws, err := d.Workspace("")
 	if err != nil {
@@ -277,7 +278,7 @@ func (d *demo) title(format string, args ...any) {
 
 func (d *demo) say(format string, args ...any) { fmt.Printf("   "+format+"\n", args...) }
 
-// show prints a text, indented, without its blank lines.
+// show prints a text with indented lines, and omits blank lines.
 func (d *demo) show(text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		if strings.TrimSpace(line) != "" {
