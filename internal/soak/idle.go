@@ -7,14 +7,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/usage"
 )
 
-// connections is how many connections idle opens.
+// connections is the number of connections that idle opens.
 const connections = 10_000
 
-// settles is how long the gateway may take to release resources of earlier work.
+// settles is how long the gateway may take to release the resources of earlier requests.
 const settles = 7 * time.Second
 
-// idle prints how much memory idle HTTP/1.1 connections cost the gateway, and fails if
-// it does not keep them open. For HTTP/2 see e2e.TestIdleConnections.
+// idle prints how much memory idle HTTP/1.1 connections cost the gateway, and fails if the gateway does not
+// keep them open. For HTTP/2, see e2e.TestIdleConnections.
 func (s *soak) idle() error {
 	time.Sleep(settles)
 	before, err := usage.Of(s.gateway.PID())

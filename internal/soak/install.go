@@ -11,8 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// install makes tofu install one version after another. It may fail during a fault, but it must not install
-// anything but the right package.
+// install makes tofu install one version after another until ctx ends. An installation may fail during a
+// fault, but tofu must never install a wrong package, and never report that the provider or the version is
+// absent.
 func (s *soak) install(ctx context.Context, random *rand.Rand) {
 	tofu, err := clients.Find("tofu")
 	if err != nil {
@@ -41,7 +42,7 @@ func (s *soak) installOne(ctx context.Context, ws *clients.Workspace, tofu clien
 	out, err := ws.Command(ctx, tofu, "init", "-no-color", "-input=false").CombinedOutput()
 	switch {
 	case ctx.Err() != nil:
-		return nil // it was killed
+		return nil // the time is over, so tofu was interrupted
 	case err != nil && strings.Contains(string(out), "does not have a provider"), err != nil && strings.Contains(string(out), "checksum"), err != nil && strings.Contains(string(out), "is not available for"):
 		return fmt.Errorf("tofu init: %w\n%s", err, out)
 	case err != nil:

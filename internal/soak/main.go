@@ -1,7 +1,7 @@
 // Command soak runs the built gateway at full load for a limited time, while faults come and go between it and
-// its registry. It compares every answer with the release, and tofu installs from the gateway. It fails if an
-// answer is wrong, if index.json is 404, or if memory, threads or open files grow from one third of the time to
-// the next; and it prints figures. It needs /proc.
+// its registry. It checks every answer against the release, while tofu installs from the gateway. It prints
+// figures, and fails if an answer is wrong, if index.json is 404, or if memory, threads or open files grow
+// from the second third of the time to the last. It needs /proc.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	versions = 12
-	size     = 2 << 20 // of a package
+	size     = 2 << 20 // the size of a package's file in bytes
 	workers  = 16
 	provider = world.Host + "/acme/soaked"
 )
@@ -59,7 +59,7 @@ type soak struct {
 
 	right, trouble, broken, faults atomic.Int64
 	bytes                          atomic.Int64
-	installed, notInstalled        atomic.Int64 // by clients
+	installed, notInstalled        atomic.Int64 // the number of installations by tofu
 
 	mu    sync.Mutex
 	wrong []error
@@ -85,7 +85,7 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 	if err != nil {
 		return err
 	}
-	log.SetOutput(io.Discard) // of the reverse proxy, about clients that have left
+	log.SetOutput(io.Discard) // the reverse proxy logs each client that has disconnected
 	if s.proxy, err = faultproxy.Start(handler, nil); err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 	return errors.Join(err, s.report(length, samples), s.idle())
 }
 
-// start pushes the releases, and starts the gateway with a cache that is too small for them.
+// start pushes the releases, and starts the gateway with a cache that is too small for all of them.
 func (s *soak) start() error {
 	ws, err := s.Workspace("")
 	if err != nil {
@@ -155,13 +155,13 @@ func (s *soak) start() error {
 	defer logged.Close()
 	s.gateway, err = world.ServeLogging(ws, logged, "--config", config, "--template", template, "--tls-cert", certFile, "--tls-key", keyFile)
 	if err != nil {
-		said, _ := os.ReadFile(logged.Name()) // as far as it was written
+		said, _ := os.ReadFile(logged.Name()) // ignore the error: a part of the log is better than none
 		return fmt.Errorf("%w\n%s", err, said)
 	}
 	return nil
 }
 
-// work sends one request after another.
+// work sends one request after another until ctx ends.
 func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 	client := s.CA.HTTPClient()
 	transport := client.Transport.(*http.Transport)
@@ -177,7 +177,7 @@ func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 			s.get(ctx, client, r.Version+".json", func(body []byte) bool { return bytes.Contains(body, []byte("zh:"+p.SHA256)) })
 		case n < 98:
 			s.get(ctx, client, archive(r), func(body []byte) bool { return bytes.Equal(body, p.Data) })
-		default: // the client leaves during the answer
+		default: // the client disconnects during the answer
 			short, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			s.get(short, client, archive(r), func(body []byte) bool { return bytes.Equal(body, p.Data) })
 			cancel()
@@ -189,7 +189,8 @@ func archive(r *release.Release) string {
 	return r.Version + "/linux_" + runtime.GOARCH + "/" + r.Packages[0].Filename
 }
 
-// get sends a request and checks the answer: it is right, or an error, or breaks off.
+// get sends a request, and counts the answer as right, as an error that clients retry, or as broken off. Any
+// other answer fails the run.
 func (s *soak) get(ctx context.Context, client *http.Client, path string, right func([]byte) bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.gateway.URL+provider+"/"+path, nil)
 	if err != nil {
@@ -224,7 +225,7 @@ func (s *soak) fail(err error) {
 	}
 }
 
-// befall begins and ends faults.
+// befall begins and ends random faults, one at a time, until ctx ends.
 func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 	faults := []faultproxy.Fault{
 		faultproxy.Cut(), faultproxy.CutAt(1000), faultproxy.Stall(), faultproxy.StallAt(1000), faultproxy.Status(500, ""), faultproxy.Status(503, "1"),
@@ -248,7 +249,7 @@ func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// pause waits, and reports whether ctx has not ended.
+// pause waits for a duration or until ctx ends. It reports whether it waited for the whole duration.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -260,7 +261,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// watch samples the gateway's process until ctx ends.
+// watch measures the gateway's process repeatedly until ctx ends.
 func (s *soak) watch(ctx context.Context) (out []usage.Usage, err error) {
 	for pause(ctx, 200*time.Millisecond) {
 		now, err := usage.Of(s.gateway.PID())
@@ -272,7 +273,8 @@ func (s *soak) watch(ctx context.Context) (out []usage.Usage, err error) {
 	return out, nil
 }
 
-// report prints the figures, and fails if they are outside of their bounds.
+// report prints the figures. It fails if an answer was wrong, if the gateway's resource usage grew, or if
+// nothing was tested.
 func (s *soak) report(length time.Duration, samples []usage.Usage) error {
 	third := len(samples) / 3
 	if third == 0 {
