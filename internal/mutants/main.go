@@ -1,6 +1,6 @@
-// Command mutants removes guards, one at a time, and runs the test that
-// docs/threat-model.md names for each guard: the test has to fail. The command
-// changes no file: it passes the changed source to the compiler as an overlay.
+// Command mutants removes guards, one at a time, and runs the test that docs/threat-model.md names for each
+// guard. The test must fail. The command changes no source files: it passes the changed source to the compiler
+// as an overlay.
 package main
 
 import (
@@ -53,7 +53,7 @@ const (
 	unsteady = "FAILS SO" // the test fails with the guard in place
 )
 
-// run runs the mutant's test, with the guard and without.
+// run runs the mutant's test, first with the guard, and then without it.
 func (m mutant) run() (verdict string, err error) {
 	if out, err := m.runTest(); err != nil {
 		fmt.Fprintln(os.Stderr, out)
@@ -106,8 +106,7 @@ func (m mutant) runTest(args ...string) (string, error) {
 	return string(out), err
 }
 
-// mutated returns the name of the file that has the guard, and its source without
-// the guard.
+// mutated returns the name of the file that contains the guard, and its source without the guard.
 func (m mutant) mutated() (file, src string, err error) {
 	file, src, from, to, err := find(m.in)
 	if err != nil {
@@ -120,7 +119,7 @@ func (m mutant) mutated() (file, src string, err error) {
 	return file, src[:from] + strings.Replace(decl, m.old, m.new, 1) + src[to:], nil
 }
 
-// tableOf returns the mutants as the document has them.
+// tableOf returns the table of mutants for docs/threat-model.md.
 func tableOf(mutants []mutant) string {
 	var out strings.Builder
 	out.WriteString("| removed guard | in | failing test |\n|---|---|---|\n")

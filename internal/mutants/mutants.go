@@ -1,9 +1,9 @@
 package main
 
-// mutant removes one guard, and names the test that has to fail without it.
+// mutant removes one guard, and names the test that must fail without it.
 type mutant struct {
 	guard    string // the removed guard, as a noun phrase
-	in       string // package.declaration, as declared names it
+	in       string // the package's folder, a dot and a key of declared
 	old, new string // old occurs in the declaration exactly once
 	test     string // package.TestName
 }

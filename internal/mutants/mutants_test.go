@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestMutants shows that each mutant changes a declaration that exists, and that the
-// file still parses. Only make mutants shows that the mutant's test fails then.
+// TestMutants shows that the guard of each mutant exists, and that the file still parses without it. Only
+// "make mutants" shows that the test of the mutant then fails.
 func TestMutants(t *testing.T) {
 	t.Chdir("../..")
 	for _, m := range mutants {
@@ -86,6 +86,6 @@ func TestTableIsCurrent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), tableOf(mutants)) {
-		t.Errorf("docs/threat-model.md lacks the table that go run ./internal/mutants -table prints")
+		t.Errorf("docs/threat-model.md does not contain the table that go run ./internal/mutants -table prints")
 	}
 }
