@@ -1,5 +1,5 @@
-// Package doccheck verifies promises in the documents: every promise in docs/threat-model.md and
-// docs/reliability.md names its test, and the name of a missing test fails here.
+// Package doccheck checks the documents. Every promise in docs/threat-model.md and docs/reliability.md names
+// its tests, and the tests here fail if a named test does not exist.
 package doccheck
 
 import (
@@ -19,8 +19,8 @@ import (
 
 const root = "../.."
 
-// documents are the pages whose tables are checked, with their minimum number of rows, so that a lost table is
-// noticed.
+// documents maps each page whose tables are checked to the minimum number of its rows. The minimum makes sure
+// that a lost table is noticed.
 var documents = map[string]int{
 	"docs/threat-model.md": 110,
 	"docs/reliability.md":  55,
@@ -49,8 +49,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// check returns the problems of the test names on a page, and the number of rows that must name one: those of
-// tables whose last column is "test".
+// check returns the problems that it finds in the test names on a page, and the number of rows that must name
+// tests. These are the rows of tables whose last column is "test".
 func check(root, page string) (problems []string, rows int) {
 	tests := map[string]*pkg{}
 	inTable, named := false, false
@@ -89,11 +89,11 @@ func cellsOf(line string) []string {
 	return strings.Split(strings.TrimSuffix(inner, "|"), "|")
 }
 
-// pkg has the content of a package's test files.
+// pkg describes the test files of a package.
 type pkg struct {
 	dir      string
 	tests    map[string]*ast.File
-	literals map[*ast.File]map[string]bool // string literals by file
+	literals map[*ast.File]map[string]bool // the string literals of each file
 }
 
 func parsePackage(dir string) *pkg {
@@ -126,7 +126,8 @@ func parsePackage(dir string) *pkg {
 	return p
 }
 
-// has reports whether a test exists, and its subtest: a string in the same file, or a script in testdata.
+// has reports whether a test exists and, unless sub is "", its subtest, which is a string in the same file or
+// a script in testdata.
 func (p *pkg) has(test, sub string) bool {
 	file, ok := p.tests[test]
 	if !ok || sub == "" || p.literals[file][sub] {

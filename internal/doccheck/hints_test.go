@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// TestMessagesNameNoFilesOfTheSources shows that texts of the program name help topics, because users of the
-// program have no docs folder.
+// TestMessagesNameNoFilesOfTheSources shows that texts of the program refer to help topics instead of pages in
+// docs, which users of the program do not have.
 func TestMessagesNameNoFilesOfTheSources(t *testing.T) {
 	texts := 0
 	for _, file := range programFiles(t) {
@@ -66,7 +66,7 @@ func TestNamedTopicsExist(t *testing.T) {
 	}
 }
 
-// TestTopicsInTexts shows which topics the tests above find.
+// TestTopicsInTexts shows which topics and file names the tests above find in a text.
 func TestTopicsInTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		`"x: ocibridge help syncing shows how"`: "syncing", "`ocibridge help lock-files` has": "lock-files", "ocibridge help\nconfiguration lists": "configuration",
@@ -86,14 +86,14 @@ func TestTopicsInTexts(t *testing.T) {
 	}
 }
 
-// fileOfSources matches the name of a page.
+// fileOfSources matches the name of a documentation file in the source tree.
 var fileOfSources = regexp.MustCompile(`\bdocs/|\bREADME\b|\bCONTRIBUTING\b|\bCHANGELOG\b|[A-Za-z0-9_-]\.md\b`)
 
 // helpTopic matches the word after "ocibridge help".
 var helpTopic = regexp.MustCompile(`ocibridge\s+help\s+(?://\s*)?([a-z]+(?:[.-][a-z]+)*)`)
 
-// topicsIn returns the topics in a text. The help of a command is not a topic, nor is the verb in "ocibridge
-// help lists".
+// topicsIn returns the topics in a text. The command in "ocibridge help push" is not a topic, nor is the verb
+// in "ocibridge help lists".
 func topicsIn(text string) (topics []string) {
 	for _, m := range helpTopic.FindAllStringSubmatch(text, -1) {
 		if m[1] != "lists" && m[1] != "push" {
