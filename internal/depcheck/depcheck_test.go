@@ -1,4 +1,4 @@
-// Package depcheck tests which package imports which. The map in CONTRIBUTING.md has the arrows.
+// Package depcheck checks the imports of packages against the map in CONTRIBUTING.md.
 package depcheck
 
 import (
@@ -16,14 +16,14 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// row is a row of the map. Its package may import the packages in imports, or all packages
-// of a kind: "leaves", "tests" or "all of the product".
+// row is a row of the map. Its package may import the packages that imports names. The names "leaves", "tests"
+// and "all of the product" stand for all packages of a kind.
 type row struct {
 	kind    string // "leaf" or "package", as the header of its table says, or "tests"
 	imports []string
 }
 
-// readMap returns the rows of the map in CONTRIBUTING.md by package.
+// readMap returns the map in CONTRIBUTING.md, with a row for each package name.
 func readMap(t *testing.T) map[string]row {
 	t.Helper()
 	text, err := os.ReadFile("../../CONTRIBUTING.md")
@@ -108,18 +108,18 @@ func ours(imports []string) (out []string) {
 	return out
 }
 
-// TestMap shows that every package has a row in the map, and every row a package; that a
-// package imports only what its row allows; and that it uses each arrow of its row.
+// TestMap shows that every package has a row in the map and every row has a package, that a package imports
+// only the packages that its row allows, and that it imports each package that its row names.
 func TestMap(t *testing.T) {
 	graph, rows := importGraph(t), readMap(t)
 	for name, r := range rows {
 		p, found := graph[name]
 		if !found {
-			t.Errorf("the map has package %s, and the module has not", name)
+			t.Errorf("the map has package %s, which does not exist", name)
 		}
 		for _, arrow := range r.imports {
 			if _, isPackage := rows[arrow]; isPackage && !slices.Contains(ours(p.Imports), arrow) {
-				t.Errorf("the map has an arrow from %s to %s, and the code has not", name, arrow)
+				t.Errorf("the map has an arrow from %s to %s, but the code has no such import", name, arrow)
 			} else if !isPackage && !slices.Contains([]string{"-", "leaves", "tests", "all of the product"}, arrow) {
 				t.Errorf("the row of %s names %q, which is no package", name, arrow)
 			}
@@ -164,7 +164,7 @@ func TestObserversAreAlone(t *testing.T) {
 	}
 }
 
-// TestOpenPGPIsAlone shows that only trust uses the OpenPGP library: trust bounds the cost of keys and
+// TestOpenPGPIsAlone shows that only trust uses the OpenPGP library, because trust limits the cost of keys and
 // signatures.
 func TestOpenPGPIsAlone(t *testing.T) {
 	for name, p := range importGraph(t) {
@@ -176,8 +176,8 @@ func TestOpenPGPIsAlone(t *testing.T) {
 	}
 }
 
-// TestTransportsAreBounded shows that only internal/outgoing creates HTTP transports or uses net/http's own: it
-// bounds the headers of answers.
+// TestTransportsAreBounded shows that only internal/outgoing creates HTTP transports or uses those of
+// net/http, because internal/outgoing limits the size of the headers of answers.
 func TestTransportsAreBounded(t *testing.T) {
 	for name, p := range importGraph(t) {
 		if strings.HasPrefix(name, "internal/testkit") || name == "internal/bench" || name == "internal/outgoing" {
@@ -195,10 +195,11 @@ func TestTransportsAreBounded(t *testing.T) {
 	}
 }
 
-// transports matches code that creates an HTTP transport or uses one of net/http's own.
+// transports matches code that creates an HTTP transport or uses one of those in net/http.
 var transports = regexp.MustCompile(`http\.(DefaultTransport|DefaultClient|Transport\{|(Get|Head|Post|PostForm)\()|new\(http\.Transport\)|(auth|retry)\.DefaultClient`)
 
-// TestEndToEndUsesTheBinary shows that e2e imports nothing of the program: it uses the program as users do.
+// TestEndToEndUsesTheBinary shows that e2e imports no packages of the program, because it must use the program
+// as users do.
 func TestEndToEndUsesTheBinary(t *testing.T) {
 	p, ok := importGraph(t)["e2e"]
 	if !ok {
