@@ -88,7 +88,7 @@ func packageOf(a provider.Address, v provider.Version, i int) artifact.Package {
 	}
 }
 
-// index creates the index of a version.
+// index returns the index of a version.
 func (f *fakeRegistry) index(a provider.Address, v provider.Version) (artifact.Blob, error) {
 	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
 	for i := range platforms {
@@ -102,7 +102,7 @@ func (f *fakeRegistry) index(a provider.Address, v provider.Version) (artifact.B
 
 // ServeHTTP implements [http.Handler].
 func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// /v2/HOST/NAMESPACE/TYPE/manifests/1.2.0
+	// Paths have the form /v2/HOST/NAMESPACE/TYPE/manifests/1.2.0.
 	parts := strings.Split(r.URL.Path, "/")
 	if len(parts) != 7 {
 		http.NotFound(w, r)

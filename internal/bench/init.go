@@ -25,10 +25,10 @@ const (
 	initVersion   = "1.0.0"
 )
 
-// source is a place that a client installs providers from.
+// source is a place from which a client installs providers.
 type source struct {
 	name string
-	// config is the CLI configuration.
+	// config is the CLI configuration that selects the source.
 	config string
 }
 

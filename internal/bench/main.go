@@ -70,7 +70,7 @@ type row struct {
 // nothing marks a row without a target.
 const nothing = "-"
 
-// bench is the state that all benchmarks share.
+// bench contains the state that all benchmarks share.
 type bench struct {
 	*world.World
 	ctx    context.Context

@@ -225,7 +225,7 @@ func firstByte(client *http.Client, url string) (time.Duration, error) {
 	return took, err
 }
 
-// read reads a complete answer, as JSON if into is not nil.
+// read requests a URL and reads the whole answer, which it decodes as JSON if into is not nil.
 func read(c *http.Client, url string, into any) error {
 	resp, err := get(c, url)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // originCommand is the argument that makes this program run as an origin registry.
 const originCommand = "origin"
 
-// originIdle is how long the origin keeps an idle connection.
+// originIdle is how long the origin keeps an idle connection open.
 const originIdle = 500 * time.Millisecond
 
 // serveOrigin serves the providers of all runs, with packages from a folder. It prints its address, and exits

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// pushed is the release that is pushed.
+// pushed is the provider and version that the benchmark pushes.
 const pushed = world.Host + "/acme/pushed@1.0.0"
 
 // push compares a push of a release for 12 platforms with the ORAS CLI, which uploads the same packages from

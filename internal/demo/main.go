@@ -1,7 +1,7 @@
 // Command demo shows what ocibridge does, with real parts: a signed release of the null provider, its origin
 // registry, a push, the gateway, and clients that install from the gateway. "make demo" runs it.
 //
-// Everything stays on the loopback interface and in a temporary folder.
+// It uses only the loopback interface and a temporary folder.
 package main
 
 import (
@@ -84,8 +84,8 @@ func run(ctx context.Context) error {
 	return gateway.Stop()
 }
 
-// findPrograms finds the programs of "make demo", and prints which clients the demo runs. Only Terraform is
-// optional.
+// findPrograms finds the programs that "make demo" provides, and prints which clients the demo runs. Only
+// Terraform is optional.
 func (d *demo) findPrograms() (err error) {
 	if d.bridge, err = world.Bridge(); err != nil {
 		return err

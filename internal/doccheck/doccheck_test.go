@@ -80,7 +80,7 @@ func check(root, page string) (problems []string, rows int) {
 	return problems, rows
 }
 
-// cellsOf returns the cells of a table row; it returns none for any other line.
+// cellsOf returns the cells of a table row, or nil for any other line.
 func cellsOf(line string) []string {
 	inner, ok := strings.CutPrefix(strings.TrimSpace(line), "|")
 	if !ok {

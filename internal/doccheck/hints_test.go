@@ -136,7 +136,7 @@ func programFiles(t *testing.T) (files []string) {
 	}
 }
 
-// textsIn returns the string literals of a Go file, and any other file as one text.
+// textsIn returns the string literals of a Go file, or the whole content of any other file as one text.
 func textsIn(t *testing.T, name string) (texts []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)

@@ -50,7 +50,7 @@ func main() {
 const (
 	killed   = "noticed"
 	alive    = "UNNOTICED"
-	unsteady = "FAILS SO" // the test fails with the guard in place
+	unsteady = "FAILS SO" // the test fails even with the guard in place
 )
 
 // run runs the mutant's test, first with the guard, and then without it.

@@ -33,7 +33,7 @@ func (s *soak) idle() error {
 	if err != nil {
 		return err
 	}
-	if open := after.Files - before.Files; open < connections-connections/100 { // some connections to the registry were closed in the meantime
+	if open := after.Files - before.Files; open < connections-connections/100 { // allow 1%: the gateway may have closed connections to the registry
 		return fmt.Errorf("of %d idle connections, %d are open", connections, open)
 	}
 	more := after.Memory - before.Memory

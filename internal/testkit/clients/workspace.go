@@ -38,8 +38,7 @@ type Workspace struct {
 	Timeout time.Duration
 }
 
-// NewWorkspace creates a workspace below dir, which must exist, with an empty configuration and an empty CLI
-// configuration.
+// NewWorkspace creates a workspace below dir, without a configuration and with an empty CLI configuration.
 func NewWorkspace(dir string) (*Workspace, error) {
 	w := &Workspace{
 		Dir:  filepath.Join(dir, "work"),

@@ -73,6 +73,6 @@ func Counted(n int, before, element, after string) []byte {
 
 // Filled is [Counted] with as many elements as fit into about size bytes.
 func Filled(size int, before, element, after string) []byte {
-	digits := 5 * strings.Count(element, "%") // in addition to the two bytes of the verb
+	digits := 5 * strings.Count(element, "%") // allow 7 digits for each verb, which itself has 2 bytes
 	return Counted((size-len(before)-len(after))/(len(element)+1+digits), before, element, after)
 }

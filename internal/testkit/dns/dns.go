@@ -1,4 +1,4 @@
-// Package dns is a name server that resolves every name to this machine.
+// Package dns provides a name server that resolves every name to 127.0.0.1.
 package dns
 
 import (

@@ -87,7 +87,7 @@ func (p *Proxy) Hits() int {
 	return p.hits
 }
 
-// choose returns the rule for a request, or nil.
+// choose returns the rule that applies to a request, or nil.
 func (p *Proxy) choose(r *http.Request) *rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()

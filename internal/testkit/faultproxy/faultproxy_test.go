@@ -42,7 +42,7 @@ type scene struct {
 	client *http.Client
 }
 
-// inMemory runs f with a server behind a proxy, in virtual time.
+// inMemory runs f with a scene in virtual time, and checks that no connection stays open.
 func inMemory(t *testing.T, f func(*testing.T, *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -234,7 +234,7 @@ func keys(keys []release.Key) []keyJSON {
 	return out
 }
 
-// file sends a package or document of a release; it answers range requests.
+// file serves a package or document of a release, and supports range requests.
 func (o *Origin) file(w http.ResponseWriter, r *http.Request) {
 	rel := o.find(r)
 	if rel == nil {

@@ -46,7 +46,7 @@ type subkey struct {
 // An Option changes the key that [NewSigner] creates.
 type Option func(*options)
 
-// RSA creates an RSA key of that many bits instead of an Ed25519 key.
+// RSA creates an RSA key with the given number of bits instead of an Ed25519 key.
 func RSA(bits int) Option {
 	return func(o *options) {
 		o.config.Algorithm = packet.PubKeyAlgoRSA
@@ -73,7 +73,7 @@ func Lifetime(d time.Duration) Option {
 	return func(o *options) { o.config.KeyLifetimeSecs = uint32(d / time.Second) }
 }
 
-// Expired creates a key that was valid for an hour, two days ago.
+// Expired creates a key that was created two days ago and was valid for one hour.
 func Expired() Option {
 	return func(o *options) {
 		CreatedAt(time.Now().Add(-48 * time.Hour))(o)

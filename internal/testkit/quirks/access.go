@@ -21,7 +21,8 @@ type Access struct {
 	RefreshOnly bool
 	// Terse omits the lifetime of tokens from the token server's answers.
 	Terse bool
-	// DeniedForAbsent refuses tokens for repositories that do not exist.
+	// DeniedForAbsent refuses to issue a token for a repository that does not exist, unless it is requested for a
+	// push.
 	DeniedForAbsent bool
 	// ReadOnly means that the login may only pull. If it requests a token to push, it is refused with
 	// DeniedForAbsent; otherwise it gets a token without that right.
@@ -35,7 +36,7 @@ type Access struct {
 	// server issues without a login.
 	Robots []Robot
 	Public []string
-	// PingDenied answers /v2/ with 403, whatever the login.
+	// PingDenied answers all requests for /v2/ with 403, even with a valid login.
 	PingDenied bool
 }
 

@@ -63,7 +63,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
-	p.PageSize = min(2, p.PageSize) // so that a few tags fill pages
+	p.PageSize = min(2, p.PageSize) // so that a few tags fill several pages
 	b := &bench{t: t, profile: p, registry: quirks.For(t, p.Settings), releases: map[string]*release.Release{}}
 	b.requests = recorder.New(b.registry)
 	server := httptest.NewUnstartedServer(b.requests)
@@ -350,7 +350,7 @@ func (b *bench) checkServe() {
 	if status, _ = get(host + "/acme/widget/9.9.9.json"); status != 200 {
 		b.t.Errorf("9.9.9.json: %d", status)
 	}
-	// "Denied" does not mean absent.
+	// A registry that answers "denied" does not say that the repository is absent.
 	want := http.StatusNotFound
 	if b.profile.DeniedForAbsent {
 		want = http.StatusBadGateway

@@ -34,7 +34,7 @@ func harborQuota(t *testing.T) {
 	r.answered(w, 201, "")
 	r.as(systemRobot).wants(http.MethodPost, uploads+"?mount="+d.String()+"&from=other/x", "", 403, "adding 1000 B of "+full)
 
-	// A manifest also counts once.
+	// A manifest also counts only once.
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 + int64(len(emptyIndex)) })
 	for _, tag := range []string{"1", "2"} {
 		r.wants(http.MethodPut, "/v2/providers/x/manifests/"+tag, emptyIndex, 201, "")

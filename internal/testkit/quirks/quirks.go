@@ -183,7 +183,7 @@ func (q *Registry) ask(r request, method, path string) *httptest.ResponseRecorde
 	return out
 }
 
-// tagsOf returns the tags of a repository, and whether the repository exists.
+// tagsOf returns the tags of a repository, sorted. The bool reports whether the repository exists.
 func (q *Registry) tagsOf(r request) ([]string, bool) {
 	answer := q.ask(r, http.MethodGet, "/v2/"+r.name+"/tags/list")
 	var list struct{ Tags []string }

@@ -279,7 +279,7 @@ func TestTagsInTheEnd(t *testing.T) {
 				t.Errorf("%q are left, warnings %q", left, out.Warnings)
 			}
 			tags("everything")
-		default: // GitLab accepts no state: warnings have named the manifests that no prune finds
+		default: // GitLab accepts no state: warnings must have named the manifests that no prune finds
 			for _, d := range ours(after, foreign) {
 				if !slices.ContainsFunc(said, func(w string) bool { return strings.Contains(w, d.String()) }) {
 					t.Errorf("%s is left, and no warning says so: %q", d, said)

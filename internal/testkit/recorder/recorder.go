@@ -1,4 +1,5 @@
-// Package recorder records the requests to an HTTP handler, and lets a test answer some of them itself.
+// Package recorder records the requests to an HTTP handler, and lets a test answer some of the requests
+// instead of the handler.
 //
 // A request is recorded before the handler gets it, and its status before the client gets it, so a test can
 // count requests as soon as it has its answer.
@@ -99,7 +100,7 @@ func (rec *Recorder) Count(filters ...Filter) int {
 // A Filter reports whether it matches a request.
 type Filter func(Request) bool
 
-// Method matches requests with one of the methods.
+// Method matches requests with one of the given methods.
 func Method(methods ...string) Filter {
 	return func(r Request) bool { return slices.Contains(methods, r.Method) }
 }

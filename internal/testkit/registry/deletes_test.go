@@ -18,7 +18,7 @@ import (
 
 const indexType = "application/vnd.oci.image.index.v1+json"
 
-// api sends requests about one repository to a registry.
+// api sends requests for one repository to a registry.
 type api struct {
 	t    *testing.T
 	reg  *registry.Registry

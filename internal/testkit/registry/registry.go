@@ -60,7 +60,7 @@ type Options struct {
 	// Dir is the data folder; "" means a temporary folder, which is removed with the registry.
 	Dir string
 
-	// CertFile and KeyFile, PEM, enable TLS.
+	// CertFile and KeyFile are PEM files. They enable TLS.
 	CertFile, KeyFile string
 
 	// Users maps user names to passwords. If it is not nil, every request must have one of these logins.
@@ -77,7 +77,7 @@ type Options struct {
 type TokenAuth struct {
 	Realm          string // its URL
 	Service        string // the registry's name, and the audience of tokens
-	Issuer         string // of tokens
+	Issuer         string // the issuer of tokens
 	RootCertBundle string // path of the certificates that verify tokens, PEM
 }
 

@@ -63,7 +63,7 @@ type Release struct {
 	Packages  []Package
 
 	SHA256SUMS []byte // the checksum document
-	Signature  []byte // detached and binary; nil when unsigned
+	Signature  []byte // detached and binary; nil if the release is not signed
 	Manifest   []byte // the registry manifest, JSON
 
 	// Keys are the signing keys that an origin registry offers with the release.

@@ -121,7 +121,7 @@ func encode(kind string, der []byte) []byte {
 // CertPEM returns the authority's own certificate, which clients must trust.
 func (ca *CA) CertPEM() []byte { return encode("CERTIFICATE", ca.cert.Raw) }
 
-// CertPool returns a pool with only this authority.
+// CertPool returns a pool that contains only this authority.
 func (ca *CA) CertPool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)

@@ -33,7 +33,7 @@ const (
 	Service = "ocibridge-test-registry"
 )
 
-// User is a user with rights.
+// User is a user's password and rights.
 type User struct {
 	Password string
 	// May maps a repository, or a prefix of repository names that ends in a slash, to the actions that the user

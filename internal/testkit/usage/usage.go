@@ -122,7 +122,7 @@ func open(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
 	return conn, nil
 }
 
-// client is an HTTP/2 client with one connection.
+// client is an HTTP/2 transport with one connection.
 type client struct{ *http.Transport }
 
 // Close implements [io.Closer].

@@ -51,7 +51,7 @@ type World struct {
 	held   ports.Held // the origin's port, once it is closed
 }
 
-// New creates a world below dir. Its origin has no releases yet.
+// New creates a world in the folder dir. Its origin has no releases yet.
 func New(dir string) (*World, error) {
 	ca, err := tlsca.New()
 	if err != nil {
@@ -209,7 +209,7 @@ func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return ServeBy(bridge, ws, args...)
 }
 
-// ServeBy is [Serve] with another program than [Bridge].
+// ServeBy is [Serve] with the program bridge instead of the one that [Bridge] returns.
 func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return serve(bridge, ws, nil, args)
 }
