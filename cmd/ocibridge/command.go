@@ -22,7 +22,7 @@ type commonFlags struct {
 	jobs   jobsFlag
 }
 
-// register adds the flags to a command; jobs describes --jobs.
+// register adds the flags to a command. jobs is the usage text of --jobs.
 func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
@@ -30,11 +30,11 @@ func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
 	f.jobs.register(cmd, jobs)
 }
 
-// perform runs a command that changes registries or files: plan checks the command line, do
-// does what is planned, and document is the output for programs. Programs get it whether or
-// not do fails, unless the command line is wrong.
+// perform runs a command that changes registries or files. plan checks the command line, do
+// carries out the plan, and document returns the JSON output. With --output json, perform
+// prints the document even if do fails, but not if the command line is wrong.
 func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (P, error), do func(context.Context, settings, P) (R, error), document func(R, error) any) error {
-	s, settingsErr := f.settings(cmd) // before the plan: the configuration file sets flags
+	s, settingsErr := f.settings(cmd) // before plan, because the configuration file sets flags
 	p, err := plan(s)
 	if err != nil {
 		return usage(err)
@@ -52,7 +52,8 @@ func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (
 	return err
 }
 
-// resultsDocument is the document of a command that has a result for each version or file.
+// resultsDocument returns the JSON output of a command that reports a result for each version
+// or file.
 func resultsDocument[T any](results []T, err error) any {
 	return struct {
 		Results []T               `json:"results"`
@@ -60,7 +61,8 @@ func resultsDocument[T any](results []T, err error) any {
 	}{orEmpty(results), errorDocument(err)}
 }
 
-// errorDocument returns nil for nil.
+// errorDocument returns the message and the hint of an error for JSON output, or nil if err is
+// nil.
 func errorDocument(err error) map[string]string {
 	if err == nil {
 		return nil
@@ -68,7 +70,7 @@ func errorDocument(err error) map[string]string {
 	return map[string]string{"message": err.Error(), "hint": hint.Of(err)}
 }
 
-// orEmpty returns a list that is not nil: JSON has null for nil.
+// orEmpty replaces a nil list with an empty one, which JSON encodes as [] instead of null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -91,7 +93,7 @@ func warnAll(stderr io.Writer, warnings []string) {
 	}
 }
 
-// configured returns the providers of provider blocks.
+// configured returns the addresses of the provider blocks in the configuration file.
 func (s settings) configured() []provider.Address {
 	var out []provider.Address
 	for _, p := range s.file.Providers {

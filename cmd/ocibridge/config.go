@@ -81,7 +81,7 @@ func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) 
 // configFlag is the flag of the commands that read the configuration file.
 type configFlag struct {
 	file  string
-	files *files.Snapshot // the files that settings are read from; nil if nobody looks for changes
+	files *files.Snapshot // records the files that were read, to detect changes; nil records nothing
 }
 
 func (f *configFlag) register(cmd *cobra.Command) {
@@ -90,8 +90,8 @@ func (f *configFlag) register(cmd *cobra.Command) {
 	cmd.MarkFlagFilename("config", "hcl")
 }
 
-// load reads the configuration file for a command. It sets those of the command's flags that
-// neither the command line nor a variable has set.
+// load reads the configuration file for a command. It sets the flags that neither the command
+// line nor a variable has set.
 func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	c, err := f.read()
 	if err != nil {
@@ -108,7 +108,7 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	for _, v := range c.FlagValues(given) {
 		fromFile[v.Flag] = v
 	}
-	// Settings may be read again: a flag that the file no longer sets has its default.
+	// A reload runs this again: a flag that the file no longer sets returns to its default.
 	for _, name := range config.Flags() {
 		flag := cmd.Flags().Lookup(name)
 		if flag == nil || given(name) {
@@ -133,7 +133,8 @@ func (f *configFlag) read() (*config.Config, error) {
 	return c, explainConfig(err)
 }
 
-// explainConfig adds to an invalid configuration file's error how to see all errors in it.
+// explainConfig adds a hint to the error about an invalid configuration file: the command that
+// shows the error in its place.
 func explainConfig(err error) error {
 	var invalid *config.Error
 	if errors.As(err, &invalid) {
@@ -158,8 +159,8 @@ func configEnvironment() config.Environment {
 	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
-// surroundingFlags adds the flags of serve and push that override the configuration file, for
-// commands that only show settings.
+// surroundingFlags gives a command that only shows settings the flags of serve and push that
+// override the configuration file.
 func surroundingFlags(cmd *cobra.Command) {
 	for _, like := range []*cobra.Command{newServeCommand(), newPushCommand()} {
 		for _, name := range append(config.Flags(), "template", "include", "exclude") {
@@ -170,14 +171,14 @@ func surroundingFlags(cmd *cobra.Command) {
 	}
 }
 
-// surroundings returns the settings from other sources than the configuration file: flags and
-// variables, which override it, and the CLI configuration, which it overrides.
+// surroundings returns the settings that do not come from the configuration file: flags and
+// variables, which override the file, and the CLI configuration, which the file overrides.
 func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings {
 	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cli, Defaults: map[string]string{}}
 	if dir := defaultDataFolder(); dir != "" {
 		s.Defaults["data"] = dir
 	}
-	s.VariableLogin, _ = authEnvironment().VariableLogin() // config check reports an invalid one
+	s.VariableLogin, _ = authEnvironment().VariableLogin() // config check reports an invalid login
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if source := flagSource(flag); source != "" {
 			s.Flags[flag.Name] = config.FlagValue{Flag: flag.Name, Value: flag.Value.String(), Source: source}
@@ -191,7 +192,7 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 	return s
 }
 
-// reportDiagnostics prints diagnostics with the lines of the file that they refer to.
+// reportDiagnostics prints diagnostics, each with the lines of the file that it refers to.
 func reportDiagnostics(w io.Writer, diags []config.Diagnostic) error {
 	width, color := 78, isTerminal(w) && os.Getenv("NO_COLOR") == ""
 	if n := terminalWidth(w); n > 0 {

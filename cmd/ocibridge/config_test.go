@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 )
 
-// TestDefaults checks that config show and the reference page have the defaults of the flags.
+// TestDefaults checks that config show and the reference page state the defaults of the flags.
 func TestDefaults(t *testing.T) {
 	b, err := json.Marshal(new(config.Config).InForce(config.Surroundings{}))
 	if err != nil {
@@ -46,7 +46,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestFlagsOfTheFileExist checks that each argument of the file names an existing flag.
+// TestFlagsOfTheFileExist checks that each flag that an argument of the configuration file
+// sets exists.
 func TestFlagsOfTheFileExist(t *testing.T) {
 	for _, name := range config.Flags() {
 		if newServeCommand().Flags().Lookup(name) == nil && newPushCommand().Flags().Lookup(name) == nil {
@@ -55,8 +56,8 @@ func TestFlagsOfTheFileExist(t *testing.T) {
 	}
 }
 
-// TestHomeWithoutVariable looks up the home folder without HOME, as in many services and
-// containers.
+// TestHomeWithoutVariable checks that the home folder is found without HOME, which many
+// services and containers do not set.
 func TestHomeWithoutVariable(t *testing.T) {
 	for _, name := range []string{"HOME", "USERPROFILE", "XDG_DATA_HOME"} {
 		t.Setenv(name, "")
@@ -75,7 +76,8 @@ func TestHomeWithoutVariable(t *testing.T) {
 	}
 }
 
-// TestReadsAreBounded reads large files: a variable can also name a device.
+// TestReadsAreBounded checks that files over the size limit are refused: a variable can also
+// name a device, which has no end.
 func TestReadsAreBounded(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(large, make([]byte, files.MaxSize+1), 0o600); err != nil {

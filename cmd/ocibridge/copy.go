@@ -103,7 +103,7 @@ func completeLocation(*cobra.Command, []string, string) ([]cobra.Completion, cob
 	return []cobra.Completion{"oci:", "oci-archive:", "mirror:", "embedded"}, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// plan checks the command line.
+// plan parses and checks the command line.
 func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, error) {
 	c := &transfer.Copy{All: f.all, Push: pusher.Options{Policy: policyBy(rules, f.allowUnsigned), Jobs: int(f.jobs), WithoutReferrers: f.noReferrers}}
 	var err error
@@ -151,8 +151,8 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	return results, err
 }
 
-// openAt opens the registry at a location. The configured templates count only for the
-// configured registry.
+// openAt opens the registry at a location. The configured templates apply only if the location
+// is the configured registry.
 func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
 	flags := f.registryFlags
 	switch at.Kind {

@@ -94,20 +94,21 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 	return cmd
 }
 
-// subject names the repositories to examine: a provider's, those in a registry, or without
-// either one repository of every template.
+// subject selects the repositories to examine: the repository of a provider, or one repository
+// of every template. If registry is set, only templates that name this registry count.
 type subject struct {
 	provider provider.Address
 	registry ociaddr.Registry
 }
 
-// parseSubject reads the arguments. A provider's address has slashes, a registry none.
+// parseSubject parses the arguments. The address of a provider contains slashes; a registry
+// does not.
 func parseSubject(args []string) (s subject, err error) {
 	switch {
 	case len(args) == 0:
 	case strings.Contains(args[0], "/"):
 		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
-			return s, err // its hint is about addresses
+			return s, err // the hint of err is about addresses
 		}
 	default:
 		s.registry, err = ociaddr.ParseRegistry(strings.ToLower(args[0]))
@@ -211,8 +212,8 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repo
 	return x.Examine(ctx), nil
 }
 
-// examineGateway examines a gateway as clients see it: with the token that the CLI
-// configuration has for it, and without the logins of registries.
+// examineGateway examines a gateway as clients see it: with the token for the gateway in the
+// CLI configuration, and without logins for registries.
 func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a provider.Address) (*doctor.Report, error) {
 	x := doctor.Gateway{URL: mirror, Provider: a, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
 	if host, err := mirrorHost(mirror); err == nil {
@@ -228,7 +229,7 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a
 	return x.Examine(ctx), nil
 }
 
-// mirrorHost returns the host name under which clients look for a network mirror's token.
+// mirrorHost returns the host name under which clients look up the token of a network mirror.
 // The report explains errors in the URL.
 func mirrorHost(mirror string) (svchost.Hostname, error) {
 	u, err := url.Parse(mirror)
@@ -241,7 +242,8 @@ func mirrorHost(mirror string) (svchost.Hostname, error) {
 // colours are the colours of results on terminals.
 var colours = map[string]string{"ok": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "FAILED": "\x1b[31m", "skipped": "\x1b[2m"}
 
-// column returns the word for a result as a column, with its colour if w is a terminal.
+// column pads the word for a result to the width of its column. If w is a terminal, it adds
+// the word's colour.
 func column(w io.Writer, word string) string {
 	padded := fmt.Sprintf("%-8s", word)
 	if !isTerminal(w) || os.Getenv("NO_COLOR") != "" {

@@ -94,7 +94,7 @@ func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {
 	return err
 }
 
-// keyState says that a key is revoked or expires, or returns "".
+// keyState returns a note that a key is revoked or expires, or "" if neither is the case.
 func keyState(k trust.Key) string {
 	switch {
 	case k.Revoked:

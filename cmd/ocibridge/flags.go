@@ -29,8 +29,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand refuses the arguments of a command that has subcommands only: cobra passes it
-// those that name no subcommand.
+// noCommand refuses the arguments of a command that only groups subcommands. cobra passes it
+// the arguments that name no subcommand.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(hint.New(fmt.Sprintf("unknown command %q", cmd.Name()+" "+args[0]), "%s --help lists the commands", cmd.CommandPath()))
@@ -105,11 +105,11 @@ func (j *jobsFlag) Set(s string) error {
 	return nil
 }
 
-// logFlag is --log-level, and --log-format for commands that run for long.
+// logFlag holds --log-level, and --log-format for long-running commands.
 type logFlag struct {
 	level   slog.Level
 	format  formatFlag
-	inForce slog.LevelVar // of what open has returned
+	inForce slog.LevelVar // the level of the log that open has returned
 }
 
 func (f *logFlag) registerFormat(cmd *cobra.Command) {
@@ -130,8 +130,8 @@ func (f *logFlag) open(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))
 }
 
-// secondsInJSON has durations as seconds: a bare number of nanoseconds is nobody's
-// unit.
+// secondsInJSON converts durations to seconds. By default, JSON would contain a bare number of
+// nanoseconds, which nobody expects.
 func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
@@ -168,7 +168,7 @@ const emptyTemplateHelp = "for the embedded registry, leave out --template and u
 // default instead.
 type givenText struct {
 	text *string
-	help string // says what to do instead of giving an empty value
+	help string // the hint of the error about an empty value
 	// emptyVariable is set if an empty variable counts as unset.
 	emptyVariable bool
 }
@@ -180,7 +180,7 @@ func (t *givenText) String() string {
 	return *t.text
 }
 
-// Type returns the name that pflag shows for the value of a flag whose usage has none.
+// Type returns the name that pflag shows for the value of a flag whose usage text names none.
 func (t *givenText) Type() string { return "text" }
 
 func (t *givenText) Set(text string) error {
@@ -202,12 +202,12 @@ func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Comp
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// dataFolder returns the folder for the embedded registry and for the files that serve
-// stores; "" if there is none.
+// dataFolder returns the folder for the embedded registry and for the files that serve stores,
+// or "" if there is none.
 func (f *registryFlags) dataFolder() string { return cmp.Or(f.data, defaultDataFolder()) }
 
-// defaultDataFolder follows each system's custom for a user's data. It is "" for a user
-// without a home folder.
+// defaultDataFolder returns the folder for a user's data that is customary on each system, or
+// "" for a user without a home folder.
 func defaultDataFolder() string {
 	home := homeDir()
 	switch {
@@ -235,7 +235,8 @@ func homeDir() string {
 	return ""
 }
 
-// defaultDataFolderText says where that is without naming anybody's home folder.
+// defaultDataFolderText describes the default data folder without naming a particular user's
+// home folder.
 func defaultDataFolderText() string {
 	switch runtime.GOOS {
 	case "windows":
@@ -302,8 +303,9 @@ func variableOf(f *pflag.Flag) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
 
-// warnUnknownVariables warns about variables that have the prefix and set no flag: a push
-// with a misspelt OCIBRIDGE_TEMPLATE would go to the embedded registry.
+// warnUnknownVariables warns about variables that have the prefix but set no flag. Without the
+// warning, nobody would notice that a push with a misspelt OCIBRIDGE_TEMPLATE goes to the
+// embedded registry.
 func warnUnknownVariables(cmd *cobra.Command) {
 	known := map[string]bool{variablePrefix + "VERSION": true} // many install scripts set it
 	var learn func(*cobra.Command)

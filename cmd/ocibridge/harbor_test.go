@@ -28,9 +28,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestHarborHowTo runs the blocks of docs/harbor.md in one shell, against the profile of
-// Harbor with the part of its REST API that the page uses. Each block prints the lines
-// that the page shows after it, where "..." is any text.
+// TestHarborHowTo shows that the commands in docs/harbor.md work. It runs the page's blocks in
+// one shell, against a registry that imitates Harbor and the part of its REST API that the
+// page uses. Each block must print the lines that the page shows after it, where "..." matches
+// any text.
 func TestHarborHowTo(t *testing.T) {
 	topic, ok := docs.Find("harbor")
 	if !ok {
@@ -103,27 +104,31 @@ const (
 	howToProvider = "registry.opentofu.org/hashicorp/random"
 )
 
-// extras are commands before the blocks that have the text of the key.
+// extras maps a text to additional commands, which run before each block that contains the
+// text.
 var extras = map[string]string{
-	// The robots for reading and for pushing may do no more than that.
+	// The robot for reading is not allowed to push, and the robot for pushing is not allowed
+	// to prune.
 	"'robot$providers+prune'": "docker login \"$HOST\" -u 'robot$providers+serve'\n" +
 		"refused ocibridge push " + howToProvider + "@4.0.0\n" +
 		"docker login \"$HOST\" -u 'robot$providers+push'\n" +
 		"refused ocibridge sync --prune --config prune.hcl\n",
-	// A version in two pushes leaves an index without a tag, and an ocibridge-state that is
-	// newer than the other version.
+	// A version that is pushed in two steps leaves an index without a tag, and an
+	// ocibridge-state that is newer than the other version.
 	`project=$(harbor GET`: "ocibridge push " + howToProvider + "@4.0.1\n" +
 		"ocibridge push " + howToProvider + "@4.0.0 --platform linux_amd64\n" +
 		"ocibridge push " + howToProvider + "@4.0.0\n",
 }
 
-// lastExtra are commands after the last block: pushes while the immutability rule applies.
+// lastExtra are commands that run after the last block: pushes while the immutability rule
+// applies.
 var lastExtra = "ocibridge push " + howToProvider + "@4.0.2\n" +
 	"ocibridge push " + howToProvider + "@4.0.2\n" +
 	"ocibridge push " + howToProvider + "@4.0.3 --platform linux_amd64\n" +
 	"refused ocibridge push " + howToProvider + "@4.0.3\n"
 
-// harbor is the Harbor profile with a REST API, and a user's home.
+// harbor imitates Harbor with its REST API. It also has a home folder for the user who follows
+// the page.
 type harbor struct {
 	t          *testing.T
 	registry   *quirks.Registry
@@ -135,9 +140,9 @@ type harbor struct {
 	robots     map[string][]string // rights by name
 	projects   map[string]harborProject
 	retention  *harborRetention
-	retained   []string // tags after the retention
+	retained   []string // tags that the retention has left
 	replicated int
-	query      url.Values // of the request that is answered
+	query      url.Values // of the request that is being answered
 }
 
 func newHarbor(t *testing.T) *harbor {
@@ -193,7 +198,7 @@ func (h *harbor) environment() []string {
 	}
 }
 
-// check compares the robots, tags and projects that the page's requests made with the wanted ones.
+// check checks the robots, tags and projects that the page's requests have created.
 func (h *harbor) check() {
 	want := map[string][]string{
 		"robot$providers+push": {"pull", "push"}, "robot$providers+serve": {"pull"}, "robot$providers+prune": {"pull", "push", "delete"}, "robot$list": {"pull"},
@@ -209,7 +214,7 @@ func (h *harbor) check() {
 	}
 }
 
-// curl is as much of curl as the page needs.
+// curl implements the options of curl that the page uses.
 func curl() {
 	f := flag.NewFlagSet("curl", flag.ExitOnError)
 	f.Bool("sS", false, "")
@@ -234,7 +239,7 @@ func curl() {
 	check(err)
 }
 
-// dockerLogin is docker login HOST -u ROBOT, by somebody who knows the robot's secret.
+// dockerLogin implements docker login HOST -u ROBOT, for a user who knows the robot's secret.
 func dockerLogin() {
 	host, user := os.Args[2], os.Args[4]
 	secret, err := os.ReadFile(filepath.Join(os.Getenv("HOME"), "secret-"+user))

@@ -13,7 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// The types and routes below are Harbor's REST API. It refuses fields that Harbor does not have.
+// The types and routes below imitate Harbor's REST API. It refuses fields that Harbor does not
+// have.
 
 type (
 	harborProject struct {
@@ -62,7 +63,7 @@ type (
 	}
 )
 
-const harborID = 7 // of everything
+const harborID = 7 // the ID of every object
 
 func (h *harbor) routes(mux *http.ServeMux) {
 	harborRoute(h, mux, "POST /projects", h.newProject)
@@ -115,7 +116,7 @@ func (h *harbor) routes(mux *http.ServeMux) {
 	})
 }
 
-// harborRoute answers requests of an administrator, whose body is a T.
+// harborRoute adds a route for requests of an administrator, whose body is a T in JSON.
 func harborRoute[T any](h *harbor, mux *http.ServeMux, pattern string, answer func(T) (any, error)) {
 	method, at, _ := strings.Cut(pattern, " ")
 	mux.HandleFunc(method+" /api/v2.0"+at, func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +152,7 @@ func (h *harbor) newProject(p harborProject) (any, error) {
 	return nil, nil
 }
 
-// newRobot makes a robot. Rights of other resources than these permit nothing.
+// newRobot creates a robot. Only rights to repositories and the catalog have an effect.
 func (h *harbor) newRobot(r harborRobot) (any, error) {
 	b := quirks.Robot{User: "robot$" + r.Name, Password: "secret-of-" + r.Name, Rights: map[string][]string{}}
 	for _, p := range r.Permissions {
@@ -173,7 +174,7 @@ func (h *harbor) newRobot(r harborRobot) (any, error) {
 	return map[string]any{"id": harborID, "name": b.User, "secret": b.Password}, nil
 }
 
-// retain runs the retention as the profile does, which deletes what has no tag, too.
+// retain runs the retention in the registry, which also deletes manifests without a tag.
 func (h *harbor) retain(run struct {
 	DryRun bool `json:"dry_run"`
 }) (any, error) {
@@ -205,13 +206,13 @@ func (h *harbor) retain(run struct {
 	return nil, nil
 }
 
-// selects reports whether a rule is for a tag.
+// selects reports whether a rule applies to a tag.
 func (r harborRule) selects(tag string) bool {
 	matches, err := path.Match(strings.ReplaceAll(r.Tags[0].Pattern, "**", "*"), tag) // a tag has no slash
 	return err == nil && matches == (r.Tags[0].Decoration == "matches")
 }
 
-// everywhere fails unless a rule is for every repository, with one selector of tags.
+// everywhere fails unless a rule applies to every repository and has exactly one tag selector.
 func (r harborRule) everywhere() error {
 	if want := (harborSelector{Kind: "doublestar", Decoration: "repoMatches", Pattern: "**"}); len(r.Scopes["repository"]) != 1 || r.Scopes["repository"][0] != want || len(r.Tags) != 1 {
 		return fmt.Errorf("scopes %v, tags %v", r.Scopes, r.Tags)

@@ -45,7 +45,7 @@ version as Markdown. Without an argument it lists the commands and the topics.`
 	}
 }
 
-// subcommand returns the subcommand with a name.
+// subcommand returns the subcommand of the given name.
 func subcommand(root *cobra.Command, name string) *cobra.Command {
 	i := slices.IndexFunc(root.Commands(), func(cmd *cobra.Command) bool { return cmd.Name() == name })
 	return root.Commands()[i]

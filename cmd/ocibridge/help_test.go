@@ -6,7 +6,8 @@ import (
 	"github.com/ocibridge/ocibridge/docs"
 )
 
-// TestTopicsAreNoCommands: "ocibridge help NAME" prints one thing.
+// TestTopicsAreNoCommands checks that no topic has the name of a command, because "ocibridge
+// help NAME" would then be ambiguous.
 func TestTopicsAreNoCommands(t *testing.T) {
 	for _, c := range newRootCommand().Commands() {
 		if _, ok := docs.Find(c.Name()); ok {

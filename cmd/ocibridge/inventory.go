@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/query"
 )
 
-// registerReader adds the flags to a command that reads stored versions.
+// registerReader adds the flags of commands that read stored versions.
 func (f *commonFlags) registerReader(cmd *cobra.Command) {
 	f.register(cmd, "number of versions to read at once")
 	cmd.ValidArgsFunction = f.complete
@@ -23,8 +23,8 @@ type report interface {
 	Failed() error
 }
 
-// show finds the providers that queries select, prints a report about them, and fails if the
-// report did. text formats the report for people who read it on w.
+// show reads the providers that queries select, prints a report about them, and fails if the
+// report contains an error. text formats the report for people who read it on w.
 func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
@@ -58,7 +58,8 @@ func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, r
 	return r.Failed()
 }
 
-// parseQueries reads the arguments of a command. Only some commands accept versions.
+// parseQueries parses the arguments of a command. They may contain versions only if versions
+// is set.
 func parseQueries(args []string, versions bool) ([]query.Query, error) {
 	var out []query.Query
 	for _, s := range args {

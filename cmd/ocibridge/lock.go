@@ -102,7 +102,7 @@ all files are unchanged.`,
 	return cmd
 }
 
-// options checks the command line.
+// options parses and checks the command line.
 func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, error) {
 	if len(args) == 0 {
 		return lock.Options{}, hint.New("no configuration is named", "name its folder: ocibridge lock . for this one")
@@ -116,7 +116,8 @@ func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, err
 	}, err
 }
 
-// lock reads the files, plans their changes, and makes them.
+// lock reads the lock files and plans their changes. Unless it is a dry run, it also writes
+// the changes.
 func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs []string, stderr io.Writer) ([]*lock.Change, error) {
 	files, err := lock.Read(dirs)
 	if err != nil {
@@ -149,7 +150,8 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 	return changes, nil
 }
 
-// print shows the change of a file: as a diff in a dry run, and else a line for each entry.
+// print shows the changes of a file: in a dry run as a diff, otherwise as a line for each
+// entry.
 func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 	if f.dryRun {
 		io.WriteString(w, c.Diff)

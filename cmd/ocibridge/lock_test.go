@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// writeLock writes the lock file of a configuration that uses a version of
-// registry.acme.example/acme/widget, as OpenTofu writes it, and makes its folder:
+// writeLock writes a lock file as OpenTofu does, for a configuration that uses a version of
+// registry.acme.example/acme/widget. It also creates the folder of the file:
 //
 //	lockfile FILE VERSION [HASH...]
 //
@@ -75,7 +75,7 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 // forge changes the index of a version in $REGISTRY/providers/acme/widget, as an attacker
 // who can write to the registry can. It changes no signed document:
 //
-//	forge h1 VERSION           replace every h1: hash by the hash of another package
+//	forge h1 VERSION           replace every h1: hash with the hash of another package
 //	forge no-h1 VERSION        remove the h1: hashes
 //	forge swap VERSION         exchange the packages of the two platforms
 //	forge no-evidence VERSION  remove the evidence
@@ -121,8 +121,8 @@ func forge(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[1]))
 }
 
-// forgeSize replaces the manifest of an index entry by one that adds a byte to the package's
-// size.
+// forgeSize replaces the manifest of an index entry with one in which the size of the package
+// is a byte too large.
 func forgeSize(ts *testscript.TestScript, repo *remote.Repository, entry *ocispec.Descriptor) {
 	ctx := context.Background()
 	data, err := content.FetchAll(ctx, repo, *entry)

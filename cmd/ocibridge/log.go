@@ -11,10 +11,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// logDelay bounds how long a line of the log waits in a buffer.
+// logDelay is the maximum time that a line of the log waits in a buffer.
 const logDelay = 100 * time.Millisecond
 
-// maxLogBuffer bounds the buffer. A line that exceeds it causes a write.
+// maxLogBuffer is the number of buffered bytes at which the buffer is flushed immediately.
 const maxLogBuffer = 64 << 10
 
 // logBuffer gathers lines of the log, because a busy gateway logs one for each request.
@@ -30,7 +30,7 @@ func (b *logBuffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lines.Len() == 0 {
-		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // writes fewer lines if others have flushed since
+		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // writes nothing, or only the newer lines, if the buffer has been flushed since
 	}
 	b.lines.Write(line)
 	if b.lines.Len() >= maxLogBuffer {
@@ -39,7 +39,7 @@ func (b *logBuffer) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Flush writes the lines that wait.
+// Flush writes the buffered lines.
 func (b *logBuffer) Flush() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -55,7 +55,8 @@ func (b *logBuffer) flush() error {
 	return err
 }
 
-// flushing is a handler that writes to a logBuffer. No line waits behind a warning.
+// flushing is a handler that writes to a logBuffer, and flushes it after each warning and
+// error.
 type flushing struct {
 	slog.Handler
 	buffer *logBuffer
@@ -80,8 +81,8 @@ func (h flushing) WithGroup(name string) slog.Handler {
 	return flushing{h.Handler.WithGroup(name), h.buffer}
 }
 
-// openBuffered returns a log whose lines have the ids of requests, and wait in a buffer. The
-// caller calls flush at the end.
+// openBuffered returns a buffered log whose lines contain the IDs of requests. The caller must
+// call flush at the end.
 func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() error) {
 	b := &logBuffer{out: w}
 	return slog.New(telemetry.Handler(flushing{f.open(b).Handler(), b})), b.Flush

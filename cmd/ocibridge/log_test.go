@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// lockedBuffer may be read while it is written to.
+// lockedBuffer can be read while another goroutine writes to it.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -71,8 +71,8 @@ func TestLogBuffer(t *testing.T) {
 	})
 }
 
-// TestLogFormats has a line as text and as JSON, with the id of the request that it is
-// about.
+// TestLogFormats checks that a log line in text and in JSON contains the fields and the ID of
+// the request.
 func TestLogFormats(t *testing.T) {
 	for format, want := range map[formatFlag]string{
 		"text": `level=INFO msg=waited for=1.5s n=2 request_id=id-1`,
@@ -96,8 +96,8 @@ func TestLogFormats(t *testing.T) {
 	}
 }
 
-// TestNothingForgesALogLine: what clients and peers write stays in its place on one
-// line, whatever is in it.
+// TestNothingForgesALogLine shows that text from clients and peers, whatever it contains, adds
+// neither lines nor fields to the log.
 func TestNothingForgesALogLine(t *testing.T) {
 	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\" a=\"b"
 	for _, format := range []formatFlag{"text", "json"} {

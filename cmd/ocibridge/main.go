@@ -1,5 +1,5 @@
-// Command ocibridge puts Terraform and OpenTofu providers into OCI registries,
-// verified, and serves them to every client from there.
+// Command ocibridge verifies Terraform and OpenTofu providers, stores them in OCI registries,
+// and serves them to every client from there.
 package main
 
 import (
@@ -85,7 +85,7 @@ own, on a data folder.`,
 			return nil
 		},
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SuggestionsMinimumDistance: 2, // misspelt letters
+		SuggestionsMinimumDistance: 2, // the maximum number of misspelt letters
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
@@ -100,8 +100,8 @@ own, on a data folder.`,
 	return root
 }
 
-// unknown returns the error for an argument that names nothing. Its hint has the commands
-// with similar names.
+// unknown returns the error for an argument that names no command or topic. Its hint suggests
+// commands with similar names.
 func unknown(root *cobra.Command, what, name, help string) error {
 	if like := root.SuggestionsFor(name); len(like) > 0 {
 		help = fmt.Sprintf("did you mean %s? %s", strings.Join(like, " or "), help)
@@ -109,8 +109,8 @@ func unknown(root *cobra.Command, what, name, help string) error {
 	return usage(hint.New(fmt.Sprintf("unknown %s %q", what, name), "%s", help))
 }
 
-// addCompletion adds cobra's completion command. It fails on unknown arguments as the other
-// commands do, where cobra's would print help and succeed.
+// addCompletion adds cobra's completion command. Like the other commands, it fails on unknown
+// arguments; cobra's own would print help and succeed.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	completion := subcommand(root, "completion")

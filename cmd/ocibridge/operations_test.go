@@ -115,8 +115,8 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// TestEveryLogLineIsDocumented looks in the source for the names of all log fields and span
-// attributes, and for the messages of warnings and errors. The documentation must have them.
+// TestEveryLogLineIsDocumented checks that the documentation contains the names of all log
+// fields and span attributes in the source, and the messages of all warnings and errors.
 func TestEveryLogLineIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/operations.md")
 	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}
@@ -142,7 +142,7 @@ func TestEveryLogLineIsDocumented(t *testing.T) {
 	}
 }
 
-// logged is a name or a message, with its position in the source.
+// logged holds the names and the messages that the source logs, with their positions.
 type logged struct {
 	fset             *token.FileSet
 	fields, messages map[string]string
@@ -184,8 +184,8 @@ var levels = map[string]int{
 	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
 }
 
-// look records the calls that log, the attributes, and the lists of fields that are logged
-// later.
+// look records the messages and attributes of calls that log, and the lists of fields that are
+// logged later.
 func (l *logged) look(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.CompositeLit:
@@ -216,13 +216,13 @@ func (l *logged) look(n ast.Node) {
 func matters(method string, call *ast.CallExpr) bool {
 	level := strings.TrimSuffix(method, "Context")
 	if strings.HasPrefix(method, "Log") {
-		level = strings.TrimPrefix(nameOf(call.Args[1]), "Level") // or a variable
+		level = strings.TrimPrefix(nameOf(call.Args[1]), "Level") // a level in a variable counts, too
 	}
 	return level != "Info" && level != "Debug"
 }
 
-// pairs records the names in a list of names and values, which may be appended to another
-// list.
+// pairs records the names in a list of names and values. The arguments of a call of append
+// are such a list, too.
 func (l *logged) pairs(list []ast.Expr) {
 	for i := 0; i < len(list); i++ {
 		if call, ok := list[i].(*ast.CallExpr); ok {

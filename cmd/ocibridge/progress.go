@@ -69,7 +69,7 @@ var endings = map[pusher.Stage]string{
 	pusher.StageDone: "stored", pusher.StageMounted: "mounted", pusher.StageFound: "there already", pusher.StagePresent: "in place",
 }
 
-// Event implements [transfer.Progress]. It shows how far a package is.
+// Event implements [transfer.Progress]. It shows the progress of a package.
 func (p *progress) Event(e pusher.Event) {
 	if p.quiet {
 		return
@@ -93,7 +93,7 @@ func (p *progress) Event(e pusher.Event) {
 		}
 	default:
 		if bar == nil {
-			// Every byte counts twice: a package is sent while it is fetched.
+			// Every byte counts twice, because a package is uploaded while it is downloaded.
 			bar = p.bars.AddBar(2*e.Total, mpb.BarRemoveOnComplete(),
 				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5})))
 			p.live[key] = bar
@@ -102,7 +102,7 @@ func (p *progress) Event(e pusher.Event) {
 	}
 }
 
-// Warn implements [transfer.Progress]. It shows a warning, also if p is quiet.
+// Warn implements [transfer.Progress]. It shows a warning, even if p is quiet.
 func (p *progress) Warn(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

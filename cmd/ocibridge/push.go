@@ -100,14 +100,14 @@ push refuses other packages, because the file's users have not reviewed them.`,
 	return cmd
 }
 
-// pushPlan is a valid command line.
+// pushPlan is the parsed command line.
 type pushPlan struct {
 	requests  []transfer.Request
 	platforms []provider.Platform
 	policy    func(provider.Address) trust.Policy
 }
 
-// plan checks the command line.
+// plan parses and checks the command line.
 func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 	if err := f.checkSources(args); err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 	return p, nil
 }
 
-// checkSources refuses combinations of flags that mean nothing.
+// checkSources refuses combinations of flags that make no sense.
 func (f *pushFlags) checkSources(args []string) error {
 	sources := 0
 	for _, given := range []bool{len(args) > 0, len(f.lockFiles) > 0, f.mirrorDir != "", f.releaseDir != ""} {

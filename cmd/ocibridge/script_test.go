@@ -71,8 +71,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setup makes a home folder for a script. Of the machine's environment, the script gets only
-// PATH.
+// setup creates a home folder for a script. The script inherits only PATH from the environment
+// of the machine.
 func setup(env *testscript.Env) error {
 	for name, dir := range map[string]string{
 		"HOME": "home", "XDG_DATA_HOME": "home/data", "XDG_CONFIG_HOME": "home/config", "XDG_RUNTIME_DIR": "home/run",
@@ -99,14 +99,14 @@ type scene struct {
 	vars     []string // the initial environment
 	signer   *pgp.Signer
 	registry *recorder.Recorder
-	handler  http.Handler // behind it
+	handler  http.Handler // what the recorder forwards to
 }
 
 func sceneOf(ts *testscript.TestScript) *scene { return ts.Value("scene").(*scene) }
 
 const widgetHost = "registry.acme.example"
 
-// exits runs a program that should end with a status:
+// exits runs a program and checks its exit status:
 //
 //	exits STATUS PROGRAM ARG...
 func exits(ts *testscript.TestScript, neg bool, args []string) {
@@ -129,8 +129,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 var twoLines = regexp.MustCompile(`\Aerror: [^\n]+\nhint: [^\n]+\n\z`)
 
-// refused is exits for a program that should fail: it checks that standard output is empty,
-// and that standard error has one line with the error and one with a hint.
+// refused is [exits] for a program that should fail. It also checks that standard output is
+// empty, and that standard error consists of one line with the error and one with a hint.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, args)
 	if out := ts.ReadFile("stdout"); out != "" {
@@ -141,7 +141,7 @@ func refused(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// widgetRelease makes a release whose packages contain the given text.
+// widgetRelease creates a release whose packages contain the given text.
 func widgetRelease(ts *testscript.TestScript, version, content string, signer *pgp.Signer) *release.Release {
 	spec := release.Spec{Host: widgetHost, Namespace: "acme", Type: "widget", Version: version, Signer: signer}
 	for _, p := range []string{"linux_amd64", "darwin_arm64"} {
@@ -213,7 +213,7 @@ func writeMirror(ts *testscript.TestScript, neg bool, args []string) {
 //
 //	origin [token=TOKEN|zips=NAME] VERSION...
 //
-// With zips, the packages have the names NAME_OS_ARCH.zip.
+// With zips, the packages are named NAME_OS_ARCH.zip.
 func startOrigin(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
 		ts.Fatalf("usage: origin [token=TOKEN|zips=NAME] VERSION...")
@@ -270,8 +270,8 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("REGISTRY", server.Listener.Addr().String())
 }
 
-// countWrites checks that no request tried to change the registry since the last check, or
-// with ! that one did.
+// countWrites checks that no request has tried to change the registry since the last check.
+// With !, it checks that a request has.
 func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 	rec := sceneOf(ts).registry
 	if n := rec.Count(recorder.Writes()); (n == 0) != neg && len(args) == 0 {
@@ -281,7 +281,7 @@ func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("usage: [!] writes; requests: %+v", rec.Requests())
 }
 
-// refuse makes the registry refuse the requests with a method and a suffix of the path:
+// refuse makes the registry refuse requests with this method whose path ends in SUFFIX:
 //
 //	refuse METHOD SUFFIX STATUS CODE MESSAGE
 //	! refuse
@@ -318,7 +318,7 @@ func noCatalog(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// breakPath makes the registry answer requests for a suffix of the path with invalid content:
+// breakPath makes the registry return invalid content for paths that end in PATH:
 //
 //	broken PATH
 func breakPath(ts *testscript.TestScript, neg bool, args []string) {
@@ -417,9 +417,9 @@ func writeCert(ts *testscript.TestScript, neg bool, args []string) {
 //
 //	serving FILE PATH [token=TOKEN] ARG...
 //
-// PATH is relative to the mirror's URL. FILE has the last certificate of the server's chain,
-// or is "none" for plain HTTP. Afterwards the file out has the standard output, log has the
-// log, and body has the answer.
+// PATH is relative to the mirror's URL. FILE contains the last certificate of the server's
+// chain, or is "none" for plain HTTP. Afterwards, the file "out" contains the standard output,
+// "log" the log, and "body" the response.
 func serving(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: serving FILE PATH [token=TOKEN] ARG...")
@@ -470,7 +470,8 @@ type announcement struct {
 	told bool
 }
 
-// listening returns the address that serve listens on, if its public URL is another one.
+// listening matches the address that serve listens on, which serve prints if its public URL is
+// another one.
 var listening = regexp.MustCompile(`(?m)(?:^Listening on |"address":")([^\s"]+)`)
 
 var mirrorURL = regexp.MustCompile(`https?://[^\s"]+/providers/`)
@@ -496,8 +497,8 @@ func (a *announcement) text() string {
 	return a.buf.String()
 }
 
-// fetch requests a path relative to a URL, and returns the status and the body of the
-// answer. It trusts the last certificate in a file.
+// fetch requests a path relative to a URL, and returns the status line and the body of the
+// response. It trusts the last certificate in caFile.
 func fetch(ctx context.Context, base, path, caFile, token string) ([]byte, error) {
 	u, err := url.Parse(base)
 	if err != nil {

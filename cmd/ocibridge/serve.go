@@ -35,7 +35,7 @@ type serveFlags struct {
 	selfSigned bool
 	http       bool
 	noPull     bool
-	metrics    string // the address of their own listener
+	metrics    string // the address of the separate listener for metrics
 	log        logFlag
 }
 
@@ -91,14 +91,14 @@ without them, everybody may read everything.`,
 	return cmd
 }
 
-// run serves until the command's context ends.
+// run serves until the command's context is cancelled.
 func (f *serveFlags) run(cmd *cobra.Command) error {
 	seen := &files.Snapshot{}
 	s, err := f.load(cmd, seen)
 	if err != nil {
 		return err
 	}
-	asked := make(chan os.Signal, 1) // further signals add nothing to one that waits
+	asked := make(chan os.Signal, 1) // one pending signal is enough: a reload reads everything
 	signal.Notify(asked, syscall.SIGHUP)
 	defer signal.Stop(asked)
 	log, flush := f.log.openBuffered(cmd.ErrOrStderr())
@@ -123,8 +123,8 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// load reads all settings, and merges the flags into them. It may be called again: only
-// the command line and variables stay as they were.
+// load reads all settings, and merges the flags into them. A reload calls it again; only the
+// command line and the variables then keep their values.
 func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Settings, error) {
 	f.files = seen
 	s, err := f.settings(cmd)
@@ -147,7 +147,7 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 	}, nil
 }
 
-// warnings is where a command writes warnings to once it runs: the log.
+// warnings is the writer for the warnings of a running command. It writes them to the log.
 type warnings struct{ log *slog.Logger }
 
 // Write implements [io.Writer].

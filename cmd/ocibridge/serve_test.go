@@ -11,9 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
-// TestSettingsAreReadAgain checks that flags and variables keep their values at a reload,
-// and that other settings change with the configuration file. A setting that the file no
-// longer has gets its default.
+// TestSettingsAreReadAgain checks that flags and variables keep their values at a reload, and
+// that other settings change with the configuration file. A setting that the file no longer
+// contains returns to its default.
 func TestSettingsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HOME", dir)

@@ -31,7 +31,7 @@ import (
 type settings struct {
 	file  *config.Config // ocibridge.hcl
 	cli   *cliconfig.Config
-	files *files.Snapshot // the files they were read from; nil if nobody looks for changes
+	files *files.Snapshot // records the files that were read, to detect changes; nil records nothing
 }
 
 // settings reads the configuration file for a command, and the user's CLI
@@ -45,7 +45,8 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 	return settings{file, cli, f.files}, err
 }
 
-// trustRules returns the trust blocks of the configuration file, if it was read.
+// trustRules returns the trust blocks of the configuration file, or nil if the file was not
+// read.
 func (s settings) trustRules() trust.Rules {
 	if s.file == nil {
 		return nil
@@ -63,9 +64,9 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 	}
 }
 
-// templateSet returns the templates of the flags, or else of the configuration file, or else
-// of the CLI configuration. It returns none if all of them have none. Without --include, the
-// template in --template only applies to providers, if there are any.
+// templateSet returns the templates of the first source that has any: the flags, the
+// configuration file, or the CLI configuration. Without --include, the template in --template
+// applies only to the given providers, if any are given.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
 		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
@@ -108,8 +109,9 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 	return set, nil
 }
 
-// ownTemplate returns the template that serve prints for clients. In the CLI configuration
-// it means the embedded registry, which ocibridge opens itself instead of asking the gateway.
+// ownTemplate returns the template that serve prints for clients. If the CLI configuration
+// contains this template, ocibridge opens the embedded registry itself instead of sending
+// requests to the gateway.
 func (f *registryFlags) ownTemplate(s settings) string {
 	return cmp.Or(f.running, s.file.Gateway.Listen, config.FlagDefault("listen")) + "/" + embedded.Template
 }

@@ -7,8 +7,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 )
 
-// TestWhatServePrintsMeansTheEmbeddedRegistry checks the template that serve prints: users
-// paste it into the CLI configuration, which serve and push also read.
+// TestWhatServePrintsMeansTheEmbeddedRegistry checks that the template that serve prints
+// selects the embedded registry: users paste it into the CLI configuration, which serve and
+// push also read.
 func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
 	const parts = "/${hostname}/${namespace}/${type}"
 	for name, tc := range map[string]struct {

@@ -80,7 +80,7 @@ versions are in place, and with 1 if anything failed.`,
 	return cmd
 }
 
-// syncRun is the plan of a sync and its outcome, which are never nil.
+// syncRun is the plan of a sync and its outcome. Neither is nil.
 type syncRun struct {
 	plan    *pusher.Plan
 	outcome *pusher.Outcome
@@ -150,7 +150,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, 
 	return err
 }
 
-// apply shows the plan. Unless it is a dry run, it then does what is planned, and shows the
+// apply shows the plan. Unless it is a dry run, it then carries out the plan and shows the
 // outcome.
 func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncRun, progress *progress) (err error) {
 	for _, w := range run.plan.Warnings {
@@ -171,8 +171,8 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncR
 	return err
 }
 
-// served returns the check by which the configured gateway refuses packages, or nil if it
-// serves all.
+// served returns the check that decides which packages the configured gateway serves, or nil
+// if the gateway serves all packages.
 func (s settings) served() func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 	if !s.file.Gateway.VerifyRequired {
 		return nil

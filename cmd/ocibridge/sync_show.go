@@ -16,7 +16,7 @@ var planSigns = map[pusher.Action]string{
 	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
 }
 
-// plan shows a plan: one line for each version, and the sums.
+// plan shows a plan: one line for each version, and the totals.
 func (p *progress) plan(plan *pusher.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *progress) plan(plan *pusher.Plan) {
 	}
 }
 
-// platforms returns the names of up to three platforms, or the number of more.
+// platforms returns the names of the platforms, or their number if there are more than three.
 func platforms(ps []provider.Platform) string {
 	if len(ps) > 3 {
 		return count(len(ps), "platform")
@@ -84,7 +84,7 @@ func (p *progress) pruned(steps []pusher.Step) {
 	}
 }
 
-// failures shows all failures if there are several. A single one is the command's error.
+// failures prints all failures if there are several. A single failure is the command's error.
 func (p *progress) failures(failures []pusher.Failure) {
 	if len(failures) < 2 {
 		return
@@ -99,7 +99,7 @@ func (p *progress) failures(failures []pusher.Failure) {
 	}
 }
 
-// document returns the plan and the outcome as programs get them.
+// document returns the plan and the outcome as JSON output.
 func (r *syncRun) document(dryRun bool, err error) any {
 	plan, outcome := r.plan, r.outcome
 	type failure struct {

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/term"
 )
 
-// terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is no
-// terminal.
+// terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is not
+// a terminal.
 func terminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok && isTerminal(w) {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
@@ -29,8 +29,9 @@ func terminalWidth(w io.Writer) int {
 // themselves.
 const minWrapped = 16
 
-// tableText formats rows of equal length as columns, for lines of width characters, or of any
-// length if width is 0. If a line is too long, it wraps the cells of one column.
+// tableText formats rows of equal length as columns, in lines of at most width characters, or
+// of any length if width is 0. To shorten lines, it wraps the cells of the column whose index
+// is wrapped.
 func tableText(rows [][]string, wrapped, width int) string {
 	if width > 0 {
 		width = max(minWrapped, width-widthWithout(rows, wrapped))

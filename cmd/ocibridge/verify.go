@@ -100,7 +100,8 @@ func verifySummary(v *inventory.VersionReport) string {
 	return strings.Join(parts, ", ")
 }
 
-// printFindings prints findings to out, which is text for w, in the format of doctor's checks.
+// printFindings prints findings to out in the format of doctor's checks. It uses colours if w,
+// where people will read them, is a terminal.
 func printFindings(out, w io.Writer, findings []artifact.Finding, p *inventory.Problem) {
 	if p != nil {
 		findings = append([]artifact.Finding{{Severity: artifact.SeverityError, Where: "registry", What: p.Message, Hint: p.Hint}}, findings...)
