@@ -83,7 +83,7 @@ func TestInstallWithToken(t *testing.T) {
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		ws := s.user(world.NetworkMirror(gateway.URL)+credentials(gateway, acmeToken), nullVersion)
 		ws.MustRun(t, client, "init", "-no-color")
-		// With a variable; no shell can set one whose name contains a colon.
+		// The token comes from a variable. No shell can set a variable whose name contains a colon.
 		ws = s.user(world.NetworkMirror(gateway.URL), nullVersion)
 		ws.Env["TF_TOKEN_"+authority(gateway)] = acmeToken
 		ws.MustRun(t, client, "init", "-no-color")
@@ -93,8 +93,8 @@ func TestInstallWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestInstallWithoutToken shows that clients try no other method: the origin has the version, and direct would
-// install it.
+// TestInstallWithoutToken shows that clients without a valid token try no other installation method, although
+// the origin has the version, and direct would install it.
 func TestInstallWithoutToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -140,8 +140,8 @@ func TestOCIMirrorWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestHostBlockWithToken shows that clients send the gateway the origin's token, and fetch archive, checksums
-// and signature without a token.
+// TestHostBlockWithToken shows that clients send the origin's token to the gateway, and fetch archive,
+// checksums and signature without a token.
 func TestHostBlockWithToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -177,7 +177,8 @@ func TestHostBlockWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestInstallWithWorkloadToken uses a CI service's issuer that is down when the gateway starts.
+// TestInstallWithWorkloadToken shows that clients install with the tokens of a CI service, even if the
+// service's issuer was down when the gateway started.
 func TestInstallWithWorkloadToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -241,7 +242,8 @@ func TestInstallWithWorkloadToken(t *testing.T) {
 	wantNoSecrets(t, gateway, good[:60], strings.Split(good, ".")[1], strings.Split(other, ".")[2])
 }
 
-// TestCertificateIsReplaced replaces a certificate while a connection continues.
+// TestCertificateIsReplaced shows that new connections get a replaced certificate, while an older connection
+// continues.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

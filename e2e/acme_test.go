@@ -30,12 +30,12 @@ const (
 // pebble is an authority that speaks ACME, like Let's Encrypt.
 type pebble struct {
 	directory string
-	roots     *x509.CertPool // of issued certificates
+	roots     *x509.CertPool // of the certificates that the authority issues
 	gateway   chan string    // receives the gateway's address, which the authority validates
 	log       *strings.Builder
 }
 
-// startPebble starts Pebble, which validates at the address from the channel.
+// startPebble starts Pebble, which validates certificates at the address that it receives from p.gateway.
 func startPebble(s *scene) *pebble {
 	t := s.t
 	t.Helper()
@@ -84,7 +84,8 @@ func startPebble(s *scene) *pebble {
 	return p
 }
 
-// port443 stands in for port 443 of the gateway's name, and forwards to the gateway once its address is known.
+// port443 listens in place of port 443 of the gateway's name, and forwards to the gateway once its address is
+// known.
 func (p *pebble) port443(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -136,7 +137,8 @@ func (s *scene) wait(url string) []byte {
 	}
 }
 
-// shakeHands returns the serial number of a gateway's certificate for a name, or "".
+// shakeHands returns the serial number of the certificate that a gateway presents for a name. If name is "",
+// the handshake names no host.
 func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err error) {
 	config := &tls.Config{ServerName: name, RootCAs: p.roots, NextProtos: []string{"h2"}}
 	if name == "" { // as probes by IP address do
@@ -152,7 +154,8 @@ func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err e
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }
 
-// TestACME obtains certificates from a real authority, which validates at the gateway's own port.
+// TestACME shows that a gateway obtains certificates from an ACME authority, which validates at the gateway's
+// own port.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -204,7 +207,7 @@ func TestACME(t *testing.T) {
 		t.Errorf("the folder of keys: %v, %v", info, err)
 	}
 
-	// The next gateway already has the certificate, and requests none.
+	// The next gateway finds the certificate in the folder, and requests none.
 	if err := g.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +222,7 @@ func TestACME(t *testing.T) {
 		t.Errorf("after a restart: %s and then %s, %v", serial, again, err)
 	}
 
-	// A new configuration also has it from the beginning: no handshake fails during a reload.
+	// A reload also begins with the certificate, so no handshake fails.
 	if err := os.WriteFile(config, []byte(both), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +239,7 @@ func TestACME(t *testing.T) {
 		}
 	}
 
-	// The gateway does not start if others may read its keys.
+	// The gateway does not start if other users can read its keys.
 	if err := g.Stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -50,9 +50,9 @@ func newCrowd(t *testing.T) *crowd {
 	return &crowd{s, rec, s.serve(config), [sha256.Size]byte(h.Sum(nil))}
 }
 
-// download makes n clients get the archive, each over its own connection. asked runs when all have sent their
-// request, and halfway when all have read a first megabyte and wait. Then every 16th reads all of it; all
-// clients would take too long for a test.
+// download lets n clients request the archive, each over its own connection. It calls asked when all clients
+// have sent their request, and halfway when all have read the first megabyte and wait. Then every 16th client
+// reads the whole archive; for all clients, this would take too long for a test.
 func (c *crowd) download(n int, asked, halfway func()) {
 	c.t.Helper()
 	var asking, reading, done sync.WaitGroup
@@ -77,7 +77,7 @@ func (c *crowd) download(n int, asked, halfway func()) {
 				select {
 				case <-on:
 					waits = false
-				case <-time.After(10 * time.Second): // the gateway drops clients that read nothing after a minute
+				case <-time.After(10 * time.Second): // the gateway drops clients that have read nothing for a minute
 					_, err = io.CopyN(h, body, 1<<20)
 				}
 			}
@@ -113,8 +113,8 @@ func (c *crowd) open(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// TestManyClientsForOneArchive lets 200 clients send requests before the registry has answered the first. The
-// registry gets one request.
+// TestManyClientsForOneArchive shows that the registry gets one request if 200 clients request an archive
+// before the registry has answered.
 func TestManyClientsForOneArchive(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
@@ -131,7 +131,7 @@ func TestManyClientsForOneArchive(t *testing.T) {
 	}
 }
 
-// TestMemoryOfManyDownloads runs 64 downloads at once.
+// TestMemoryOfManyDownloads limits the gateway's memory during 64 concurrent downloads.
 func TestMemoryOfManyDownloads(t *testing.T) {
 	t.Parallel()
 	const allowed = 64 << 20

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// observed starts a stand-alone registry behind a recorder, and returns the recorder, its host and the
+// observed starts a stand-alone registry behind a recorder, and returns the recorder and the host of the
 // registry.
 func (s *scene) observed(opts registry.Options) (*recorder.Recorder, string) {
 	s.t.Helper()
@@ -40,7 +40,7 @@ func mirror(host string) string {
 	return fmt.Sprintf("oci_mirror {\n  repository_template = \"%s/providers/${hostname}/${namespace}/${type}\"\n}\n", host)
 }
 
-// fetched counts the blobs that were fetched, completely or partly.
+// fetched counts the requests for blobs, or for parts of them.
 func fetched(rec *recorder.Recorder) int {
 	return rec.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/"))
 }
@@ -176,7 +176,7 @@ gateway {
 		t.Errorf("HEAD: %d %v", head.StatusCode, head.Header)
 	}
 
-	// A redirect that contains the login is not passed on: the gateway answers itself.
+	// The gateway does not pass on a redirect that contains the login, but serves the package itself.
 	rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.Contains(r.URL.Path, "/blobs/") && r.Header.Get("Range") == "" && r.Method == http.MethodGet {
 			http.Redirect(w, r, "https://robot:s3cr3t-login@"+storageHost+"/"+p.SHA256+"?signature=opens-it", http.StatusTemporaryRedirect)
@@ -187,7 +187,7 @@ gateway {
 	if resp := ask(http.MethodGet); resp.StatusCode != http.StatusOK || resp.Header.Get("Location") != "" {
 		t.Errorf("GET: %d %v", resp.StatusCode, resp.Header)
 	}
-	// It also does if the registry answers with the bytes itself.
+	// It also serves the package itself if the registry does not redirect.
 	rec.Intercept(nil)
 	resp := ask(http.MethodGet)
 	if data, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(data, p.Data) {

@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// front puts a recorder in front of a stand-alone registry, on plain HTTP, and returns it with the template
-// that leads there.
+// front puts a recorder in front of a stand-alone registry, on plain HTTP. It returns the recorder, its host,
+// and the template of the repositories behind it.
 func front(t *testing.T, r *registry.Registry) (rec *recorder.Recorder, host, template string) {
 	t.Helper()
 	handler, err := r.Handler()
@@ -36,7 +36,7 @@ func front(t *testing.T, r *registry.Registry) (rec *recorder.Recorder, host, te
 	return rec, host, host + "/providers/${hostname}/${namespace}/${type}"
 }
 
-// tagsOnDisk lists the tags that a registry has, in any repository.
+// tagsOnDisk lists the tags in all repositories of a registry.
 func tagsOnDisk(t *testing.T, r *registry.Registry) []string {
 	t.Helper()
 	var out []string
@@ -60,8 +60,8 @@ func checkRefused(t *testing.T, got result, status int, want string) {
 	}
 }
 
-// TestBadInput runs the program with every kind of wrong input from a user, an origin or a registry. The
-// registry stays without a tag.
+// TestBadInput shows that the program refuses every kind of wrong input from a user, an origin or a registry
+// with an error and a hint, and stores no tag.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -104,7 +104,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBadOrigin uses an origin with various invalid releases.
+// TestBadOrigin shows that the program refuses invalid releases of an origin.
 func TestBadOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -154,8 +154,8 @@ func sign(s *scene, r *release.Release, by *pgp.Signer) {
 	r.Keys = keys // the offered keys stay
 }
 
-// answer makes the origin answer paths that end in suffix with this body, and announce size bytes unless that
-// is negative.
+// answer makes the origin return body for paths that end in suffix. If size is not negative, the origin
+// announces it as the length of the body.
 func (s *scene) answer(suffix string, size int, body string) {
 	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -185,8 +185,8 @@ func (s *scene) answerStatus(suffix string, status int) {
 	})
 }
 
-// TestBadRegistry uses a registry that refuses credentials, is down, answers HTML, or has the tag for something
-// else.
+// TestBadRegistry shows the errors for a registry that refuses credentials, is down, returns HTML, or has
+// something else under the tag.
 func TestBadRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -247,8 +247,8 @@ func (s *scene) login(r *registry.Registry, user, password string) {
 	}
 }
 
-// TestInterrupt sends Ctrl-C during the upload of a package: the program stops promptly, nothing is tagged, and
-// running it again completes the push.
+// TestInterrupt shows that the program stops promptly on Ctrl-C during the upload of a package, without a tag,
+// and that another run completes the push.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -301,7 +301,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestSecondPushSendsNothing counts the requests to a stand-alone registry.
+// TestSecondPushSendsNothing shows that a second push of a version uploads nothing to a stand-alone registry.
 func TestSecondPushSendsNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -332,7 +332,7 @@ func TestSecondPushSendsNothing(t *testing.T) {
 	}
 }
 
-// indexDigest reads the digest of the one version pushed from JSON output.
+// indexDigest returns the digest of the one pushed version in the program's JSON output.
 func indexDigest(t *testing.T, output string) string {
 	t.Helper()
 	var doc struct{ Results []struct{ Digest string } }

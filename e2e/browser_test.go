@@ -71,8 +71,8 @@ type tab struct {
 	ctx context.Context
 }
 
-// startTimeout bounds the start of the browser, and tabTimeout everything in a tab, on a busy machine. On an
-// idle machine, the slowest tab takes half a minute.
+// startTimeout limits the start of the browser, and tabTimeout all work in a tab, on a busy machine. On an idle
+// machine, the slowest tab takes half a minute.
 const startTimeout, tabTimeout = 2 * time.Minute, 10 * time.Minute
 
 func (c *chromium) tab(t *testing.T) *tab {
@@ -96,7 +96,7 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval evaluates an expression in the page. The page's policy does not affect it.
+// eval evaluates an expression in the page. The page's content security policy does not apply to it.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -106,7 +106,7 @@ func eval[T any](b *tab, expression string) T {
 	return v
 }
 
-// open goes to a page, and returns its status.
+// open opens a page, and returns the HTTP status.
 func (b *tab) open(url string) int64 {
 	b.t.Helper()
 	resp, err := chromedp.Run(b.ctx, chromedp.NavigateResponse(url))
@@ -118,7 +118,7 @@ func (b *tab) open(url string) int64 {
 
 func (b *tab) desktop() { b.do(chromedp.EmulateViewport(1280, 860)) }
 
-// phone sets the width of a narrow phone.
+// phone makes the tab as narrow as a small phone.
 func (b *tab) phone() {
 	b.do(chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
 }
@@ -136,8 +136,8 @@ func (b *tab) withoutScripts() {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 }
 
-// press presses a copy button with the given actions, and returns when the button confirms it. The confirmation
-// lasts only two seconds, so the page itself must watch for it.
+// press presses a copy button with the given actions, and waits until the button confirms the copy. The
+// confirmation lasts only two seconds, so code in the page watches for it.
 func (b *tab) press(button string, how ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	eval[chromedp.Void](b, fmt.Sprintf(`void (window.pressed = new Promise(done => {
@@ -177,7 +177,7 @@ func (b *tab) wantText(texts ...string) {
 	}
 }
 
-// picture stores a picture of the whole page.
+// picture saves a screenshot of the whole page.
 func (b *tab) picture(name string) {
 	b.t.Helper()
 	data, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
@@ -185,7 +185,7 @@ func (b *tab) picture(name string) {
 	clients.Must(b.t, os.WriteFile(filepath.Join(b.shot, name+".png"), data, 0o644))
 }
 
-// audit opens the page in every width and color scheme, stores pictures, and runs axe-core on it.
+// audit shows the page in every width and color scheme, saves a screenshot of each, and runs axe-core.
 func (b *tab) audit(name string) {
 	b.t.Helper()
 	if !eval[bool](b, `typeof window.axe !== 'undefined'`) {
@@ -212,7 +212,7 @@ func (b *tab) audit(name string) {
 	b.scheme("light")
 }
 
-// runAxe returns axe-core's findings, as lines.
+// runAxe is a script that returns axe-core's findings, one line for each.
 const runAxe = `axe.run({resultTypes: ['violations']}).then(r => r.violations.map(v =>
   v.id + ': ' + v.help + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('; ')))`
 

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// remapped is a template with other names and another order than template.
+// remapped returns a template with other text and another order of the variables than template.
 func remapped(r *registry.Registry) string {
 	return r.Host + "/tf/${namespace}/${type}/from/${hostname}"
 }
@@ -26,7 +26,8 @@ func (s *scene) mustRun(args ...string) string {
 	return s.ws.MustRun(s.t, s.bridge, args...)
 }
 
-// copied runs ocibridge copy and returns the digests of stored versions, by provider and version.
+// copied runs ocibridge copy and returns the digests of the stored versions. The keys consist of provider and
+// version.
 func (s *scene) copied(args ...string) map[string]string {
 	s.t.Helper()
 	return s.digests(append([]string{"copy"}, args...)...)
@@ -56,7 +57,7 @@ func wantSame(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// originOff makes every request to the origin fail the test.
+// originOff makes the test fail on every request to the origin.
 func (s *scene) originOff() {
 	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		s.t.Errorf("the origin was asked for %s", r.URL)
@@ -65,8 +66,8 @@ func (s *scene) originOff() {
 	})
 }
 
-// TestCopyBetweenRegistries copies from each program to the other, and to other repositories: the result is
-// identical byte for byte, and installs.
+// TestCopyBetweenRegistries shows that a copy to a registry of each program, and to other repositories in it,
+// is identical byte for byte, and can be installed.
 func TestCopyBetweenRegistries(t *testing.T) { forEachProgram(t, testCopyBetweenRegistries) }
 
 func testCopyBetweenRegistries(t *testing.T, program registry.Program) {
@@ -100,7 +101,7 @@ func testCopyBetweenRegistries(t *testing.T, program registry.Program) {
 	}
 }
 
-// TestCopyPlatforms copies one platform, and later the others.
+// TestCopyPlatforms shows that a copy of one platform can be completed later.
 func TestCopyPlatforms(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -113,8 +114,8 @@ func TestCopyPlatforms(t *testing.T) {
 	wantSame(t, "completed", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)
 }
 
-// TestCopyAcrossAnAirGap carries two providers in one file to a place without access to the origin and the
-// first registry.
+// TestCopyAcrossAnAirGap shows that a single file carries two providers to a place without access to the origin
+// and the first registry.
 func TestCopyAcrossAnAirGap(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -126,7 +127,7 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	a.Stop()
 	s.originOff()
 
-	// Other tools can read it.
+	// Other tools can read the file.
 	for name, digest := range pushed {
 		address, version, _ := strings.Cut(name, " ")
 		if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--oci-layout", file+":"+address+"/"+version)); got != digest {
@@ -148,8 +149,9 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	wantSame(t, "embedded to archive", s.copied("--data", s.data, "--to", "oci-archive:"+file+"2", world.Null, null("other")), pushed)
 }
 
-// TestCopyToMirror writes a mirror folder, which clients can use directly and through a plain web server. It is
-// the same as with their own commands: OpenTofu's lists zh: hashes, Terraform's h1:, and copy's both.
+// TestCopyToMirror shows that clients can use the mirror folder that copy writes, directly and through a plain
+// web server. The folder is the same as from the clients' own commands, except that OpenTofu lists zh: hashes,
+// Terraform lists h1: hashes, and copy lists both.
 func TestCopyToMirror(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -188,7 +190,7 @@ func TestCopyToMirror(t *testing.T) {
 		}
 	}
 
-	// Another version next to the first one, which stays.
+	// The copy adds another version next to the first one, which stays.
 	s.Origin.Intercept(nil)
 	s.offer("3.2.5")
 	s.push(world.Null + "@3.2.5")
@@ -201,7 +203,7 @@ func TestCopyToMirror(t *testing.T) {
 	}
 }
 
-// joinHashes returns a version's JSON with the hashes of another file added, formatted as clients do.
+// joinHashes adds the hashes in another file to a version's JSON, and formats the result as clients do.
 func joinHashes(t *testing.T, data []byte, other string) []byte {
 	t.Helper()
 	more, err := os.ReadFile(other)
@@ -225,7 +227,7 @@ func joinHashes(t *testing.T, data []byte, other string) []byte {
 	return out
 }
 
-// TestCopyRefusesABadBundle uses bundles with missing or changed content: nothing of them is stored.
+// TestCopyRefusesABadBundle shows that nothing is stored from bundles with missing or changed content.
 func TestCopyRefusesABadBundle(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -263,8 +265,8 @@ func TestCopyRefusesABadBundle(t *testing.T) {
 	}
 }
 
-// TestCopyORASArtifact copies what the ORAS CLI pushed, without evidence: it arrives byte for byte, also
-// through a bundle.
+// TestCopyORASArtifact shows that a version without evidence, pushed by the ORAS CLI, is copied byte for byte,
+// also through a bundle.
 func TestCopyORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

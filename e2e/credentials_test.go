@@ -37,7 +37,7 @@ func (s *scene) offerIn(namespace, version string) {
 	s.Origin.Add(release.For(s.t, spec))
 }
 
-// useNulls is a configuration that uses the null providers of two namespaces.
+// useNulls returns a configuration that uses the null providers of two namespaces.
 func useNulls(a, b string) string {
 	return fmt.Sprintf(`terraform {
   required_providers {
@@ -54,7 +54,7 @@ func useNulls(a, b string) string {
 `, null(a), nullVersion, null(b))
 }
 
-// secure adds a certificate that the world's CA signed.
+// secure adds a certificate from the world's CA to opts.
 func (s *scene) secure(opts registry.Options) registry.Options {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
@@ -64,7 +64,7 @@ func (s *scene) secure(opts registry.Options) registry.Options {
 	return opts
 }
 
-// https serves a handler with a certificate that the world's CA signed, and returns its HOST:PORT.
+// https serves a handler with a certificate from the world's CA, and returns HOST:PORT.
 func (s *scene) https(h http.Handler) string {
 	s.t.Helper()
 	config, err := s.CA.ServerConfig("localhost")
@@ -76,14 +76,14 @@ func (s *scene) https(h http.Handler) string {
 	return strings.Replace(srv.Listener.Addr().String(), "127.0.0.1", "localhost", 1)
 }
 
-// serveAs starts a gateway with the configuration of a workspace.
+// serveAs starts a gateway in a workspace, with the workspace's configuration.
 func (s *scene) serveAs(ws *clients.Workspace, args ...string) *world.Gateway {
 	s.t.Helper()
 	opts := s.secure(registry.Options{})
 	return world.ServeFor(s.t, ws, append([]string{"--log-level", "debug", "--tls-cert", opts.CertFile, "--tls-key", opts.KeyFile}, args...)...)
 }
 
-// dockerLogin writes a login where docker does.
+// dockerLogin stores a login as docker login does.
 func dockerLogin(t *testing.T, ws *clients.Workspace, host, user, password string) {
 	t.Helper()
 	writeJSON(t, filepath.Join(ws.Home, ".docker", "config.json"), map[string]any{"auths": map[string]any{
@@ -103,8 +103,9 @@ func ociCredentials(prefix, user, password string) string {
 	return fmt.Sprintf("oci_credentials %q {\n  username = %q\n  password = %q\n}\n", prefix, user, password)
 }
 
-// TestSameCredentialsForClientPushAndServe uses one CLI configuration for a client, push and serve. The
-// registry requires another login for each part of its repositories, with a token server or with passwords.
+// TestSameCredentialsForClientPushAndServe shows that a client, push and serve use the same logins from one CLI
+// configuration. The registry requires a different login for each part of its repositories, with a token server
+// or with passwords.
 func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 	t.Parallel()
 	const writer, reader, admin = "robot$acme+push", "robot$team+read", "admin"
@@ -152,7 +153,7 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 				user.MustRun(t, client, "init", "-no-color")
 			}
 
-			// Where a login is not valid, client and program fail alike, and the program names the login.
+			// If a login is not valid, both the client and the program fail, and the program names the login.
 			s.offerIn("other", nullVersion)
 			out := ws.MustFail(t, s.bridge, "push", null("other")+"@"+nullVersion)
 			if !strings.Contains(out, `used the block oci_credentials "`+r.Host+`" at `+ws.CLIConfigPath()) || !strings.Contains(out, "which was not accepted") {
@@ -173,8 +174,8 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 	}
 }
 
-// checkTokens requires that every token was requested for one repository, in a namespace that the user has a
-// login for.
+// checkTokens checks that every token was requested for one repository only, in a namespace for which the user
+// has a login.
 func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -194,7 +195,8 @@ func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]stri
 	}
 }
 
-// TestRobotNamesFromEveryPlace uses the name of a Harbor robot, with its dollar sign, in each source of logins.
+// TestRobotNamesFromEveryPlace shows that the name of a Harbor robot, with its dollar sign, works in each
+// source of logins.
 func TestRobotNamesFromEveryPlace(t *testing.T) {
 	t.Parallel()
 	const user, password = "robot$acme+push", "p$HOME:w$$"
@@ -237,7 +239,7 @@ func helperProgram(t *testing.T, user, secret string) string {
 	return dir
 }
 
-// talkative is a registry whose refusals repeat the request: below basic/ it requires passwords, elsewhere
+// talkative is a registry whose errors repeat the request. Below basic/ it requires passwords, elsewhere
 // tokens.
 func talkative(realm func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -260,7 +262,7 @@ func talkative(realm func() string) http.HandlerFunc {
 	}
 }
 
-// output is the output of all runs of the program.
+// output collects the output of all runs of the program.
 type output struct {
 	mu   sync.Mutex
 	text map[string]string // by run
@@ -272,7 +274,7 @@ func (o *output) add(run, text string) {
 	o.text[run] += text
 }
 
-// marked is a scene with marked secrets in every source of secrets.
+// marked is a scene in which every source of secrets contains a secret with a mark.
 type marked struct {
 	*scene
 	ws      *clients.Workspace
@@ -317,7 +319,7 @@ func newMarked(t *testing.T) *marked {
 	}
 }
 
-// bridgeRuns runs the program and stores its output; ok says whether it should succeed.
+// bridgeRuns runs the program and collects its output. ok says whether it should succeed.
 func (m *marked) bridgeRuns(ok bool, args ...string) {
 	m.t.Helper()
 	out, err := m.ws.Run(m.bridge, args...)
@@ -327,7 +329,7 @@ func (m *marked) bridgeRuns(ok bool, args ...string) {
 	}
 }
 
-// searchAll searches all output and all files.
+// searchAll searches all output and all files for marks.
 func (m *marked) searchAll() {
 	m.t.Helper()
 	for run, text := range m.written.text {
@@ -339,8 +341,8 @@ func (m *marked) searchAll() {
 	searchFiles(m.t, m.ws.Dir)
 }
 
-// TestNoSecretIsWritten has marked secrets in every source, pushes to talkative registries and serves from
-// them, and searches all output.
+// TestNoSecretIsWritten shows that pushes to talkative registries, and gateways in front of them, write no
+// secret to their output or to files.
 func TestNoSecretIsWritten(t *testing.T) {
 	t.Parallel()
 	m := newMarked(t)
@@ -368,7 +370,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 		m.written.add("log of serve "+template, gateway.Log())
 	}
 
-	// The secrets were in use.
+	// The program has used the secrets.
 	if m.Origin.Count(recorder.PathContains("/files/"), recorder.PathSuffix(".zip"), recorder.Authorized()) == 0 {
 		t.Error("no download carried the login of .netrc")
 	}
@@ -385,8 +387,7 @@ func TestNoSecretIsWritten(t *testing.T) {
 	m.searchAll()
 }
 
-// TestNoSecretIsWrittenByOthers does the same with every other command, and with addresses that contain a
-// login.
+// TestNoSecretIsWrittenByOthers shows the same for every other command, and for addresses that contain a login.
 func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	t.Parallel()
 	m := newMarked(t)
@@ -454,7 +455,7 @@ func search(t *testing.T, where, text string) {
 	}
 }
 
-// searchFiles searches the files below a folder, with exceptions.
+// searchFiles searches the files below a folder for marks, except for the files in but.
 func searchFiles(t *testing.T, dir string, but ...string) {
 	t.Helper()
 	clients.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// withoutUmask returns the program with a umask of 0.
+// withoutUmask returns a script that runs the program with a umask of 0.
 func (s *scene) withoutUmask() clients.Client {
 	s.t.Helper()
 	path := filepath.Join(s.t.TempDir(), "ocibridge")
@@ -24,9 +24,9 @@ func (s *scene) withoutUmask() clients.Client {
 	return clients.Client{Name: s.bridge.Name, Path: path}
 }
 
-// fillDataFolder makes the program create every folder that it uses in the data folder, and returns its log: it
-// pushes, syncs, pulls through, and serves with both kinds of certificates. The caches are in the data folder,
-// too.
+// fillDataFolder makes the program create every folder that it uses in the data folder, and returns its log.
+// The program pushes, syncs, pulls through, and serves with both kinds of certificates. Its caches are in the
+// data folder, too.
 func (s *scene) fillDataFolder(pulled string) string {
 	s.t.Helper()
 	config := func(text string) string {
@@ -50,7 +50,7 @@ func (s *scene) fillDataFolder(pulled string) string {
 	clients.Must(s.t, g.Stop())
 	log += g.Log()
 
-	// There is no authority to issue a certificate; the folder is created before the request.
+	// No authority issues a certificate, but the gateway creates the folder before it requests one.
 	g, err = world.ServeBy(s.bridge, s.ws, "--config", config(fmt.Sprintf(`gateway {
   cache {
     directory = %q
@@ -69,7 +69,8 @@ func (s *scene) fillDataFolder(pulled string) string {
 	return log + g.Log()
 }
 
-// folders returns the folders directly below the data folder, and fails for each that other users may use.
+// folders returns the folders directly below the data folder, and fails the test for each folder that other
+// users can access.
 func (s *scene) folders() (names []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.data)
@@ -88,7 +89,8 @@ func (s *scene) folders() (names []string) {
 	return names
 }
 
-// TestFoldersOfDataAreTheirOwnersAlone checks every existing folder, so that it includes new ones.
+// TestFoldersOfDataAreTheirOwnersAlone shows that other users cannot access any folder in the data folder. It
+// lists the folders, and so includes new ones.
 func TestFoldersOfDataAreTheirOwnersAlone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -15,8 +15,8 @@ import (
 
 type check struct{ Name, Status, Detail, Hint string }
 
-// doctor runs ocibridge doctor and returns its checks by name. Every failed check must have a hint, and cause a
-// failing exit status.
+// doctor runs ocibridge doctor and returns its checks by name. It checks that every failed check has a hint,
+// and that the exit status is a failure then.
 func (s *scene) doctor(args ...string) map[string]check {
 	s.t.Helper()
 	got := s.run(append([]string{"doctor", "--output", "json"}, args...)...)
@@ -66,7 +66,8 @@ func TestDoctorOfRegistry(t *testing.T) {
 	}
 }
 
-// TestDoctorOfEveryTemplate names no provider, and uses templates that overlap.
+// TestDoctorOfEveryTemplate shows that doctor, without a provider, examines each template once, and warns about
+// a template that others hide.
 func TestDoctorOfEveryTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -103,7 +104,7 @@ func TestDoctorOfRefusals(t *testing.T) {
 	wantChecks(t, s.doctor(world.Null, "--template", template(r)), map[string]string{"authentication": "ok"})
 }
 
-// TestDoctorOfClock uses a registry with a wrong clock.
+// TestDoctorOfClock shows that doctor detects a registry with a wrong clock.
 func TestDoctorOfClock(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

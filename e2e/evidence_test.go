@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// mirrorFolder writes what "providers mirror" would write for the null provider, with other content.
+// mirrorFolder writes a folder as "providers mirror" does for the null provider, but with other content.
 func (s *scene) mirrorFolder(goos, arch string) string {
 	s.t.Helper()
 	r := release.For(s.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: nullVersion, Contents: []release.Content{
@@ -32,7 +32,7 @@ func (s *scene) mirrorFolder(goos, arch string) string {
 	return root
 }
 
-// listed returns the verdict and platforms of the null provider's version in ocibridge list.
+// listed returns the verdict and the platforms that ocibridge list shows for the null provider's version.
 func (s *scene) listed(template string) (verdict string, platforms []string) {
 	s.t.Helper()
 	var out struct {
@@ -53,7 +53,8 @@ func (s *scene) listed(template string) (verdict string, platforms []string) {
 	return v.Signature.Verdict, v.Platforms
 }
 
-// TestUnsignedIsNeverListedAsSigned pushes and syncs unsigned packages into a signed version, and vice versa.
+// TestUnsignedIsNeverListedAsSigned shows that pushes and syncs of unsigned packages into a signed version, and
+// vice versa, do not make the unsigned packages appear signed.
 func TestUnsignedIsNeverListedAsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -84,7 +85,7 @@ provider %[1]q {
 			}
 			s.ws.MustRun(t, s.bridge, "verify", "--packages", "--template", template(reg), world.Null)
 
-			// With --force it is stored, and nothing is reported as signed.
+			// With --force the package is stored, and nothing is reported as signed.
 			s.ws.MustRun(t, s.bridge, append(unsigned, "--force")...)
 			if verdict, platforms := s.listed(template(reg)); verdict != "checksum only" || len(platforms) != 2 {
 				t.Errorf("forced: listed %v as %q", platforms, verdict)
@@ -104,8 +105,8 @@ provider %[1]q {
 	}
 }
 
-// TestRefreshEvidence has a publisher sign the same packages with a new key: the gateway's users see it once
-// the evidence is refreshed.
+// TestRefreshEvidence shows that --refresh-evidence replaces the signature if a publisher signs the same
+// packages with a new key, and that the gateway's users then see the new signature.
 func TestRefreshEvidence(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -142,7 +143,8 @@ func TestRefreshEvidence(t *testing.T) {
 	}
 }
 
-// TestTrustOfAPush pins keys, and refuses expired ones, in pushes to a real registry.
+// TestTrustOfAPush shows that a push accepts pinned keys, even expired ones, and refuses keys that are not
+// pinned. With strict_expiry, it refuses expired keys.
 func TestTrustOfAPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -152,8 +154,8 @@ func TestTrustOfAPush(t *testing.T) {
 	s.Origin.Add(old)
 	for name, tc := range map[string]struct {
 		version, block string
-		refused        string // in the error; may be ""
-		says           string // of the version, when it is verified
+		refused        string // a part of the push's error; "" if it succeeds
+		says           string // a part of the output of verify
 	}{
 		"the pinned key":      {nullVersion, fmt.Sprintf("keys = [%q]", s.Signer.Fingerprint()), "", s.Signer.Fingerprint() + ", which is pinned"},
 		"another is pinned":   {nullVersion, fmt.Sprintf("keys = [%q]", expired.Fingerprint()), "signature refused", ""},

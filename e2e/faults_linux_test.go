@@ -15,8 +15,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestFaults injects some faults of internal/faults into the built program: known answers are served, new
-// requests get an error with Retry-After, a client installs after the fault, and nothing leaks.
+// TestFaults injects some faults of internal/faults into the built program. It shows that known answers are
+// served, that new requests get an error with Retry-After, that a client can install after the fault, and that
+// nothing leaks.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -16,7 +16,7 @@ type fixture struct {
 	provider string
 	layout   string // its folder
 	versions []string
-	chosen   string // with the constraint in OpenTofu's test
+	chosen   string // the version that OpenTofu's test selects
 }
 
 var fixtures = []fixture{
@@ -41,8 +41,8 @@ const useFixtures = `terraform {
 // fixturePlatforms are the platforms of every version in the fixtures.
 var fixturePlatforms = []string{"darwin_arm64", "linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64"}
 
-// TestFixturesOfOpenTofu uses the OCI layouts of OpenTofu's own oci_mirror tests, byte for byte in a registry:
-// they show what OpenTofu's developers consider right.
+// TestFixturesOfOpenTofu shows that the gateway serves the OCI layouts of OpenTofu's own oci_mirror tests,
+// which show what OpenTofu's developers consider right. The registry contains them byte for byte.
 func TestFixturesOfOpenTofu(t *testing.T) {
 	t.Parallel()
 	dir, err := clients.TofuFixtures()
@@ -83,7 +83,7 @@ func TestFixturesOfOpenTofu(t *testing.T) {
 		}
 	}
 
-	// OpenTofu's locks without the gateway.
+	// These are OpenTofu's locks without the gateway.
 	direct := s.fixtureUser(world.OCIMirror(template(r)))
 	direct.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	want := direct.MustLock(t)

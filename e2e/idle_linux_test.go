@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestIdleConnections prints the memory of idle connections. After they are closed, the gateway keeps nothing
-// of them, and the same number of new ones fits into the same memory.
+// TestIdleConnections logs the memory of idle connections. It shows that the gateway releases their resources
+// when they are closed, and that the same number of new connections then fits into the same memory.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -38,7 +38,7 @@ func TestIdleConnections(t *testing.T) {
 			clients.Must(t, err)
 			return end
 		}
-		warm := idle(50) // includes what the process needs only once
+		warm := idle(50) // includes memory that the process allocates only once
 		before, running := settled(t, gateway.PID()), watcher.goroutines()
 
 		end := idle(tc.n)
@@ -80,8 +80,8 @@ func (w *watcher) goroutines() float64 {
 	return n
 }
 
-// settled returns a process's usage once it has not decreased for longer than the process waits before it
-// releases memory.
+// settled returns a process's usage once it has stopped decreasing. It waits longer than the process does
+// before it releases memory.
 func settled(t *testing.T, pid int) usage.Usage {
 	t.Helper()
 	var least usage.Usage

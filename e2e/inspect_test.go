@@ -39,7 +39,7 @@ func (s *scene) verify(status int, args ...string) verified {
 	return doc.Providers[0]
 }
 
-// wantFinding looks for a finding; every finding must have a hint.
+// wantFinding checks that got contains a finding, and that every finding has a hint.
 func wantFinding(t *testing.T, got []finding, severity, where, what string) {
 	t.Helper()
 	for _, f := range got {
@@ -72,7 +72,7 @@ func (s *scene) deleteManifest(repo, digest string) {
 	}
 }
 
-// TestListInspectVerify reads versions in a stand-alone registry.
+// TestListInspectVerify shows the output of list, inspect and verify for versions in a stand-alone registry.
 func TestListInspectVerify(t *testing.T) { forEachProgram(t, testListInspectVerify) }
 
 func testListInspectVerify(t *testing.T, program registry.Program) {
@@ -115,7 +115,7 @@ func TestVerifyOfTags(t *testing.T) {
 	from := r.Host + "/providers/" + world.Null + ":" + nullVersion
 	for i, tc := range []struct {
 		tag, constraint string
-		says            string // verify
+		says            string // the finding of verify
 		fails           string // the error of tofu init; "" if it installs
 	}{
 		{"4", ">= 3.0.0", `OpenTofu reads tag "4" as version 4.0.0, which does not exist: tofu init fails`, "4.0.0"},
@@ -151,8 +151,8 @@ func TestVerifyOfTags(t *testing.T) {
 	}
 }
 
-// TestVerifyOfWhatOtherToolsPush pushes with the ORAS CLI by the recipe, and then a version that no client
-// would install.
+// TestVerifyOfWhatOtherToolsPush shows that verify accepts a version that the ORAS CLI pushed by the recipe,
+// and reports a version that no client would install.
 func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -192,7 +192,7 @@ func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	s.deleteManifest(repo, first)
 	v = s.verify(1, "--template", template(r), world.Null+"@"+nullVersion)
 	wantFinding(t, v.Versions[0].Findings, "error", "", "the registry lacks content that it refers to")
-	// The hint helps.
+	// The push that the hint suggests repairs the version.
 	s.pushTo(r, "--force", world.Null+"@"+nullVersion)
 	v = s.verify(0, "--template", template(r), world.Null+"@"+nullVersion)
 	if len(v.Versions[0].Findings) != 0 {

@@ -40,7 +40,7 @@ func TestTofuByNetworkMirror(t *testing.T) {
 	if out := ws.MustRun(t, tofu, "apply", "-auto-approve", "-no-color"); !strings.Contains(out, "1 added") {
 		t.Errorf("apply: %s", out)
 	}
-	// A second init with the lock file, but without installed providers, accepts the same.
+	// A second init with the lock file, but without installed providers, accepts the same packages.
 	if err := os.RemoveAll(filepath.Join(ws.Dir, ".terraform")); err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +64,8 @@ func TestTerraformByNetworkMirror(t *testing.T) {
 	ws.MustRun(t, terraform, "init", "-no-color", "-lockfile=readonly")
 }
 
-// TestLockEveryPlatform shows that the gateway's h1 hashes for other platforms are those that clients compute:
-// locking another platform checks them.
+// TestLockEveryPlatform shows that the gateway's h1: hashes for other platforms are the hashes that clients
+// compute: clients check them when they lock another platform.
 func TestLockEveryPlatform(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -134,15 +134,15 @@ func TestTofuByOCIMirrorFromEmbeddedRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	gateway := s.serve("--data", s.data)
-	// Another process pushes while the gateway runs, and the version is visible at once.
+	// Another process pushes while the gateway runs, and the version is visible immediately.
 	s.push(world.Null + "@" + nullVersion)
 	tofu, ws := clients.Tofu(t), s.user(world.OCIMirror(gateway.RepositoryTemplate), nullVersion)
 	ws.MustRun(t, tofu, "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
 }
 
-// TestGatewayInFrontOfRegistry serves a stand-alone registry over plain HTTP on the loopback interface to both
-// clients.
+// TestGatewayInFrontOfRegistry shows that both clients install from a gateway in front of a stand-alone
+// registry.
 func TestGatewayInFrontOfRegistry(t *testing.T) { forEachProgram(t, testGatewayInFrontOfRegistry) }
 
 func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {
@@ -159,7 +159,7 @@ func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {
 	}
 }
 
-// TestTheUsersOwnConfiguration uses one CLI configuration for the client and the program.
+// TestTheUsersOwnConfiguration shows that a client and the program can use the same CLI configuration.
 func TestTheUsersOwnConfiguration(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -169,7 +169,8 @@ func TestTheUsersOwnConfiguration(t *testing.T) {
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestSelfSigned uses no configuration, on loopback.
+// TestSelfSigned shows that clients install from a gateway on loopback that has no configuration, and so uses
+// its own certificate.
 func TestSelfSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -186,7 +187,7 @@ func TestSelfSigned(t *testing.T) {
 }
 
 // TestFoldersOfCAsStayTrusted shows that SSL_CERT_FILE does not replace folders of CAs: clients trust the
-// gateway's CA in a folder, although the file contains another CA.
+// gateway's CA in a folder, even if the file contains another CA.
 func TestFoldersOfCAsStayTrusted(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -202,8 +203,8 @@ func TestFoldersOfCAsStayTrusted(t *testing.T) {
 	}
 }
 
-// TestTwoOnOneDataFolder starts a second gateway on the data folder of the first. Clients of the first can
-// still install, and clients of both trust the same file.
+// TestTwoOnOneDataFolder shows that clients can still install from a gateway when a second one starts on its
+// data folder, and that clients of both gateways trust the same CA file.
 func TestTwoOnOneDataFolder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -220,7 +221,8 @@ func TestTwoOnOneDataFolder(t *testing.T) {
 	}
 }
 
-// TestTwoFirstStartsAtOnce shows that they create only one CA in a new data folder.
+// TestTwoFirstStartsAtOnce shows that two gateways that start concurrently on a new data folder create only one
+// CA.
 func TestTwoFirstStartsAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -237,7 +239,7 @@ func TestTwoFirstStartsAtOnce(t *testing.T) {
 	starts.Wait()
 	for _, gateway := range gateways {
 		if gateway == nil {
-			continue // which reports its error
+			continue // the gateway has reported its error
 		}
 		resp, err := trusting(t, gateways[0].CAFile).Get(gateway.URL)
 		if err != nil {
@@ -268,7 +270,8 @@ func TestBuildMetadata(t *testing.T) {
 	wantLocked(t, ws, version, 1)
 }
 
-// TestMissingVersionFallsThrough uses a mirror without the requested version: the client tries its next method.
+// TestMissingVersionFallsThrough shows that a client tries its next installation method if the mirror does not
+// have the requested version.
 func TestMissingVersionFallsThrough(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// shortKills is how often the gateway is killed, unless OCIBRIDGE_KILLS is set.
+// shortKills is the number of times that the gateway is killed, unless OCIBRIDGE_KILLS is set.
 const shortKills = 8
 
 // number returns the number in an environment variable, or a default.
@@ -40,9 +40,9 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 	return n
 }
 
-// TestGatewayKilled kills a gateway with an embedded registry and a cache at random moments, while clients
-// read, and while pushes and syncs write, which are killed, too. All answers are right; afterwards the registry
-// opens, every tag is complete, and every cached archive is right or absent.
+// TestGatewayKilled kills a gateway with an embedded registry and a cache at random moments while clients read.
+// It also kills the pushes and syncs that write at the same time. It shows that no answer is wrong, that
+// afterwards the registry opens and every tag is complete, and that every cached archive is right or absent.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
 	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
@@ -55,7 +55,7 @@ func TestGatewayKilled(t *testing.T) {
 			t.Fatalf("in round %d", i)
 		}
 	}
-	// At the end, everything that was begun can be completed.
+	// At the end, every interrupted push can be completed.
 	g := k.serve()
 	for _, r := range k.releases {
 		k.ws.MustRun(t, k.bridge, k.push(r.Version)...)
@@ -74,8 +74,8 @@ func TestGatewayKilled(t *testing.T) {
 type killedGateway struct {
 	*scene
 	random   *rand.Rand
-	config   string // for serve
-	sync     string // for sync
+	config   string // of serve
+	sync     string // of sync
 	cache    string
 	client   *http.Client
 	releases []*release.Release // the last one is being pushed
@@ -95,7 +95,7 @@ func newKilledGateway(t *testing.T, random *rand.Rand) *killedGateway {
 	return k
 }
 
-// release makes the origin offer another version.
+// release adds another version to the origin.
 func (k *killedGateway) release(size int) *release.Release {
 	k.t.Helper()
 	version := fmt.Sprintf("1.0.%d", len(k.releases))
@@ -124,7 +124,7 @@ func (k *killedGateway) serve() *world.Gateway {
 	return g
 }
 
-// round serves, reads and pushes, and kills both processes.
+// round starts a gateway, reads and pushes, and kills both processes.
 func (k *killedGateway) round(i int) {
 	g := k.serve()
 	defer k.end("the gateway that was killed", g)
@@ -152,16 +152,16 @@ func (k *killedGateway) round(i int) {
 	var out bytes.Buffer
 	writer.Stdout, writer.Stderr = &out, &out
 	clients.Must(k.t, writer.Start())
-	if i%2 == 0 { // every other gateway may be killed before its first answer
+	if i%2 == 0 { // in other rounds, the gateway can be killed before its first answer
 		k.answered(2)
 	}
-	// Some end earlier.
+	// Some pushes and syncs end earlier.
 	pauses := []time.Duration{time.Duration(k.random.IntN(400)) * time.Millisecond, time.Duration(k.random.IntN(200)) * time.Millisecond}
 	time.Sleep(pauses[0])
 	if k.random.IntN(2) == 0 {
 		clients.Must(k.t, g.Kill())
 		time.Sleep(pauses[1])
-		_ = writer.Process.Kill() // it may have ended
+		_ = writer.Process.Kill() // the writer might have exited
 	} else {
 		_ = writer.Process.Kill()
 		time.Sleep(pauses[1])
@@ -169,7 +169,7 @@ func (k *killedGateway) round(i int) {
 	}
 	stop()
 	all.Wait()
-	_ = writer.Wait() // with any result
+	_ = writer.Wait() // the result does not matter
 	defer func() {
 		if k.t.Failed() {
 			k.t.Logf("the log of what wrote:\n%s", out.String())
@@ -190,8 +190,8 @@ func (k *killedGateway) round(i int) {
 	}
 }
 
-// answered waits for n more answered packages, because a busy machine needs longer for them than a gateway
-// otherwise lives.
+// answered waits until clients have received n more packages. On a busy machine, this can take longer than a
+// gateway otherwise lives.
 func (k *killedGateway) answered(n int64) {
 	k.t.Helper()
 	enough := k.answers.Load() + n
@@ -203,7 +203,7 @@ func (k *killedGateway) answered(n int64) {
 	}
 }
 
-// end stops a gateway if it still runs, and shows its log if the test failed.
+// end stops a gateway if it is still running, and logs its output if the test has failed.
 func (k *killedGateway) end(which string, g *world.Gateway) {
 	err := g.Stop()
 	if err != nil {
@@ -214,12 +214,12 @@ func (k *killedGateway) end(which string, g *world.Gateway) {
 	}
 }
 
-// read sends a client's requests. Missing and incomplete answers are allowed, but wrong ones are errors.
+// read sends the requests of a client. It accepts missing and incomplete answers, but not wrong ones.
 func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.Release, platform int) {
 	p := r.Packages[platform]
 	status, body, err := k.get(ctx, g, r.Version+"/"+p.OS+"_"+p.Arch+"/"+p.Filename)
 	switch {
-	case err != nil || status == http.StatusNotFound: // killed, or never tagged
+	case err != nil || status == http.StatusNotFound: // the gateway was killed, or the version was never tagged
 	case status != http.StatusOK:
 		k.t.Errorf("%s: status %d", p.Filename, status)
 	case !bytes.Equal(body, p.Data):
@@ -246,7 +246,7 @@ func (k *killedGateway) get(ctx context.Context, g *world.Gateway, path string) 
 	return resp.StatusCode, body, err
 }
 
-// checkVersion returns how many platforms the gateway offers, and checks that it serves all of them.
+// checkVersion returns the number of platforms that the gateway offers, and checks that it serves all of them.
 func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
 	k.t.Helper()
 	status, body, err := k.get(k.t.Context(), g, r.Version+".json")
@@ -271,7 +271,7 @@ func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
 	return len(found.Archives)
 }
 
-// checkCache hashes the files in the cache that would be served.
+// checkCache checks the hashes of the files in the cache that the gateway would serve.
 func (k *killedGateway) checkCache() {
 	k.t.Helper()
 	err := filepath.WalkDir(filepath.Join(k.cache, "archives", "sha256"), func(path string, e fs.DirEntry, err error) error {

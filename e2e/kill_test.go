@@ -24,8 +24,8 @@ import (
 // moments are the times to kill the program, relative to a request.
 var moments = []string{"before", "in the middle of", "after"}
 
-// TestKilled kills pushes and syncs with kill -9 at each of their requests. No tag ever names an incomplete
-// index, no files remain on the machine, and the next run completes what the killed one began.
+// TestKilled kills pushes and syncs with kill -9 at each of their requests. It shows that no tag ever names an
+// incomplete index, that no files remain on the machine, and that the next run completes the interrupted work.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
@@ -39,7 +39,7 @@ func TestKilled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare, run func(repo string) []string
 		want         map[string]int // platforms by version, at the end
-		step         int            // the distance between the requests that are tested
+		step         int            // the program is killed at every step-th request
 	}{
 		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}, 1},
 		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}, 1},
@@ -82,7 +82,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// newKilling offers versions of a provider, and starts the registry.
+// newKilling starts a registry, and adds versions of a provider to the origin.
 func newKilling(t *testing.T, versions ...string) *killing {
 	t.Helper()
 	k := &killing{scene: newScene(t), reg: registry.For(t, registry.Options{}), config: filepath.Join(t.TempDir(), "ocibridge.hcl")}
@@ -109,7 +109,7 @@ func newKilling(t *testing.T, versions ...string) *killing {
 	return k
 }
 
-// killing is a registry; the program is killed during its requests.
+// killing is a registry during whose requests the program is killed.
 type killing struct {
 	*scene
 	reg      *registry.Registry
@@ -123,7 +123,8 @@ func (k *killing) template(repo string) string {
 	return k.host + "/" + repo + "/${namespace}/${type}"
 }
 
-// killAt runs the program and kills it at its n-th request. It reports whether there was one.
+// killAt runs the program and kills it at its n-th request. It reports whether the program sent that many
+// requests.
 func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool {
 	t.Helper()
 	temp := t.TempDir()
@@ -141,7 +142,7 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 			reached = true
 			k.kill(t, cmd, moment, r)
 		}
-		panic(http.ErrAbortHandler) // the program is dead, whatever the answer
+		panic(http.ErrAbortHandler) // the program is dead, so the answer does not matter
 	})
 	err := cmd.Run()
 	mu.Lock()
@@ -156,7 +157,8 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 	return reached
 }
 
-// kill kills the program, and lets the registry receive none of a request, half of it, or all.
+// kill kills the program. Depending on moment, the registry receives nothing of the request, half of it, or
+// all.
 func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -173,12 +175,12 @@ func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Reque
 	}
 	r = r.WithContext(context.WithoutCancel(r.Context()))
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	defer func() { _ = recover() }() // of the proxy, about a truncated body
+	defer func() { _ = recover() }() // the proxy panics about a truncated body
 	k.proxy.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// platforms returns how many platforms the tag names, and checks that they are complete; 0 means that there is
-// no tag. An incomplete tag is an error.
+// platforms returns the number of platforms that the tag names, or 0 if there is no tag. It checks that all of
+// them are complete.
 func (k *killing) platforms(t *testing.T, repo, version string) int {
 	t.Helper()
 	type descriptor struct {
@@ -213,7 +215,7 @@ func (k *killing) platforms(t *testing.T, repo, version string) int {
 	return n
 }
 
-// get reports whether the registry has a resource, and decodes it.
+// get reports whether the registry has a resource, and decodes the resource into into.
 func (k *killing) get(t *testing.T, url string, into any) bool {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -239,7 +241,8 @@ func (k *killing) get(t *testing.T, url string, into any) bool {
 	return true
 }
 
-// TestSecondPushAsksThreeTimes counts the requests of a push if the registry has everything.
+// TestSecondPushAsksThreeTimes shows that a push sends at most three requests if the registry already has the
+// version.
 func TestSecondPushAsksThreeTimes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

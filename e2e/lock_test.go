@@ -23,8 +23,8 @@ func lockFile(t *testing.T, ws *clients.Workspace) string {
 // otherPlatform is a platform of the null provider on which no test runs.
 const otherPlatform = "windows_amd64"
 
-// TestLockForAnotherPlatform uses a lock file from a mirror on another platform, which has no hash of this
-// platform's package.
+// TestLockForAnotherPlatform shows that lock completes a lock file from a mirror on another platform, which has
+// no hash of this platform's package.
 func TestLockForAnotherPlatform(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -74,7 +74,8 @@ func TestLockForAnotherPlatform(t *testing.T) {
 	}
 }
 
-// TestLockWritesAsClientsDo compares the result with the clients' own locks of every platform from the origin.
+// TestLockWritesAsClientsDo shows that the result equals the lock files that clients write for every platform
+// of the origin.
 func TestLockWritesAsClientsDo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -97,7 +98,7 @@ func TestLockWritesAsClientsDo(t *testing.T) {
 	}
 }
 
-// TestPushFromLockFiles pushes what clients have locked.
+// TestPushFromLockFiles shows that push --lock-file pushes the versions that clients have locked.
 func TestPushFromLockFiles(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -115,7 +116,7 @@ func TestPushFromLockFiles(t *testing.T) {
 			t.Errorf("%s: %s", client.Name, out)
 		}
 	}
-	// If a file was locked from a mirror, it has only the packages of one platform.
+	// A file that was locked from a mirror lists only the packages of one platform.
 	gateway := s.serve("--template", template(r))
 	ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 	ws.MustRun(t, clients.Terraform(t), "init", "-no-color")

@@ -36,9 +36,9 @@ type issuer struct {
 	key *ecdsa.PrivateKey
 
 	mu    sync.Mutex
-	asked map[string]url.Values // authorization requests by code
+	asked map[string]url.Values // authorization requests, by code
 	n     int
-	token string // the last one
+	token string // the token that was issued last
 }
 
 func newIssuer(s *scene) *issuer {
@@ -95,7 +95,7 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
 }
 
-// exchange returns a token for a code, to the client that requested it.
+// exchange exchanges a code for a token, if the same client has requested the code.
 func (i *issuer) exchange(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -135,7 +135,7 @@ func (i *issuer) sign(claims map[string]any) string {
 	return out
 }
 
-// TestLogin logs in with the real clients, and installs with the token that they have saved.
+// TestLogin shows that the real clients can log in, and install with the token that they have saved.
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -168,7 +168,7 @@ func TestLogin(t *testing.T) {
 		// If TF_CLI_CONFIG_FILE names another file, clients do not read saved tokens.
 		ws.Env["TF_CLI_CONFIG_FILE"] = ""
 		clients.Must(t, os.WriteFile(filepath.Join(ws.Home, ".terraformrc"), []byte(world.NetworkMirror(g.URL)), 0o600))
-		// Terraform saves nothing if its folder does not exist; usually its update check creates that folder.
+		// Terraform saves no token if its folder does not exist. Usually, its update check creates the folder.
 		clients.Must(t, os.MkdirAll(filepath.Join(ws.Home, ".terraform.d"), 0o700))
 		ws.MustFail(t, client, "init", "-no-color")
 		s.logIn(ws, client, authority(g))
@@ -186,7 +186,7 @@ func TestLogin(t *testing.T) {
 
 var authorizeURL = regexp.MustCompile(`https://localhost:\d+/authorize\?\S+`)
 
-// logIn runs login HOST, and acts as the browser, because the client finds none.
+// logIn runs login HOST, and does what the browser would do, because the client finds no browser.
 func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), clients.DefaultTimeout)
@@ -213,7 +213,7 @@ func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string)
 		browser := s.CA.HTTPClient()
 		resp, err := browser.Get(link)
 		if errors.Is(err, io.EOF) {
-			continue // the client stops its server once it has the code, maybe before the browser has its page
+			continue // the client stops its server once it has the code, possibly before the browser has received the page
 		}
 		if err != nil {
 			s.t.Errorf("the browser: %v", err)

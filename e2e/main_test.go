@@ -82,7 +82,7 @@ func (s *scene) pushTo(r *registry.Registry, args ...string) string {
 	return s.ws.MustRun(s.t, s.bridge, append([]string{"push", "--template", template(r)}, args...)...)
 }
 
-// forEachProgram runs a test once with each program of a stand-alone registry.
+// forEachProgram runs a test with each registry program.
 func forEachProgram(t *testing.T, f func(t *testing.T, program registry.Program)) {
 	t.Parallel()
 	for _, program := range registry.Programs {
@@ -93,13 +93,13 @@ func forEachProgram(t *testing.T, f func(t *testing.T, program registry.Program)
 	}
 }
 
-// tlsRegistry starts distribution v3 with a certificate that the world's CA signed.
+// tlsRegistry starts distribution v3 with a certificate from the world's CA.
 func (s *scene) tlsRegistry() *registry.Registry {
 	s.t.Helper()
 	return s.tlsRegistryOf(registry.Distribution3)
 }
 
-// tlsRegistryOf is [scene.tlsRegistry] with a program.
+// tlsRegistryOf is [scene.tlsRegistry] for any registry program.
 func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
@@ -113,7 +113,7 @@ func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	return registry.For(s.t, registry.Options{Program: program, CertFile: certFile, KeyFile: keyFile})
 }
 
-// serve starts a gateway with a certificate that the world's CA signed. Without a configuration file, it turns
+// serve starts a gateway with a certificate from the world's CA. If args name no configuration file, it turns
 // pull-through off, unless a flag turns it on.
 func (s *scene) serve(args ...string) *world.Gateway {
 	s.t.Helper()
@@ -128,8 +128,7 @@ func (s *scene) serve(args ...string) *world.Gateway {
 	return world.ServeFor(s.t, s.ws, append([]string{"--log-level", "debug", "--tls-cert", certFile, "--tls-key", keyFile}, withoutPull(args)...)...)
 }
 
-// withoutPull adds the flag that turns pull-through off to the arguments of serve, if they name no
-// configuration file.
+// withoutPull adds --no-pull-through to the arguments of serve, unless they name a configuration file.
 func withoutPull(args []string) []string {
 	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--config") }) {
 		return args
@@ -148,7 +147,7 @@ type result struct {
 	status         int
 }
 
-// run runs the program to its end.
+// run runs the program until it exits.
 func (s *scene) run(args ...string) result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), clients.DefaultTimeout)
@@ -164,8 +163,7 @@ func (s *scene) run(args ...string) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// hashesOf returns the hashes of a scheme that a lock file has for the null
-// provider, sorted.
+// hashesOf returns the null provider's hashes of a scheme in a lock file, sorted.
 func hashesOf(t *testing.T, ws *clients.Workspace, scheme string) []string {
 	t.Helper()
 	locked, ok := ws.MustLock(t)[world.Null]
@@ -182,7 +180,7 @@ func hashesOf(t *testing.T, ws *clients.Workspace, scheme string) []string {
 	return out
 }
 
-// zipHash is the zh: hash of the host's package of a release.
+// zipHash returns the zh: hash of a release's package for this machine.
 func zipHash(t *testing.T, r *release.Release) string {
 	t.Helper()
 	return "zh:" + hostPackage(t, r).SHA256

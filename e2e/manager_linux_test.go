@@ -36,7 +36,8 @@ func newManager(t *testing.T) *manager {
 	return m
 }
 
-// hears returns the next message that begins with a text; watchdog messages may come at any time.
+// hears returns the next message that begins with a text. It skips watchdog messages, which can arrive at any
+// time.
 func (m *manager) hears(begin string) string {
 	m.t.Helper()
 	buf := make([]byte, 4096)
@@ -56,8 +57,8 @@ func (m *manager) hears(begin string) string {
 	}
 }
 
-// TestServiceManager runs the gateway as the unit in deploy/systemd does: it notifies systemd that it is ready,
-// alive, reloading (with the result of ExecReload), and stopping.
+// TestServiceManager runs the gateway as the unit in deploy/systemd does. It shows that the gateway notifies
+// systemd that it is ready, alive, reloading (and when ExecReload has succeeded), and stopping.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -102,8 +103,9 @@ func execReload(t *testing.T, g *world.Gateway) func() {
 	return func() { t.Helper(); clients.Must(t, g.Hangup()) }
 }
 
-// TestManyReloads changes settings a hundred times under load, including those that open files, and every third
-// time to invalid ones: nothing of old or failed settings leaks. Several quick SIGHUPs cause one reload.
+// TestManyReloads changes settings a hundred times under load, also settings that open files, and every third
+// time to invalid ones. It shows that neither old nor failed settings leak, and that several quick SIGHUPs
+// cause one reload.
 func TestManyReloads(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -114,7 +116,7 @@ func TestManyReloads(t *testing.T) {
 		t.Helper()
 		more := fmt.Sprintf("  cache {\n    directory = \"cache-%d\"\n    max_size  = \"%dMiB\"\n  }\n", i%2, 100+i%4)
 		if i%3 == 2 {
-			// Everything is opened before the last file turns out to be missing.
+			// The gateway opens everything else before it finds that the last file is missing.
 			c.settings(more + "  tls {\n    client_ca_file = \"absent\"\n  }\n")
 			failed++
 		} else {
@@ -126,7 +128,7 @@ func TestManyReloads(t *testing.T) {
 		c.counts(metrics, `ocibridge_config_reloads_total{result="failure"}`, failed)
 	}
 	l := c.start(g.URL)
-	for i := range 20 { // until the process has what it needs once
+	for i := range 20 { // until the process has allocated what it needs only once
 		change(i)
 	}
 	before, running := settled(t, g.PID()), c.count(metrics, "go_goroutines")
@@ -151,7 +153,7 @@ func TestManyReloads(t *testing.T) {
 	}
 }
 
-// count returns the current value of a metric.
+// count returns the value of a metric.
 func (c *changing) count(address, metric string) int {
 	c.t.Helper()
 	resp, err := http.Get("http://" + address + "/metrics")
@@ -167,7 +169,7 @@ func (c *changing) count(address, metric string) int {
 	return n
 }
 
-// counts waits until a metric has a value.
+// counts waits until a metric has the value want.
 func (c *changing) counts(address, metric string, want int) {
 	c.t.Helper()
 	deadline := time.Now().Add(waitForLog)

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMemoryDoesNotGrowWithThePackage compares the peak resident memory of a push of 500 MiB and of 1 MiB.
+// TestMemoryDoesNotGrowWithThePackage compares the peak resident memory of pushes of 500 MiB and 1 MiB.
 func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	t.Parallel()
 	const allowed = 64 << 20
@@ -38,7 +38,7 @@ func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	}
 }
 
-// TestMemoryOfManyPackages pushes a release of 12 platforms with 100 MB each.
+// TestMemoryOfManyPackages limits the peak resident memory of a push of 12 platforms with 100 MB each.
 func TestMemoryOfManyPackages(t *testing.T) {
 	t.Parallel()
 	const allowed = 128 << 20
@@ -82,8 +82,8 @@ func (s *scene) peak(t *testing.T, mib int, destination []string) int64 {
 	return peak
 }
 
-// peakOf runs the program, and returns its output and its peak resident memory in bytes, as last read while it
-// ran. The system's figure after its end would include the memory of the process that started it.
+// peakOf runs the program, and returns its output and its peak resident memory in bytes, as last read while the
+// program ran. The system's own figure, after the exit, would include the memory of this process.
 func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	t.Helper()
 	cmd := s.ws.Command(t.Context(), s.bridge, args...)
@@ -98,8 +98,8 @@ func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	defer tick.Stop()
 	peak := int64(0)
 	for {
-		// Read it at once, too: on a busy machine the program may end before the next read.
-		if now, err := highWater(cmd.Process.Pid); err == nil { // otherwise it has just ended
+		// Read it immediately: on a busy machine, the program might exit before the next read.
+		if now, err := highWater(cmd.Process.Pid); err == nil { // otherwise the program has just exited
 			peak = now
 		}
 		select {

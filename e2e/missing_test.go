@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMissingManifest uses an index that the ORAS CLI pushed, with one platform whose manifest the registry has
-// lost.
+// TestMissingManifest shows what clients and commands do if the registry has lost the manifest of one platform
+// in an index from the ORAS CLI.
 func TestMissingManifest(t *testing.T) {
 	t.Parallel()
 	host := runtime.GOOS + "_" + runtime.GOARCH
@@ -30,7 +30,7 @@ func TestMissingManifest(t *testing.T) {
 		t.Fatal("no such platform")
 		return nil, "", ""
 	}
-	// After the mirror comes the origin, which has all platforms.
+	// The second installation method is the origin, which has all platforms.
 	fallingThrough := func(url string) string {
 		return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n  direct {}\n}\n", url)
 	}

@@ -48,8 +48,8 @@ func (c *collector) text() string {
 type watcher struct {
 	t       *testing.T
 	http    http.Client
-	base    string // of the gateway
-	metrics string // base URL of the metrics' own address
+	base    string // URL of the gateway
+	metrics string // URL of the separate listener for metrics
 }
 
 var metricsAddress = regexp.MustCompile(`metrics are answered"(?: |,")address(?:=|":")([0-9.:\[\]]+)`)
@@ -85,8 +85,8 @@ func (w *watcher) get(url string) (status int, body string, header http.Header) 
 	return resp.StatusCode, string(data), resp.Header
 }
 
-// atLeast waits until a metric, with its labels as Prometheus formats them, has at least a value: a package is
-// counted shortly after its client has received it.
+// atLeast waits until a metric is at least least. name includes the labels, as Prometheus formats them. The
+// test must wait because a package is counted shortly after its client has received it.
 func (w *watcher) atLeast(name string, least float64) {
 	w.t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -103,7 +103,7 @@ func (w *watcher) atLeast(name string, least float64) {
 	}
 }
 
-// value returns the value of a metric, and whether it exists.
+// value returns the value of a metric, and reports whether the metric exists.
 func value(t *testing.T, metrics, name string) (v float64, there bool) {
 	t.Helper()
 	for line := range strings.Lines(metrics) {
@@ -116,8 +116,8 @@ func value(t *testing.T, metrics, name string) (v float64, there bool) {
 	return 0, false
 }
 
-// ready waits for a readiness status on both addresses: on a busy machine, a check of a registry may time out
-// after three seconds.
+// ready waits until both addresses return a readiness status. On a busy machine, a check of a registry can time
+// out after three seconds.
 func (w *watcher) ready(want int, says string) {
 	w.t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -145,8 +145,8 @@ func (w *watcher) ready(want int, says string) {
 	}
 }
 
-// TestOperations runs a gateway as in production: with metrics on a separate address, a log in JSON, and traces
-// sent to a collector; and then without its registry.
+// TestOperations runs a gateway as in production: with a separate address for metrics, a log in JSON, and a
+// collector for traces. Later, the gateway loses its registry.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -223,7 +223,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestNotReady uses a gateway that cannot serve anything.
+// TestNotReady shows that a gateway that cannot serve anything is not ready.
 func TestNotReady(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

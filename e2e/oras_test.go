@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// orasRecipe pushes the release with the ORAS CLI by OpenTofu's documented recipe,
-// and returns the workspace, the repository and the index.
+// orasRecipe pushes the release with the ORAS CLI, as the recipe in OpenTofu's documentation says. It returns
+// the workspace, the repository and the index.
 func (s *scene) orasRecipe(r *registry.Registry) (ws *clients.Workspace, repo string, index map[string]any) {
 	s.t.Helper()
 	oras := clients.ORAS(s.t)
@@ -114,7 +114,7 @@ func (s *scene) orasIndex(ws *clients.Workspace, ref string, index map[string]an
 	ws.MustRun(s.t, clients.ORAS(s.t), "manifest", "push", "--plain-http=false", "--media-type", "application/vnd.oci.image.index.v1+json", ref, "index.json")
 }
 
-// TestORASArtifact serves a version that the ORAS CLI pushed, without our annotations.
+// TestORASArtifact shows that clients install a version that the ORAS CLI pushed, without our annotations.
 func TestORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

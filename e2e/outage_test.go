@@ -14,15 +14,15 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The versions of the outage: two that were installed before, one with only its metadata requested before, and
-// one that is only listed.
+// The versions of the outage. Before the registry stops, the first two are installed, only the metadata of the
+// third is requested, and the last is only listed.
 var (
 	outageKept      = []string{"3.2.1", "3.2.2"}
 	outageDescribed = "3.2.3"
 	outageUnknown   = nullVersion
 )
 
-// outage is a gateway whose registry stops.
+// outage is a gateway whose registry is stopped during the test.
 type outage struct {
 	*scene
 	registry *registry.Registry
@@ -40,7 +40,7 @@ func newOutage(t *testing.T, required bool) *outage {
 	return o
 }
 
-// serve starts the gateway. It must revalidate all answers, so that each lookup needs the registry.
+// serve starts the gateway. The gateway must revalidate all answers, so each lookup needs the registry.
 func (o *outage) serve(staleIfError string) *world.Gateway {
 	o.t.Helper()
 	config := mirror(o.registry.Host)
@@ -53,8 +53,8 @@ func (o *outage) serve(staleIfError string) *world.Gateway {
 	return o.scene.serve(o.config(config))
 }
 
-// byMirror creates a user of the gateway as a network mirror, whose next method is the origin behind a
-// recorder.
+// byMirror creates a workspace that uses the gateway as a network mirror. Its next installation method is the
+// origin, behind a recorder.
 func (o *outage) byMirror(gateway *world.Gateway, version string) (*clients.Workspace, *recorder.Recorder) {
 	o.t.Helper()
 	seen, host := o.seenOrigin()
@@ -63,7 +63,7 @@ func (o *outage) byMirror(gateway *world.Gateway, version string) (*clients.Work
 	return ws, seen
 }
 
-// byHost creates a user of the gateway with a host block.
+// byHost creates a workspace that uses the gateway through a host block.
 func (o *outage) byHost(gateway *world.Gateway, version string) *clients.Workspace {
 	o.t.Helper()
 	ws := o.user("", version)
@@ -71,7 +71,7 @@ func (o *outage) byHost(gateway *world.Gateway, version string) *clients.Workspa
 	return ws
 }
 
-// installs shows that both clients install earlier versions in both ways.
+// installs checks that both clients install the cached versions, through the mirror and through a host block.
 func (o *outage) installs(gateway *world.Gateway, when string) {
 	o.t.Helper()
 	for _, v := range outageKept {
@@ -89,8 +89,8 @@ func (o *outage) installs(gateway *world.Gateway, when string) {
 	}
 }
 
-// fails shows that both clients fail to install versions that the origin offers, and do not ask the origin.
-// They run concurrently, because they mostly wait.
+// fails checks that both clients fail to install versions that the origin offers, and send it no requests. The
+// clients run concurrently, because they mostly wait.
 func (o *outage) fails(gateway *world.Gateway, versions ...string) {
 	o.t.Helper()
 	var all sync.WaitGroup
@@ -121,7 +121,7 @@ func noDownload(t *testing.T, client clients.Client, origin *recorder.Recorder) 
 	}
 }
 
-// status returns the status of a GET below the network mirror.
+// status returns the HTTP status of a path of the null provider in the network mirror.
 func (o *outage) status(gateway *world.Gateway, path string) int {
 	o.t.Helper()
 	resp, err := o.CA.HTTPClient().Get(gateway.URL + world.Null + "/" + path)
@@ -130,8 +130,9 @@ func (o *outage) status(gateway *world.Gateway, path string) int {
 	return resp.StatusCode
 }
 
-// TestRegistryStopped installs cached versions while the registry is stopped, before and after a restart of the
-// gateway, until stale_if_error ends. Other versions are an error, and clients do not look elsewhere.
+// TestRegistryStopped shows that clients install cached versions while the registry is stopped, before and
+// after a restart of the gateway, until stale_if_error has passed. Other versions are an error, and clients do
+// not try another method.
 func TestRegistryStopped(t *testing.T) {
 	t.Parallel()
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
@@ -149,7 +150,7 @@ func TestRegistryStopped(t *testing.T) {
 			o.registry.Stop()
 			for _, when := range []string{"the registry is stopped", "the gateway is restarted"} {
 				o.installs(gateway, when)
-				// The version is known to exist, but its content is unknown.
+				// The gateway knows that the version exists, but not its content.
 				if got := o.status(gateway, outageUnknown+".json"); got != http.StatusBadGateway {
 					t.Errorf("%s: %s: status %d", when, outageUnknown, got)
 				}

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// copied presses the copy button in a named section by key, and returns the content of the clipboard. It
-// reloads the page first.
+// copied presses the copy button in a named section with the keyboard, and returns the content of the
+// clipboard. It reloads the page in between.
 func copied(b *tab, section string) string {
 	b.t.Helper()
 	button := fmt.Sprintf(`section[aria-labelledby=%q] .code .copy`, section)
@@ -21,12 +21,12 @@ func copied(b *tab, section string) string {
 		b.t.Errorf("%s loses the focus", button)
 	}
 	at := eval[string](b, `location.href`)
-	b.open(at) // with a clipboard, if a test has removed it
+	b.open(at) // restores the clipboard, if a test has removed it
 	return b.clipboard()
 }
 
-// TestPaste copies the page's configuration, pastes it into the named files, and lets real clients install with
-// nothing else.
+// TestPaste shows that clients can install with nothing but the configuration that the page copies, pasted into
+// the files that the page names.
 func TestPaste(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -36,7 +36,7 @@ func TestPaste(t *testing.T) {
 	browser := newChromium(t)
 	tofu, terraform := clients.Tofu(t), clients.Terraform(t)
 
-	// install uses the pieces of a CLI configuration, with the requirement on the provider's page.
+	// install combines pieces of a CLI configuration with the requirement on the provider's page.
 	install := func(b *tab, g *world.Gateway, client clients.Client, token string, sections ...string) {
 		t.Helper()
 		b.open(root(g))

@@ -23,8 +23,8 @@ const (
 	longVersion   = "1.0.0-alpha.20260101.very.long.name.that.goes.on.and.on"
 )
 
-// pageScene has providers in the embedded registry: the null provider, one with many versions, and an unsigned
-// one.
+// pageScene pushes providers into the embedded registry: the null provider, a provider with many versions, and
+// an unsigned one.
 func pageScene(t *testing.T) *scene {
 	s := newScene(t)
 	args := []string{world.Null + "@" + nullVersion}
@@ -51,10 +51,10 @@ func pageScene(t *testing.T) *scene {
 	return s
 }
 
-// root is the URL of a gateway's page.
+// root returns the URL of a gateway's page.
 func root(g *world.Gateway) string { return strings.TrimSuffix(g.URL, "providers/") }
 
-// TestPage uses the page with a browser, as people do, and stores pictures in bin/screenshots. axe-core audits
+// TestPage uses the page in a browser, as people do, and stores screenshots in bin/screenshots. axe-core audits
 // every page, wide and narrow, light and dark.
 func TestPage(t *testing.T) {
 	t.Parallel()
@@ -94,7 +94,7 @@ func TestPage(t *testing.T) {
 		if got, want := b.clipboard(), zipHashOf(t, s.null, "linux", "amd64"); got != want {
 			t.Errorf("copied %q, want %q", got, want)
 		}
-		// Over plain HTTP, browsers offer scripts no clipboard.
+		// Over plain HTTP, scripts cannot access the clipboard.
 		b.open(root(open))
 		eval[chromedp.Void](b, `void Object.defineProperty(navigator, 'clipboard', {value: undefined})`)
 		if got, want := copied(b, "opentofu"), strings.Replace(world.NetworkMirror(open.URL), "url =", "url              =", 1); !strings.HasPrefix(got, strings.TrimSuffix(want, "  }\n}\n")) {
@@ -181,7 +181,7 @@ func TestPage(t *testing.T) {
 		b.wantText("This does not mean that the provider does not exist")
 		b.audit("trouble")
 		b.open(root(g) + "search?q=null")
-		b.wantText("search for a whole address") // whether the registry's list is late or refused
+		b.wantText("search for a whole address") // whether the registry's list is late or refused does not matter
 	})
 	t.Run("access", func(t *testing.T) {
 		g := s.controlled("")
@@ -200,7 +200,7 @@ func TestPage(t *testing.T) {
 			}
 		}
 		b.open(strings.Replace(root(g), "https://", "https://person:"+acmeToken+"@", 1) + "sign-in")
-		b.open(root(g)) // where a sign-in leads
+		b.open(root(g)) // the page after a sign-in
 		b.wantText("Signed in with token acme", world.Null, pageWidget)
 		if strings.Contains(b.text(), pageUnsigned) {
 			t.Errorf("a provider of others is listed:\n%s", b.text())
@@ -230,7 +230,7 @@ func searchFor(b *tab, query string) {
 	}
 }
 
-// zipHashOf is the zh: hash of a platform's package of a release.
+// zipHashOf returns the zh: hash of a release's package for a platform.
 func zipHashOf(t *testing.T, r *release.Release, os, arch string) string {
 	t.Helper()
 	for _, p := range r.Packages {
@@ -242,7 +242,7 @@ func zipHashOf(t *testing.T, r *release.Release, os, arch string) string {
 	return ""
 }
 
-// challenged sends a request without credentials.
+// challenged sends a request without credentials, and returns the status and the challenge.
 func challenged(t *testing.T, s *scene, url string) (status int, challenge string) {
 	t.Helper()
 	resp, err := s.CA.HTTPClient().Get(url)

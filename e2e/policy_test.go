@@ -16,7 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// seenOrigin puts a recorder in front of the origin. The returned CLI configuration leads clients to it.
+// seenOrigin puts a recorder in front of the origin. It returns the recorder, and the CLI configuration that
+// sends clients to it.
 func (s *scene) seenOrigin() (*recorder.Recorder, string) {
 	s.t.Helper()
 	config, err := s.CA.ServerConfig("localhost")
@@ -32,7 +33,7 @@ func (s *scene) seenOrigin() (*recorder.Recorder, string) {
 	return seen, fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", world.Host, url+origin.ServicePath)
 }
 
-// configured writes a configuration file for the program.
+// configured writes a configuration file for the program, and returns its path.
 func (s *scene) configured(text string) string {
 	s.t.Helper()
 	name := filepath.Join(s.t.TempDir(), "ocibridge.hcl")
@@ -42,9 +43,9 @@ func (s *scene) configured(text string) string {
 	return name
 }
 
-// TestWhatTheMethodAfterTheMirrorIsAskedFor shows how clients react: on 404 they try their next installation
-// method; during an outage, and for denied versions, they must not, or a provider would come from somewhere
-// else without permission.
+// TestWhatTheMethodAfterTheMirrorIsAskedFor shows when clients try their next installation method after the
+// mirror. On 404, they do. During an outage, and for denied versions, they must not: a provider would come from
+// elsewhere without permission.
 func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -88,7 +89,8 @@ func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestDeniedForOCIMirrors lets a client read the embedded registry directly.
+// TestDeniedForOCIMirrors shows that a client cannot install denied versions directly from the embedded
+// registry, not even with an older lock file.
 func TestDeniedForOCIMirrors(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -99,7 +101,7 @@ func TestDeniedForOCIMirrors(t *testing.T) {
 	s.user(mirror, nullVersion).MustFail(t, clients.Tofu(t), "init", "-no-color")
 	ws := s.user(mirror, "3.2.3")
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
-	// The lock file names a version that is now denied.
+	// The lock file names a version that is denied later.
 	ws = s.user(mirror, nullVersion)
 	clients.Must(t, gateway.Stop())
 	before := s.serve("--data", s.data)
@@ -112,8 +114,8 @@ func TestDeniedForOCIMirrors(t *testing.T) {
 	ws.MustFail(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestRegistryStoppedMetadata repeats requests after the registry has stopped, and after a restart of the
-// gateway without it.
+// TestRegistryStoppedMetadata shows that the gateway repeats its answers after the registry has stopped, also
+// after a restart.
 func TestRegistryStoppedMetadata(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
