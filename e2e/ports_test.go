@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// Ports of freeAddress: the system never assigns them itself, so no other test gets one before the program
-// listens there.
+// freeAddress uses these ports, which the system never assigns itself. So no other test gets a port before the
+// program listens there.
 const firstPort, ports = 21000, 11000
 
 var (
@@ -19,7 +19,7 @@ var (
 	portsTaken atomic.Uint32
 )
 
-// freeAddress returns a free address on the loopback interface, which no other caller gets.
+// freeAddress returns a free address on the loopback interface. No other caller gets the same address.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	for range ports {

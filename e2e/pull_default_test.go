@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// announced is the output of "ocibridge serve" for its user, who needs nothing else.
+// announced is the output of "ocibridge serve", which contains everything that its user needs.
 type announced struct {
 	text  string
 	block string // the first block to paste
@@ -66,7 +66,7 @@ func (s *scene) serveBare(args ...string) announced {
 	return a
 }
 
-// status returns the status of a provider's index.json, requested with a header.
+// status requests a provider's index.json with a header, and returns the HTTP status.
 func (s *scene) status(a announced, provider, header string) int {
 	s.t.Helper()
 	req, err := http.NewRequest(http.MethodGet, a.url+provider+"/index.json", nil)
@@ -80,7 +80,7 @@ func (s *scene) status(a announced, provider, header string) int {
 	return resp.StatusCode
 }
 
-// trusting is a client that trusts the CAs in a file, as with SSL_CERT_FILE.
+// trusting returns a client that trusts the CAs in a file, as with SSL_CERT_FILE.
 func trusting(t *testing.T, file string) *http.Client {
 	t.Helper()
 	pem, err := os.ReadFile(file)
@@ -94,8 +94,8 @@ func trusting(t *testing.T, file string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// TestNothingConfigured runs ocibridge serve without configuration, pastes what it prints, and runs tofu init.
-// The machine's own CLI configuration leads to the origin.
+// TestNothingConfigured shows that tofu init works with what ocibridge serve prints without configuration. The
+// machine's own CLI configuration leads to the origin.
 func TestNothingConfigured(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -122,7 +122,7 @@ func TestNothingConfigured(t *testing.T) {
 	}
 }
 
-// TestNoPullThrough uses the flag and the variable.
+// TestNoPullThrough shows that both the flag and the variable turn pull-through off.
 func TestNoPullThrough(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -139,14 +139,14 @@ func TestNoPullThrough(t *testing.T) {
 	}
 }
 
-// TestOriginsOnThisMachineAreNamed shows that a gateway connects to no loopback address that nobody named,
-// whatever an origin says.
+// TestOriginsOnThisMachineAreNamed shows that a gateway connects to a loopback address only if the
+// configuration names it, whatever an origin says.
 func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	seen, host := s.seenOrigin()
 	clients.Must(t, s.ws.WriteCLIConfig(host))
-	// Its packages are on another port of this machine.
+	// The packages of the origin are on another port of this machine.
 	seen.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ".zip") {
 			http.Redirect(w, r, fmt.Sprintf("%s%s", s.OriginURL, r.URL.Path), http.StatusFound)
@@ -173,8 +173,9 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	}
 }
 
-// TestGatewayAsItsOwnOrigin uses a CLI configuration that sends an origin's clients to the gateway, which reads
-// it, too: the gateway recognises its own requests, and does not forward them.
+// TestGatewayAsItsOwnOrigin shows that a gateway does not forward requests to itself. The CLI configuration,
+// which the gateway also reads, sends an origin's clients to the gateway, and the gateway recognises its own
+// requests.
 func TestGatewayAsItsOwnOrigin(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

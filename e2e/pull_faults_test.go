@@ -13,7 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestPullThroughLimits shows that packages over a limit are served later, and others now.
+// TestPullThroughLimits shows that packages over a limit are refused with Retry-After, and that others are
+// served.
 func TestPullThroughLimits(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -56,8 +57,8 @@ func TestPullThroughLimits(t *testing.T) {
 	}
 }
 
-// TestPullThroughKilled shows that a gateway that is killed during a package leaves nothing that another
-// gateway or a client could take for complete.
+// TestPullThroughKilled shows that a gateway that is killed during a download leaves nothing that another
+// gateway or a client could mistake for a complete package.
 func TestPullThroughKilled(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

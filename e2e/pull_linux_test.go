@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestPullThroughForManyAtOnce lets 50 clients request one cold package of 100 MB from two gateways. Each
-// gateway fetches it once, and both end up with one right version.
+// TestPullThroughForManyAtOnce shows that each of two gateways downloads a package of 100 MB once if 50 clients
+// request it concurrently, and that the registry then contains one correct version.
 func TestPullThroughForManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const (
@@ -37,7 +37,7 @@ func TestPullThroughForManyAtOnce(t *testing.T) {
 	r := release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "big", Version: "1.0.0", Signer: s.Signer,
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Zip: big}}})
 	s.Origin.Add(r)
-	// The origin sends nothing before all clients have sent their requests.
+	// The origin sends nothing until all clients have sent their requests.
 	hold := make(chan struct{})
 	s.Origin.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasSuffix(r.URL.Path, ".zip") && r.Method == http.MethodGet {
@@ -93,7 +93,7 @@ gateway {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, g := range gateways { // running work ends, or has not begun
+	for _, g := range gateways { // running pushes complete, or have not begun
 		clients.Must(t, g.Stop())
 	}
 	if v := s.verify(0, "--packages", "--template", template(to), address+"@1.0.0").Versions; len(v) != 1 || len(v[0].Platforms) != 1 {
@@ -101,7 +101,8 @@ gateway {
 	}
 }
 
-// sumOf reads a URL to its end, over its own connection; it calls asked when it has sent the request.
+// sumOf downloads a URL over its own connection, and returns the checksum. It calls asked when it has sent the
+// request.
 func sumOf(url string, asked func()) (string, error) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// metric returns the value of a metric, at a gateway without access control.
+// metric returns the value of a metric of a gateway without access control.
 func (p *pulled) metric(g *world.Gateway, name string) float64 {
 	p.t.Helper()
 	resp, err := p.CA.HTTPClient().Get(strings.TrimSuffix(g.URL, "providers/") + "metrics")
@@ -56,7 +56,7 @@ func (p *pulled) wantCounted(when string, g *world.Gateway, name string) {
 	}
 }
 
-// held makes the origin send half of a package, closes half, and sends the rest once on is closed.
+// held makes the origin send half of a package, and then close half. It sends the rest once on is closed.
 func held(w http.ResponseWriter, r *http.Request, pkg *release.Package, half chan<- struct{}, on <-chan struct{}) {
 	w.Header().Set("Content-Length", fmt.Sprint(pkg.Size))
 	w.Write(pkg.Data[:pkg.Size/2])
@@ -69,8 +69,8 @@ func held(w http.ResponseWriter, r *http.Request, pkg *release.Package, half cha
 	}
 }
 
-// TestPullThroughReloaded shows that a client, and the registry, get everything that was begun with earlier
-// settings, and that the bytes of the day still count with the new ones.
+// TestPullThroughReloaded shows that a reload does not interrupt downloads: a client and the registry still get
+// the packages that were begun with earlier settings, and the bytes of the day still count with the new ones.
 func TestPullThroughReloaded(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

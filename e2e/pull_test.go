@@ -36,8 +36,8 @@ func newPulled(t *testing.T) *pulled {
 
 const hostPlatform = runtime.GOOS + "_" + runtime.GOARCH
 
-// serve starts the gateway. The origin is on a loopback address, which a host block of the CLI configuration
-// names.
+// serve starts the gateway. The origin is on a loopback address, which the gateway accepts because a host block
+// of the CLI configuration names it.
 func (p *pulled) serve() *world.Gateway {
 	p.t.Helper()
 	return p.scene.serve(p.config(mirror(p.registry.Host) + fmt.Sprintf(`
@@ -54,7 +54,7 @@ gateway {
 `, world.Host, hostPlatform, p.cache)))
 }
 
-// get requests a path of the null provider from a gateway.
+// get requests a path of the null provider from a gateway, and returns the status and the body.
 func (p *pulled) get(g *world.Gateway, path string) (status int, body string) {
 	p.t.Helper()
 	resp, err := p.CA.HTTPClient().Get(g.URL + world.Null + "/" + path)
@@ -83,7 +83,7 @@ func (p *pulled) tags() []string {
 	return list.Tags
 }
 
-// stored waits until a version in the registry has the given number of platforms, and verifies it.
+// stored waits until a version in the registry has the given number of platforms, and verifies the version.
 func (p *pulled) stored(version string, platforms int) {
 	p.t.Helper()
 	deadline := time.Now().Add(clients.DefaultTimeout)
@@ -115,7 +115,7 @@ func (p *pulled) wantDownloads(when string, want int) {
 	}
 }
 
-// installs lets a client install the null provider with only the gateway.
+// installs installs the null provider with a client that can use only the gateway.
 func (p *pulled) installs(g *world.Gateway, client clients.Client) {
 	p.t.Helper()
 	ws := p.user("", nullVersion)
@@ -126,8 +126,8 @@ func (p *pulled) installs(g *world.Gateway, client clients.Client) {
 	}
 }
 
-// TestPullThrough follows a provider that nobody pushed: cold, warm, directly from the registry, without its
-// origin, and without the registry.
+// TestPullThrough shows that clients install a provider that nobody pushed: with empty and with filled caches,
+// directly from the registry, without the origin, and without the registry.
 func TestPullThrough(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -145,7 +145,7 @@ func TestPullThrough(t *testing.T) {
 	p.installs(gateway, terraform)
 	p.wantDownloads("warm", 1)
 
-	// The publisher's signature reaches clients with a host block.
+	// Clients with a host block get the publisher's signature.
 	ws := p.user("", nullVersion)
 	clients.Must(t, ws.WriteCLIConfig(hostBlock(world.Host, strings.TrimSuffix(gateway.URL, "providers/")+"hosts/"+world.Host+"/v1/providers/")))
 	if out := ws.MustRun(t, terraform, "init", "-no-color"); !strings.Contains(out, signedBy(terraform, p.scene)) {
@@ -156,7 +156,7 @@ func TestPullThrough(t *testing.T) {
 	ws.MustRun(t, tofu, "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, p.null))
 
-	// Another platform is added to the stored ones.
+	// A request for another platform adds this platform to the stored version.
 	other := slices.IndexFunc(p.null.Packages, func(pkg release.Package) bool { return pkg.OS+"_"+pkg.Arch != hostPlatform })
 	pkg := p.null.Packages[other]
 	if status, body := p.get(gateway, archive(p.null, pkg.OS, pkg.Arch)); status != http.StatusOK || release.Sum([]byte(body)) != pkg.SHA256 {
@@ -188,7 +188,7 @@ func TestPullThrough(t *testing.T) {
 	}
 }
 
-// TestPullThroughOfTheWrongSignature shows that nothing is served or stored.
+// TestPullThroughOfTheWrongSignature shows that a version with a wrong signature is neither served nor stored.
 func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -219,7 +219,8 @@ func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	}
 }
 
-// TestPullThroughOfAWithdrawnVersion shows that stored packages stay, and others disappear.
+// TestPullThroughOfAWithdrawnVersion shows that packages stay available if they were stored before the origin
+// withdrew their version. Other packages disappear.
 func TestPullThroughOfAWithdrawnVersion(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -253,7 +254,7 @@ func TestPullThroughOfAWithdrawnVersion(t *testing.T) {
 	}
 }
 
-// TestPullThroughPassesWarningsOn shows that the gateway's users see the origin's warnings.
+// TestPullThroughPassesWarningsOn shows that the gateway passes the origin's warnings on to its users.
 func TestPullThroughPassesWarningsOn(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

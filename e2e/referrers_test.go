@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// attached has the digests of a version's referrers, by the digest of their subject.
+// attached maps the digest of a subject to the digests of its referrers.
 type attached map[string][]string
 
 // attach attaches a file to a manifest with the ORAS CLI, and returns the referrer's digest.
@@ -48,8 +48,8 @@ func (s *scene) discover(args ...string) []string {
 	return digests
 }
 
-// wantAttached compares the referrers of each subject. ref turns a subject's digest into arguments of "oras
-// discover".
+// wantAttached compares the referrers of each subject. ref returns the arguments of "oras discover" for a
+// subject's digest.
 func (s *scene) wantAttached(where string, want attached, ref func(digest string) []string) {
 	s.t.Helper()
 	for subject, referrers := range want {
@@ -59,7 +59,7 @@ func (s *scene) wantAttached(where string, want attached, ref func(digest string
 	}
 }
 
-// platformManifest returns the digest of a platform's manifest, and the platform.
+// platformManifest returns the digest of the manifest of a platform, and the platform.
 func (s *scene) platformManifest(ref string) (digest, platform string) {
 	s.t.Helper()
 	out, err := s.ws.Stdout(clients.ORAS(s.t), "manifest", "fetch", "--plain-http=false", ref)
@@ -75,8 +75,8 @@ func (s *scene) platformManifest(ref string) (digest, platform string) {
 	return m.Digest, m.Platform.OS + "/" + m.Platform.Architecture
 }
 
-// wantTree compares the tree of referrers of a platform in a layout: in a layout, oras finds manifests by what
-// names them, not by digest.
+// wantTree checks that the tree of referrers of a platform in a layout contains the digests. In a layout, oras
+// finds manifests by the names that refer to them, not by digest.
 func (s *scene) wantTree(layout, platform string, digests ...string) {
 	s.t.Helper()
 	tree := s.ws.MustRun(s.t, clients.ORAS(s.t), "discover", "--format", "tree", "--oci-layout", "--platform", platform, layout)
@@ -87,8 +87,9 @@ func (s *scene) wantTree(layout, platform string, digests ...string) {
 	}
 }
 
-// TestCopyCarriesReferrers attaches signatures and SBOMs with the ORAS CLI, copies them through a bundle to
-// another registry, and from there into the embedded registry, where the ORAS CLI finds them.
+// TestCopyCarriesReferrers shows that copy includes signatures and SBOMs that the ORAS CLI attached. It copies
+// them through a bundle to another registry, and from there into the embedded registry, where the ORAS CLI
+// finds them.
 func TestCopyCarriesReferrers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -104,14 +105,14 @@ func TestCopyCarriesReferrers(t *testing.T) {
 	bySignature, bySBOM := s.attach(repo+"@"+index, signature, "signature"), s.attach(repo+"@"+platform, sbom, "sbom")
 	ofSBOM := s.attach(repo+"@"+bySBOM, signature, "signature of the SBOM")
 	want := attached{index: {bySignature + " " + signature}, platform: {bySBOM + " " + sbom}, bySBOM: {ofSBOM + " " + signature}, ofSBOM: nil}
-	// As cosign stores them without referrers.
+	// This is how cosign stores signatures without referrers.
 	cosign := "sha256-" + strings.TrimPrefix(index, "sha256:") + ".sig"
 	ws := s.workspace("")
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "payload.json"), []byte(`{"critical":{}}`), 0o600))
 	ws.MustRun(t, clients.ORAS(t), "push", "--plain-http=false", repo+":"+cosign, "payload.json")
 	byTag := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", repo+":"+cosign))
 
-	// Into a bundle.
+	// Copy into a bundle.
 	file := filepath.Join(t.TempDir(), "providers.tar")
 	out := s.mustRun("copy", "--from", template(a), "--to", "oci-archive:"+file, world.Null)
 	if !strings.Contains(out, "pushed, 3 platforms, 4 referrers, signed by "+s.Signer.Fingerprint()) {
@@ -125,19 +126,19 @@ func TestCopyCarriesReferrers(t *testing.T) {
 		t.Errorf("bundle: %s is %s, want %s", cosign, got, byTag)
 	}
 
-	// Into a registry without the referrers API, from the bundle.
+	// Copy from the bundle into a registry without the referrers API.
 	wantSame(t, "registry", s.copied("--from", "oci-archive:"+file, "--to", remapped(b)), pushed)
 	mapped := b.Host + "/tf/acme/null/from/" + world.Host
 	s.wantAttached("registry", want, func(digest string) []string { return []string{"--plain-http=false", mapped + "@" + digest} })
 	if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", mapped+":"+cosign)); got != byTag {
 		t.Errorf("registry: %s is %s, want %s", cosign, got, byTag)
 	}
-	// None of their tags is a version.
+	// No tag of a referrer is listed as a version.
 	if out := s.mustRun("list", "--template", remapped(b), world.Null); strings.Contains(out, "sha256") || !strings.Contains(out, nullVersion) {
 		t.Errorf("list: %s", out)
 	}
 
-	// Into the embedded registry, behind its gateway's referrers API.
+	// Copy into the embedded registry. Its gateway supports the referrers API.
 	wantSame(t, "embedded", s.copied("--from", remapped(b), "--to", "embedded", "--data", s.data, world.Null), pushed)
 	gateway := s.serve("--data", s.data)
 	embedded := strings.TrimSuffix(strings.TrimPrefix(gateway.URL, "https://"), "/providers/") + "/" + world.Null
@@ -147,7 +148,7 @@ func TestCopyCarriesReferrers(t *testing.T) {
 	user := s.user(world.OCIMirror(strings.TrimSuffix(embedded, world.Null)+"${hostname}/${namespace}/${type}"), nullVersion)
 	user.MustRun(t, clients.Tofu(t), "init", "-no-color")
 
-	// A second copy changes nothing, and a later referrer follows.
+	// A second copy changes nothing. A copy after a new referrer adds only this referrer.
 	if out := s.mustRun("copy", "--from", remapped(b), "--to", "embedded", "--data", s.data, world.Null); !strings.Contains(out, "unchanged, 3 platforms, 4 referrers") {
 		t.Errorf("again: %s", out)
 	}
@@ -156,7 +157,7 @@ func TestCopyCarriesReferrers(t *testing.T) {
 		t.Errorf("with another one: %s", out)
 	}
 
-	// From the embedded registry into a bundle in a folder, and without referrers if requested.
+	// Copy from the embedded registry into a bundle in a folder, first without referrers.
 	dir := filepath.Join(t.TempDir(), "bundle")
 	wantSame(t, "folder", s.copied("--data", s.data, "--to", "oci:"+dir, "--without-referrers", world.Null), pushed)
 	s.wantAttached("without referrers", attached{index: nil}, func(string) []string {

@@ -17,13 +17,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// hostBlock is the CLI configuration that sends requests for a host's providers
-// elsewhere.
+// hostBlock returns a CLI configuration that sends requests for the providers of host to url.
 func hostBlock(host, url string) string {
 	return fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", host, url)
 }
 
-// direct creates a user of the gateway with a host block, with the origin switched off.
+// direct closes the origin, and creates a workspace that uses the gateway through a host block.
 func (s *scene) direct(gateway *world.Gateway) *clients.Workspace {
 	s.t.Helper()
 	s.World.Close()
@@ -34,7 +33,7 @@ func (s *scene) direct(gateway *world.Gateway) *clients.Workspace {
 	return ws
 }
 
-// signedBy is a client's message about a package whose signature it has checked.
+// signedBy returns a client's message about a package whose signature it has checked.
 func signedBy(client clients.Client, s *scene) string {
 	if client.Name == "terraform" {
 		return "(self-signed, key ID " + s.Signer.KeyID() + ")"
@@ -42,7 +41,8 @@ func signedBy(client clients.Client, s *scene) string {
 	return "(signed, key ID " + s.Signer.KeyID() + ")"
 }
 
-// wantAllZips checks that a lock file has the zh: of every platform.
+// wantAllZips checks that a lock file contains the zh: hashes of every platform, and the given number of h1:
+// hashes.
 func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s int) {
 	s.t.Helper()
 	locked := hashesOf(s.t, ws, "zh:")
@@ -56,7 +56,8 @@ func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s in
 	}
 }
 
-// TestHostBlock installs signed packages through the provider registry protocol, with a check of the signature.
+// TestHostBlock shows that clients install signed packages through the provider registry protocol, and check
+// the signature.
 func TestHostBlock(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -74,7 +75,8 @@ func TestHostBlock(t *testing.T) {
 	}
 }
 
-// TestHostBlockOffersWhatIsSigned has a newer unsigned version.
+// TestHostBlockOffersWhatIsSigned shows that clients with a host block get the newest signed version, even if
+// there is a newer unsigned one, which they cannot install.
 func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -101,7 +103,7 @@ func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestHostBlockBesidesMirror shows that a lock file from one method is valid for the other.
+// TestHostBlockBesidesMirror shows that a lock file from a host block is also valid for a network mirror.
 func TestHostBlockBesidesMirror(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -120,7 +122,8 @@ func TestHostBlockBesidesMirror(t *testing.T) {
 	}
 }
 
-// TestProvidersLockAndMirrorThroughHostBlock runs the commands that ignore mirrors.
+// TestProvidersLockAndMirrorThroughHostBlock shows that providers lock and providers mirror, which ignore
+// mirrors, work through a host block.
 func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -147,8 +150,8 @@ func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
 	}
 }
 
-// TestOwnHostName installs a provider whose address has the gateway's own host name. Clients find it by service
-// discovery on port 443, which a proxy forwards to the gateway.
+// TestOwnHostName shows that clients install a provider whose address contains the gateway's own host name.
+// They find the gateway by service discovery on port 443, from which a proxy forwards to the gateway.
 func TestOwnHostName(t *testing.T) {
 	t.Parallel()
 	const own = "providers.acme.example"
@@ -188,8 +191,8 @@ func TestOwnHostName(t *testing.T) {
 	}
 }
 
-// tunnel starts a proxy that forwards connections from one address to another, and refuses all others. It
-// returns its URL.
+// tunnel starts a proxy that forwards connections for one address to another, and refuses all others. It
+// returns the URL of the proxy.
 func tunnel(t *testing.T, from, to string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

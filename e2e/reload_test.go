@@ -29,7 +29,7 @@ type changing struct {
 	delay  string // shutdown_delay
 }
 
-// newChanging pushes the null provider, a small one, and one that is larger than all buffers.
+// newChanging pushes the null provider, a small provider, and one that is larger than all buffers.
 func newChanging(t *testing.T) *changing {
 	t.Helper()
 	c := &changing{scene: newScene(t), dir: t.TempDir(), delay: "1s"}
@@ -94,7 +94,7 @@ func (c *changing) gateway(args ...string) *world.Gateway {
 	}, args...)...)
 }
 
-// load requests a small package as clients do, again and again, until it is stopped.
+// load requests a small package as clients do, repeatedly, until it is stopped.
 type load struct {
 	requests atomic.Int64
 	mu       sync.Mutex
@@ -103,7 +103,7 @@ type load struct {
 	running  sync.WaitGroup
 }
 
-// start puts load on a network mirror: over HTTP/1.1 and HTTP/2, on kept and on new connections.
+// start starts load on a network mirror: over HTTP/1.1 and HTTP/2, on both kept and new connections.
 func (c *changing) start(mirror string) *load {
 	l := &load{stop: make(chan struct{})}
 	for worker := range 4 {
@@ -130,7 +130,7 @@ func (c *changing) start(mirror string) *load {
 	return l
 }
 
-// end stops the load and checks that nothing was lost.
+// end stops the load and checks that no request was lost.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	close(l.stop)
@@ -144,7 +144,7 @@ func (l *load) end(t *testing.T) {
 	}
 }
 
-// client is a client of HTTP/1.1 or HTTP/2.
+// client returns a client that uses HTTP/1.1 or HTTP/2.
 func (c *changing) client(http2 bool) *http.Client {
 	client := c.CA.HTTPClient()
 	transport := client.Transport.(*http.Transport)
@@ -155,8 +155,8 @@ func (c *changing) client(http2 bool) *http.Client {
 	return client
 }
 
-// install requests a provider's versions, one version, and its package, whose bytes must be right. It returns
-// the answer with the package.
+// install requests a provider's versions, one version, and its package, and checks the bytes of the package. It
+// returns the response with the package.
 func (l *load) install(client *http.Client, mirror, name string) (*http.Response, error) {
 	base := mirror + world.Host + "/acme/" + name + "/"
 	if _, _, err := l.get(client, base+"index.json"); err != nil {
@@ -208,8 +208,8 @@ func (l *load) get(client *http.Client, url string) (*http.Response, []byte, err
 	return resp, body, nil
 }
 
-// pacedReader passes on a body slowly until the rest may follow. A client that reads nothing would be dropped
-// after a minute.
+// pacedReader reads a body slowly until rest is closed. A gateway would drop a client that reads nothing for a
+// minute.
 type pacedReader struct {
 	io.ReadCloser
 	rest <-chan struct{} // closed when the rest may follow
@@ -224,7 +224,7 @@ func (p pacedReader) Read(b []byte) (int, error) {
 	return p.ReadCloser.Read(b)
 }
 
-// pacedTransport slows down the bodies of packages.
+// pacedTransport slows down the bodies of packages. It signals on begun that a body has begun.
 type pacedTransport struct {
 	http.RoundTripper
 	begun chan<- struct{}
@@ -240,12 +240,12 @@ func (p pacedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// download makes a client download the large package slowly, and returns when the download has begun; finish
-// completes it, and returns its result.
+// download lets a client download the large package slowly, and returns when the download has begun. finish
+// completes the download, and returns its result.
 func (c *changing) download(l *load, mirror string) (finish func() error) {
 	c.t.Helper()
 	client := c.client(true)
-	client.Timeout = 0 // it lasts as long as the rest of the test
+	client.Timeout = 0 // the download lasts as long as the rest of the test
 	begun, rest, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	client.Transport = pacedTransport{client.Transport, begun, rest}
 	go func() {
@@ -263,7 +263,7 @@ func (c *changing) download(l *load, mirror string) (finish func() error) {
 	}
 }
 
-// waitForLog bounds how long a gateway takes to react on its own, on a busy machine.
+// waitForLog is the maximum time that a gateway needs to react on its own, on a busy machine.
 const waitForLog = 2 * time.Minute
 
 // waitFor waits until a gateway's log contains a text the given number of times.
@@ -278,8 +278,8 @@ func waitFor(t *testing.T, g *world.Gateway, text string, times int) {
 	}
 }
 
-// TestReloadLosesNothing replaces settings with kill -HUP and automatically, and the certificate, while clients
-// install.
+// TestReloadLosesNothing shows that clients lose no request while settings are replaced, with kill -HUP and
+// automatically, and while the certificate is replaced.
 func TestReloadLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)

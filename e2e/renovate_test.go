@@ -20,7 +20,7 @@ func hostURL(gateway *world.Gateway) string {
 }
 
 // renovate runs Renovate in a workspace with the configuration in docs/clients.md, and returns the releases
-// that it has read.
+// that Renovate has read.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{
@@ -35,7 +35,7 @@ func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gat
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), config, 0o644))
 	script, err := filepath.Abs("testdata/renovate.js")
 	clients.Must(t, err)
-	_, err = os.Stat(script) // so that the go command knows what the result depends on
+	_, err = os.Stat(script) // so that go test runs the test again when the script has changed
 	clients.Must(t, err)
 	ws.Env["NODE_PATH"] = clients.RenovateModules(t)
 	ws.Env["NODE_EXTRA_CA_CERTS"] = s.CAFile
@@ -109,10 +109,10 @@ func TestRenovateLocksAsTofu(t *testing.T) {
 	}
 }
 
-// renovateRequest matches a line of the gateway's log about a request of Renovate.
+// renovateRequest matches a line of the gateway's log about a request from Renovate.
 var renovateRequest = regexp.MustCompile(`msg=request method=GET path=(\S+) status=(\d+) .*agent="RenovateBot/`)
 
-// wantRenovateRequests checks, in a gateway's log, the requests of Renovate for locking a version.
+// wantRenovateRequests checks that a gateway's log contains the requests that Renovate sends to lock a version.
 func (s *scene) wantRenovateRequests(t *testing.T, gateway *world.Gateway, version string) {
 	t.Helper()
 	release := path.Join("/v1/providers/acme/null", version)

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// compromised is a registry with a honest version of the null provider, which an attacker now controls.
+// compromised is a registry with an honest version of the null provider. An attacker now controls the registry.
 type compromised struct {
 	*scene
 	registry *registry.Registry
@@ -43,7 +43,7 @@ func newCompromised(t *testing.T) *compromised {
 	return c
 }
 
-// file writes a file for the attacker's tools.
+// file writes a file for the attacker's tools, and returns its name.
 func (c *compromised) file(name string, data []byte) string {
 	c.t.Helper()
 	if err := os.WriteFile(filepath.Join(c.ws.Dir, name), data, 0o600); err != nil {
@@ -52,13 +52,13 @@ func (c *compromised) file(name string, data []byte) string {
 	return name
 }
 
-// entry is a platform's entry in an index.
+// entry is the entry of a platform in an index.
 type entry struct {
 	m           map[string]any
 	annotations map[string]any
 }
 
-// forge changes the index that a tag names, and tags the result.
+// forge changes the index that a tag names, and stores the changed index under the version's tag.
 func (c *compromised) forge(from string, change func(index map[string]any, host, other entry)) {
 	c.t.Helper()
 	index := c.fetch(c.repo + ":" + from)
@@ -80,7 +80,7 @@ func (c *compromised) forge(from string, change func(index map[string]any, host,
 	c.store(index, nullVersion)
 }
 
-// fetch returns a manifest or index.
+// fetch returns a manifest or an index.
 func (c *compromised) fetch(ref string) map[string]any {
 	c.t.Helper()
 	data, err := c.ws.Stdout(clients.ORAS(c.t), "manifest", "fetch", "--plain-http", ref)
@@ -94,7 +94,7 @@ func (c *compromised) fetch(ref string) map[string]any {
 	return out
 }
 
-// store stores a manifest or index under a tag, and returns its bytes.
+// store stores a manifest or an index under a tag, and returns its bytes.
 func (c *compromised) store(manifest map[string]any, tag string) []byte {
 	c.t.Helper()
 	data, err := json.Marshal(manifest)
@@ -108,7 +108,7 @@ func (c *compromised) store(manifest map[string]any, tag string) []byte {
 // isEvidence reports whether an index's entry has no platform.
 func isEvidence(entry any) bool { return entry.(map[string]any)["platform"] == nil }
 
-// plant stores the attacker's package and makes an entry describe it.
+// plant stores the attacker's package, and changes an entry to describe this package.
 func (c *compromised) plant(e entry) {
 	c.t.Helper()
 	c.upload()
@@ -122,8 +122,8 @@ func (c *compromised) upload() {
 	c.ws.MustRun(c.t, clients.ORAS(c.t), "blob", "push", "--plain-http", c.repo, c.file("evil.zip", c.evil))
 }
 
-// gateway serves the registry in its current state, with the publisher's key pinned, with or without required
-// evidence.
+// gateway serves the registry in its current state. The publisher's key is pinned, and evidence is required if
+// required is set.
 func (c *compromised) gateway(required bool) *world.Gateway {
 	c.t.Helper()
 	config := ""
@@ -138,12 +138,12 @@ func (c *compromised) gateway(required bool) *world.Gateway {
 	return c.serve("--config", name, "--template", template(c.registry))
 }
 
-// installs are the clients that a registry may deceive.
+// installs returns the clients that a registry might deceive.
 func installs(t *testing.T) []clients.Client {
 	return []clients.Client{clients.Tofu(t), clients.Terraform(t)}
 }
 
-// TestRequiredInstalls installs signed packages in all ways that clients have.
+// TestRequiredInstalls shows that clients install signed packages in all their ways if evidence is required.
 func TestRequiredInstalls(t *testing.T) {
 	t.Parallel()
 	c := newCompromised(t)
@@ -165,8 +165,8 @@ func TestRequiredInstalls(t *testing.T) {
 	}
 }
 
-// TestForgedH1 uses an index with forged h1: hashes: no client gets them, but only the hash that the gateway
-// has computed from the package.
+// TestForgedH1 shows that no client gets the forged h1: hashes in an index. Clients get only the hash that the
+// gateway has computed from the package.
 func TestForgedH1(t *testing.T) {
 	t.Parallel()
 	const forged = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
@@ -203,16 +203,16 @@ func TestForgedH1(t *testing.T) {
 	}
 }
 
-// TestCompromisedRegistry shows for each attack that both clients do not get the attacker's package, that their
+// TestCompromisedRegistry shows for each attack that neither client gets the attacker's package, that their
 // lock files stay unchanged, and that the log gives the reason.
 func TestCompromisedRegistry(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		attack func(*compromised)
 		log    string
-		// installable says that a client without verification installs it.
+		// installable says that a client without verification installs the attacker's package.
 		installable bool
-		// live says that the gateway that served the version before continues.
+		// live says that the gateway that served the honest version keeps running.
 		live bool
 	}{
 		"altered zip with its h1": {func(c *compromised) {
@@ -247,7 +247,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			})
 		}, "checksum mismatch", true, true},
 		"evidence of another provider": {func(c *compromised) {
-			// A release of the same publisher contains the attacker's package.
+			// The attacker's package is part of another release by the same publisher.
 			gadget := release.For(c.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "gadget", Version: nullVersion, Protocols: []string{"5.0"}, Signer: c.Signer,
 				Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v" + nullVersion: []byte("#!/bin/sh\necho evil\n")}}}})
 			if p := hostPackage(c.t, gadget); p.SHA256 != fmt.Sprintf("%x", sha256.Sum256(c.evil)) {
@@ -272,7 +272,7 @@ func TestCompromisedRegistry(t *testing.T) {
 					host.annotations[key] = other.annotations[key]
 				}
 			})
-		}, "checksum mismatch", false, false}, // it has no program for this platform
+		}, "checksum mismatch", false, false}, // the package has no program for this platform
 		"no evidence": {func(c *compromised) {
 			c.forge(nullVersion, func(index map[string]any, host, _ entry) {
 				c.plant(host)
@@ -286,7 +286,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			c.forge("3.2.3", func(index map[string]any, _, _ entry) {
 				index["annotations"].(map[string]any)[ourKeys+"version"] = nullVersion
 			})
-		}, "not listed in SHA256SUMS", false, false}, // it has no program of this version
+		}, "not listed in SHA256SUMS", false, false}, // the package has no program of this version
 		"evidence by another key": {func(c *compromised) {
 			mallory := pgp.For(c.t, "Mallory", pgp.Usual())
 			r := c.offer(nullVersion)
@@ -323,7 +323,7 @@ func TestCompromisedRegistry(t *testing.T) {
 				if _, err := ws.Lock(); err == nil {
 					t.Errorf("%s left a lock file", client.Name)
 				}
-				// With a lock file, but without installed providers.
+				// The clients have a lock file, but no installed providers.
 				ws = honest[client.Name]
 				before := lockFile(t, ws)
 				clients.Must(t, os.RemoveAll(filepath.Join(ws.Dir, ".terraform")))

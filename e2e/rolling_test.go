@@ -20,13 +20,13 @@ import (
 )
 
 // balancer is a reverse proxy in front of gateways, like a Kubernetes Service: it sends requests only to
-// gateways whose /readyz is ready, and never retries.
+// gateways that are ready according to /readyz, and never retries.
 type balancer struct {
 	clients [2]*http.Client
 
 	mu       sync.Mutex
 	gateways []string        // host and port
-	ready    map[string]bool // as of the last check; includes all past gateways
+	ready    map[string]bool // the result of the last check; includes all past gateways
 	next     int
 }
 
@@ -42,7 +42,7 @@ func (b *balancer) set(gateways ...*world.Gateway) {
 	}
 }
 
-// watch polls /readyz until ctx ends.
+// watch polls /readyz until ctx is cancelled.
 func (b *balancer) watch(ctx context.Context) {
 	for {
 		b.mu.Lock()
@@ -108,8 +108,8 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.clients[next/2%2].Transport.RoundTrip(to)
 }
 
-// TestRollingReplacementLosesNothing replaces two gateways with a common capability key, one after the other,
-// while clients install through a proxy.
+// TestRollingReplacementLosesNothing shows that clients that install through a proxy lose no request while two
+// gateways with a common capability key are replaced one after the other.
 func TestRollingReplacementLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -163,7 +163,7 @@ func TestRollingReplacementLosesNothing(t *testing.T) {
 		if err := old[i].Interrupt(); err != nil {
 			t.Fatal(err)
 		}
-		// It continues to answer until the proxy has noticed through /readyz.
+		// The old gateway continues to answer until the proxy has noticed through /readyz.
 		current[i] = next
 		b.waitFor(t, current...)
 		waitFor(t, old[i], "shutting down: downloads under way may finish", 1)

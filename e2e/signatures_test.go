@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestSignaturesAsClientsTakeThem uses an origin with every kind of signature: a push accepts exactly what
-// clients install from there.
+// TestSignaturesAsClientsTakeThem shows that a push accepts exactly those kinds of signatures that clients
+// accept from the origin.
 func TestSignaturesAsClientsTakeThem(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

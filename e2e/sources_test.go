@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// mirror writes a mirror folder with a client's own command.
+// mirror writes a mirror folder with the client's own command.
 func (s *scene) mirror(client clients.Client, dir, version string) {
 	s.t.Helper()
 	ws := s.user("", version)
@@ -46,8 +46,8 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirWithMixedUpHashes uses the wrong JSON that OpenTofu's providers mirror may write, with one
-// version's hashes for another.
+// TestMirrorDirWithMixedUpHashes shows that a push refuses the wrong JSON that OpenTofu's providers mirror can
+// write, in which one version has the hashes of another.
 func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -56,14 +56,14 @@ func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	s.mirror(clients.Tofu(t), dir, nullVersion)
 	s.mirror(clients.Tofu(t), dir, "3.2.5")
 	provider := filepath.Join(dir, filepath.FromSlash(world.Null))
-	// In OpenTofu, it depends on the order of a map, so the test forces it: the archives keep their names, and
-	// get the other version's hashes.
+	// In OpenTofu, the mistake depends on the order of a map, so the test makes it: the archives keep their
+	// names, and get the hashes of the other version.
 	swapHashes(t, filepath.Join(provider, nullVersion+".json"), filepath.Join(provider, "3.2.5.json"))
 	r := s.run("push", "--data", s.data, "--mirror-dir", dir, "--allow-unsigned")
 	if r.status != 1 || !strings.Contains(r.stderr, "checksum mismatch") || !strings.Contains(r.stderr, "folder of its own") {
 		t.Errorf("status %d: %s", r.status, r.stderr)
 	}
-	// The other version matches its JSON, and may be stored.
+	// The other version matches its JSON, so it is allowed to be stored.
 	for _, name := range filesUnder(t, filepath.Join(s.data, "registry"), "_manifests/tags") {
 		if strings.Contains(name, nullVersion) {
 			t.Errorf("a tag in %s", name)
@@ -78,7 +78,7 @@ type mirrorJSON struct {
 	} `json:"archives"`
 }
 
-// swapHashes replaces the hashes of the first file's archives by the second's.
+// swapHashes replaces the hashes of the archives in the first file with the hashes in the second file.
 func swapHashes(t *testing.T, into, from string) {
 	t.Helper()
 	var a, b mirrorJSON
@@ -104,7 +104,7 @@ func swapHashes(t *testing.T, into, from string) {
 	}
 }
 
-// filesUnder returns the files below dir whose path contains part; none if dir does not exist.
+// filesUnder returns the files below dir whose path contains part, or none if dir does not exist.
 func filesUnder(t *testing.T, dir, part string) []string {
 	t.Helper()
 	var out []string
@@ -146,7 +146,7 @@ func TestReleaseDir(t *testing.T) {
 	}
 }
 
-// TestVersionConstraint pushes the newest version of a constraint, and all of them.
+// TestVersionConstraint shows that a push selects the newest version that matches a constraint, or all of them.
 func TestVersionConstraint(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -167,7 +167,7 @@ func TestVersionConstraint(t *testing.T) {
 	}
 }
 
-// TestHostCredentials uses an origin that requires a token: the program finds it as clients do.
+// TestHostCredentials shows that the program finds the token for an origin as clients do.
 func TestHostCredentials(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

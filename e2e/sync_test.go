@@ -58,8 +58,8 @@ func tags(t *testing.T, r *registry.Registry, address string) []string {
 	return out
 }
 
-// TestSync follows a provider in a real registry through changes of the configuration, and installs it with the
-// real clients.
+// TestSync shows that the registry follows changes of a provider block, and that the real clients install the
+// result.
 func TestSync(t *testing.T) { forEachProgram(t, testSync) }
 
 func testSync(t *testing.T, program registry.Program) {
@@ -80,7 +80,7 @@ func testSync(t *testing.T, program registry.Program) {
 		ws.MustRun(t, client, "init", "-no-color")
 	}
 
-	// All platforms, but only the newest version.
+	// The block now selects all platforms, but only the newest version.
 	file = s.configure(r, `provider "`+world.Null+`" {
   latest = 1
 }`)
@@ -106,7 +106,7 @@ func testSync(t *testing.T, program registry.Program) {
 	}
 }
 
-// makeOlder changes a repository's state, so that a version was first seen earlier.
+// makeOlder changes a repository's state so that the version seems to have been first seen earlier.
 func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Duration) {
 	t.Helper()
 	desc, body, err := repo.FetchReference(t.Context(), "ocibridge-state")
@@ -146,8 +146,8 @@ func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Du
 	}
 }
 
-// TestSyncCooldown makes a version wait until it is as old as the block requires. The registry stores its age,
-// so the test changes that instead of waiting.
+// TestSyncCooldown shows that a version waits until it is as old as the block requires. The registry stores
+// when the version was first seen, so the test changes this instead of waiting.
 func TestSyncCooldown(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -180,8 +180,8 @@ func TestSyncCooldown(t *testing.T) {
 	s.user(world.NetworkMirror(gateway.URL), "3.2.5").MustRun(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestSyncProviders syncs several providers, one of which fails, and removes many versions only if the limit
-// allows it.
+// TestSyncProviders shows that a sync of several providers continues if one of them fails, and removes many
+// versions only if the limit allows it.
 func TestSyncProviders(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -234,7 +234,7 @@ provider "`+world.Null+`" {
 	}
 }
 
-// TestSyncFromGateway syncs from another gateway into a registry.
+// TestSyncFromGateway shows that a sync can use another gateway as its source.
 func TestSyncFromGateway(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -32,11 +32,11 @@ type tagged struct {
 	provider string
 	registry *registry.Registry
 	releases map[string]*release.Release
-	foreign  map[digest.Digest]bool // manifests of another tool
-	tags     []string               // tags of the other tool
+	foreign  map[digest.Digest]bool // manifests that another tool stored
+	tags     []string               // tags that another tool stored
 }
 
-// newTagged starts a registry, and offers versions of a provider.
+// newTagged starts a registry, and adds versions of a provider to the origin.
 func newTagged(t *testing.T, program registry.Program, versions ...string) *tagged {
 	t.Helper()
 	g := &tagged{scene: newScene(t), registry: registry.For(t, registry.Options{Program: program}), releases: map[string]*release.Release{}, foreign: map[digest.Digest]bool{}}
@@ -63,7 +63,8 @@ func (g *tagged) contents() *contents.Contents {
 	return c
 }
 
-// check compares the tags with those of versions and of the other tool. There may also be one state.
+// check compares the repository's tags with the given versions and the tags of the other tool. A tag for the
+// state is also allowed.
 func (g *tagged) check(when string, versions ...string) {
 	g.t.Helper()
 	got := slices.DeleteFunc(g.contents().TagNames(), func(tag string) bool { return tag == "ocibridge-state" })
@@ -73,7 +74,7 @@ func (g *tagged) check(when string, versions ...string) {
 	}
 }
 
-// attach stores artifacts of another tool: a manifest under its own tag, and one that refers to a version's
+// attach stores artifacts as another tool does: a manifest under its own tag, and a referrer of a version's
 // index.
 func (g *tagged) attach(version string) {
 	g.t.Helper()
@@ -100,7 +101,7 @@ func (g *tagged) attach(version string) {
 	}
 }
 
-// sync runs a sync with a provider block.
+// sync runs a sync with a provider block that contains block.
 func (g *tagged) sync(block string, args ...string) {
 	g.t.Helper()
 	file := filepath.Join(g.t.TempDir(), "ocibridge.hcl")
@@ -108,7 +109,7 @@ func (g *tagged) sync(block string, args ...string) {
 	g.ws.MustRun(g.t, g.bridge, append([]string{"sync", "--config", file}, args...)...)
 }
 
-// pull makes a gateway store one platform of a version, and waits for it.
+// pull makes a gateway store one platform of a version, and waits until it is stored.
 func (g *tagged) pull(version string) {
 	g.t.Helper()
 	gateway := g.serve(g.config(mirror(g.registry.Host) + fmt.Sprintf("pull_through {\n  include = [\"%s/acme/*\"]\n  platforms = [\"linux_amd64\"]\n}\n", world.Host)))
@@ -121,7 +122,7 @@ func (g *tagged) pull(version string) {
 	if resp.StatusCode != http.StatusOK || release.Sum(data) != pkg.SHA256 {
 		g.t.Fatalf("%s: status %d, %d bytes", pkg.Filename, resp.StatusCode, len(data))
 	}
-	// The gateway answers before it has stored the version, and does not announce when it has.
+	// The gateway answers before it has stored the version, and gives no signal when it has.
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for done := false; !done; time.Sleep(20 * time.Millisecond) {
 		c, err := g.registry.Contents("providers/" + g.provider) // fails while content is half written
@@ -136,8 +137,9 @@ func (g *tagged) pull(version string) {
 	clients.Must(g.t, gateway.Stop())
 }
 
-// TestTagsInTheEnd runs everything that writes tags. After each step, the tags are the versions, at most one
-// state, and the other tool's. A prune of everything leaves exactly the other tool's content.
+// TestTagsInTheEnd runs everything that writes tags. It shows that, after each step, the only tags are the
+// versions, at most one state, and the other tool's tags. A prune of everything leaves exactly the other tool's
+// content.
 func TestTagsInTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, program := range registry.Programs {

@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// fronted is a real registry behind a recorder that may answer instead.
+// fronted is a real registry behind a recorder, which can answer in its place.
 type fronted struct {
 	*recorder.Recorder
 	template string
@@ -38,7 +38,7 @@ func refuse(w http.ResponseWriter, status int, code, message string) bool {
 	return true
 }
 
-// wantWhole fails unless the null provider's version is complete.
+// wantWhole checks that the null provider's version is complete.
 func (s *scene) wantWhole(template string, platforms int) {
 	s.t.Helper()
 	out := s.ws.MustRun(s.t, s.bridge, "verify", "--packages", "--template", template, world.Null)
@@ -47,7 +47,8 @@ func (s *scene) wantWhole(template string, platforms int) {
 	}
 }
 
-// TestImmutableTags adds a platform while the registry moves no tags, and again when it does.
+// TestImmutableTags shows what happens when a platform is added while the registry refuses to move tags, and
+// again when the registry allows it.
 func TestImmutableTags(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -75,7 +76,7 @@ func TestImmutableTags(t *testing.T) {
 	s.wantWhole(f.template, 2)
 }
 
-// TestTooLargeForOneRequest uses a proxy that limits the size of requests: packages are sent in chunks.
+// TestTooLargeForOneRequest shows that packages are uploaded in chunks if a proxy limits the size of requests.
 func TestTooLargeForOneRequest(t *testing.T) {
 	t.Parallel()
 	const limit = 17 << 20
@@ -104,7 +105,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 	s.wantWhole(f.template, 1)
 }
 
-// TestTooManyRequests uses a registry that sometimes answers 429 with Retry-After.
+// TestTooManyRequests shows that a push succeeds if the registry sometimes returns 429 with Retry-After.
 func TestTooManyRequests(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -130,7 +131,8 @@ func TestTooManyRequests(t *testing.T) {
 	s.wantWhole(f.template, len(s.null.Packages))
 }
 
-// TestOriginBreaksOff cuts the download of every package in the middle: the program requests only the rest.
+// TestOriginBreaksOff shows that the program requests only the rest of a package whose download breaks off in
+// the middle.
 func TestOriginBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -165,7 +167,7 @@ func TestOriginBreaksOff(t *testing.T) {
 	s.wantWhole(f.template, len(s.null.Packages))
 }
 
-// TestMount copies within a registry: packages are mounted, and none is sent.
+// TestMount shows that a copy within a registry mounts packages, and uploads none.
 func TestMount(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -195,8 +197,8 @@ func TestMount(t *testing.T) {
 	s.wantWhole(to, len(s.null.Packages))
 }
 
-// TestNewerAnswersOfOrigins uses an origin with hashes, sizes, protocols and warnings: they are shown and
-// stored, and a contradiction with the package is refused.
+// TestNewerAnswersOfOrigins shows that hashes, sizes, protocols and warnings from an origin are shown and
+// stored, and that a package that contradicts them is refused.
 func TestNewerAnswersOfOrigins(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
