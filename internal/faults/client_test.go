@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// behaviour is a client's misbehaviour while it receives an answer.
+// behaviour is a way in which a client misbehaves while it receives an answer.
 type behaviour struct {
 	name string
 	act  func(c net.Conn)
@@ -47,9 +47,9 @@ var behaviours = []behaviour{
 	}},
 }
 
-// TestClientGateway makes clients misbehave in every way during answers, and while the gateway waits for the
-// registry. Other clients with the same requests, concurrent and later, get answers, and nothing of the failed
-// ones leaks.
+// TestClientGateway lets clients misbehave in every way during answers, and while the gateway waits for the
+// registry. It shows that other clients with the same requests, concurrent and later, get answers, and that the
+// failed requests leak nothing.
 func TestClientGateway(t *testing.T) {
 	for _, b := range behaviours {
 		for i, d := range documents(shared.large) {
@@ -93,15 +93,15 @@ func clientFails(r *rig, b behaviour, d document, registry string) {
 	time.Sleep(time.Second)
 	end()
 	if registry == "stalls" {
-		time.Sleep(time.Minute) // the gateway waits before it asks an unavailable registry again
+		time.Sleep(time.Minute) // the gateway waits before it sends another request to an unavailable registry
 	}
 	r.wantPackage(d.path)
 	all.Wait()
-	time.Sleep(5 * time.Minute) // downloads without clients may continue for this time
+	time.Sleep(5 * time.Minute) // the maximum time that a download without clients continues
 	r.wantPackage(d.path)
 }
 
-// wantPackage downloads as a correct client.
+// wantPackage downloads a package as a well-behaved client does.
 func (r *rig) wantPackage(path string) {
 	r.t.Helper()
 	a := r.get(path)
@@ -113,7 +113,7 @@ func (r *rig) wantPackage(path string) {
 	}
 }
 
-// TestSlowClient shows that a client that takes a minute for a package gets it.
+// TestSlowClient shows that a client that needs a minute for a package receives all of it.
 func TestSlowClient(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), large); err != nil {

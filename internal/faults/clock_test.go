@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// TestClockIsWrong sets this machine's clock outside of the certificates' validity.
+// TestClockIsWrong shows what happens if this machine's clock is outside the validity of the certificates.
 func TestClockIsWrong(t *testing.T) {
 	for name, by := range map[string]time.Duration{"two days ahead": 48 * time.Hour, "two days behind": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -41,8 +41,8 @@ func TestClockIsWrong(t *testing.T) {
 	}
 }
 
-// TestClockJumps advances the clock while the gateway runs: it serves stale answers, and recovers when
-// certificates are valid again.
+// TestClockJumps shows that, if the clock advances while the gateway runs, the gateway serves stale answers,
+// and recovers when certificates are valid again.
 func TestClockJumps(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), widget); err != nil {
@@ -72,7 +72,8 @@ func TestClockJumps(t *testing.T) {
 	})
 }
 
-// TestOtherRequestsGoOn makes one repository's requests stall: requests for others are answered.
+// TestOtherRequestsGoOn shows that requests for other repositories are answered while the requests for one
+// repository stall.
 func TestOtherRequestsGoOn(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), widget); err != nil {

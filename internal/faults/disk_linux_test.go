@@ -29,8 +29,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// withMounts runs f where it may mount: in this process, or in another run of this program as root of its own
-// namespace.
+// withMounts runs f where it is allowed to mount: in this process, or in another process of this program that
+// is root in its own namespace.
 func withMounts(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	probe := t.TempDir()
@@ -77,8 +77,8 @@ func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
 	}
 }
 
-// TestFullDiskOfCache shows that the gateway streams packages past the cache, and caches them again when there
-// is room.
+// TestFullDiskOfCache shows that the gateway serves packages without caching them if the disk is full, and
+// caches them again when there is room.
 func TestFullDiskOfCache(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		disk, resize := smallDisk(t, "256k") // smaller than a package
@@ -105,7 +105,7 @@ func TestFullDiskOfCache(t *testing.T) {
 	})
 }
 
-// TestFullDiskForTemporaryFiles shows that a push fails with that reason, and tags nothing.
+// TestFullDiskForTemporaryFiles shows that a push fails with an error that names the reason, and tags nothing.
 func TestFullDiskForTemporaryFiles(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		disk, resize := smallDisk(t, "256k")
@@ -126,9 +126,9 @@ func TestFullDiskForTemporaryFiles(t *testing.T) {
 	})
 }
 
-// TestFullDiskOfPullThrough has no room for downloads: if the gateway knows that in advance, clients are told
-// to retry; if a write fails, their answer breaks off. Requests that need no disk are answered, and everything
-// is served and stored when there is room.
+// TestFullDiskOfPullThrough shows what happens without room for downloads. If the gateway knows this in
+// advance, clients are told to retry; if a write fails, their answer breaks off. Requests that need no disk are
+// answered. When there is room again, everything is served and stored.
 func TestFullDiskOfPullThrough(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		for how, limits := range map[string]pull.Limits{
@@ -153,7 +153,7 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 						r.t.Errorf("it is stored, or the log does not say what to do:\n%s", log)
 					}
 					resize("1g")
-					time.Sleep(time.Minute) // as promised, it is served within this time
+					time.Sleep(time.Minute) // the time after which a client was told to retry
 					if d := all[4]; !r.judgePulled(d, r.get(d.path)) {
 						r.t.Errorf("with room: it is not served\n%s", r.log)
 					}
@@ -164,7 +164,7 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 	})
 }
 
-// own is an embedded registry in a folder, with a push to it and a gateway.
+// own is an embedded registry in a folder of its own, with a push to the registry and a gateway.
 type own struct {
 	t        *testing.T
 	registry *embedded.Registry
@@ -212,13 +212,14 @@ func (o *own) push() error {
 func (o *own) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	func() {
-		defer func() { _ = recover() }() // for an aborted answer
+		defer func() { _ = recover() }() // ServeHTTP panics to abort an answer
 		o.gateway.ServeHTTP(w, httptest.NewRequestWithContext(o.t.Context(), http.MethodGet, path, nil))
 	}()
 	return w
 }
 
-// TestFullDiskOfDataFolder shows that a push fails and tags nothing, and completes when there is room.
+// TestFullDiskOfDataFolder shows that a push to a full disk fails and tags nothing, and that it completes when
+// there is room.
 func TestFullDiskOfDataFolder(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		disk, resize := smallDisk(t, "1500k") // room for one of two packages
@@ -242,8 +243,8 @@ func TestFullDiskOfDataFolder(t *testing.T) {
 	})
 }
 
-// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable in turn: the gateway serves
-// nothing wrong, and index.json never reports absence.
+// TestFilesThatCannotBeRead shows that, whichever file of a registry's data folder is unreadable, the gateway
+// serves nothing wrong, and index.json never reports that the provider does not exist.
 func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	o := newOwn(t, dir)
@@ -284,7 +285,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// unreadable replaces a file by a link to itself, which not even root can read, while f runs.
+// unreadable runs f while a file is replaced with a link to itself, which not even root can read.
 func unreadable(path string, f func()) error {
 	if err := os.Rename(path, path+".aside"); err != nil {
 		return err
@@ -296,14 +297,15 @@ func unreadable(path string, f func()) error {
 	return errors.Join(os.Remove(path), os.Rename(path+".aside", path))
 }
 
-// TestFilesOfCacheThatCannotBeRead shows that the gateway gets the content from the registry.
+// TestFilesOfCacheThatCannotBeRead shows that the gateway reads content from the registry if its files in the
+// cache are unreadable.
 func TestFilesOfCacheThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), large); err != nil {
 			r.t.Fatal(err)
 		}
-		for range 2 { // the gateway was restarted in between, so it reads everything again
+		for range 2 { // like after a restart, the second gateway reads everything again
 			r.serve(dir)
 			for _, d := range documents(shared.large) {
 				r.wantPackage(d.path)

@@ -10,19 +10,19 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 )
 
-// fault is one kind of failure of a server or of the way to it. Refused connections and unknown hosts are
-// faults of the network; the others apply to requests.
+// fault is one kind of failure of a server or of the network in front of it. Refused connections and unknown
+// hosts are failures of the network; the others apply to requests.
 type fault struct {
 	name  string
 	fault func() faultproxy.Fault
-	dial  error // the error of dials, instead of fault
+	dial  error // if not nil, dials fail with this error, and fault is unused
 }
 
 // harmless reports whether a client that follows the protocols does not notice the fault.
 func (f fault) harmless() bool { return f.name == "slow drip" || f.name == "clock a day behind" }
 
-// ofNames reports whether name servers fail. Such an error is reported at once, unless the connection is
-// retried later.
+// ofNames reports whether the lookup of a host's name fails. A client reports such an error immediately, unless
+// it retries the connection later.
 func (f fault) ofNames() bool { return f.name == "host unknown" || f.name == "no name server" }
 
 // inAnswer reports whether the fault occurs within an answer.
@@ -30,12 +30,12 @@ func (f fault) inAnswer() bool {
 	return slices.Contains([]string{"reset in the answer", "stall in the answer", "more announced than sent", "less announced than there is", "altered byte", "truncated"}, f.name)
 }
 
-// breaks reports whether the connection breaks, or becomes silent.
+// breaks reports whether the connection breaks, or falls silent.
 func (f fault) breaks() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || strings.HasPrefix(f.name, "stall")
 }
 
-// passes reports whether the error tells a client that a retry may help soon.
+// passes reports whether a client can tell from the error that a retry might help soon.
 func (f fault) passes() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || f.name == "more announced than sent" ||
 		slices.Contains([]string{"502", "503", "429", "503, come again in 7 s", "429, come again in 7 s"}, f.name) || f.name == "500"
@@ -45,13 +45,13 @@ func always(f faultproxy.Fault) func() faultproxy.Fault {
 	return func() faultproxy.Fault { return f }
 }
 
-// lasts reports whether the gateway may give up before a fault of one request ends: clients wait 10 s, and a
-// blob of another size is another blob.
+// lasts reports whether the gateway is allowed to give up on a fault of a single request: clients wait only 10
+// s, and a blob of another size is another blob.
 func (f fault) lasts() bool {
 	return strings.Contains(f.name, "come again") || f.name == "no answer to a dial" || f.name == "more announced than sent"
 }
 
-// allFaults returns the faults between a client and a host.
+// allFaults returns all faults between a client and a host.
 func allFaults(host string) []fault {
 	return []fault{
 		{name: "refused", dial: memnet.Refused()},
@@ -85,10 +85,10 @@ func allFaults(host string) []fault {
 	}
 }
 
-// chosen are the faults of the short run, one of each kind.
+// chosen are the faults of the short run, which include one of each kind.
 var chosen = []string{"refused", "reset in the answer", "stall before the answer", "503", "page with 200", "altered byte", "truncated"}
 
-// faultsFor returns the faults of this run.
+// faultsFor returns the faults between a client and a host that this run tests.
 func faultsFor(host string) []fault {
 	all := allFaults(host)
 	if long() {
@@ -103,7 +103,7 @@ func faultsFor(host string) []fault {
 	return out
 }
 
-// step is a request of a sequence.
+// step is one request in a sequence.
 type step struct {
 	name  string
 	match func(*http.Request) bool
@@ -116,13 +116,13 @@ func to(methods, part string) func(*http.Request) bool {
 	}
 }
 
-// begin applies a fault to a step of requests to a server, the given number of times (0: always), and returns a
-// function that ends it.
+// begin applies a fault to the requests of a step to a server, the given number of times, or always if times is
+// 0. It returns a function that ends the fault.
 func (f fault) begin(r *rig, at *faultproxy.Server, s step, times int) (end func()) {
 	if f.dial == nil {
 		return at.Begin(faultproxy.Rule{Match: s.match, Fault: f.fault(), Times: times})
 	}
-	// The connection of the request is lost, and so are all new ones until the fault ends.
+	// The connection of the request fails, and so do all new ones until the fault ends.
 	ended := at.Begin(faultproxy.Rule{Match: s.match, Times: 1, Fault: func(x *faultproxy.Exchange) {
 		r.net.Fail(at.Addr, f.dial)
 		if times > 0 {

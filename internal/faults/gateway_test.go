@@ -23,7 +23,7 @@ import (
 const (
 	// clientsWait is how long clients wait for JSON.
 	clientsWait = 10 * time.Second
-	// maxArchive bounds the time until an archive arrives or fails.
+	// maxArchive is the maximum time until an archive arrives or fails.
 	maxArchive = 12 * time.Minute
 )
 
@@ -47,10 +47,10 @@ func isPackage(r *http.Request) bool {
 // document is something that clients request from the gateway.
 type document struct {
 	path  string
-	steps []string // the gateway's requests to the registry for it
+	steps []string // the requests that the gateway sends to the registry for the document
 }
 
-// undescribed is a list with a version whose content is invalid.
+// undescribed is a list of versions in which the content of the version could not be read.
 const undescribed = `{"versions":[{"version":"` + version + `"}]}`
 
 // documents returns all documents of a provider.
@@ -72,7 +72,8 @@ func (r *rig) serve(dir string) {
 	r.serveWith(dir, nil, func() {})
 }
 
-// serveWith is serve with an origin; nil for none. The gateway ends with end.
+// serveWith is [rig.serve] with an origin, or without one if origin is nil. end is called when the gateway
+// stops.
 func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
@@ -101,9 +102,9 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
 	}
 	go server.Serve(listener)
-	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // otherwise it retries
+	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // with keep-alives, the client would retry
 	r.stop = func() {
-		// It stops as serve does: running answers may finish.
+		// The gateway stops as serve does: running answers can complete.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
@@ -115,12 +116,12 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	}
 }
 
-// answer is a client's answer.
+// answer is the answer that a client has received.
 type answer struct {
 	status     int
 	retryAfter string
 	body       []byte
-	err        error // of the body
+	err        error // the error of reading the body
 	took       time.Duration
 }
 
@@ -137,12 +138,12 @@ func (r *rig) get(path string) answer {
 }
 
 // TestGatewayRegistry tests every fault at every step between the gateway and the registry: with empty and with
-// filled caches, once and permanently.
+// filled caches, for one request and permanently.
 func TestGatewayRegistry(t *testing.T) {
 	truth := truths(t)
 	for _, f := range faultsFor(registryHost) {
 		if f.name == "reset in the request" {
-			continue // no answer to break
+			continue // the step has no body to break
 		}
 		for _, s := range readSteps {
 			for _, mode := range []string{"stays", "once", "known"} {
@@ -152,7 +153,7 @@ func TestGatewayRegistry(t *testing.T) {
 						if err := r.push(r.t.Context(), widget); err != nil {
 							r.t.Fatal(err)
 						}
-						r.auth = r.newAuth() // without the tokens of the push
+						r.auth = r.newAuth() // a new client has no tokens from the push
 						r.serve(r.t.TempDir())
 						c := served{r, f, s, truth}
 						c.check(mode)
@@ -163,7 +164,7 @@ func TestGatewayRegistry(t *testing.T) {
 	}
 }
 
-// truths returns the right answers by path.
+// truths returns the correct answers by path.
 func truths(t *testing.T) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -228,13 +229,14 @@ func (c served) check(mode string) {
 	c.allRight("after the fault")
 }
 
-// mayPass reports whether a document may be right during a permanent fault: a new token replaces an expired
-// one, and a byte that nobody needs may be altered.
+// mayPass reports whether a document can be correct during a permanent fault: a new token replaces an expired
+// one, and a byte that nobody uses can be altered.
 func (c served) mayPass() bool {
 	return c.f.harmless() || c.f.name == "token expires" || c.f.name == "altered byte" && (c.s.name == "token" || c.s.name == "list tags")
 }
 
-// judge reports whether an answer is right. It fails the test if it is wrong, but not if it is an error.
+// judge reports whether an answer is correct. It fails the test if the answer is wrong, but not if it is an
+// error.
 func (c served) judge(d document, a answer) bool {
 	c.t.Helper()
 	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
@@ -252,9 +254,9 @@ func (c served) judge(d document, a answer) bool {
 			c.t.Errorf("%s: %d without Retry-After", d.path, a.status)
 		}
 	case archive && a.err != nil && len(a.body) < len(c.truth[d.path]):
-		// An aborted answer: no client takes it for complete.
+		// The answer was aborted, so no client mistakes it for complete.
 	case strings.HasSuffix(d.path, "/versions") && string(a.body) == undescribed && c.f.inAnswer():
-		// The version cannot be described now, but it is known to exist.
+		// The version is known to exist, but the gateway cannot read its content now.
 	default:
 		c.t.Errorf("%s: %d with %d bytes, %v: %.200s", d.path, a.status, len(a.body), a.err, a.body)
 	}

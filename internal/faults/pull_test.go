@@ -22,18 +22,18 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// maxStore bounds the time until a version is stored after its fault ends: a gateway retries at growing
+// maxStore is the maximum time from the end of a fault until a version is stored: a gateway retries at growing
 // intervals.
 const maxStore = 30 * time.Minute
 
-// refusedFor is the time until a refused version is stored again, when a client requests a package of it that
-// is not in the cache.
+// refusedFor is the time after which a gateway stores a refused version again, when a client requests a package
+// of the version that is not in the cache.
 const refusedFor = 11 * time.Minute
 
 // rediscoverAfter is how long the discovery of a host's services is cached.
 const rediscoverAfter = 10 * time.Minute
 
-// renewed is an origin whose services are discovered again after a while, as in "ocibridge serve".
+// renewed is an origin that discovers its services again after a while, as in "ocibridge serve".
 type renewed struct {
 	*origin.Registry
 	rig   *rig
@@ -62,7 +62,7 @@ func (r *rig) servePulling(dir string) {
 	r.servePullingWithin(dir, pull.Limits{})
 }
 
-// servePullingWithin is servePulling with limits.
+// servePullingWithin is [rig.servePulling] with limits.
 func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 	r.t.Helper()
 	puller, err := pull.New(pull.Options{
@@ -82,13 +82,13 @@ func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 }
 
 // TestPullThroughOrigin tests every fault at every step between a gateway that pulls through and the origin of
-// an unpushed version: an answer is right, or an error, or breaks off; nothing incomplete is tagged; and after
-// the fault everything is served and stored.
+// an unpushed version. Each answer must be correct, or be an error, or break off. Nothing incomplete is tagged,
+// and after the fault everything is served and stored.
 func TestPullThroughOrigin(t *testing.T) {
 	pullsThrough(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin })
 }
 
-// TestPullThroughRegistry does the same between the gateway and the registry that it stores into.
+// TestPullThroughRegistry does the same between the gateway and the registry in which it stores versions.
 func TestPullThroughRegistry(t *testing.T) {
 	pullsThrough(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry })
 }
@@ -100,7 +100,7 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 		}
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
-				continue // no answer to break
+				continue // the step has no body to break
 			}
 			if !long() && host == registryHost && !slices.Contains([]string{"read the tag", "list tags", "upload", "tag"}, s.name) {
 				continue
@@ -120,20 +120,20 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 	}
 }
 
-// pulledThrough requests a document of a version that only the origin has.
+// pulledThrough requests a document of a version that only the origin has, during a fault and after it.
 func pulledThrough(r *rig, f fault, s step, at *faultproxy.Server, times int, first document) {
 	dir := r.t.TempDir()
 	end := f.begin(r, at, s, times)
 	r.servePulling(dir)
 	r.judgePulled(first, r.get(first.path))
-	for _, d := range documents(shared.release)[:2] { // clients request them together
+	for _, d := range documents(shared.release)[:2] { // clients request both documents
 		r.judgePulled(d, r.get(d.path))
 	}
 	time.Sleep(time.Minute)
 	r.tagged()
 	end()
 	if s.name == "discovery" && f.name == "altered byte" {
-		time.Sleep(rediscoverAfter) // the altered document may name other services
+		time.Sleep(rediscoverAfter) // the altered document might name other services
 	}
 	time.Sleep(time.Minute)
 	for _, d := range documents(shared.release) {
@@ -163,13 +163,14 @@ func (r *rig) wantStored() {
 		}
 		time.Sleep(time.Minute)
 		if waited == refusedFor {
-			p := shared.release.Packages[1] // no cache has it
+			p := shared.release.Packages[1] // a package that is not in the cache
 			r.get("/providers/" + originHost + "/acme/widget/" + version + "/" + p.OS + "_" + p.Arch + "/" + p.Filename)
 		}
 	}
 }
 
-// judgePulled reports whether an answer is right. It fails the test if it is wrong, but not if it is an error.
+// judgePulled reports whether an answer is correct. It fails the test if the answer is wrong, but not if it is
+// an error.
 func (r *rig) judgePulled(d document, a answer) bool {
 	r.t.Helper()
 	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
@@ -186,7 +187,7 @@ func (r *rig) judgePulled(d document, a answer) bool {
 		}
 		return false
 	case archive && a.err != nil && len(a.body) < len(shared.release.Packages[0].Data):
-		return false // aborted: no client takes it for complete
+		return false // the answer was aborted, so no client mistakes it for complete
 	case archive && a.status == http.StatusOK && bytes.Equal(a.body, shared.release.Packages[0].Data):
 		return true
 	case strings.HasSuffix(d.path, "/index.json") && a.status == http.StatusOK && string(a.body) == `{"versions":{"`+version+`":{}}}`:
@@ -198,7 +199,7 @@ func (r *rig) judgePulled(d document, a answer) bool {
 	return false
 }
 
-// offersAll reports whether a version's description has all packages.
+// offersAll reports whether a version's description contains all packages.
 func offersAll(body []byte) bool {
 	var found struct {
 		Archives map[string]struct{ Hashes []string } `json:"archives"`

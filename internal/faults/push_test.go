@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// maxPush bounds the duration of a push during a permanent fault.
+// maxPush is the maximum duration of a push during a permanent fault.
 const maxPush = 15 * time.Minute
 
 var registrySteps = []step{
@@ -35,7 +35,8 @@ var originSteps = []step{
 	{"package", to("GET", ".zip")},
 }
 
-// TestPushRegistry tests every fault at every step between a push and the registry, once and permanently.
+// TestPushRegistry tests every fault at every step between a push and the registry, for one request and
+// permanently.
 func TestPushRegistry(t *testing.T) {
 	pushes(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry)
 }
@@ -47,8 +48,8 @@ func TestPushOrigin(t *testing.T) {
 
 // outcome is the expected result of a push with a fault.
 type outcome struct {
-	stays, once bool // whether it succeeds with a permanent fault, or with a fault of one request
-	either      bool // both results are right: it depends on the order of events
+	stays, once bool // whether the push succeeds despite a permanent fault, or despite a fault of one request
+	either      bool // both results are correct, because they depend on the order of events
 }
 
 // toRegistry returns the expected result of a fault on the way to the registry.
@@ -63,17 +64,17 @@ func toRegistry(f fault, step string) outcome {
 	case f.name == "token never accepted":
 		return outcome{once: step != "token", either: step == "read the tag"}
 	case f.ofNames(), f.name == "no answer to a dial":
-		return outcome{either: true} // a failed dial is retried for a package, but not for a lookup
+		return outcome{either: true} // the push retries a failed dial for a package, but not for a lookup
 	case strings.HasPrefix(step, "look for") && f.inAnswer():
 		return outcome{either: true} // a HEAD has no body, and a broken connection affects other requests on it
 	case step == "token" && f.name == "altered byte", step == "read the tag" && !f.passes():
 		return outcome{either: true} // the altered byte may be unused; the tag is read twice
 	case writes && f.inAnswer() && !f.breaks():
-		return outcome{stays: true, once: true} // nobody reads the body of a success
+		return outcome{stays: true, once: true} // the push does not read the body of a success
 	case f.name == "500":
 		return outcome{once: step != "store a manifest" && step != "tag"}
 	}
-	uploads := step == "begin an upload" || step == "upload" // the package is sent again
+	uploads := step == "begin an upload" || step == "upload" // the push uploads the package again
 	return outcome{once: f.passes() || uploads && f.name != "429, come again in an hour"}
 }
 
@@ -85,7 +86,7 @@ func toOrigin(f fault, step string) outcome {
 	case f.ofNames(), f.name == "altered byte" && (step == "versions" || step == "package metadata"):
 		return outcome{either: true} // the altered byte may be unused
 	case f.inAnswer():
-		// A package is resumed where it broke; smaller documents are requested again.
+		// The push resumes a package where the download broke, and requests smaller documents again.
 		return outcome{once: f.name == "reset in the answer" || f.name == "more announced than sent" && step != "package"}
 	}
 	return outcome{once: f.passes() || f.name == "500"}
@@ -128,7 +129,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 	}
 }
 
-// pushWithin pushes, and fails the test if that takes too long.
+// pushWithin runs a push, and fails the test if the push takes longer than limit.
 func (r *rig) pushWithin(limit time.Duration) error {
 	r.t.Helper()
 	start := time.Now()
@@ -139,7 +140,7 @@ func (r *rig) pushWithin(limit time.Duration) error {
 	return err
 }
 
-// checkError checks that an error says what to do, and contains no secret.
+// checkError checks that an error says what to do, and contains no secrets.
 func (r *rig) checkError(err error) {
 	r.t.Helper()
 	if err == nil {

@@ -1,7 +1,7 @@
 // Package faults_test tests every fault of internal/testkit/faultproxy at every step between gateway and
 // registry, pusher and registry, pusher and origin, and clients and gateway. The parts are the real ones with
-// their production limits; the network is in memory with the virtual time of package testing/synctest, so that
-// the limits need no waiting.
+// their production limits. The network is in memory, with the virtual time of package testing/synctest, so no
+// test has to wait for the limits.
 //
 // docs/reliability.md describes the result of each fault, and names the tests.
 package faults_test
@@ -59,17 +59,17 @@ var (
 	platforms = []string{"linux_amd64", "darwin_arm64"}
 )
 
-// long reports whether to test every combination, and not only some.
+// long reports whether to test every combination instead of only some.
 func long() bool { return os.Getenv("OCIBRIDGE_FAULTS") == "long" }
 
-// world is shared by all cases. It is created in real time, and each bubble's clock is set to that.
+// world is shared by all cases. It is created in real time, and the clock of each bubble is set to this time.
 type world struct {
 	ca       *tlsca.CA
 	tls      *tls.Config
 	signer   *pgp.Signer
 	release  *release.Release // of widget
 	large    *release.Release
-	registry *embedded.Registry // outside of all bubbles: it has no time limits
+	registry *embedded.Registry // outside of all bubbles, because it has no time limits
 	temp     string             // TMPDIR
 }
 
@@ -88,7 +88,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	// In memory if possible: the registry syncs each of its thousands of files to disk.
+	// The folder is in memory if possible, because the registry syncs each of its thousands of files to disk.
 	dir, err := os.MkdirTemp("/dev/shm", "ocibridge-faults-")
 	if err != nil {
 		dir, err = os.MkdirTemp("", "ocibridge-faults-")
@@ -142,7 +142,7 @@ func (w *world) make(data string) error {
 	return err
 }
 
-// build creates a release with packages of about that size.
+// build creates a release whose packages contain about size bytes.
 func (w *world) build(typ string, size int) (*release.Release, error) {
 	spec := release.Spec{Host: originHost, Namespace: "acme", Type: typ, Version: version, Signer: w.signer}
 	for i, p := range platforms {
@@ -154,7 +154,7 @@ func (w *world) build(typ string, size int) (*release.Release, error) {
 	return release.Build(spec)
 }
 
-// rig is an origin and a registry, each behind a proxy, and the parts of ocibridge between them.
+// rig is an origin and a registry, each behind a proxy, with the parts of ocibridge between them.
 type rig struct {
 	t         *testing.T
 	net       *memnet.Network
@@ -167,7 +167,7 @@ type rig struct {
 	pusher    *pusher.Pusher
 	log       *logBuffer
 	client    *http.Client // to the gateway, if there is one
-	stop      func()       // ends it
+	stop      func()       // stops the gateway
 }
 
 // inRig runs f with its own rig and a new repository, and then checks that nothing leaks: no goroutine,
@@ -177,7 +177,7 @@ func inRig(t *testing.T, f func(*rig)) {
 	inRigAt(t, time.Now().Round(0), f)
 }
 
-// inRigAt is inRig with the clock set to now.
+// inRigAt is [inRig] with the clock set to now.
 func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 	t.Helper()
 	number := numbers.Add(1)
@@ -193,7 +193,7 @@ func newRig(t *testing.T, name string) *rig {
 	r := &rig{t: t, net: memnet.New(), log: &logBuffer{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
 	r.origin = r.listen(originHost+":443", shared.tls, testorigin.New(testorigin.Options{}, shared.release, shared.large))
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
-	// Like the product's transports, except for their addresses.
+	// The transport is like the product's, except for its addresses.
 	r.transport = &http.Transport{
 		DialContext: r.dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: shared.ca.CertPool()},
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 60 * time.Second, ExpectContinueTimeout: time.Second,
@@ -210,7 +210,7 @@ func newRig(t *testing.T, name string) *rig {
 	return r
 }
 
-// dial has the timeout of the product's dials.
+// dial dials with the timeouts of the product.
 func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	limit := 10 * time.Second
 	if address == r.origin.Addr {
@@ -223,7 +223,7 @@ func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, erro
 
 var access = quirks.Access{User: "robot", Password: "secret", Tokens: true}
 
-// newAuth creates a client of registries, as a process does when it starts.
+// newAuth creates a client of registries, as a new process does.
 func (r *rig) newAuth() *auth.Client {
 	return auth.New(auth.Options{Transport: r.transport, Log: slog.New(slog.NewTextHandler(r.log, nil)), Explicit: []auth.Login{
 		{Prefix: registryHost, Username: auth.NewSecret(access.User), Password: auth.NewSecret(access.Password)},
@@ -244,7 +244,8 @@ func (r *rig) listen(address string, config *tls.Config, h http.Handler) *faultp
 	return s
 }
 
-// close ends everything that the rig began, and reports leaks. A leaked goroutine would end the test by itself.
+// close stops everything that the rig has started, and reports leaks. A leaked goroutine would fail the test by
+// itself.
 func (r *rig) close() {
 	r.t.Helper()
 	r.stopServing()
@@ -258,7 +259,7 @@ func (r *rig) close() {
 	time.Sleep(time.Minute) // servers linger
 }
 
-// stopServing ends the gateway, if there is one.
+// stopServing stops the gateway, if there is one.
 func (r *rig) stopServing() {
 	if r.stop != nil {
 		r.stop()
@@ -281,7 +282,7 @@ func openFiles(dir string) ([]string, error) {
 	return out, nil
 }
 
-// filesIn returns what is in the folder for temporary files.
+// filesIn returns the files in the folder for temporary files.
 func filesIn(string) ([]string, error) { return filepath.Glob(shared.temp + "/*") }
 
 // push runs a push as "ocibridge push" does.
@@ -298,7 +299,7 @@ func (r *rig) push(ctx context.Context, a provider.Address) error {
 	return r.auth.Explain(err, r.repo)
 }
 
-// truth sends a request directly to the registry, without faults and login.
+// truth sends a request directly to the registry, without faults and without a login.
 func (r *rig) truth(kind, reference string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	req := httptest.NewRequest(http.MethodGet, "/v2/"+r.repo.Name+"/"+kind+"/"+reference, nil)
@@ -307,7 +308,7 @@ func (r *rig) truth(kind, reference string) *httptest.ResponseRecorder {
 	return w
 }
 
-// direct is the registry itself as a store.
+// direct returns the registry itself as a store, without faults.
 func (r *rig) direct() pusher.Store {
 	repo, err := shared.registry.Repository(r.repo.Name)
 	if err != nil {
@@ -317,7 +318,7 @@ func (r *rig) direct() pusher.Store {
 	return registry.Repository{Repository: repo}
 }
 
-// handlerTransport calls a handler.
+// handlerTransport sends requests directly to a handler.
 type handlerTransport struct{ http.Handler }
 
 // RoundTrip implements [http.RoundTripper].
@@ -334,7 +335,7 @@ func (h handlerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// tagged checks that the version's tag either names the complete release or does not exist, and reports which.
+// tagged reports whether the version has a tag, and checks that this tag names the complete release.
 func (r *rig) tagged() bool {
 	r.t.Helper()
 	store := r.direct()
@@ -373,7 +374,7 @@ func (r *rig) tagged() bool {
 	return true
 }
 
-// logBuffer is a log for several goroutines.
+// logBuffer is a log that several goroutines can write to.
 type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
