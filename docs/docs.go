@@ -16,10 +16,10 @@ var files embed.FS
 
 const pageSuffix = ".md"
 
-// sources is the URL below which the files of the sources are.
+// sources is the URL of the folder that contains the project's sources.
 const sources = "https://github.com/ocibridge/ocibridge/blob/main/"
 
-// forDevelopers are the pages that are no topics.
+// forDevelopers are the pages that are not topics.
 var forDevelopers = []string{"coverage", "fuzzing"}
 
 // Topic is a page of the documentation.
@@ -32,7 +32,7 @@ type Topic struct {
 // Topics returns all topics, sorted by name.
 func Topics() []Topic {
 	var out []Topic
-	entries, _ := files.ReadDir(".") // an embedded folder always reads
+	entries, _ := files.ReadDir(".") // reading an embedded folder cannot fail
 	for _, e := range entries {
 		name := strings.TrimSuffix(e.Name(), pageSuffix)
 		if slices.Contains(forDevelopers, name) {
@@ -44,7 +44,7 @@ func Topics() []Topic {
 	return out
 }
 
-// Find returns the topic of that name.
+// Find returns the topic with the given name.
 func Find(name string) (Topic, bool) {
 	topics := Topics()
 	i := slices.IndexFunc(topics, func(t Topic) bool { return t.Name == name })
@@ -54,9 +54,9 @@ func Find(name string) (Topic, bool) {
 	return topics[i], true
 }
 
-// Text returns the page as Markdown, and the example of a configuration file as HCL.
-// Links to other topics are the commands that print them, and links to files of the
-// sources are URLs.
+// Text returns the page as Markdown, or the example of a configuration file as HCL. It
+// replaces links to other topics with the commands that print them, and links to files of
+// the sources with URLs.
 func (t Topic) Text() string {
 	return link.ReplaceAllStringFunc(content(t.file), func(s string) string {
 		m := link.FindStringSubmatch(s)
@@ -76,10 +76,11 @@ func (t Topic) Text() string {
 	})
 }
 
-// link finds [label](file#anchor).
+// link matches [label](file#anchor).
 var link = regexp.MustCompile(`\[([^\]]+)\]\(([^)#:]*)(#[^)]*)?\)`)
 
-// content returns a page from its title on: a comment for developers may precede it.
+// content returns a page, beginning with its title: a comment for developers might
+// precede the title.
 func content(file string) string {
 	text, _ := fs.ReadFile(files, file)
 	if comment, page, ok := strings.Cut(string(text), "-->\n\n"); ok && strings.HasPrefix(comment, "<!--") {

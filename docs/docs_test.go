@@ -32,8 +32,8 @@ func TestTopics(t *testing.T) {
 	}
 }
 
-// TestLinksOfTopics: a topic leads to other topics, and to no file that only the
-// sources have. Every link names a file that exists.
+// TestLinksOfTopics checks that topics link only to other topics, and to no file that
+// only the sources contain. Every link must name an existing file.
 func TestLinksOfTopics(t *testing.T) {
 	links := 0
 	for _, topic := range Topics() {

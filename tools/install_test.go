@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package tools_test runs tools/install.sh on a machine that has nothing: a copy of
-// the script, and a PATH of one folder that holds the basic programs and fakes.
+// Package tools_test runs tools/install.sh on a machine that has nothing installed: a
+// copy of the script, and a PATH of one folder with the basic programs and fakes.
 package tools_test
 
 import (
@@ -18,20 +18,20 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// machine is what the script sees.
+// machine is the machine that the script sees.
 type machine struct {
 	t    *testing.T
-	root string // a project that has the script, and nothing else yet
-	bin  string // the one folder of PATH
+	root string // a project that at first contains only the script
+	bin  string // the only folder of PATH
 	apt  string // the log of the fake apt-get: a line with the arguments for each call
 	made string // the log of the fake go: a line with the output file for each build
 }
 
-// basics are the programs of every machine that the script may call. Systems
-// have different checksum tools; only Linux has flock.
+// basics are the programs that the script may call on every machine. Systems have
+// different checksum tools; only Linux has flock.
 var basics = []string{"bash", "env", "awk", "cat", "cp", "cut", "dirname", "find", "ln", "mkdir", "mv", "rm", "sort", "touch", "chmod", "xargs", "flock", "sha256sum", "shasum"}
 
-// newMachine makes a machine with the basics, a fake Go, and a user with that id.
+// newMachine creates a machine with the basics, a fake Go, and a user with the given ID.
 func newMachine(t *testing.T, uid int) *machine {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,7 +74,7 @@ func (m *machine) fake(name, script string) {
 	clients.Must(m.t, os.WriteFile(filepath.Join(m.bin, name), []byte(text), 0o755))
 }
 
-// fakeApt puts an apt-get on PATH, which installs those programs.
+// fakeApt puts an apt-get on PATH that installs the given programs.
 func (m *machine) fakeApt(programs ...string) {
 	m.t.Helper()
 	script := fmt.Sprintf("echo \"$*\" >>%q\n[ $1 = install ] || exit 0\n", m.apt)
@@ -92,7 +92,7 @@ func (m *machine) install(names ...string) (string, error) {
 	return string(out), err
 }
 
-// lines returns the lines of a file, none if it is missing.
+// lines returns the lines of a file, or none if the file is missing.
 func lines(t *testing.T, name string) []string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -103,8 +103,8 @@ func lines(t *testing.T, name string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// wantInstalled fails unless apt-get was asked for exactly one installation, and for
-// that package.
+// wantInstalled checks that apt-get was called for exactly one installation, which
+// includes pkg.
 func (m *machine) wantInstalled(pkg string) {
 	m.t.Helper()
 	calls := slices.DeleteFunc(lines(m.t, m.apt), func(call string) bool { return !strings.HasPrefix(call, "install ") })
@@ -113,8 +113,8 @@ func (m *machine) wantInstalled(pkg string) {
 	}
 }
 
-// TestBrowserIsInstalled: the script must not take its own function chromium for the
-// browser.
+// TestBrowserIsInstalled shows that the script does not mistake its own function chromium
+// for the browser.
 func TestBrowserIsInstalled(t *testing.T) {
 	m := newMachine(t, 0)
 	m.fakeApt("chromium")
@@ -124,7 +124,8 @@ func TestBrowserIsInstalled(t *testing.T) {
 	m.wantInstalled("chromium")
 }
 
-// TestBrowserIsThere puts each browser on PATH that the end-to-end tests can drive.
+// TestBrowserIsThere shows that the script uses a browser on PATH, for each browser that
+// the end-to-end tests can drive.
 func TestBrowserIsThere(t *testing.T) {
 	for _, name := range clients.Browsers {
 		m := newMachine(t, 0)
@@ -145,7 +146,7 @@ func TestBrowserIsThere(t *testing.T) {
 	}
 }
 
-// TestBrowserCannotBeInstalled: the error says what to do.
+// TestBrowserCannotBeInstalled checks that the error says what to do.
 func TestBrowserCannotBeInstalled(t *testing.T) {
 	for what, test := range map[string]struct {
 		uid   int
@@ -172,14 +173,14 @@ func TestBrowserCannotBeInstalled(t *testing.T) {
 	}
 }
 
-// fakeNpm is an npm that keeps its arguments, the folder it runs in and the files there,
-// and installs a package that has axe's file.
+// fakeNpm is an npm that logs its arguments, its working directory and the files there.
+// It installs a package with the file that the axe tests need.
 const fakeNpm = `echo "$*" >>%[1]q
 echo "$PWD" >>%[1]q
 echo * >>%[1]q
 mkdir -p node_modules/axe-core && touch node_modules/axe-core/axe.min.js`
 
-// copyPins copies what pins the packages that npm installs for a tool.
+// copyPins copies the files that pin the packages that npm installs for a tool.
 func (m *machine) copyPins(tool string) {
 	m.t.Helper()
 	m.copy(tool+"/package.json", 0o644)
@@ -194,8 +195,8 @@ func (m *machine) fakeNode() string {
 	return log
 }
 
-// TestPackagesFromNpm: npm installs what is pinned and runs no scripts of packages. It
-// does so again only when the pins have changed.
+// TestPackagesFromNpm shows that npm installs the pinned packages without running their
+// scripts, and that it does so again only when the pins have changed.
 func TestPackagesFromNpm(t *testing.T) {
 	for name, output := range map[string]string{"axe": "axe/axe.min.js", "renovate": "renovate/node_modules"} {
 		t.Run(name, func(t *testing.T) {
@@ -238,8 +239,8 @@ func TestPackagesFromNpm(t *testing.T) {
 	}
 }
 
-// TestFailedNpmIsRunAgain shows that a failed installation of other versions is not taken
-// for an installation of the earlier ones.
+// TestFailedNpmIsRunAgain shows that the script does not mistake a failed installation of
+// other versions for a complete one.
 func TestFailedNpmIsRunAgain(t *testing.T) {
 	m := newMachine(t, 0)
 	m.copyPins("renovate")
@@ -259,8 +260,8 @@ func TestFailedNpmIsRunAgain(t *testing.T) {
 	}
 }
 
-// TestNodeIsInstalled: Node.js is installed as the browser is, also where PATH has only
-// one of its two programs.
+// TestNodeIsInstalled shows that Node.js is installed like the browser, even if PATH
+// contains only one of its two programs.
 func TestNodeIsInstalled(t *testing.T) {
 	for what, there := range map[string][]string{"neither": nil, "node alone": {"node"}, "npm alone": {"npm"}} {
 		t.Run(what, func(t *testing.T) {
@@ -279,11 +280,11 @@ func TestNodeIsInstalled(t *testing.T) {
 	}
 }
 
-// TestNodeCannotBeInstalled: the error says what to do.
+// TestNodeCannotBeInstalled checks that the error says what to do.
 func TestNodeCannotBeInstalled(t *testing.T) {
 	for what, test := range map[string]struct {
 		uid   int
-		apt   []string // what apt-get installs; nil if there is none
+		apt   []string // the programs that apt-get installs; nil if there is no apt-get
 		wants string
 	}{
 		"not root":               {1000, []string{"node", "npm"}, "as root: apt-get install nodejs npm"},
@@ -307,7 +308,7 @@ func TestNodeCannotBeInstalled(t *testing.T) {
 	}
 }
 
-// TestSystemdIsInstalled: systemd is installed as the browser is.
+// TestSystemdIsInstalled shows that systemd is installed like the browser.
 func TestSystemdIsInstalled(t *testing.T) {
 	m := newMachine(t, 0)
 	m.fake("uname", "echo Linux")
@@ -318,15 +319,15 @@ func TestSystemdIsInstalled(t *testing.T) {
 	m.wantInstalled("systemd")
 }
 
-// fakeDebian puts an apt-get and a dpkg on PATH that download a package, and unpack from
-// it a docker-registry of that version.
+// fakeDebian puts an apt-get and a dpkg on PATH. They download a package, and unpack a
+// docker-registry of the given version from it.
 func (m *machine) fakeDebian(version string) {
 	m.t.Helper()
 	m.fake("apt-get", fmt.Sprintf("echo \"$*\" >>%q\n[ $1 != download ] || touch docker-registry_1_x.deb", m.apt))
 	m.fake("dpkg", fmt.Sprintf("[ \"$*\" = '-x docker-registry_1_x.deb .' ] && mkdir -p usr/bin && cp %q usr/bin", m.registry(version)))
 }
 
-// registry returns the path of a docker-registry of that version.
+// registry returns the path of a docker-registry of the given version.
 func (m *machine) registry(version string) string {
 	m.t.Helper()
 	path := filepath.Join(m.t.TempDir(), "docker-registry")
@@ -335,8 +336,9 @@ func (m *machine) registry(version string) string {
 	return path
 }
 
-// TestDockerRegistryIsUnpacked: any user gets the program out of Debian's package, once.
-// Nothing is installed, since the package starts a service.
+// TestDockerRegistryIsUnpacked shows that any user gets the program from Debian's
+// package, which is unpacked only once. The package is not installed, because it would
+// start a service.
 func TestDockerRegistryIsUnpacked(t *testing.T) {
 	for uid, want := range map[int][]string{0: {"update -qq", "download -qq docker-registry"}, 1000: {"download -qq docker-registry"}} {
 		m := newMachine(t, uid)
@@ -355,7 +357,8 @@ func TestDockerRegistryIsUnpacked(t *testing.T) {
 	}
 }
 
-// TestDockerRegistryOnPath: the program on PATH is used if it is version 2.8.
+// TestDockerRegistryOnPath shows that the script uses the program on PATH if its version
+// is 2.8.
 func TestDockerRegistryOnPath(t *testing.T) {
 	for version, linked := range map[string]bool{"v2.8.3": true, "2.8.2+ds1": true, "v2.7.1": false, "v3.0.0": false} {
 		m := newMachine(t, 1000)
@@ -372,7 +375,7 @@ func TestDockerRegistryOnPath(t *testing.T) {
 	}
 }
 
-// TestDockerRegistryCannotBeHad: the error says what to do.
+// TestDockerRegistryCannotBeHad checks that the error says what to do.
 func TestDockerRegistryCannotBeHad(t *testing.T) {
 	for what, prepare := range map[string]func(m *machine){
 		"there is no apt-get": func(*machine) {},
@@ -394,7 +397,8 @@ func TestDockerRegistryCannotBeHad(t *testing.T) {
 	}
 }
 
-// TestFixtures copies the fixtures out of a read-only module, once for each go.mod.
+// TestFixtures shows that the script copies the fixtures from a read-only module, once
+// for each go.mod.
 func TestFixtures(t *testing.T) {
 	m := newMachine(t, 0)
 	m.copy("tofu/go.mod", 0o644)
@@ -425,10 +429,10 @@ esac`, m.made, module))
 	}
 }
 
-// demoTools returns the names that "make demo" has the script obtain.
+// demoTools returns the names of the tools that "make demo" lets the script obtain.
 func demoTools(t *testing.T) []string {
 	t.Helper()
-	if _, err := os.Stat("../Makefile"); err != nil { // so that go test knows what the result depends on
+	if _, err := os.Stat("../Makefile"); err != nil { // so that go test runs the test again when the Makefile has changed
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "make", "-C", "..", "--no-print-directory", "-n", "demo")
@@ -444,8 +448,9 @@ func demoTools(t *testing.T) []string {
 	return strings.Fields(calls[0][1])
 }
 
-// TestDemoObtainsWhatItRuns: "make demo" obtains OpenTofu, the null provider for this
-// platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with these alone.
+// TestDemoObtainsWhatItRuns shows that "make demo" obtains OpenTofu, the null provider
+// for this platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with only
+// these.
 func TestDemoObtainsWhatItRuns(t *testing.T) {
 	names := demoTools(t)
 	for _, onPath := range []bool{false, true} {

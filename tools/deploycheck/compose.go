@@ -11,7 +11,7 @@ import (
 )
 
 // composeFile loads a compose file as docker compose does: it validates the schema, and
-// checks that the files exist that the compose file names.
+// checks that the files that the compose file names exist.
 func composeFile(name string, data []byte) (any, []error) {
 	folder, err := filepath.Abs(filepath.Dir(name))
 	if err != nil {
@@ -37,7 +37,7 @@ func composeFile(name string, data []byte) (any, []error) {
 	return project, errs
 }
 
-// service returns the privileges of a service that it should not have.
+// service returns the privileges that a service has but should not have.
 func service(s types.ServiceConfig) (problems []string) {
 	no := func(ok bool, problem string) {
 		if !ok {

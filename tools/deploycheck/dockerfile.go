@@ -14,7 +14,7 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// containerFile has the instructions of a container file, in order.
+// containerFile contains the instructions of a container file, in order.
 type containerFile struct {
 	Args   map[string]string `json:"args"`
 	Stages []stage           `json:"stages"`
@@ -77,8 +77,8 @@ func dockerfile(_ string, data []byte) (any, []error) {
 	return file, errs
 }
 
-// lint does what docker build --check does: it converts the file for BuildKit, with
-// all lint rules. It sends no request to a registry.
+// lint does the same as docker build --check: it converts the file for BuildKit, with all
+// lint rules. It sends no requests to registries.
 func lint(data []byte) (errs []error) {
 	_, err := dockerfile2llb.Dockerfile2LLB(context.Background(), data, dockerfile2llb.ConvertOpt{
 		MetaResolver: noRegistry{},

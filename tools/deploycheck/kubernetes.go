@@ -79,7 +79,8 @@ func stripComments(document []byte) []byte {
 	return out
 }
 
-// examine returns the ways in which an object breaks the promises of deploy/.
+// examine returns the ways in which an object breaks the promises of the files in
+// deploy/.
 func examine(object runtime.Object) (problems []string) {
 	switch o := object.(type) {
 	case *apps.Deployment:

@@ -18,7 +18,8 @@ import (
 	"os"
 )
 
-// checks has a function for each kind of file. It returns the decoded file and all problems.
+// checks maps each kind of file to a function, which returns the decoded file and all
+// problems.
 var checks = map[string]func(name string, data []byte) (any, []error){
 	"kubernetes": kubernetes,
 	"dockerfile": dockerfile,

@@ -14,7 +14,7 @@ func newReader(data []byte) *bufio.Reader { return bufio.NewReader(bytes.NewRead
 
 var exactVersion = regexp.MustCompile(`^v?[0-9]+\.[0-9]+\.[0-9]+([.+_-].*)?$`)
 
-// pinned refuses an image without a digest and without an exact version.
+// pinned returns an error for an image that has neither a digest nor an exact version.
 func pinned(image string) error {
 	ref, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -34,8 +34,8 @@ var (
 	action = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
 )
 
-// pinnedAction refuses an action that is not pinned to a commit, with its version in a
-// comment.
+// pinnedAction returns an error for an action that is not pinned to a commit, or lacks a
+// comment with its version.
 func pinnedAction(line string) error {
 	m := uses.FindStringSubmatch(line)
 	switch {

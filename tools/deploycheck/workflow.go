@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writes are the write permissions that a workflow may have. Only a separate job may have
-// them.
+// writes are the write permissions that a workflow is allowed to have, and only in a
+// separate job.
 var writes = []string{"contents", "packages", "id-token", "attestations"}
 
 // workflow checks a workflow of GitHub Actions: its actions are pinned, and it

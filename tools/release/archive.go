@@ -24,7 +24,8 @@ func sorted(entries []entry) []entry {
 	return entries
 }
 
-// tarball packs entries below a folder. It sorts them, and gives all of them to root with the same time.
+// tarball packs entries below a folder, sorted. All entries belong to root and have the
+// same time.
 func tarball(folder string, entries []entry, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out)
@@ -47,7 +48,8 @@ func tarball(folder string, entries []entry, at time.Time) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// zipfile packs the same entries as a zip file. Times in zip files have even seconds.
+// zipfile packs the same entries as a zip file. It rounds the time down to even seconds,
+// as zip files require.
 func zipfile(folder string, entries []entry, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)

@@ -99,8 +99,8 @@ func (b *builder) identify() error {
 	return nil
 }
 
-// run runs a program in the project's folder, in an environment without the caller's
-// settings that could change the build.
+// run runs a program in the project's folder. Its environment contains no settings of the
+// caller that could change the build.
 func (b *builder) run(name string, args ...string) ([]byte, error) {
 	return b.runEnv(nil, name, args...)
 }
@@ -180,7 +180,7 @@ func (b *builder) completions(program string) (entries []entry, err error) {
 
 // platform returns the archive of a platform and its SBOM, by file name.
 func (b *builder) platform(platform string, common []entry, program string) (map[string][]byte, error) {
-	if platform != host { // which gave completions
+	if platform != host { // completions has already compiled the program for the host
 		if err := b.compile(platform, program); err != nil {
 			return nil, err
 		}

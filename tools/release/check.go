@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// check builds the last commit in two clones with different paths. The second build has
-// an empty build cache. Both builds must give the same SHA256SUMS.
+// check builds the last commit in two clones with different paths. The second build uses
+// an empty build cache. The SHA256SUMS of both builds must be the same.
 func check(o options) error {
 	temp, err := os.MkdirTemp("", "ocibridge-release-")
 	if err != nil {
