@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// image is a container file as deploycheck decodes it.
+// image is a container file as decoded by deploycheck.
 type image struct {
 	Args   map[string]string
 	Stages []struct {
@@ -83,9 +83,9 @@ func TestContainerChecks(t *testing.T) {
 	}
 }
 
-// buildImage builds the container file without an engine, with this machine instead of the base image: it runs
+// buildImage builds the image without a container engine, on this machine instead of the base image. It runs
 // the commands of the first stage on a copy of the tree, and copies the files of the last stage into a new
-// root. It returns that root, and the environment of the image.
+// root. It returns this root, and the environment of the image.
 func buildImage(t *testing.T) (root string, env []string) {
 	t.Helper()
 	file := containerFile(t)
@@ -154,7 +154,7 @@ func copyTree(t *testing.T, to string, leave map[string]bool) {
 		}
 		data, err := os.ReadFile(filepath.Join("..", name))
 		if os.IsNotExist(err) {
-			continue // deleted, but still in the index
+			continue // the file was deleted, but is still in the index
 		}
 		if err == nil {
 			err = os.MkdirAll(filepath.Join(to, path.Dir(name)), 0o755)
@@ -168,7 +168,7 @@ func copyTree(t *testing.T, to string, leave map[string]bool) {
 	}
 }
 
-// copyInto copies the content of a folder, modes included. Only root can change its owner.
+// copyInto copies the content of a folder, including modes. It changes the owner only if this process is root.
 func copyInto(t *testing.T, from, to, owner string) {
 	t.Helper()
 	uid, gid := 0, 0
@@ -210,7 +210,7 @@ func copyInto(t *testing.T, from, to, owner string) {
 	}
 }
 
-// project is a compose file as deploycheck decodes it.
+// project is a compose file as decoded by deploycheck.
 type project struct {
 	Services map[string]struct {
 		Command     []string

@@ -22,8 +22,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestMain stats every file that the tests' programs read, so that go test runs the tests again when one has
-// changed.
+// TestMain stats every file that the programs in these tests read, so that go test runs the tests again when a
+// file has changed.
 func TestMain(m *testing.M) {
 	for _, folder := range []string{".", "../.github", "../.tools/stamps"} {
 		if err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns a command. A missing program ends the test.
+// command returns a command. If the program is missing, the test ends.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	var path string
@@ -71,7 +71,7 @@ func output(t *testing.T, cmd *exec.Cmd) []byte {
 	return stdout.Bytes()
 }
 
-// refused runs cmd, which must fail with the message want.
+// refused runs cmd, and checks that it fails with an error that contains want.
 func refused(t *testing.T, cmd *exec.Cmd, want string) {
 	t.Helper()
 	out, err := cmd.CombinedOutput()
@@ -95,8 +95,8 @@ func checked[T any](t *testing.T, kind string, stdin []byte) (read T) {
 
 var configFile = regexp.MustCompile(`"/etc/ocibridge/[^"]+"`)
 
-// checkConfig checks with ocibridge that text is a valid ocibridge.hcl. Files below /etc/ocibridge that it
-// names exist.
+// checkConfig checks with ocibridge that text is a valid ocibridge.hcl. It provides the files below
+// /etc/ocibridge that text names.
 func checkConfig(t *testing.T, text string, env ...string) {
 	t.Helper()
 	folder, ca := t.TempDir(), tlsca.For(t)

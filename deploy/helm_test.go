@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// object has the tested fields of a rendered object.
+// object contains the fields of a rendered object that the tests check.
 type object struct {
 	Kind     string
 	Metadata struct {
@@ -48,7 +48,7 @@ type probe struct {
 	HTTPGet struct{ Path, Port, Scheme string }
 }
 
-// kubeVersions are the oldest supported Kubernetes, and a newer one.
+// kubeVersions are the oldest supported version of Kubernetes, and a newer one.
 var kubeVersions = []string{"1.27.0", "1.34.0"}
 
 func template(t *testing.T, args ...string) []byte {
@@ -56,7 +56,7 @@ func template(t *testing.T, args ...string) []byte {
 	return output(t, command(t, "helm", slices.Concat([]string{"template", "release", "helm/ocibridge", "--kube-version", kubeVersions[1]}, args)...))
 }
 
-// rendered returns the chart's objects of a kind for a values file.
+// rendered returns the objects of a kind that the chart renders for a values file.
 func rendered(t *testing.T, values, kind string, args ...string) (found []object) {
 	t.Helper()
 	for _, o := range checked[[]object](t, "kubernetes", template(t, append(args, "-f", values)...)) {
@@ -95,8 +95,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestChartPublicURL shows that the chart tells the gateway its public name: it is the host of the gateway's
-// own providers.
+// TestChartPublicURL shows that the chart sets the gateway's public URL, whose host is the host of the
+// gateway's own providers.
 func TestChartPublicURL(t *testing.T) {
 	t.Parallel()
 	const minimal, host = "helm/ocibridge/ci/minimal-values.yaml", "ingress.enabled=true,ingress.host=providers.example.com"
@@ -115,7 +115,7 @@ func TestChartPublicURL(t *testing.T) {
 	}
 }
 
-// TestChartGracePeriod shows that a stopping pod lives until its downloads have finished.
+// TestChartGracePeriod shows that the grace period of a pod is long enough for running downloads to complete.
 func TestChartGracePeriod(t *testing.T) {
 	t.Parallel()
 	for _, set := range []string{"shutdown.delaySeconds=10", "shutdown.timeoutSeconds=3600"} {
@@ -133,8 +133,8 @@ func TestChartGracePeriod(t *testing.T) {
 	}
 }
 
-// TestChartNames shows that names are valid in Kubernetes, whatever the release is called: a CronJob's name has
-// at most 52 characters.
+// TestChartNames shows that the names of objects are valid in Kubernetes for any name of the release: the name
+// of a CronJob, for example, has at most 52 characters.
 func TestChartNames(t *testing.T) {
 	t.Parallel()
 	const values = "helm/ocibridge/ci/full-values.yaml"
@@ -213,7 +213,7 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestChartChecks shows that the checks of rendered objects find errors: each case breaks one line.
+// TestChartChecks shows that the checks of rendered objects find errors. Each case introduces one error.
 func TestChartChecks(t *testing.T) {
 	t.Parallel()
 	good := template(t, "-f", "helm/ocibridge/ci/full-values.yaml")

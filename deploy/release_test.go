@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// TestRelease shows that two builds of a release for this platform, in two folders, are identical and complete.
+// TestRelease shows that two builds of a release for this platform, in different folders, are identical and
+// complete.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	var sums [2]string

@@ -23,24 +23,24 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// container is a container as an engine would run it: a process with its own read-only root, as a user without
-// privileges.
+// container is a container as an engine would run it: a process with its own read-only root, as an unprivileged
+// user.
 type container struct {
 	Root    string
 	Args    []string
 	Env     []string
-	Files   map[string]string // bound into the root: path in the container -> file
+	Files   map[string]string // mounted into the root: path in the container -> file
 	Volumes []string          // writable folders
 	Tmpfs   []string
-	Hosts   string     // names of the loopback interface
-	URLs    []string   // must answer
-	Check   []string   // must succeed, in the container
-	Beside  [][]string // programs that run outside of the container
+	Hosts   string     // host names of the loopback interface
+	URLs    []string   // URLs that must return 200
+	Check   []string   // a command in the container that must succeed
+	Beside  [][]string // commands that run outside of the container
 }
 
 const (
 	user = 65532
-	// patience bounds the time until a container answers.
+	// patience is the maximum time until a container answers.
 	patience = 2 * time.Minute
 )
 
@@ -54,7 +54,8 @@ func init() {
 	}
 }
 
-// contain runs c in its own namespaces, and fails unless it answers, and stops cleanly when asked to.
+// contain runs c in its own namespaces. It checks that the container answers, and that it stops cleanly on
+// request.
 func contain(t *testing.T, c container) {
 	t.Helper()
 	for name, file := range c.Files {
@@ -81,7 +82,7 @@ func contain(t *testing.T, c container) {
 	}
 }
 
-// runContainer runs within contain's namespaces; everything that it starts ends with it.
+// runContainer runs in the namespaces of contain. Every process that it starts ends with it.
 func runContainer(plan string) error {
 	var c container
 	if err := json.Unmarshal([]byte(plan), &c); err != nil {
@@ -121,7 +122,7 @@ func runContainer(plan string) error {
 	return nil
 }
 
-// mount binds the container's files into the root, and makes it read-only.
+// mount mounts the container's files into the root, and makes the root read-only.
 func (c *container) mount() error {
 	hosts := filepath.Join(c.Root, "etc/hosts")
 	if err := os.WriteFile(hosts, []byte("127.0.0.1 localhost "+c.Hosts+"\n"), 0o644); err != nil {
@@ -155,7 +156,7 @@ func (c *container) mount() error {
 			return fmt.Errorf("tmpfs %s: %w", folder, err)
 		}
 	}
-	// In a user namespace, restrictions of a mount cannot be removed.
+	// In a user namespace, a remount must keep the restrictions of the original mount.
 	var has unix.Statfs_t
 	if err := unix.Statfs(c.Root, &has); err != nil {
 		return err
@@ -167,7 +168,8 @@ func (c *container) mount() error {
 	return nil
 }
 
-// command is a process in the container. A user other than root is already unprivileged here.
+// command returns a command in the container. If this process is not really root, the command is already
+// unprivileged.
 func (c *container) command(args []string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Dir = c.Env, "/"
@@ -198,9 +200,9 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
 }
 
-// wait waits until the container answers, and its check succeeds.
+// wait waits until the container answers and its check succeeds.
 func (c *container) wait() error {
-	// This network has no other processes.
+	// No other processes use this network, so certificates need no verification.
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -238,7 +240,7 @@ func (c *container) healthy(client *http.Client) error {
 	return nil
 }
 
-// TestContainers runs the image as the compose file and the chart do.
+// TestContainers shows that the image works in the ways that the compose file and the chart run it.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	root, env := buildImage(t)
@@ -290,7 +292,7 @@ func wantLicences(t *testing.T, root string) {
 	}
 }
 
-// charted is the gateway's pod in front of a registry; its probes must succeed.
+// charted returns the gateway's pod in front of a registry. Its probes must succeed.
 func charted(t *testing.T, root string, env []string, set string) container {
 	t.Helper()
 	folder := t.TempDir()
@@ -344,7 +346,7 @@ config: |
 	return c
 }
 
-// registryConfig returns the compose file's registry configuration with another folder.
+// registryConfig writes the compose file's registry configuration with another folder, and returns its path.
 func registryConfig(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("compose/registry.yml")

@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// exposure is the maximum score of systemd-analyze security for a service, in tenths: 100 means no
+// exposure is the maximum score of a service in systemd-analyze security, in tenths. A score of 100 means no
 // restrictions.
 const exposure = 15
 
-// units copies the units with the path of the built program, and returns their paths.
+// units writes copies of the units that name the path of the built program, and returns their paths.
 func units(t *testing.T) map[string]string {
 	t.Helper()
 	program, err := filepath.Abs("../bin/ocibridge")
@@ -76,7 +76,7 @@ func TestUnitsAreHardened(t *testing.T) {
 	}
 }
 
-// TestUnitChecks shows that the checks find errors.
+// TestUnitChecks shows that the checks of units find errors.
 func TestUnitChecks(t *testing.T) {
 	t.Parallel()
 	unit := units(t)["ocibridge.service"]
@@ -102,7 +102,7 @@ func TestUnitChecks(t *testing.T) {
 	}
 }
 
-// TestUnitStopTimeout shows that a stopping service lives until its downloads have finished.
+// TestUnitStopTimeout shows that the unit's timeout is long enough for running downloads to complete.
 func TestUnitStopTimeout(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("systemd/ocibridge.service")

@@ -28,7 +28,8 @@ func TestWorkflows(t *testing.T) {
 	output(t, command(t, "deploycheck", append([]string{"workflow"}, files...)...))
 }
 
-// TestWorkflowsAgree shows that all workflows use the same commit of an action, and the Go version of images.
+// TestWorkflowsAgree shows that all workflows use the same commit of an action, and the same Go version as
+// images.
 func TestWorkflowsAgree(t *testing.T) {
 	t.Parallel()
 	image := containerFile(t).Args["GO_IMAGE"]

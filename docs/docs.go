@@ -1,6 +1,6 @@
 // Package docs holds the documentation in this folder, so that the program can print
 // the text that was written for its own version. A topic is a page for users; pages
-// for developers are no topics.
+// for developers are not topics.
 package docs
 
 import (

@@ -10,7 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// TestClockIsWrong shows what happens if this machine's clock is outside the validity of the certificates.
+// TestClockIsWrong shows that, if this machine's clock is outside the validity of the certificates, errors have
+// a hint about the clock, the gateway returns 502, and nothing is tagged.
 func TestClockIsWrong(t *testing.T) {
 	for name, by := range map[string]time.Duration{"two days ahead": 48 * time.Hour, "two days behind": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {

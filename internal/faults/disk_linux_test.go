@@ -243,8 +243,8 @@ func TestFullDiskOfDataFolder(t *testing.T) {
 	})
 }
 
-// TestFilesThatCannotBeRead shows that, whichever file of a registry's data folder is unreadable, the gateway
-// serves nothing wrong, and index.json never reports that the provider does not exist.
+// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable in turn. It shows that the
+// gateway's answers are then right or 502, and never claim that a version or its packages do not exist.
 func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	o := newOwn(t, dir)

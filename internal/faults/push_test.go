@@ -96,7 +96,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 	for _, f := range faultsFor(host) {
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
-				continue // no answer to break
+				continue // the step has no body to break
 			}
 			t.Run(f.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
