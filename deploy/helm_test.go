@@ -237,7 +237,7 @@ func TestChartChecks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bad := bytes.Replace(good, []byte(c.from), []byte(c.to), 1)
 			if bytes.Equal(bad, good) {
-				t.Fatalf("%q is not in what is rendered", c.from)
+				t.Fatalf("%q is not in the rendered objects", c.from)
 			}
 			cmd := command(t, "deploycheck", "kubernetes", "-")
 			cmd.Stdin = bytes.NewReader(bad)

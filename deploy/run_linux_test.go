@@ -341,7 +341,7 @@ config: |
 		}
 	}
 	if len(c.URLs) != 4 {
-		t.Fatalf("the pod is asked at %v", c.URLs)
+		t.Fatalf("the probes request %v", c.URLs)
 	}
 	return c
 }

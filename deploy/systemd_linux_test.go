@@ -94,7 +94,7 @@ func TestUnitChecks(t *testing.T) {
 	}
 	spoil("ProtectClock=", "ProtectClocks=")
 	if problems := verify(t, unit); !strings.Contains(problems, "ProtectClocks") {
-		t.Errorf("a setting that there is not: %q", problems)
+		t.Errorf("an unknown setting is accepted: %q", problems)
 	}
 	spoil("CapabilityBoundingSet=\n", "\n")
 	if err := analyze(t, "security", "--offline=true", "--threshold="+strconv.Itoa(exposure), unit).Run(); err == nil {

@@ -289,7 +289,7 @@ func TestCertificateIsReplaced(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("it serves the old certificate still:\n%s", gateway.Log())
+			t.Fatalf("the gateway still serves the old certificate:\n%s", gateway.Log())
 		}
 	}
 	if after := get(live).PeerCertificates[0].SerialNumber; after.Cmp(before) != 0 {

@@ -232,7 +232,7 @@ func TestACME(t *testing.T) {
 	deadline := time.Now().Add(waitForLog)
 	for !strings.Contains(g.Log(), `level=ERROR msg="no certificate for a domain" domain=`+refusedDomain) {
 		if time.Now().After(deadline) {
-			t.Fatal("the authority is not asked for what is new")
+			t.Fatal("the gateway requests no certificate for the new domain")
 		}
 		if again, err := p.shakeHands(g, acmeDomain); err != nil || again != serial {
 			t.Fatalf("while settings change: %s and then %s, %v", serial, again, err)

@@ -127,11 +127,11 @@ func TestManyClientsForOneArchive(t *testing.T) {
 	})
 	c.download(200, func() { close(hold) }, func() {})
 	if n := fetched(c.registry); n != 1 {
-		t.Errorf("the registry was asked %d times", n)
+		t.Errorf("the registry got %d requests for blobs, want 1", n)
 	}
 }
 
-// TestMemoryOfManyDownloads limits the gateway's memory during 64 concurrent downloads.
+// TestMemoryOfManyDownloads shows that 64 concurrent downloads need at most 64 MiB of memory in the gateway.
 func TestMemoryOfManyDownloads(t *testing.T) {
 	t.Parallel()
 	const allowed = 64 << 20

@@ -92,7 +92,7 @@ func TestInstallFromTheArchiveCache(t *testing.T) {
 	clients.Must(t, gateway.Stop())
 	install(s.serve(config))
 	if n := rec.Count(recorder.PathContains("/blobs/")); n != 0 {
-		t.Errorf("the registry was asked for blobs %d times", n)
+		t.Errorf("the registry got %d requests for blobs", n)
 	}
 }
 

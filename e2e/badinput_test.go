@@ -288,7 +288,7 @@ func TestInterrupt(t *testing.T) {
 			t.Errorf("it ended with %v: %s", err, stderr.String())
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("it goes on after Ctrl-C")
+		t.Error("the program continues after Ctrl-C")
 		cmd.Process.Kill()
 	}
 	close(release)

@@ -203,7 +203,7 @@ func (b *tab) audit(name string) {
 				b.t.Errorf("%s: %s", where, v)
 			}
 			if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
-				b.t.Errorf("%s: it is %d pixels too wide", where, wide)
+				b.t.Errorf("%s: the page is %d pixels too wide", where, wide)
 			}
 			b.picture(where)
 		}

@@ -60,7 +60,7 @@ func wantSame(t *testing.T, what string, got, want map[string]string) {
 // originOff makes the test fail on every request to the origin.
 func (s *scene) originOff() {
 	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
-		s.t.Errorf("the origin was asked for %s", r.URL)
+		s.t.Errorf("the origin got a request for %s", r.URL)
 		w.WriteHeader(http.StatusTeapot)
 		return true
 	})

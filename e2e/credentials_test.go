@@ -166,7 +166,7 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 				s.offerIn("team", "3.3.0")
 				out := ws.MustFail(t, s.bridge, "push", null("team")+"@3.3.0")
 				if !strings.Contains(out, `used the block oci_credentials "`+prefix+`/team" at `+ws.CLIConfigPath()) || !strings.Contains(out, "it lacks the right to do this") {
-					t.Errorf("push where it may only read: %s", out)
+					t.Errorf("push to a read-only repository: %s", out)
 				}
 				checkTokens(t, tokens, map[string]string{writer: "acme", reader: "team"})
 			}
@@ -187,11 +187,11 @@ func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]stri
 		}
 		seen[user] = true
 		if !strings.HasPrefix(scopes, "repository:providers/"+world.Host+"/"+namespace+"/null:") || strings.Contains(scopes, " ") {
-			t.Errorf("token asked for: %s", line)
+			t.Errorf("a token was requested for: %s", line)
 		}
 	}
 	if len(seen) != len(namespaces) {
-		t.Errorf("tokens were asked for by %v only: %q", seen, s.Asked())
+		t.Errorf("only %v requested tokens: %q", seen, s.Asked())
 	}
 }
 
@@ -444,7 +444,7 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 func search(t *testing.T, where, text string) {
 	t.Helper()
 	forms := []string{"MARK-"}
-	for skip := range 3 { // the mark may begin at any of three positions in a base64 group
+	for skip := range 3 { // the mark can begin at any of three positions in a base64 group
 		encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", skip) + "MARK-"))
 		forms = append(forms, encoded[(skip*8+5)/6:len(encoded)-1])
 	}

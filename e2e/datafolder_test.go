@@ -45,7 +45,7 @@ func (s *scene) fillDataFolder(pulled string) string {
 	clients.Must(s.t, err)
 	clients.Must(s.t, resp.Body.Close())
 	if resp.StatusCode != http.StatusOK {
-		s.t.Errorf("what is pulled through: status %d\n%s", resp.StatusCode, g.Log())
+		s.t.Errorf("pull-through: status %d\n%s", resp.StatusCode, g.Log())
 	}
 	clients.Must(s.t, g.Stop())
 	log += g.Log()

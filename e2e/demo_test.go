@@ -12,8 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestDemo shows that the demo runs in a project that contains only OpenTofu and the null provider for this
-// platform. tools.TestDemoObtainsWhatItRuns shows that "make demo" obtains these.
+// TestDemo shows that the demo runs in a project that contains only OpenTofu and the null
+// provider for this platform. tools.TestDemoObtainsWhatItRuns shows that "make demo"
+// obtains these.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	root, err := clients.Root()

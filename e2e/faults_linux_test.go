@@ -56,11 +56,11 @@ func TestFaults(t *testing.T) {
 		clients.Must(t, err)
 		end := begin()
 		if status, _, body := get(known, index); status != http.StatusOK || !bytes.Contains(body, []byte(nullVersion)) {
-			t.Errorf("%s: what is known: %d %s", name, status, body)
+			t.Errorf("%s: a known answer: %d %s", name, status, body)
 		}
 		for _, path := range []string{index, pkg} {
 			if status, after, body := get(fresh, path); status < 502 || status > 504 || after == "" {
-				t.Errorf("%s: what is new: %d, Retry-After %q: %.100q", name, status, after, body)
+				t.Errorf("%s: a new request: %d, Retry-After %q: %.100q", name, status, after, body)
 			}
 		}
 		end()

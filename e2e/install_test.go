@@ -155,7 +155,7 @@ func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {
 		ws.MustRun(t, client, "init", "-no-color")
 	}
 	if gateway.RepositoryTemplate != "" {
-		t.Errorf("it offers an embedded registry at %s", gateway.RepositoryTemplate)
+		t.Errorf("the gateway offers an embedded registry at %s", gateway.RepositoryTemplate)
 	}
 }
 

@@ -46,7 +46,7 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
 	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
-	t.Logf("OCIBRIDGE_SEED=%d repeats what is random", seed)
+	t.Logf("OCIBRIDGE_SEED=%d repeats this run's random choices", seed)
 	k := newKilledGateway(t, rand.New(rand.NewPCG(seed, 0)))
 	kills := int(number(t, "OCIBRIDGE_KILLS", shortKills))
 	for i := range kills {
@@ -172,7 +172,7 @@ func (k *killedGateway) round(i int) {
 	_ = writer.Wait() // the result does not matter
 	defer func() {
 		if k.t.Failed() {
-			k.t.Logf("the log of what wrote:\n%s", out.String())
+			k.t.Logf("the output of the killed push or sync:\n%s", out.String())
 		}
 	}()
 	k.checkCache()
@@ -197,7 +197,7 @@ func (k *killedGateway) answered(n int64) {
 	enough := k.answers.Load() + n
 	for deadline := time.Now().Add(clients.DefaultTimeout); k.answers.Load() < enough; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			k.t.Error("it answers nothing")
+			k.t.Error("the gateway answers nothing")
 			return
 		}
 	}

@@ -152,7 +152,7 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 	}
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) != 0 {
-		t.Errorf("it left %v, %v", left, err)
+		t.Errorf("the program left %v, %v", left, err)
 	}
 	return reached
 }

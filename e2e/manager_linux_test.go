@@ -45,14 +45,14 @@ func (m *manager) hears(begin string) string {
 		m.conn.SetReadDeadline(time.Now().Add(waitForLog))
 		n, err := m.conn.Read(buf)
 		if err != nil {
-			m.t.Fatalf("it is not told %s: %v", begin, err)
+			m.t.Fatalf("the service manager got no %s: %v", begin, err)
 		}
 		text := string(buf[:n])
 		if strings.HasPrefix(text, begin) {
 			return text
 		}
 		if text != "WATCHDOG=1" {
-			m.t.Fatalf("it is told %q, want %s", text, begin)
+			m.t.Fatalf("the service manager got %q, want %s", text, begin)
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestServiceManager(t *testing.T) {
 	clients.Must(t, g.Interrupt())
 	m.hears("STOPPING=1")
 	if err := g.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the gateway exited with %v", err)
 	}
 }
 
@@ -98,7 +98,7 @@ func execReload(t *testing.T, g *world.Gateway) func() {
 	clients.Must(t, err)
 	line := regexp.MustCompile(`(?m)^ExecReload=/bin/kill -HUP \$MAINPID$`)
 	if !line.Match(unit) || !regexp.MustCompile(`(?m)^Type=notify$`).Match(unit) {
-		t.Fatal("the unit reloads otherwise")
+		t.Fatal("the unit has another ExecReload")
 	}
 	return func() { t.Helper(); clients.Must(t, g.Hangup()) }
 }

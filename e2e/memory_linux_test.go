@@ -16,7 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMemoryDoesNotGrowWithThePackage compares the peak resident memory of pushes of 500 MiB and 1 MiB.
+// TestMemoryDoesNotGrowWithThePackage shows that a push of 500 MiB needs at most 64 MiB more memory than a push
+// of 1 MiB.
 func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	t.Parallel()
 	const allowed = 64 << 20
@@ -38,7 +39,7 @@ func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	}
 }
 
-// TestMemoryOfManyPackages limits the peak resident memory of a push of 12 platforms with 100 MB each.
+// TestMemoryOfManyPackages shows that a push of 12 platforms with 100 MB each needs at most 128 MiB of memory.
 func TestMemoryOfManyPackages(t *testing.T) {
 	t.Parallel()
 	const allowed = 128 << 20
@@ -108,7 +109,7 @@ func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
 			if peak == 0 {
-				t.Fatal("it ended too soon to look at it")
+				t.Fatal("the program exited before its memory could be read")
 			}
 			return peak, out.String()
 		case <-tick.C:

@@ -117,7 +117,7 @@ func (o *outage) fails(gateway *world.Gateway, versions ...string) {
 func noDownload(t *testing.T, client clients.Client, origin *recorder.Recorder) {
 	t.Helper()
 	if n := origin.Count(recorder.PathContains("/download/")); n != 0 {
-		t.Errorf("%s: the origin is asked for packages: %v", client.Name, origin.Requests())
+		t.Errorf("%s: the origin got requests for packages: %v", client.Name, origin.Requests())
 	}
 }
 

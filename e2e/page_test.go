@@ -191,7 +191,7 @@ func TestPage(t *testing.T) {
 		}
 		b.wantText("Your token decides which providers you may read", "replace the word TOKEN with it", "Sign in")
 		if strings.Contains(b.text(), world.Host) {
-			t.Errorf("it tells strangers of providers:\n%s", b.text())
+			t.Errorf("users without a token see providers:\n%s", b.text())
 		}
 		b.audit("locked")
 		for _, path := range []string{"search?q=null", "p/" + world.Null, "sign-in"} {

@@ -82,7 +82,7 @@ func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 					t.Errorf("%s does not say why:\n%s", client.Name, out)
 				}
 				if n := seen.Count(recorder.PathContains("/download/")); (n > 0) != tc.installs {
-					t.Errorf("%s: the origin is asked for a package %d times: %v", client.Name, n, seen.Requests())
+					t.Errorf("%s: the origin got %d requests for packages: %v", client.Name, n, seen.Requests())
 				}
 			}
 		})

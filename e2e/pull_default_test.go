@@ -116,7 +116,7 @@ func TestNothingConfigured(t *testing.T) {
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for s.status(a, world.Null, "Via") != http.StatusOK {
 		if time.Now().After(deadline) {
-			t.Fatal("what is stored is not served by way of a proxy")
+			t.Fatal("a stored package is not served through a proxy")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -135,7 +135,7 @@ func TestNoPullThrough(t *testing.T) {
 		}
 	}
 	if n := s.Origin.Count(); n != 0 {
-		t.Errorf("the origin is asked: %v", s.Origin.Requests())
+		t.Errorf("the origin got requests: %v", s.Origin.Requests())
 	}
 }
 
@@ -157,11 +157,11 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	gateway := s.serve("--data", s.data, "--no-pull-through=false")
 	p := &pulled{scene: s}
 	if status, body := p.get(gateway, nullVersion+".json"); status != http.StatusOK || !strings.Contains(body, zipHash(t, s.null)) {
-		t.Errorf("what is named: %d %s", status, body)
+		t.Errorf("metadata from the named address: %d %s", status, body)
 	}
 	pkg := hostPackage(t, s.null)
 	if status, body := p.get(gateway, archive(s.null, pkg.OS, pkg.Arch)); status != http.StatusBadGateway {
-		t.Errorf("what is not: %d, %d bytes", status, len(body))
+		t.Errorf("a package from an unnamed address: %d, %d bytes", status, len(body))
 	}
 	clients.Must(t, gateway.Stop()) // completes the log
 	if log := gateway.Log(); !strings.Contains(log, "its address is not public") || !strings.Contains(log, "host block of the CLI configuration") {
@@ -169,7 +169,7 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	}
 	zip := recorder.PathSuffix(".zip")
 	if seen.Count(zip) == 0 || s.Origin.Count(zip) != 0 {
-		t.Errorf("the origin is asked for %d packages, and where it redirects to for %d", seen.Count(zip), s.Origin.Count(zip))
+		t.Errorf("the origin got %d requests for packages, and the address that it redirects to got %d", seen.Count(zip), s.Origin.Count(zip))
 	}
 }
 
@@ -190,6 +190,6 @@ func TestGatewayAsItsOwnOrigin(t *testing.T) {
 	clients.Must(t, gateway.Stop()) // completes the log
 	log := gateway.Log()
 	if n := strings.Count(log, "path=/hosts/"+world.Host+"/v1/providers/acme/null/versions"); n != 1 {
-		t.Errorf("it asks itself %d times:\n%s", n, log)
+		t.Errorf("the gateway sent itself %d requests, want 1:\n%s", n, log)
 	}
 }

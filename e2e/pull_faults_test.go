@@ -24,7 +24,7 @@ func TestPullThroughLimits(t *testing.T) {
 		status  int
 		log     string
 		outcome string
-		counted string // the limit in the metrics; may be ""
+		counted string // the limit that the metrics count; "" if none
 	}{
 		"bytes a day":        {fmt.Sprintf("max_per_day = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_per_day is reached", "busy", "max_per_day"},
 		"packages under way": {fmt.Sprintf("max_spool = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_spool is reached", "busy", "max_spool"},
@@ -90,7 +90,7 @@ func TestPullThroughKilled(t *testing.T) {
 	clients.Must(t, err)
 	clients.Must(t, process.Kill())
 	if err := <-got; err == nil {
-		t.Error("the client takes it for whole")
+		t.Error("the client mistakes the partial package for complete")
 	}
 	close(on)
 	p.Origin.Intercept(nil)

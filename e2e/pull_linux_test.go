@@ -84,12 +84,12 @@ gateway {
 		}
 	}
 	if n := s.Origin.Count(recorder.Method(http.MethodGet), recorder.PathSuffix(".zip")); n > len(gateways) {
-		t.Errorf("the origin sent it %d times", n)
+		t.Errorf("the origin sent the package %d times", n)
 	}
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for len(tagsOnDisk(t, to)) == 0 {
 		if time.Now().After(deadline) {
-			t.Fatal("it is not stored")
+			t.Fatal("the version is not stored")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

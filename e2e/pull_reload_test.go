@@ -120,7 +120,7 @@ func TestPullThroughReloaded(t *testing.T) {
 	select {
 	case <-otherHalf: // the push continues on its own
 	case <-time.After(clients.DefaultTimeout):
-		t.Fatal("what was begun to be stored is given up")
+		t.Fatal("the push that had begun was given up")
 	}
 	for range 20 {
 		if status, body := p.get(g, "index.json"); status != http.StatusOK {

@@ -46,9 +46,9 @@ func signedBy(client clients.Client, s *scene) string {
 func (s *scene) wantAllZips(ws *clients.Workspace, client clients.Client, h1s int) {
 	s.t.Helper()
 	locked := hashesOf(s.t, ws, "zh:")
-	for _, p := range s.null.Packages { // the signed document may list more
+	for _, p := range s.null.Packages { // the signed document can list more
 		if !slices.Contains(locked, "zh:"+p.SHA256) {
-			s.t.Errorf("%s locked %v, which lacks that of %s", client.Name, locked, p.Filename)
+			s.t.Errorf("%s locked %v, without the hash of %s", client.Name, locked, p.Filename)
 		}
 	}
 	if got := hashesOf(s.t, ws, "h1:"); len(got) != h1s {
@@ -197,7 +197,7 @@ func tunnel(t *testing.T, from, to string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect || r.Host != from {
-			t.Errorf("the proxy is asked to %s %s", r.Method, r.Host)
+			t.Errorf("the proxy got the request %s %s", r.Method, r.Host)
 			http.Error(w, "not here", http.StatusForbidden)
 			return
 		}

@@ -212,7 +212,7 @@ func (l *load) get(client *http.Client, url string) (*http.Response, []byte, err
 // minute.
 type pacedReader struct {
 	io.ReadCloser
-	rest <-chan struct{} // closed when the rest may follow
+	rest <-chan struct{} // closed when the client is to read the rest
 }
 
 func (p pacedReader) Read(b []byte) (int, error) {

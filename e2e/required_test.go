@@ -251,7 +251,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			gadget := release.For(c.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "gadget", Version: nullVersion, Protocols: []string{"5.0"}, Signer: c.Signer,
 				Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v" + nullVersion: []byte("#!/bin/sh\necho evil\n")}}}})
 			if p := hostPackage(c.t, gadget); p.SHA256 != fmt.Sprintf("%x", sha256.Sum256(c.evil)) {
-				c.t.Fatal("it signs another package")
+				c.t.Fatal("the other release contains a different package")
 			}
 			c.Origin.Add(gadget)
 			c.pushTo(c.registry, world.Host+"/acme/gadget@"+nullVersion)

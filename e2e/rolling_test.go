@@ -181,7 +181,7 @@ func TestRollingReplacementLosesNothing(t *testing.T) {
 			t.Errorf("it ended with %v:\n%s", err, g.Log())
 		}
 		if !strings.Contains(g.Log(), "large_1.0.0_linux_amd64.zip status=200") {
-			t.Error("no download was under way when it was stopped")
+			t.Error("no download was running when the gateway was stopped")
 		}
 	}
 	l.end(t)

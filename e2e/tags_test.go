@@ -152,7 +152,7 @@ func TestTagsInTheEnd(t *testing.T) {
 platforms = ["linux_amd64", "darwin_arm64"]`)
 			g.check("a sync of 2 of 4 platforms", "1.0.0")
 			g.attach("1.0.0")
-			// 2. A release folder, pushed by two jobs at once.
+			// 2. A release folder, pushed by two jobs concurrently.
 			dir, key := t.TempDir(), filepath.Join(t.TempDir(), "key.asc")
 			clients.Must(t, g.releases["1.1.0"].WriteDir(dir))
 			clients.Must(t, os.WriteFile(key, []byte(g.Signer.ArmoredPublicKey()), 0o600))

@@ -77,7 +77,7 @@ func wantMetrics(t *testing.T, where, text string, names map[string]bool) {
 	found := metricName.FindAllString(text, -1)
 	for _, name := range found {
 		if !names[name] && !names[ofAKind.ReplaceAllString(name, "")] {
-			t.Errorf("%s names %s, which there is not", where, name)
+			t.Errorf("%s names the metric %s, which does not exist", where, name)
 		}
 	}
 	if len(found) == 0 {

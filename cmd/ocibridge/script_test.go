@@ -445,14 +445,14 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	select {
 	case mirror := <-out.found:
 		if file == "none" {
-			mirror = strings.Replace(mirror, "https:", "http:", 1) // public_url may say https
+			mirror = strings.Replace(mirror, "https:", "http:", 1) // public_url can say https
 		}
 		var body []byte
 		body, err = fetch(ctx, mirror, path, ts.MkAbs(file), token)
 		ts.Check(os.WriteFile(ts.MkAbs("body"), body, 0o644))
 		err = errors.Join(err, cmd.Process.Signal(os.Interrupt), <-ended)
 	case err = <-ended:
-		err = fmt.Errorf("it ended: %v", err)
+		err = fmt.Errorf("serve exited: %v", err)
 	}
 	if err != nil {
 		ts.Fatalf("serve: %v\n%s%s", err, out.text(), logged.String())

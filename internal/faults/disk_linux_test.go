@@ -150,12 +150,12 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 						time.Sleep(time.Minute) // until the failure expires, in virtual time
 					}
 					if log := r.log.String(); !strings.Contains(log, "make room where packages under way are kept") || strings.Contains(log, "a version is stored") {
-						r.t.Errorf("it is stored, or the log does not say what to do:\n%s", log)
+						r.t.Errorf("the version is stored, or the log does not say what to do:\n%s", log)
 					}
 					resize("1g")
 					time.Sleep(time.Minute) // the time after which a client was told to retry
 					if d := all[4]; !r.judgePulled(d, r.get(d.path)) {
-						r.t.Errorf("with room: it is not served\n%s", r.log)
+						r.t.Errorf("with room: the package is not served\n%s", r.log)
 					}
 					r.wantStored()
 				})

@@ -215,14 +215,14 @@ func (c served) check(mode string) {
 		switch {
 		case right:
 			if mode == "stays" && slices.Contains(d.steps, c.s.name) && !c.mayPass() {
-				c.t.Errorf("%s is served, and the fault befalls nothing", d.path)
+				c.t.Errorf("%s is served, and the fault affects no request", d.path)
 			}
 		case known, !needed, c.f.harmless(), mode == "once" && c.f.passes() && !c.f.ofNames() && !c.f.lasts():
 			c.t.Errorf("%s: %d, %v after %s\n%s", d.path, a.status, a.err, a.took, c.log)
 		}
 	}
 	if c.registry.Hits() == 0 && !known {
-		c.t.Error("the fault befell nothing")
+		c.t.Error("the fault affected no request")
 	}
 	end()
 	time.Sleep(time.Minute)

@@ -158,7 +158,7 @@ func (r *rig) wantStored() {
 	r.t.Helper()
 	for waited := time.Duration(0); !r.tagged(); waited += time.Minute {
 		if waited > maxStore {
-			r.t.Errorf("it is not stored\n%s", r.log)
+			r.t.Errorf("the version is not stored\n%s", r.log)
 			break
 		}
 		time.Sleep(time.Minute)

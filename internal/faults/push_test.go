@@ -68,7 +68,7 @@ func toRegistry(f fault, step string) outcome {
 	case strings.HasPrefix(step, "look for") && f.inAnswer():
 		return outcome{either: true} // a HEAD has no body, and a broken connection affects other requests on it
 	case step == "token" && f.name == "altered byte", step == "read the tag" && !f.passes():
-		return outcome{either: true} // the altered byte may be unused; the tag is read twice
+		return outcome{either: true} // the altered byte might be unused; the tag is read twice
 	case writes && f.inAnswer() && !f.breaks():
 		return outcome{stays: true, once: true} // the push does not read the body of a success
 	case f.name == "500":
@@ -84,7 +84,7 @@ func toOrigin(f fault, step string) outcome {
 	case f.harmless(), strings.HasPrefix(f.name, "token"): // origins have no tokens
 		return outcome{stays: true, once: true}
 	case f.ofNames(), f.name == "altered byte" && (step == "versions" || step == "package metadata"):
-		return outcome{either: true} // the altered byte may be unused
+		return outcome{either: true} // the altered byte might be unused
 	case f.inAnswer():
 		// The push resumes a package where the download broke, and requests smaller documents again.
 		return outcome{once: f.name == "reset in the answer" || f.name == "more announced than sent" && step != "package"}
@@ -105,7 +105,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 						end := f.begin(r, at(r), s, times)
 						err := r.pushWithin(maxPush)
 						if at(r).Hits() == 0 {
-							r.t.Error("the fault befell nothing")
+							r.t.Error("the fault affected no request")
 						}
 						tagged := r.tagged()
 						switch {
@@ -114,7 +114,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 							r.t.Errorf("%s: %v", []string{"it stays", "once"}[times], err)
 						}
 						if err == nil && !tagged {
-							r.t.Error("it succeeds, and nothing is tagged")
+							r.t.Error("the push succeeds, but nothing is tagged")
 						}
 						r.checkError(err)
 						end()

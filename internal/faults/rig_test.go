@@ -344,7 +344,7 @@ func (r *rig) tagged() bool {
 		return false
 	}
 	if err != nil {
-		r.t.Errorf("what is tagged cannot be read: %v", err)
+		r.t.Errorf("the tagged version cannot be read: %v", err)
 		return true
 	}
 	for _, want := range shared.release.Packages {
@@ -356,7 +356,7 @@ func (r *rig) tagged() bool {
 			found = true
 			blob := r.truth("blobs", p.Digest.String())
 			if blob.Code != http.StatusOK || !bytes.Equal(blob.Body.Bytes(), want.Data) {
-				r.t.Errorf("%s is tagged, and its package is not what was released: %d, %d bytes", p.Platform, blob.Code, blob.Body.Len())
+				r.t.Errorf("%s is tagged, but its package is not the released one: %d, %d bytes", p.Platform, blob.Code, blob.Body.Len())
 			}
 		}
 		if !found {
