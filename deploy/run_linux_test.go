@@ -168,8 +168,8 @@ func (c *container) mount() error {
 	return nil
 }
 
-// command returns a command in the container. If this process is not really root, the command is already
-// unprivileged.
+// command returns a command in the container. If this process is root only in a user namespace, the command is
+// already unprivileged.
 func (c *container) command(args []string) *exec.Cmd {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.Dir = c.Env, "/"

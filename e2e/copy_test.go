@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// remapped returns a template with other text and another order of the variables than template.
+// remapped returns a template that differs from template in its text and in the order of its variables.
 func remapped(r *registry.Registry) string {
 	return r.Host + "/tf/${namespace}/${type}/from/${hostname}"
 }
@@ -66,8 +66,8 @@ func (s *scene) originOff() {
 	})
 }
 
-// TestCopyBetweenRegistries shows that a copy to a registry of each program, and to other repositories in it,
-// is identical byte for byte, and can be installed.
+// TestCopyBetweenRegistries shows that copies from each registry program to another, and to other repositories,
+// are identical byte for byte, and can be installed.
 func TestCopyBetweenRegistries(t *testing.T) { forEachProgram(t, testCopyBetweenRegistries) }
 
 func testCopyBetweenRegistries(t *testing.T, program registry.Program) {

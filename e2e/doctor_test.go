@@ -15,8 +15,8 @@ import (
 
 type check struct{ Name, Status, Detail, Hint string }
 
-// doctor runs ocibridge doctor and returns its checks by name. It checks that every failed check has a hint,
-// and that the exit status is a failure then.
+// doctor runs ocibridge doctor and returns its checks by name. It requires that every failed check has a hint,
+// and that the exit status says whether a check failed.
 func (s *scene) doctor(args ...string) map[string]check {
 	s.t.Helper()
 	got := s.run(append([]string{"doctor", "--output", "json"}, args...)...)

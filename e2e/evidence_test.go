@@ -91,7 +91,7 @@ provider %[1]q {
 				t.Errorf("forced: listed %v as %q", platforms, verdict)
 			}
 			if r := s.run(signed...); strings.Contains(r.stdout, "completed") {
-				t.Errorf("the signed one again: %s%s", r.stdout, r.stderr)
+				t.Errorf("a push of the signed release: %s%s", r.stdout, r.stderr)
 			}
 			if verdict, _ := s.listed(template(reg)); verdict != "checksum only" {
 				t.Errorf("after the signed one: listed as %q", verdict)

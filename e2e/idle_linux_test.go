@@ -80,8 +80,8 @@ func (w *watcher) goroutines() float64 {
 	return n
 }
 
-// settled returns a process's usage once it has stopped decreasing. It waits longer than the process does
-// before it releases memory.
+// settled waits until a process's memory has not decreased for longer than the process waits before it releases
+// memory, and returns the lowest usage.
 func settled(t *testing.T, pid int) usage.Usage {
 	t.Helper()
 	var least usage.Usage

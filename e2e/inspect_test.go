@@ -72,7 +72,7 @@ func (s *scene) deleteManifest(repo, digest string) {
 	}
 }
 
-// TestListInspectVerify shows the output of list, inspect and verify for versions in a stand-alone registry.
+// TestListInspectVerify checks the output of list, inspect and verify for versions in a stand-alone registry.
 func TestListInspectVerify(t *testing.T) { forEachProgram(t, testListInspectVerify) }
 
 func testListInspectVerify(t *testing.T, program registry.Program) {
@@ -152,7 +152,7 @@ func TestVerifyOfTags(t *testing.T) {
 }
 
 // TestVerifyOfWhatOtherToolsPush shows that verify accepts a version that the ORAS CLI pushed by the recipe,
-// and reports a version that no client would install.
+// and reports versions that no client would install.
 func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -109,7 +109,7 @@ func newKilling(t *testing.T, versions ...string) *killing {
 	return k
 }
 
-// killing is a registry during whose requests the program is killed.
+// killing is a scene with a registry. The program is killed during its requests to the registry.
 type killing struct {
 	*scene
 	reg      *registry.Registry
@@ -215,7 +215,7 @@ func (k *killing) platforms(t *testing.T, repo, version string) int {
 	return n
 }
 
-// get reports whether the registry has a resource, and decodes the resource into into.
+// get decodes a resource of the registry, and reports whether the resource exists.
 func (k *killing) get(t *testing.T, url string, into any) bool {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)

@@ -74,8 +74,8 @@ func TestLockForAnotherPlatform(t *testing.T) {
 	}
 }
 
-// TestLockWritesAsClientsDo shows that the result equals the lock files that clients write for every platform
-// of the origin.
+// TestLockWritesAsClientsDo shows that lock writes the same files as the clients do when they lock every
+// platform from the origin.
 func TestLockWritesAsClientsDo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -58,7 +58,7 @@ func (m *manager) hears(begin string) string {
 }
 
 // TestServiceManager runs the gateway as the unit in deploy/systemd does. It shows that the gateway notifies
-// systemd that it is ready, alive, reloading (and when ExecReload has succeeded), and stopping.
+// systemd that it is ready, alive, reloading, and stopping, and whether a reload has succeeded.
 func TestServiceManager(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -69,7 +69,7 @@ func TestServiceManager(t *testing.T) {
 	ready := func(status string) {
 		t.Helper()
 		if got, want := m.hears("READY=1"), "READY=1\nSTATUS="+status; got != want {
-			t.Errorf("it is told %q, want %q", got, want)
+			t.Errorf("the service manager got %q, want %q", got, want)
 		}
 	}
 	ready("serving")
@@ -91,7 +91,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// execReload returns a function that runs the unit's ExecReload, as systemctl reload does.
+// execReload checks that the unit's ExecReload sends SIGHUP, and returns a function that does the same.
 func execReload(t *testing.T, g *world.Gateway) func() {
 	t.Helper()
 	unit, err := os.ReadFile("../deploy/systemd/ocibridge.service")
@@ -103,9 +103,9 @@ func execReload(t *testing.T, g *world.Gateway) func() {
 	return func() { t.Helper(); clients.Must(t, g.Hangup()) }
 }
 
-// TestManyReloads changes settings a hundred times under load, also settings that open files, and every third
-// time to invalid ones. It shows that neither old nor failed settings leak, and that several quick SIGHUPs
-// cause one reload.
+// TestManyReloads changes settings a hundred times under load. Some of the settings open files, and every third
+// change is invalid. It shows that neither old nor failed settings leak, and that several quick SIGHUPs cause
+// one reload.
 func TestManyReloads(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)

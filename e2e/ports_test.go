@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// freeAddress uses these ports, which the system never assigns itself. So no other test gets a port before the
-// program listens there.
+// firstPort is the first port of freeAddress, and ports is the number of its ports. The system never assigns
+// these ports itself, so no other test gets one before the program listens there.
 const firstPort, ports = 21000, 11000
 
 var (

@@ -178,13 +178,13 @@ func TestPullThrough(t *testing.T) {
 	clients.Must(t, err)
 	defer ready.Body.Close()
 	if body, err := io.ReadAll(ready.Body); err != nil || ready.StatusCode != http.StatusOK || !strings.Contains(string(body), "stale answers are served") {
-		t.Errorf("without the registry, by what it remembers: %s %s", ready.Status, body)
+		t.Errorf("without the registry, from the cache: %s %s", ready.Status, body)
 	}
 	resp, err := p.CA.HTTPClient().Get(gateway.URL + world.Host + "/acme/never/index.json")
 	clients.Must(t, err)
 	resp.Body.Close()
 	if resp.StatusCode/100 != 5 || resp.Header.Get("Retry-After") == "" {
-		t.Errorf("without registry and origin, of what was never asked for: %s", resp.Status)
+		t.Errorf("without registry and origin, a provider that was never requested: %s", resp.Status)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	ws := p.user("", nullVersion)
 	clients.Must(t, ws.WriteCLIConfig(world.NetworkMirror(gateway.URL)))
 	if out, err := ws.Run(clients.Tofu(t), "init", "-no-color"); err == nil {
-		t.Errorf("it is installed:\n%s", out)
+		t.Errorf("the version is installed:\n%s", out)
 	}
 	for _, path := range []string{nullVersion + ".json", archive(p.null, runtime.GOOS, runtime.GOARCH)} {
 		if status, body := p.get(gateway, path); status != http.StatusBadGateway {

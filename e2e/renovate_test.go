@@ -48,7 +48,7 @@ func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gat
 	return releases
 }
 
-// TestRenovateLocksAsTofu has Renovate's own code update a lock file through the gateway.
+// TestRenovateLocksAsTofu lets Renovate's own code update a lock file through the gateway.
 // Byte for byte, the file is the one that "tofu providers lock" writes for all platforms
 // of the release: both sort the hashes, and Renovate keeps the comments and the layout.
 //
@@ -56,10 +56,10 @@ func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gat
 //   - It appends ".well-known/terraform.json" to the registry's URL.
 //   - It appends "NAMESPACE/TYPE/versions" to providers.v1, which it appends to the
 //     registry's URL unless it is a URL itself.
-//   - It asks for the list of versions twice: for the releases, and for the platforms.
-//   - It asks for the download document of every platform, for every URL of SHA256SUMS as
-//     text, and for every zip. It computes the h1: hashes, and takes a zh: hash from each
-//     line of SHA256SUMS. It does not compare the zips with them.
+//   - It requests the list of versions twice: for the releases, and for the platforms.
+//   - It requests the download document of every platform, every URL of SHA256SUMS as
+//     text, and every zip. It computes the h1: hashes, and takes a zh: hash from each
+//     line of SHA256SUMS. It does not compare the zips with these hashes.
 //   - It fails with "Invalid URL" where a document's URL is relative.
 //   - It sends the token of a host rule with every request below the rule's URL, also
 //     where the path has a capability.

@@ -341,7 +341,7 @@ func TestCompromisedRegistry(t *testing.T) {
 				}
 			}
 			if n := strings.Count(log, "level=ERROR"); n != 1 {
-				t.Errorf("it says that %d times:\n%s", n, log)
+				t.Errorf("the log has %d errors, want 1:\n%s", n, log)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	s.mirror(clients.Tofu(t), dir, nullVersion)
 	s.mirror(clients.Tofu(t), dir, "3.2.5")
 	provider := filepath.Join(dir, filepath.FromSlash(world.Null))
-	// In OpenTofu, the mistake depends on the order of a map, so the test makes it: the archives keep their
+	// In OpenTofu, the mistake depends on the order of a map, so the test creates it: the archives keep their
 	// names, and get the hashes of the other version.
 	swapHashes(t, filepath.Join(provider, nullVersion+".json"), filepath.Join(provider, "3.2.5.json"))
 	r := s.run("push", "--data", s.data, "--mirror-dir", dir, "--allow-unsigned")

@@ -47,8 +47,8 @@ func (s *scene) wantWhole(template string, platforms int) {
 	}
 }
 
-// TestImmutableTags shows what happens when a platform is added while the registry refuses to move tags, and
-// again when the registry allows it.
+// TestImmutableTags shows that a push that adds a platform fails while the registry refuses to move tags, and
+// leaves the tagged version complete. It succeeds once the registry allows it.
 func TestImmutableTags(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
