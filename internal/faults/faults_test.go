@@ -45,8 +45,8 @@ func always(f faultproxy.Fault) func() faultproxy.Fault {
 	return func() faultproxy.Fault { return f }
 }
 
-// lasts reports whether the gateway is allowed to give up on a fault of a single request: clients wait only 10
-// s, and a blob of another size is another blob.
+// lasts reports whether the gateway is allowed to give up on a fault of a single request: clients wait only ten
+// seconds, and a blob of another size is another blob.
 func (f fault) lasts() bool {
 	return strings.Contains(f.name, "come again") || f.name == "no answer to a dial" || f.name == "more announced than sent"
 }

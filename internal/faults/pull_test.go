@@ -26,8 +26,8 @@ import (
 // intervals.
 const maxStore = 30 * time.Minute
 
-// refusedFor is the time after which a gateway stores a refused version again, when a client requests a package
-// of the version that is not in the cache.
+// refusedFor is the time after which a gateway tries again to store a refused version. It does so when a client
+// requests a package of the version that is not in the cache.
 const refusedFor = 11 * time.Minute
 
 // rediscoverAfter is how long the discovery of a host's services is cached.
