@@ -65,7 +65,7 @@ func TestImmutableTags(t *testing.T) {
 	})
 	s.ws.MustRun(t, s.bridge, push("linux_amd64")...)
 	s.ws.MustRun(t, s.bridge, push("linux_amd64")...)
-	if r := s.run(push("darwin_arm64")...); r.status != 1 || !strings.Contains(r.stderr, "configured as immutable") || !strings.Contains(r.stderr, "hint: what was sent is there, but the tag still names what it did") {
+	if r := s.run(push("darwin_arm64")...); r.status != 1 || !strings.Contains(r.stderr, "configured as immutable") || !strings.Contains(r.stderr, "hint: the registry keeps what was uploaded, but the tag names the same index as before") {
 		t.Errorf("status %d: %s%s", r.status, r.stdout, r.stderr)
 	}
 	s.wantWhole(f.template, 1)

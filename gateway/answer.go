@@ -7,10 +7,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // answer is an encoded document. Its header values are slices, so net/http can use them directly; they are
@@ -70,46 +68,6 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// ServeHTTP implements [http.Handler]. It looks up the hottest documents in memory by their path first, because
-// the router would cost a quarter of the throughput.
-func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !g.serveWarm(w, r) {
-		g.routes.ServeHTTP(w, r)
-	}
-}
-
-// serveWarm answers from memory if it can, without the registry or the router. It reports whether it has
-// answered.
-func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
-	// With access control, the client must be authenticated first, and traces need the router.
-	if g.Access != nil || g.Hooks.Tracer != nil {
-		return false
-	}
-	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
-	// A path with an unusual encoding has a RawPath. It may contain an encoded slash, which does not separate
-	// names.
-	if !ok || r.URL.RawPath != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return false
-	}
-	now := time.Now()
-	item, ok := g.View(r).Warm(path, now)
-	if !ok {
-		return false
-	}
-	kept, ok := item.Document().(*answer)
-	if !ok {
-		return false
-	}
-	line := g.begin(w, r, now)
-	line.route = routeVersion
-	if item.IsListing() {
-		line.route = routeIndex
-	}
-	status, bytes := kept.write(w, r)
-	g.ended(line, status, bytes)
-	return true
-}
-
 // answer answers with the item's cached document, and builds and caches the document if needed. If forAll is
 // false, the document is only for this client, and is not cached.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
@@ -128,21 +86,4 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 	}
 	a.write(w, r)
 	return nil
-}
-
-// serveRefresh drops the cached answers about a provider. Only operators may call it.
-func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		w.Header().Set("Allow", "POST")
-		http.Error(w, "only POST is allowed here", http.StatusMethodNotAllowed)
-		return
-	}
-	a, err := provider.ParseAddress(r.URL.Query().Get("provider"))
-	if err != nil {
-		http.Error(w, "name the provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
-		return
-	}
-	n := g.Catalog.Refresh(a)
-	g.Log.InfoContext(r.Context(), "cached metadata dropped", "provider", a.String(), "entries", n)
-	w.WriteHeader(http.StatusNoContent)
 }

@@ -100,10 +100,10 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 // without a description: if it were omitted, clients would silently take an older one.
 //
 // If a version cannot be read, listSigned fails, because the version may or may not be signed. But if
-// remembered is true, the list itself is a stale answer, and the version may be unreadable for a long time:
+// fromCache is true, the list is older than this request, and the version may be unreadable for a long time:
 // then it is listed without a description, so that clients can install other versions. If no version at all can
 // be read, listSigned fails even then.
-func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, remembered bool) ([]*listedJSON, error) {
+func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
 	trouble := make([]error, len(versions))
@@ -111,7 +111,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 	group.SetLimit(versionReads)
 	for i, v := range versions {
 		group.Go(func() error {
-			if ctx.Err() != nil && !remembered {
+			if ctx.Err() != nil && !fromCache {
 				return ctx.Err() // the read of another version has failed
 			}
 			if offer, ok := item.Offer(v); ok && offer.Signed {
@@ -132,7 +132,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 					level = slog.LevelDebug // this was logged when the index was first read
 				}
 				g.Log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", hint.Brief(err))
-			case !remembered:
+			case !fromCache:
 				return trouble[i]
 			}
 			return nil

@@ -107,7 +107,7 @@ func (p *Pusher) retry(ctx context.Context, temporary func(error) bool, send fun
 	}
 }
 
-const helpImmutable = "what was sent is there, but the tag still names what it did. Let this tag be moved and run it again (Harbor: the project's tag immutability rules; " +
+const helpImmutable = "the registry keeps what was uploaded, but the tag names the same index as before. Let this tag be moved and run it again (Harbor: the project's tag immutability rules; " +
 	"Amazon ECR: aws ecr put-image-tag-mutability; elsewhere they are locks, protected or immutable tags), or push all platforms of a version at once from the start"
 
 // plain returns a descriptor without annotations and other optional fields.

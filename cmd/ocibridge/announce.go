@@ -42,7 +42,7 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	if t := a.Template(); t != "" {
 		only := ""
 		if a.Pulls {
-			only = ", which has what was pushed or fetched before"
+			only = ", which serves the providers that it already has"
 		}
 		fmt.Fprintf(w, "or, for OpenTofu 1.10 and later, straight from the registry%s:\n\n", only)
 		fmt.Fprintf(w, "  provider_installation {\n    oci_mirror {\n      repository_template = \"%s\"\n    }\n  }\n\n", t)

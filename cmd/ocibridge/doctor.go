@@ -130,7 +130,7 @@ func (f *doctorFlags) run(ctx context.Context, s settings, what subject, stdout,
 	}
 	for _, r := range reports {
 		if r.Failed() {
-			return hint.New(r.Subject+" is not well", "each failed check above says what to do")
+			return hint.New(r.Subject+" failed a check", "each failed check above says what to do")
 		}
 	}
 	return nil

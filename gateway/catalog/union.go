@@ -137,7 +137,8 @@ func (e *BusyError) Error() string {
 }
 
 // originTimeout is how long the origin may take to complete the registry's version or list.
-// Clients wait for 8 s, and a slow origin must not keep the registry's answer from them.
+// It is shorter than the gateway's limit of 8 s, because a slow origin must not keep the
+// registry's answer from clients.
 const originTimeout = 5 * time.Second
 
 // join answers a question about the union of the registry and the origin. Packages of the

@@ -33,7 +33,7 @@ func workflow(_ string, data []byte) (any, []error) {
 	}
 	var errs []error
 	if w.Permissions == nil {
-		errs = append(errs, fmt.Errorf("without permissions it may all"))
+		errs = append(errs, fmt.Errorf("without a permissions block, the job may do everything"))
 	} else {
 		for scope, may := range *w.Permissions {
 			if may != "read" && may != "none" {

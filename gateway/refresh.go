@@ -1,0 +1,24 @@
+package gateway
+
+import (
+	"net/http"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// serveRefresh drops the cached answers about a provider. Only operators may call it.
+func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", "POST")
+		http.Error(w, "only POST is allowed here", http.StatusMethodNotAllowed)
+		return
+	}
+	a, err := provider.ParseAddress(r.URL.Query().Get("provider"))
+	if err != nil {
+		http.Error(w, "name the provider: ?provider=HOSTNAME/NAMESPACE/TYPE", http.StatusBadRequest)
+		return
+	}
+	n := g.Catalog.Refresh(a)
+	g.Log.InfoContext(r.Context(), "cached metadata dropped", "provider", a.String(), "entries", n)
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,47 @@
+package gateway
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ServeHTTP implements [http.Handler]. It looks up the hottest documents in memory by their path first, because
+// the router would cost a quarter of the throughput.
+func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !g.serveWarm(w, r) {
+		g.routes.ServeHTTP(w, r)
+	}
+}
+
+// serveWarm answers from memory if it can, without the registry or the router. It reports whether it has
+// answered.
+func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
+	// With access control, the client must be authenticated first, and traces need the router.
+	if g.Access != nil || g.Hooks.Tracer != nil {
+		return false
+	}
+	path, ok := strings.CutPrefix(r.URL.Path, MirrorPath)
+	// A path with an unusual encoding has a RawPath. It may contain an encoded slash, which does not separate
+	// names.
+	if !ok || r.URL.RawPath != "" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return false
+	}
+	now := time.Now()
+	item, ok := g.View(r).Warm(path, now)
+	if !ok {
+		return false
+	}
+	kept, ok := item.Document().(*answer)
+	if !ok {
+		return false
+	}
+	line := g.begin(w, r, now)
+	line.route = routeVersion
+	if item.IsListing() {
+		line.route = routeIndex
+	}
+	status, bytes := kept.write(w, r)
+	g.ended(line, status, bytes)
+	return true
+}
