@@ -29,8 +29,8 @@ func IsContent(err error) bool {
 }
 
 // Brief returns err with a message of bounded length, for callers that store it: see
-// [hint.Brief]. Of the errors of this package and of package trust, and the errors also,
-// the result wraps those that err wraps.
+// [hint.Brief]. If err wraps a sentinel error of this package, of package trust, or one of
+// the errors in also, the result wraps it, too.
 func Brief(err error, also ...error) error {
 	return hint.Brief(err, append([]error{
 		ErrNotProvider, ErrMissing, ErrAmbiguous, ErrTooLarge, ErrForeign, ErrDamaged, ErrNothingToCheck,

@@ -10,9 +10,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Rehash downloads a package to a temporary file, and compares its size, its SHA-256 and,
-// if p has one, its h1: hash with p. It returns the h1: hash, or the zero hash if clients
-// compute different ones for this zip.
+// Rehash downloads a package to a temporary file, and checks its size, its SHA-256 and, if p
+// has one, its h1: hash against p. It returns the h1: hash. The hash is zero if clients do
+// not all compute the same h1: hash for this zip.
 //
 // ErrDamaged and ErrNotProvider mean that the package is bad. Other errors are about the
 // registry, the connection or the temporary file.

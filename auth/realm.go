@@ -34,9 +34,9 @@ type realmAliases struct {
 	aliases *lru.Cache[string, *url.URL] // from the URL of an alias, without its query, to the realm
 }
 
-// maxAliases is the maximum number of aliases. A registry has one or two realms. If a
-// token is renewed through an evicted alias, the registry answers 404, and its next
-// challenge gets a new alias.
+// maxAliases is the maximum number of aliases. A registry has one or two realms. Evicting an
+// alias does no harm: a token request through it gets a 404 from the registry, and the next
+// challenge creates a new alias.
 const maxAliases = 64
 
 func newRealmAliases(next http.RoundTripper) *realmAliases {

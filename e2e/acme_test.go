@@ -23,7 +23,7 @@ import (
 
 const (
 	acmeDomain = "providers.acme.test"
-	// refusedDomain is a domain for which the authority issues nothing.
+	// refusedDomain is a domain for which the CA refuses to issue certificates.
 	refusedDomain = "refused.acme.test"
 )
 

@@ -26,22 +26,22 @@ func BenchmarkArchive(b *testing.B) {
 	benchmark(b, archivePath("1.0.0", linux), "", size)
 }
 
-// benchmark requests path from the gateway, and the path direct from the registry. If direct is "", it is the
-// path of the package's blob.
-func benchmark(b *testing.B, path, direct string, size int) {
+// benchmark compares requests for path at the gateway with requests for registryPath at the registry. If
+// registryPath is "", it is the path of the package's blob.
+func benchmark(b *testing.B, path, registryPath string, size int) {
 	w := newBench(b)
 	v := w.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size), darwin: random(size)})
-	if direct == "" {
+	if registryPath == "" {
 		for _, p := range v.Packages {
 			if p.Platform == linux {
-				direct = "/v2/" + widget.Path() + "/blobs/" + p.Digest.String()
+				registryPath = "/v2/" + widget.Path() + "/blobs/" + p.Digest.String()
 			}
 		}
 		b.SetBytes(int64(size))
 	}
 	w.options.Log = nil
 	c := w.serve()
-	straight := w.upstream.URL + direct
+	straight := w.upstream.URL + registryPath
 	timed := func(url string) time.Duration {
 		start := time.Now()
 		req, err := http.NewRequest(http.MethodGet, url, nil)

@@ -365,11 +365,11 @@ func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	}
 }
 
-// publishAs stores an index that names the provider says in the repository of the provider a.
-func (b *bench) publishAs(a, says provider.Address) {
+// publishAs stores an index in the repository of the provider a. The index claims to belong to another provider.
+func (b *bench) publishAs(a, claimed provider.Address) {
 	b.t.Helper()
 	v := b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(b.t, linux)})
-	v.Provider = says
+	v.Provider = claimed
 	b.tagVersionIn(b.repository(a), v)
 }
 

@@ -198,7 +198,7 @@ func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	if s.says <= maxEntries {
 		return nil
 	}
-	// This is a zip with a large directory only if a directory precedes the record.
+	// Unless a directory precedes the record, this is no zip, whatever the record says.
 	size := binary.LittleEndian.Uint64(p[40:])
 	if size > uint64(off) {
 		return zip.ErrFormat

@@ -572,7 +572,8 @@ func (m *model) forget(s *modelState) {
 	}
 }
 
-// keep restores fields that matter only if processes ignore a rule.
+// keep copies from p to q the fields that affect the outcome only if the model runs without
+// one of its rules.
 func (m *model) keep(q, p *modelProc) {
 	switch {
 	case m.without == orderRule && (p.step == stepList || p.step == stepFetch):

@@ -257,7 +257,7 @@ func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Pl
 	return total
 }
 
-// ErrNotServed: a gateway refuses a stored version.
+// ErrNotServed means that a gateway refuses to serve a stored version.
 var ErrNotServed = errors.New(`the gateway does not serve it, by verify = "required"`)
 
 // servedVersion is a stored version, and the part of it that a gateway serves.

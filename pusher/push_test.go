@@ -130,8 +130,8 @@ func TestLongVersion(t *testing.T) {
 	}
 }
 
-// TestTwoPartialPushesAtOnce shows that no platform is lost, and no announcement is left, if a push of another
-// platform, or of all platforms, completes before any request of a push.
+// TestTwoPartialPushesAtOnce shows that a push loses no platform, and leaves no announcement. It runs another push,
+// of one other platform or of all platforms, from start to end before each request of the push in turn.
 func TestTwoPartialPushesAtOnce(t *testing.T) {
 	for _, other := range [][]string{{"darwin_arm64"}, nil} {
 		want := "darwin_arm64 linux_amd64"

@@ -308,7 +308,7 @@ func TestNodeCannotBeInstalled(t *testing.T) {
 	}
 }
 
-// TestSystemdIsInstalled shows that systemd is installed like the browser.
+// TestSystemdIsInstalled shows that the script installs systemd-analyze by apt-get if it is missing.
 func TestSystemdIsInstalled(t *testing.T) {
 	m := newMachine(t, 0)
 	m.fake("uname", "echo Linux")

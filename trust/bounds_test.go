@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// tooLarge is a case of keys that exceed a limit. The error names the limit, which shows
-// that no key was verified.
+// tooLarge is a test case with keys that exceed a limit. An error about the limit, and not
+// about the signature, shows that the keys were refused before any of them was used.
 type tooLarge struct {
 	keys []string
 	says string

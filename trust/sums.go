@@ -17,10 +17,10 @@ const maxSumsBytes = 1 << 20
 type sums map[string][sha256.Size]byte
 
 // parseSums parses a document in the format of sha256sum: each line has a hexadecimal
-// SHA-256 and a file name. Like clients, it uses the first two fields of a line, and
-// compares names exactly. Unlike clients, it refuses any other line, and two different
-// checksums for one name. A document is signed as a whole, so its meaning must not depend
-// on the reader.
+// SHA-256 and a file name. Like clients, it splits lines at white space, and compares
+// names exactly. Unlike clients, it refuses a line that is not exactly a checksum and a
+// name, and two different checksums for one name. A document is signed as a whole, so its
+// meaning must not depend on the reader.
 func parseSums(doc []byte) (sums, error) {
 	if len(doc) > maxSumsBytes {
 		return nil, fmt.Errorf("SHA256SUMS has %d bytes, more than %d", len(doc), maxSumsBytes)

@@ -142,7 +142,7 @@ func TestEveryLogLineIsDocumented(t *testing.T) {
 	}
 }
 
-// logged holds the names and the messages that the source logs, with their positions.
+// logged maps the names and messages that the source code logs to their positions.
 type logged struct {
 	fset             *token.FileSet
 	fields, messages map[string]string

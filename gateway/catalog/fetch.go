@@ -364,7 +364,7 @@ func (c *Catalog) isListedSince(q question, a *answer) bool {
 	return list != nil && list.Err == nil && slices.Contains(list.Value.Versions, q.version)
 }
 
-// isTagged reports whether a list says that the registry has a version.
+// isTagged reports whether the registry has a tag of a version, according to a list.
 func isTagged(list *answer, v provider.Version) bool {
 	return list.Err == nil && slices.Contains(list.Value.tagged, v)
 }

@@ -31,8 +31,8 @@ func (q question) recordName() string {
 // save writes an answer of the registry to disk, unless a later answer differs. It writes an
 // unchanged answer again only as often as needed to keep the time on disk roughly right.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
-	// If the latest answer has the same item, it fetched no content, so this call saves the
-	// item for both.
+	// A newer answer with another result saves that result itself. A newer answer with the
+	// same item is only a revalidation, and saves nothing.
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return
 	}

@@ -372,7 +372,7 @@ func writeIndex(t *testing.T, dir string, index any) {
 	write(t, filepath.Join(dir, "index.json"), data)
 }
 
-// blob is the path of a blob.
+// blob returns the path of a blob in a bundle.
 func blob(dir string, desc ocispec.Descriptor) string {
 	return filepath.Join(dir, "blobs", "sha256", desc.Digest.Encoded())
 }

@@ -148,8 +148,7 @@ func invalid(name string, err error) error {
 	return hint.New(fmt.Sprintf("%s does not parse%s", place, publicProblem(err)), parseHelp)
 }
 
-// publicProblem returns the library's message after a colon, or "" if the message could quote the text of the
-// file.
+// publicProblem returns ": " and the library's message, or "" if the message could quote the text of the file.
 func publicProblem(err error) string {
 	var perr *parser.PosError
 	if errors.As(err, &perr) {

@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// MaxCount is the maximum of arguments that limit concurrent requests or packages.
+// MaxCount is the maximum value of arguments that limit concurrent requests or packages.
 const MaxCount = 256
 
 // DefaultShutdownTimeout is how long a gateway that stops waits for running downloads.

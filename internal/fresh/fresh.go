@@ -87,7 +87,7 @@ type Options[K, V any] struct {
 	// another key.
 	Superseded func(key K, a *Answer[V]) bool
 	// Failed is called after each failed fetch. Stale is the answer that is served
-	// instead, if any. Again means that another fetch failed in the 30 s before.
+	// instead, if any. Again reports whether another fetch failed in the preceding 30 s.
 	Failed func(ctx context.Context, key K, stale *Answer[V], again bool, err error)
 	// LastFailure returns when the source last failed for any of the keys that are likely to
 	// fail together with this one. The cache itself remembers the failures of each key.

@@ -31,7 +31,7 @@ import (
 
 const name = "registry.example.com/acme/widget"
 
-// open opens a registry until the test ends.
+// open opens a registry, and closes it when the test ends.
 func open(t *testing.T, dir string) *embedded.Registry {
 	t.Helper()
 	r, err := embedded.Open(dir, nil)

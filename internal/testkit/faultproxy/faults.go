@@ -135,8 +135,8 @@ func Date(by time.Duration) Fault {
 	}
 }
 
-// Expire makes the first token that it sees expire permanently: it removes the token from requests, so the
-// server answers them with its challenge.
+// Expire simulates an expired token. It removes the first token that it sees from that request and from all
+// later ones, so the server answers them with a challenge.
 func Expire() Fault {
 	var mu sync.Mutex
 	ended := ""
