@@ -57,8 +57,8 @@ type fileBlock struct {
 	Installations []installationBlock `hcl:"provider_installation,block"`
 
 	// A login for a registry, or for the repositories of a registry whose names begin with a path. The most specific
-	// block applies; the blocks of the CLI configuration apply after the blocks of this file. Set one of `username`
-	// with `password`, `access_token`, and `docker_credentials_helper`.
+	// block applies. If two are equally specific, a block in this file takes precedence over one in the CLI
+	// configuration. Set one of `username` with `password`, `access_token`, and `docker_credentials_helper`.
 	Credentials []credentialsBlock `hcl:"oci_credentials,block"`
 	// Where to find logins that no `oci_credentials` block covers. It replaces the block in the CLI configuration.
 	Defaults *defaultsBlock `hcl:"oci_default_credentials,block"`
@@ -358,7 +358,7 @@ type tokenBlock struct {
 type oidcBlock struct {
 	Name string `hcl:"NAME,label" value:"oidc name"`
 
-	// The issuer's URL, below which its discovery document is.
+	// The issuer's URL. Its discovery document is below this URL.
 	Issuer string `hcl:"issuer,optional" value:"URL" required:"true"`
 	// The audience that a token must have.
 	Audience string `hcl:"audience,optional" value:"text" required:"true"`
