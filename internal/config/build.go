@@ -25,11 +25,12 @@ import (
 // MaxCount is the maximum value of arguments that limit concurrent requests or packages.
 const MaxCount = 256
 
-// DefaultShutdownTimeout is how long a gateway that stops waits for running downloads.
+// DefaultShutdownTimeout is the default of shutdown_timeout. A gateway that stops waits at
+// most this long for running downloads.
 const DefaultShutdownTimeout = 5 * time.Minute
 
-// config builds the Config from the values of a file. It reports values that do not fit
-// together.
+// config builds the Config from the decoded values of a file. It reports values that
+// contradict each other.
 func (d *decoder) config(f *fileBlock) *Config {
 	c := &Config{Jobs: f.Jobs}
 	c.templates, c.mirrors = d.mirrors(f)
@@ -49,8 +50,9 @@ func (d *decoder) config(f *fileBlock) *Config {
 	return c
 }
 
-// checkVerify warns about providers without pinned keys if verify = "required", because the
-// gateway then serves none of their versions.
+// checkVerify checks the trust blocks if verify = "required". The gateway then serves only
+// versions that are signed by pinned keys. checkVerify reports an error if no trust block
+// pins keys. Otherwise it warns about each trust block without keys.
 func (d *decoder) checkVerify(f *fileBlock) {
 	if !f.Gateway.VerifyRequired {
 		return
@@ -89,7 +91,7 @@ func (d *decoder) mirrors(f *fileBlock) (set templates.Set, written []MirrorText
 		b := d.of(m)
 		sel := d.selector(b, m.Include, m.Exclude)
 		if m.Template == "" {
-			continue // another diagnostic says so
+			continue // another diagnostic reports the missing or invalid template
 		}
 		t, err := templates.Parse(m.Template, sel)
 		if err != nil {
@@ -116,7 +118,7 @@ func (d *decoder) logins(blocks []credentialsBlock) []auth.Login {
 		b := d.of(&blocks[i])
 		l.Origin = b.source
 		if d.incomplete || b.has("docker_credentials_helper") && l.Helper == "" {
-			continue // another diagnostic says so
+			continue // another diagnostic reports the invalid argument
 		}
 		login := auth.Login(l)
 		if err := auth.CheckLogins(append(byPrefix[l.Prefix], login)); err != nil {
@@ -150,7 +152,7 @@ func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry
 		r, b := &blocks[i], d.of(&blocks[i])
 		settings := d.registry(r, b)
 		if _, ok := all[r.Host]; ok || r.Host == "" {
-			continue // another diagnostic says so
+			continue // another diagnostic reports the duplicate or invalid host
 		}
 		if err := settings.Validate(r.Host); err != nil {
 			d.errorf(b.header, "registry block", err)
@@ -159,7 +161,8 @@ func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry
 		all[r.Host] = settings
 		hosts, at = append(hosts, r.Host), append(at, b.header)
 	}
-	// Two names may mean one registry. Package auth finds such pairs.
+	// Two host names can mean the same registry. auth.Options.Validate returns an error for
+	// them.
 	together := func(n int) error {
 		first := map[ociaddr.Registry]auth.Registry{}
 		for _, host := range hosts[:n] {
@@ -197,14 +200,15 @@ func (d *decoder) registry(r *registryBlock, b *block) auth.Registry {
 	return settings
 }
 
-// keyPairError explains why a certificate and its key cannot be used. Its text contains no
-// secret, because the library's errors quote nothing from the files.
+// keyPairError adds a hint to err, the error of [tls.X509KeyPair]. The result contains no
+// secret, because errors of crypto/tls quote nothing from the files.
 func keyPairError(err error) error {
 	return hint.New(strings.TrimPrefix(err.Error(), "tls: "), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// pem reads the file of certificates or keys at path. name is the argument that names the
-// file. pem returns nil if path is empty, and reports a file that it cannot read.
+// pem reads the PEM file at path. name is the argument of the block that names the file.
+// pem reports a file that cannot be read or is too large, and returns nil for it. It also
+// returns nil if path is "".
 func (d *decoder) pem(b *block, name, path string) []byte {
 	if path == "" {
 		return nil
@@ -223,11 +227,11 @@ func (d *decoder) pem(b *block, name, path string) []byte {
 	return pem
 }
 
-// maxPEM is the maximum size of a file of certificates in bytes. The whole trust store of a
-// system is about a quarter as large.
+// maxPEM is the maximum size in bytes of a PEM file. The whole trust store of an operating
+// system has about a quarter of this size.
 const maxPEM = 1 << 20
 
-// pins reports whether the block names the keys that are allowed to sign.
+// pins reports whether the block names keys. Only these keys may then sign releases.
 func (b trustBlock) pins() bool { return len(b.Keys)+len(b.KeyFiles) > 0 }
 
 func (d *decoder) trust(blocks []trustBlock) trust.Rules {
@@ -255,7 +259,8 @@ func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 	return out
 }
 
-// keyFile returns the fingerprints of the primary keys in a file.
+// keyFile returns the fingerprints of the primary keys in an OpenPGP key file. It refuses a
+// file with a revoked key.
 func (d *decoder) keyFile(path string) ([]string, error) {
 	text, err := d.env.ReadFile(path)
 	if err != nil {
@@ -288,7 +293,8 @@ func (d *decoder) providers(blocks []Provider) []Provider {
 	return blocks
 }
 
-// warnOfClients adds a warning that a ClientWarning method has returned, unless it is "".
+// warnOfClients reports warning, the result of a ClientWarning method. It does nothing if
+// warning is "".
 func (d *decoder) warnOfClients(r hcl.Range, warning string) {
 	if warning != "" {
 		d.warn(r, "Provider address that some clients refuse", warning+".")

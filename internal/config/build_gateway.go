@@ -68,8 +68,8 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 // maxDomains is the maximum number of domains in an acme block.
 const maxDomains = 100
 
-// acme checks the acme block of the tls block. If the block names no domains, acme sets the
-// host of public_url as its domain.
+// acme checks the acme block. If the block has no argument domains, the host of public_url
+// becomes its only domain.
 func (d *decoder) acme(g *Gateway) {
 	a := g.TLS.ACME
 	if a == nil {
@@ -109,8 +109,9 @@ func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
 	}
 }
 
-// checkPullThrough warns if serve would refuse to start because any client could make the
-// gateway fetch from any host. This is no error, because a flag can change the address.
+// checkPullThrough warns if serve would refuse to start with these settings. serve refuses
+// if clients on other machines could make the gateway fetch from any host. The warning is
+// not an error, because a flag can change the address to listen on.
 func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	g, p := c.Gateway, c.PullThrough
 	host, _, err := net.SplitHostPort(g.Listen)
@@ -121,9 +122,10 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 	d.warn(d.of(f.PullThrough).header, "Pull-through for everybody", `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`)
 }
 
-// checkCooldown warns if serve would refuse to start because it has no folder in which to
-// store the time at which it first saw each version. serve stores these times in the folder
-// of the cache, or, with the embedded registry, in the data folder.
+// checkCooldown warns if serve would refuse to start because of the cooldown. For a
+// cooldown, serve stores the time at which it first saw each version. The times are stored
+// in the folder of the cache, or in the data folder with the embedded registry. Without
+// both folders, serve refuses to start.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
 	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.templates) == 0 {

@@ -1,13 +1,13 @@
 // Package config reads ocibridge.hcl, the one file that configures ocibridge.
 //
-// It finds the file, defines its syntax in schema.go, and checks everything that can be
-// checked before the program starts. It also decides which value takes effect if a flag, a
-// variable, the file, the user's CLI configuration and a default compete. The reference page
-// docs/configuration.md is generated from schema.go.
+// The package finds the file, and checks everything that can be checked before the program
+// starts. schema.go defines the syntax of the file. The package also decides whether a
+// flag, a variable, the file, the user's CLI configuration or a default sets a value. The
+// reference page docs/configuration.md is generated from schema.go.
 //
-// Arguments are HCL expressions with two functions, env("NAME") and file("PATH"). The
-// exception is repository_template: it is a template itself, and its text is not evaluated.
-// Paths are relative to the folder of the file.
+// The value of an argument is an HCL expression, which can call two functions, env("NAME")
+// and file("PATH"). The value of repository_template is not evaluated, because it is itself
+// a template. Paths are relative to the folder of the file.
 //
 // Invariants:
 //
@@ -38,7 +38,8 @@ import (
 type Config struct {
 	// File is the name of the file that was read, or "" if there is no file.
 	File string
-	// Warnings are about settings in the file that have no effect.
+	// Warnings report settings in the file that have no effect, or an effect that the user
+	// might not expect.
 	Warnings []Diagnostic
 
 	Jobs int // 0 for the default
@@ -53,12 +54,13 @@ type Config struct {
 	PullThrough *PullThrough // nil without a pull_through block
 	Gateway     Gateway
 
-	// registries returns the registry blocks. It is a function so that encoders and loggers
-	// do not see the keys of client certificates.
+	// registries returns the settings of the registry blocks. It is a function because
+	// encoders and loggers would write the keys of client certificates if they were in a
+	// field.
 	registries func() map[ociaddr.Registry]auth.Registry
 
 	templates templates.Set
-	mirrors   []MirrorText // the oci_mirror blocks of templates, as text
+	mirrors   []MirrorText // the oci_mirror blocks that define templates
 	tree      *block
 	files     []fileArgument
 }
@@ -82,8 +84,8 @@ type PullThrough struct {
 	pull.Limits
 }
 
-// NamesHosts reports whether the include patterns are an allow list of hosts: there is at
-// least one, and each names a host.
+// NamesHosts reports whether there is at least one include pattern, and every include
+// pattern names a host. The patterns are then an allow list of hosts.
 func (p *PullThrough) NamesHosts() bool {
 	return len(p.Selector.Include) > 0 && !slices.ContainsFunc(p.Selector.Include, func(p provider.Pattern) bool {
 		_, named := p.ServiceHost()

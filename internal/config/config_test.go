@@ -61,7 +61,7 @@ const (
 	testFile = testDir + "/ocibridge.hcl"
 )
 
-// parse parses a configuration file on a machine with other files.
+// parse parses src as the configuration file of the machine m.
 func parse(src string, m machine) (*Config, error) {
 	return Parse(m.environment(), testFile, []byte(src))
 }
@@ -75,8 +75,8 @@ func mustParse(t *testing.T, src string, m machine) *Config {
 	return c
 }
 
-// testMachine creates a machine from an archive. The file env contains the variables. All other files are in the
-// folder of the configuration.
+// testMachine creates a machine from an archive. The file env of the archive contains the variables. All other files
+// of the archive are in the folder of the configuration file.
 func testMachine(a *txtar.Archive) machine {
 	m := machine{goos: "linux", home: "/home/u", vars: map[string]string{}, files: map[string]string{}}
 	for _, f := range a.Files {
@@ -92,8 +92,9 @@ func testMachine(a *txtar.Archive) machine {
 	return m
 }
 
-// TestFiles loads the archives of testdata, and compares the result with the file want in each of them. The result is
-// diagnostics if the configuration is invalid, and otherwise warnings and all settings in effect.
+// TestFiles loads the configuration in each archive of testdata, and compares the result with the file want of the
+// archive. The result of an invalid configuration is its diagnostics. The result of a valid configuration is its
+// warnings and all settings in effect.
 func TestFiles(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(names) == 0 {
@@ -115,7 +116,7 @@ func TestFiles(t *testing.T) {
 				return
 			}
 			if !*update {
-				t.Errorf("says\n%s\nand not\n%s", got, a.Files[i].Data)
+				t.Errorf("result\n%s\nwant\n%s", got, a.Files[i].Data)
 				return
 			}
 			a.Files[i].Data = []byte(got)
@@ -325,7 +326,7 @@ gateway {
 	}
 }
 
-// TestNullIsTheDefault shows that null is HCL's way of leaving an argument out.
+// TestNullIsTheDefault shows that an argument with the value null gets its default.
 func TestNullIsTheDefault(t *testing.T) {
 	c := mustParse(t, `
 oci_default_credentials {
@@ -363,7 +364,9 @@ gateway {
 	}
 }
 
-// TestRepositoryTemplateIsUntouched shows that ocibridge and OpenTofu read the same template from the same text.
+// TestRepositoryTemplateIsUntouched shows that the expressions in a repository_template are not evaluated, so
+// ocibridge and OpenTofu read the same template from the same text. A value that is not a template in one quoted
+// string is refused.
 func TestRepositoryTemplateIsUntouched(t *testing.T) {
 	for written, want := range map[string]string{
 		`"ghcr.io/acme/${hostname}/${namespace}/${type}"`:                                                 "ghcr.io/acme/${hostname}/${namespace}/${type}",
@@ -401,7 +404,7 @@ func FuzzTemplate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		text, err := templateText([]byte(QuoteTemplate(s)))
 		if err != nil || !strings.Contains(s, "{") && text != s {
-			// Only an invalid template cannot be written, such as an open ${.
+			// QuoteTemplate can write every template except an invalid template, such as an open ${.
 			if !strings.Contains(s, "{") && strings.ToValidUTF8(s, "") == s {
 				t.Fatalf("%q is written as %s, which is %q, %v", s, QuoteTemplate(s), text, err)
 			}
@@ -486,8 +489,8 @@ func TestSuggestions(t *testing.T) {
 	}
 }
 
-// TestBounds shows that files that would overload the parser are refused before they are parsed, and that the
-// diagnostics stay short.
+// TestBounds shows that a file that would overload the parser or the report is refused, and that its diagnostics stay
+// short.
 func TestBounds(t *testing.T) {
 	n := maxFile / 4
 	for name, src := range map[string]string{
@@ -525,7 +528,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyBlocks shows that a large file is read completely, in reasonable time.
+// TestManyBlocks shows that a file with hundreds of blocks is decoded completely.
 func TestManyBlocks(t *testing.T) {
 	for name, block := range map[string]string{
 		"logins":     "oci_credentials \"a.io/p%d\" {\n  access_token = \"t\"\n}\n",
@@ -657,7 +660,7 @@ func TestMissingSecretIsOneError(t *testing.T) {
 	}
 }
 
-// userConfig parses a CLI configuration.
+// userConfig parses text as a CLI configuration, in an environment with the given variables.
 func userConfig(t *testing.T, text string, variables ...string) *cliconfig.Config {
 	t.Helper()
 	c, err := cliconfig.Load(cliconfig.Environment{
@@ -671,7 +674,7 @@ func userConfig(t *testing.T, text string, variables ...string) *cliconfig.Confi
 	return c
 }
 
-// TestPrecedence shows which source of each setting has priority.
+// TestPrecedence shows which source takes effect if several sources set the same argument.
 func TestPrecedence(t *testing.T) {
 	file := `
 data = "/file"
@@ -714,7 +717,7 @@ host "registry.example" { services = { "providers.v1" = "https://x/" } }
 		name string
 		src  string
 		s    Surroundings
-		want map[string]string // path: "value (source)", or ""
+		want map[string]string // path: "value (source)", or "" if the argument is not set
 	}{
 		{"nothing", "", Surroundings{Defaults: defaults}, map[string]string{
 			"data": "/default (default)", "log_format": "", "gateway.metrics_listen": "", "jobs": "4 (default)", "gateway.listen": "localhost:8443 (default)", "log_level": "",
@@ -736,7 +739,7 @@ host "registry.example" { services = { "providers.v1" = "https://x/" } }
 		}},
 		{"flags and variables before the file", file, Surroundings{Flags: flags, Defaults: defaults, CLI: cli}, map[string]string{
 			"gateway.listen": ":1 (OCIBRIDGE_LISTEN)", "jobs": "1 (flag)", "data": "/file (F:2)",
-			"gateway.tls.cert_file": "/flag.pem (flag)", "gateway.tls.key_file": "", // belongs to another certificate
+			"gateway.tls.cert_file": "/flag.pem (flag)", "gateway.tls.key_file": "", // the key in the file belongs to another certificate
 		}},
 		{"--template before all", file, Surroundings{CLI: cli, Template: &MirrorText{Template: "flag.io/${type}", Include: []string{"*/*/*"}, Source: "flag"}}, map[string]string{
 			"oci_mirror[0].repository_template": "flag.io/${type} (flag)", "oci_mirror[0].include": "[*/*/*] (flag)", "oci_mirror[1].repository_template": "",
@@ -923,11 +926,11 @@ func TestExampleIsValid(t *testing.T) {
 			t.Errorf("the example has no block %s", joinPath(in, f.Name))
 		}
 	})
-	// The output is itself a configuration file with the same settings.
+	// The output of InForce is itself a configuration file with the same settings.
 	again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
 		Replace(string(c.InForce(Surroundings{}).HCL())), m)
 	if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
-		t.Errorf("shown and read again it says\n%v\nand not\n%v", got, want)
+		t.Errorf("the output, parsed again, has the settings\n%v\nwant\n%v", got, want)
 	}
 }
 
@@ -951,7 +954,7 @@ func settings(t *testing.T, c *Config) map[string]any {
 	return out
 }
 
-// TestFlagOfTheOpposite shows that --no-pull-through and enabled have opposite values.
+// TestFlagOfTheOpposite shows that the flag --no-pull-through and its argument enabled have opposite values.
 func TestFlagOfTheOpposite(t *testing.T) {
 	const flag = "no-pull-through"
 	for enabled, want := range map[string]string{"true": "false", "false": "true"} {
@@ -977,7 +980,7 @@ func TestFlagOfTheOpposite(t *testing.T) {
 	}
 }
 
-// TestSchema checks that the schema's tags are as the code requires.
+// TestSchema checks that the types and tags of the schema have the form that the code requires.
 func TestSchema(t *testing.T) {
 	flags := map[string]bool{}
 	eachField(Schema(), func(in string, f Field) {
@@ -1063,8 +1066,8 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestRevokedKeyFile shows that a revoked key is refused. A pinned fingerprint alone would accept an older copy
-// of the key without the revocation.
+// TestRevokedKeyFile shows that a key file with a revoked key is refused. If the fingerprint of this key were pinned,
+// an older copy of the key without the revocation would be accepted.
 func TestRevokedKeyFile(t *testing.T) {
 	key, err := pgp.NewSigner("Acme", pgp.Compromised())
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Parse parses src, the content of the configuration file name. Its error is an [*Error] that
-// lists everything that is wrong.
+// Parse parses src, the content of the configuration file name. If the file is invalid, the
+// error is an [*Error] with all diagnostics.
 func Parse(env Environment, name string, src []byte) (*Config, error) {
 	d := &decoder{env: env, source: newSource(name, nil, nil), blocks: map[any]*block{}}
 	d.byName, d.byKind = d.parsers()
@@ -29,7 +29,7 @@ func Parse(env Environment, name string, src []byte) (*Config, error) {
 	return c, nil
 }
 
-// decoder reads one file, and collects diagnostics.
+// decoder decodes one file, and collects the diagnostics.
 type decoder struct {
 	env    Environment
 	source *source
@@ -38,15 +38,16 @@ type decoder struct {
 	byKind map[string]any // parsers, by the kind of a value
 	diags  hcl.Diagnostics
 
-	incomplete bool           // an argument could not be read, so combinations are not checked
-	blocks     map[any]*block // by the pointer to the struct that the block is decoded into
+	incomplete bool           // whether an argument could not be decoded; combinations of arguments are then not checked
+	blocks     map[any]*block // the key is the pointer to the struct that the block is decoded into
 	files      []fileArgument
 }
 
-// file reads a file in steps. After errors, it skips the later steps, or lets them report
-// less, because they would report consequences of these errors.
+// file decodes a configuration file in four steps. It returns nil if the file is invalid.
+// An error in one step can cause further errors in the later steps. After an error, file
+// therefore skips the later steps, or they report less.
 func (d *decoder) file(src []byte) *Config {
-	// 1. The size and nesting of the file, which HCL's parser does not limit.
+	// 1. Check the size and nesting of the file, because HCL's parser does not limit them.
 	if len(src) > maxFile {
 		d.fail(hcl.Range{Filename: d.source.name, Start: hcl.InitialPos, End: hcl.InitialPos}, "File too large",
 			fmt.Sprintf("A configuration file has at most %d KiB.", maxFile>>10))
@@ -58,21 +59,21 @@ func (d *decoder) file(src []byte) *Config {
 		d.diags = append(d.diags, diag)
 		return nil
 	}
-	// 2. The syntax of HCL.
+	// 2. Parse the syntax of HCL.
 	file, diags := hclsyntax.ParseConfig(src, d.source.name, hcl.InitialPos)
 	if diags.HasErrors() {
 		d.diags = append(d.diags, firstOfOpenQuote(diags)...)
 		return nil
 	}
 	d.source.body, _ = file.Body.(*hclsyntax.Body)
-	// 3. Names, and each value by itself.
+	// 3. Check the names, and decode each value by itself.
 	d.ctx = functions(d.env, d.source.name)
 	if d.checkExpressions(d.source.body); d.diags.HasErrors() {
 		return nil
 	}
 	var f fileBlock
 	tree := d.block(reflect.ValueOf(&f).Elem(), d.source.body, d.source.body.MissingItemRange(), "")
-	// 4. What the values mean together.
+	// 4. Build the Config, and check whether the values fit together.
 	c := d.config(&f)
 	if d.diags.HasErrors() {
 		return nil
@@ -92,7 +93,8 @@ func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
 	return diags
 }
 
-// checkExpressions refuses loops: no configuration needs them, and they could run forever.
+// checkExpressions refuses loops. No configuration needs a loop, and nested loops could run
+// for a very long time.
 func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	hclsyntax.VisitAll(b, func(n hclsyntax.Node) hcl.Diagnostics {
 		switch n.(type) {
@@ -103,8 +105,9 @@ func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 	})
 }
 
-// block decodes a body into v, a struct of the schema, and returns the block without its
-// secrets. path is the names of the enclosing blocks and of this block, joined by dots.
+// block decodes body into v, a struct of the schema. It returns the settings of the block
+// with secrets redacted. path consists of the names of the enclosing blocks and of this
+// block, joined by dots.
 func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range, path string) *block {
 	out := &block{index: -1, source: place(header), body: body, header: header}
 	d.blocks[v.Addr().Interface()] = out
@@ -141,8 +144,8 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 	return out
 }
 
-// label decodes the label of a block into a field of its struct. seen contains the labels of
-// the earlier blocks of the same type.
+// label decodes text, the label of the block b, into v, a field of the block's struct. seen
+// contains the labels of the earlier blocks of the same type.
 func (d *decoder) label(b *block, f Field, v reflect.Value, text string, seen map[any]bool) {
 	b.label = text
 	_, kind := Label(f.Type)
@@ -157,7 +160,7 @@ func (d *decoder) label(b *block, f Field, v reflect.Value, text string, seen ma
 	seen[parsed.Interface()] = true
 }
 
-// argument decodes an argument of a block into a field of its struct.
+// argument decodes the argument f of the block b into v, a field of the block's struct.
 func (d *decoder) argument(b *block, v reflect.Value, f Field, path string) {
 	attr := b.body.Attributes[f.Name]
 	switch {
@@ -174,7 +177,8 @@ func (d *decoder) argument(b *block, v reflect.Value, f Field, path string) {
 	}
 }
 
-// leftOut sets the default of an argument that is left out or null, or reports that it is required.
+// leftOut handles an argument that is left out or null. It sets the default of the
+// argument, or reports that the argument is required.
 func (d *decoder) leftOut(v reflect.Value, f Field, b *block, at hcl.Range) {
 	switch {
 	case f.Required:
@@ -185,9 +189,8 @@ func (d *decoder) leftOut(v reflect.Value, f Field, b *block, at hcl.Range) {
 	}
 }
 
-// value decodes an expression into a field of a struct, and returns the value without
-// secrets, for output. The bool reports whether there is a value: there is none for null or an
-// invalid expression.
+// value decodes expr into v, a field of a struct. shown is the value for output, with
+// secrets redacted. ok is false if expr is null or cannot be decoded.
 func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
 	written := v.Type()
 	if parser, ok := d.parser(f.Name, f.Kind); ok {
@@ -231,12 +234,13 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 			x = v // output shows the parsed value
 		}
 	case [sha256.Size]byte:
-		return x.String()[:min(8, x.Len())] + "...", true // enough to recognize it
+		return x.String()[:min(8, x.Len())] + "...", true // enough to recognize the sum
 	}
 	return x.Interface(), true
 }
 
-// parser returns the parser of an argument, or else the parser of its kind.
+// parser returns the parser for the argument name, or else the parser for the given kind of
+// values. The bool reports whether there is a parser.
 func (d *decoder) parser(name, kind string) (reflect.Value, bool) {
 	parser, ok := d.byName[name]
 	if !ok {
@@ -245,8 +249,8 @@ func (d *decoder) parser(name, kind string) (reflect.Value, bool) {
 	return reflect.ValueOf(parser), ok
 }
 
-// parse converts a value with the parser of its argument. It returns a value without a parser
-// unchanged. The bool reports whether the value is valid.
+// parse converts x with the parser of its argument. It returns x unchanged if there is no
+// parser. ok reports whether x is valid.
 func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parsed reflect.Value, ok bool) {
 	parser, ok := d.parser(name, kind)
 	if !ok {
@@ -261,7 +265,7 @@ func (d *decoder) parse(name, kind string, x reflect.Value, at hcl.Range) (parse
 	return out[0], true
 }
 
-// names records the files that an argument names, for [Config.CheckFiles].
+// names records the files that the argument f names. [Config.CheckFiles] checks them.
 func (d *decoder) names(b *block, f Field, path string, shown any) {
 	files, _ := shown.([]string)
 	switch f.Kind {
@@ -277,7 +281,8 @@ func (d *decoder) names(b *block, f Field, path string, shown any) {
 	}
 }
 
-// of returns the block that a struct was decoded from, or nil if the file has no such block.
+// of returns the block that was decoded into the struct at pointer. It returns nil if the
+// file has no such block.
 func (d *decoder) of(pointer any) *block { return d.blocks[pointer] }
 
 // place returns the start of a range as FILE:LINE.
@@ -308,8 +313,8 @@ func (d *decoder) invalidValue(name string, diag *hcl.Diagnostic) {
 	d.diags = append(d.diags, diag)
 }
 
-// invalidSecret reports a secret that cannot be read. It drops HCL's own errors, which could
-// quote the secret, and keeps the errors of the functions env and file.
+// invalidSecret reports a secret that cannot be decoded. It drops HCL's own errors, because
+// they could quote the secret. It keeps the errors of the functions env and file.
 func (d *decoder) invalidSecret(name string, at hcl.Range, diags hcl.Diagnostics) {
 	err := errors.New("it is not text")
 	for _, diag := range diags {
@@ -320,8 +325,8 @@ func (d *decoder) invalidSecret(name string, at hcl.Range, diags hcl.Diagnostics
 	d.errorf(at, name, hint.Wrap(err, `write a quoted string, env("NAME") or file("PATH")`))
 }
 
-// functionError returns the error that a function call returned, if a diagnostic is about a
-// function call, and nil otherwise.
+// functionError returns the error of the function call that diag is about. It returns nil
+// if diag is not about a function call.
 func functionError(diag *hcl.Diagnostic) error {
 	if extra, ok := hcl.DiagnosticExtra[hclsyntax.FunctionCallDiagExtra](diag); ok {
 		return extra.FunctionCallError()
@@ -343,8 +348,8 @@ func (d *decoder) errorf(r hcl.Range, name string, err error) {
 	d.fail(r, "Invalid "+name, strings.TrimSpace(sentence(err.Error())+" "+sentence(hint.Of(err))))
 }
 
-// conflict reports arguments that contradict each other, unless an argument could not be
-// read.
+// conflict reports arguments that contradict each other. It reports nothing if an argument
+// could not be decoded, because the missing value could be the cause.
 func (d *decoder) conflict(r hcl.Range, detail string) {
 	if !d.incomplete {
 		d.fail(r, "Arguments that do not go together", detail)

@@ -72,16 +72,16 @@ func (e *Error) Error() string {
 const (
 	// maxLines is the maximum number of source lines that one diagnostic shows.
 	maxLines = 6
-	// maxDiagnostics is the maximum number of diagnostics of a file, and maxReported the
-	// maximum number that is printed.
+	// maxDiagnostics is the maximum number of diagnostics of a file, and maxReported is the
+	// maximum number of diagnostics that Report prints.
 	maxDiagnostics = 100
 	maxReported    = 20
 	// minWidth is the minimum width of a report in columns.
 	minWidth = 40
 )
 
-// Report writes diagnostics and their source lines for people. It fits lines into width
-// columns, except file names.
+// Report writes diagnostics and their source lines for people. No line has more than width
+// columns, except a line with a file name. A width below minWidth counts as minWidth.
 func Report(w io.Writer, diags []Diagnostic, width int, color bool) error {
 	width = max(width, minWidth)
 	var out strings.Builder
@@ -145,7 +145,8 @@ func fit(l sourceLine, width int) (before, subject, after string) {
 	return before, subject, cut(after, width-length(before)-length(subject))
 }
 
-// printable removes control characters, which a terminal would obey.
+// printable removes control characters from s, because a terminal would execute them. It
+// replaces tabs and line breaks by spaces.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -158,7 +159,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// source is the file that is being read.
+// source is the configuration file that is being decoded.
 type source struct {
 	name   string
 	src    []byte
@@ -177,7 +178,8 @@ func newSource(name string, src []byte, hidden []span) *source {
 	return s
 }
 
-// diagnostics converts HCL's diagnostics, in the order of the file.
+// diagnostics converts the first maxDiagnostics of HCL's diagnostics, in the order of the
+// file.
 func (s *source) diagnostics(diags hcl.Diagnostics) []Diagnostic {
 	sortByPlace(diags)
 	var out []Diagnostic
@@ -204,8 +206,8 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	at := start(d)
 	out := Diagnostic{
 		Severity: SeverityError, Summary: d.Summary,
-		// After an unclosed quote, HCL quotes whole lines of the file, which can contain
-		// secrets.
+		// After an unclosed quote, HCL's detail quotes whole lines of the file. These lines
+		// can contain secrets.
 		Detail: quotedSecret.ReplaceAllString(strings.Join(strings.Fields(d.Detail), " "), redacted),
 		File:   s.name, Line: at.Line, Column: at.Column, in: s.enclosing(at.Byte),
 	}
@@ -218,7 +220,8 @@ func (s *source) diagnostic(d *hcl.Diagnostic) Diagnostic {
 	return out
 }
 
-// enclosing returns the path of the innermost block around an offset.
+// enclosing returns the path of the innermost block around a byte offset. It returns ""
+// outside of all blocks.
 func (s *source) enclosing(at int) string {
 	in := ""
 	for b := s.body; b != nil; {
@@ -237,7 +240,7 @@ func (s *source) enclosing(at int) string {
 	return in
 }
 
-// lines returns the first maxLines lines of a range.
+// lines returns the source lines of a range, and at most maxLines of them.
 func (s *source) lines(r hcl.Range) []sourceLine {
 	from, to := min(r.Start.Byte, len(s.src)), min(max(r.End.Byte, r.Start.Byte+1), len(s.src))
 	i, found := slices.BinarySearch(s.starts, from)
@@ -257,7 +260,8 @@ func (s *source) lines(r hcl.Range) []sourceLine {
 	return out
 }
 
-// show returns the bytes from from to to of the file, with "[redacted]" in place of secrets.
+// show returns the part of the file between two byte offsets. It replaces secrets by
+// "[redacted]".
 func (s *source) show(from, to int) string {
 	var out strings.Builder
 	i, _ := slices.BinarySearchFunc(s.hidden, from, func(h span, at int) int { return cmp.Compare(h.to, at+1) })

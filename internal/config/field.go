@@ -19,7 +19,7 @@ type Field struct {
 	Name        string
 	IsBlock     bool
 	Type        reflect.Type // the struct of a block
-	Repeated    bool         // whether it is a block that can occur several times
+	Repeated    bool         // whether a block can occur several times
 	Kind        string       // the tag "value" of an argument
 	Required    bool
 	Default     string
@@ -57,8 +57,9 @@ func Fields(t reflect.Type) []Field {
 	return out
 }
 
-// Label returns the name of a block's label, and the kind of the label's text. Both are ""
-// if the block has no label. A label is the first field of the block's type.
+// Label returns the name of the label of a block, and the kind of the label's text. Both
+// results are "" if the block has no label. The label is the first field of the block's
+// type.
 func Label(t reflect.Type) (name, kind string) {
 	tag := t.Field(0).Tag
 	name, isLabel := strings.CutSuffix(tag.Get("hcl"), ",label")
@@ -68,8 +69,8 @@ func Label(t reflect.Type) (name, kind string) {
 	return name, tag.Get("value")
 }
 
-// constants returns the defaults that other packages define, by the names of their
-// constants.
+// constants returns the values of the constants that "default" tags can name. The keys are
+// the names of the constants.
 func constants() map[string]string {
 	return map[string]string{
 		"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),
@@ -114,7 +115,8 @@ func (f Field) allocate(v reflect.Value, n int) []reflect.Value {
 }
 
 // opposite converts between the value of a flag and the value of its argument. A flag whose
-// name begins with "no-" negates the argument. The value of any other flag is the same.
+// name begins with "no-" negates the argument. Any other flag has the same value as its
+// argument.
 func (f Field) opposite(text string) string {
 	if b, err := strconv.ParseBool(text); err == nil && strings.HasPrefix(f.Flag, "no-") {
 		return strconv.FormatBool(!b)
@@ -122,8 +124,8 @@ func (f Field) opposite(text string) string {
 	return text
 }
 
-// eachField calls f for every field of a type and of the blocks in it. in is the path of the
-// enclosing block, or "" at the top level of the file.
+// eachField calls f for every field of the schema type t and of the blocks in it. The first
+// argument of f is the path of the enclosing block. It is "" at the top level of the file.
 func eachField(t reflect.Type, f func(in string, _ Field)) { eachFieldIn("", t, f) }
 
 func eachFieldIn(in string, t reflect.Type, f func(in string, _ Field)) {

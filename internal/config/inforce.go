@@ -22,13 +22,13 @@ import (
 type FlagValue struct {
 	Flag   string
 	Value  string // as on the command line
-	Source string // "FILE:LINE"
+	Source string // "FILE:LINE", "flag" or the name of a variable
 }
 
 // FlagValues returns the values that the file sets for flags, in the order of the schema.
 // given reports whether the command line or a variable sets a flag. FlagValues omits these
-// flags, and all flags of their groups: --tls-cert, for example, also overrides the
-// certificate's key in the file.
+// flags, and all other flags of the same groups. For example, --tls-cert also overrides
+// key_file in the file.
 func (c *Config) FlagValues(given func(flag string) bool) []FlagValue {
 	if c.tree == nil {
 		return nil
@@ -94,19 +94,19 @@ func (b *block) lookup(path []string) (setting, bool) {
 	return b.setting(path[0])
 }
 
-// Surroundings are the settings from other sources than the file. Some of them override the
-// file, and the file overrides the others.
+// Surroundings are the settings from sources other than the file. Flags and Template
+// override the file. The file overrides all other settings.
 type Surroundings struct {
 	// Flags are the flags that the command line or a variable sets, by name. Their source
 	// is "flag" or the variable's name. Flags that override no argument of the file are
 	// ignored.
 	Flags map[string]FlagValue
 	// Template is the oci_mirror block that --template defines, or nil without the flag. It
-	// replaces all blocks of the file.
+	// replaces all oci_mirror blocks of the file.
 	Template *MirrorText
 	// CLI is the user's CLI configuration, or nil if there is none.
 	CLI *cliconfig.Config
-	// VariableLogin is the login in environment variables, or nil if they contain none.
+	// VariableLogin is the login in environment variables, or nil without such a login.
 	VariableLogin *auth.Login
 	// Defaults are the defaults that depend on the machine, by the name of the flag.
 	Defaults map[string]string
@@ -120,7 +120,7 @@ type MirrorText struct {
 	Source   string
 }
 
-// TextOf returns the oci_mirror block of a template.
+// TextOf returns the text of an oci_mirror block that defines the template t.
 func TextOf(t *templates.Template, source string) MirrorText {
 	sel := t.Selector()
 	return MirrorText{t.Source(), texts(sel.Include), texts(sel.Exclude), source}
@@ -148,7 +148,7 @@ func (c *Config) InForce(s Surroundings) *InForce {
 // viewer combines the blocks of a file with settings from other sources.
 type viewer struct {
 	Surroundings
-	groups map[string]bool // groups of flags that override the file
+	groups map[string]bool // whether flags of a group override the file
 }
 
 func (v *viewer) block(t reflect.Type, b *block) *block {
@@ -162,7 +162,7 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 		}
 		found := b.inner(f.Name)
 		if len(found) == 0 && !f.Repeated && v.without(f) {
-			found = []*block{{name: f.Name, index: -1}} // shows defaults and overrides
+			found = []*block{{name: f.Name, index: -1}} // an empty block, which shows defaults and flags
 		}
 		for _, inner := range found {
 			s := v.block(f.Type, inner)
@@ -174,8 +174,8 @@ func (v *viewer) block(t reflect.Type, b *block) *block {
 	return out
 }
 
-// without reports whether the defaults of a missing block apply. They do not if the block
-// has a required argument.
+// without reports whether the defaults of the block f apply if the file does not contain
+// the block. They do not apply if the block has a required argument.
 func (v *viewer) without(f Field) bool {
 	switch f.Name {
 	case "oci_default_credentials":
@@ -187,8 +187,8 @@ func (v *viewer) without(f Field) bool {
 	return !slices.ContainsFunc(Fields(f.Type), func(f Field) bool { return f.Required })
 }
 
-// setting returns the value of an argument that is in effect. The bool reports whether the
-// argument has a value.
+// setting returns the value that is in effect for the argument f of the block b. The bool
+// reports whether the argument has a value.
 func (v *viewer) setting(b *block, f Field) (setting, bool) {
 	above, given := v.Flags[f.Flag]
 	s, written := b.setting(f.Name)
@@ -254,8 +254,8 @@ func texts[T fmt.Stringer](list []T) []string {
 	return out
 }
 
-// addGiven adds an argument with the value x and the source of the block, unless x is nil or
-// "".
+// addGiven adds an argument with the value x and the source of the block. It does nothing
+// if x is nil or "".
 func (b *block) addGiven(name string, x any) {
 	if x != "" {
 		b.add(name, x, b.source)
@@ -270,8 +270,9 @@ func redact(s auth.Secret) string {
 	return redacted
 }
 
-// cliInForce returns the blocks of the CLI configuration that the file does not override:
-// logins for other prefixes, default logins if the file has none, hosts and credentials.
+// cliInForce returns the blocks from the CLI configuration and from environment variables
+// that the file does not override. These blocks are logins for other prefixes, default
+// logins if the file has none, hosts, and credentials.
 func (c *Config) cliInForce(s Surroundings) []*block {
 	cli := s.CLI
 	if cli == nil {
@@ -385,8 +386,9 @@ func (b *block) list(path string, f func(string, setting)) {
 	}
 }
 
-// Changes returns the sorted paths of the arguments whose values differ from before. It
-// compares neither secrets, which InForce does not contain, nor the sources of values.
+// Changes returns the paths of the arguments whose values differ between before and f,
+// sorted. It ignores the sources of values. It does not notice a changed secret, because an
+// InForce contains no secrets.
 func (f *InForce) Changes(before *InForce) []string {
 	then, now := before.values(), f.values()
 	all := maps.Clone(then)

@@ -16,28 +16,30 @@ import (
 )
 
 // Environment gives access to the variables and files that the configuration depends on.
-// LookupEnv and ReadFile behave, and fail, like the functions of package os.
+// LookupEnv and ReadFile behave like [os.LookupEnv] and [os.ReadFile], and return the same
+// errors.
 type Environment struct {
 	LookupEnv func(string) (string, bool)
 	ReadFile  func(string) ([]byte, error)
 	Home      string // the user's home folder; "" if there is none
-	GOOS      string // as runtime.GOOS; decides where the file is, and the syntax of paths
+	GOOS      string // like runtime.GOOS; it decides where the file is, and the syntax of paths
 }
 
 const (
 	fileName = "ocibridge.hcl"
 	variable = "OCIBRIDGE_CONFIG"
 
-	// maxFile is the maximum size of the file in bytes: enough for a few thousand provider
-	// blocks.
+	// maxFile is the maximum size in bytes of the configuration file. A file of this size
+	// holds a few thousand provider blocks.
 	maxFile = 256 << 10
 )
 
 // Load reads the configuration file name. If name is "", Load reads the file that the
-// variable OCIBRIDGE_CONFIG names. A file that is named must exist. Without a name, Load
-// reads the first existing file of [Environment.Places], and returns the zero configuration
-// if none of them exists. Load does not skip a file that exists but cannot be read, because
-// the next file can contain other settings. For an invalid file, the error is an [*Error].
+// variable OCIBRIDGE_CONFIG names. A file that is named must exist. If neither names a
+// file, Load reads the first existing file of [Environment.Places]. It returns the zero
+// configuration if none of these files exists. Load does not skip a file that exists but
+// cannot be read, because the next file can contain other settings. For an invalid file,
+// the error is an [*Error].
 func Load(env Environment, name string) (*Config, error) {
 	places, by := env.Places(), ""
 	help := "make it readable, or name another one in " + variable
@@ -82,13 +84,13 @@ func (env Environment) getenv(name string) string {
 	return v
 }
 
-// beside resolves a path that is relative to the folder of a file.
+// beside resolves path. A relative path is relative to the folder that contains file.
 func (env Environment) beside(file, path string) string {
 	return files.Paths(env.GOOS).Beside(file, path)
 }
 
-// maxValueFile is the maximum size in bytes of a file that file() reads. Such files contain
-// tokens and keys.
+// maxValueFile is the maximum size in bytes of a file that the function file("PATH") reads.
+// These files contain tokens and keys.
 const maxValueFile = 64 << 10
 
 // functions returns the functions that expressions may call.
@@ -125,8 +127,8 @@ func (env Environment) variable(name string) (string, error) {
 	return v, nil
 }
 
-// content returns the text of a file without the line end after its last line, because most
-// programs write one.
+// content returns the text of a file. It drops the line end after the last line, because
+// most programs write a line end there.
 func (env Environment) content(name string) (string, error) {
 	b, err := env.ReadFile(name)
 	switch {

@@ -75,9 +75,11 @@ func isOperator(t hclsyntax.TokenType) bool {
 // span is the part of the file between two byte offsets.
 type span struct{ from, to int }
 
-// hidden returns, in order, the parts of a file that no message is allowed to show: the
-// values of secret arguments, and of unknown arguments, whose names could be misspelt. It
-// works on tokens, so that it also finds the secrets in a file that cannot be parsed.
+// hidden returns the parts of a file that no message may show, in the order of the file.
+// These parts are the values of secret arguments, the values of unknown arguments, and
+// logins in URLs. An unknown argument can be a secret argument whose name is misspelt.
+// hidden works on tokens, and therefore also finds the secrets in a file that does not
+// parse.
 func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	var out []span
 	statement := true // whether an argument or block may begin here
@@ -127,8 +129,8 @@ func endsLine(t hclsyntax.Token) bool {
 	return t.Type == hclsyntax.TokenNewline || t.Type == hclsyntax.TokenComment && bytes.HasSuffix(t.Bytes, []byte("\n"))
 }
 
-// endOfValue returns the index after the last token of a value. A value ends with its line,
-// or with the enclosing block.
+// endOfValue returns the index after the last token of the value that begins at index i. A
+// value ends with its line, or with the enclosing block.
 func endOfValue(tokens hclsyntax.Tokens, i int) int {
 	for depth := 0; i < len(tokens); i++ {
 		t := tokens[i]
@@ -151,14 +153,15 @@ var (
 	secretLine = regexp.MustCompile(`(?im)\b\w*(?:passw|username|token|secret)\w*"?[ \t]*[=:]([^\n]*)`)
 	// quotedSecret finds the name of a secret and its value in a quoted string.
 	quotedSecret = regexp.MustCompile(`(?i)\b\w*(?:passw|username|token|secret)\w*\\?"? *[=:] *\\?["'].*`)
-	// reference matches a value that is not the secret, but only names its variable or file.
+	// reference matches a call of env or file with a constant name. The call names the
+	// variable or file with the secret, and does not contain the secret itself.
 	reference = regexp.MustCompile(`^[ \t]*(?:env|file)\([ \t]*"[^"\n]*"[ \t]*\)[ \t\r]*$`)
 	// userInfo finds the user and password in a URL.
 	userInfo = regexp.MustCompile(`://([^/\s"]*)@`)
 )
 
-// soundsSecret reports whether the text after a name can be a secret. After "token" it is
-// not: token is a block, whose label is a name.
+// soundsSecret reports whether the text after a name can be a secret. The text after
+// "token" is no secret, because it is the label of a token block.
 func soundsSecret(name string) bool {
 	return secretName.MatchString(name) && !strings.EqualFold(name, "token")
 }

@@ -17,11 +17,12 @@ import (
 //go:generate go run ./reference schema.go ../../docs/configuration.md
 
 // The types of this file define the syntax of ocibridge.hcl, and are the source of
-// docs/configuration.md: the comment of a field becomes the page's description
-// of the argument or block. The fields hold parsed values, and the default if the
-// file does not set the argument. Some defaults, however, are constants of other
-// packages. The tags name these constants, and such a field is 0 by default, which
-// means the default to the other package. In addition to hcl, the tags are
+// docs/configuration.md: the comment of a field becomes the page's description of
+// the argument or block. A field holds the parsed value of its argument, or the
+// default if the file does not set the argument. Some defaults are constants, which
+// the tags name. A field with such a default is 0 if the file does not set the
+// argument. The package that uses the field then applies the constant. In addition
+// to hcl, the tags are
 //
 //	value     the kind of value, as the page names it; it selects the parser
 //	required  the argument must be given
@@ -176,7 +177,7 @@ type trustBlock struct {
 	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
 }
 
-// Provider is a provider block. sync mirrors its provider.
+// Provider is a provider block. The command sync mirrors the provider.
 type Provider struct {
 	Address provider.Address `hcl:"ADDRESS,label" value:"provider address"`
 
@@ -295,8 +296,8 @@ type Gateway struct {
 // AsksForTokens reports whether the gateway refuses requests without a token.
 func (g *Gateway) AsksForTokens() bool { return len(g.Tokens)+len(g.OIDC) > 0 }
 
-// TLS is the tls block. [Load] does not read its files, because a push might not
-// be allowed to; see [Config.CheckFiles].
+// TLS is the tls block. [Load] does not read the files that it names, because a user
+// who only pushes may have no access to them. [Config.CheckFiles] checks them.
 type TLS struct {
 	// A PEM file with the certificate and its chain. It requires `key_file`.
 	CertFile string `hcl:"cert_file,optional" value:"file" flag:"tls-cert" group:"tls"`
@@ -368,7 +369,7 @@ type oidcBlock struct {
 	Rules []ruleBlock `hcl:"rule,block"`
 }
 
-// Login is the login block, as [gateway.Login].
+// Login is the login block. It has the fields of [gateway.Login].
 type Login struct {
 	// The clients' ID at the issuer. They are public clients, without a secret, and use PKCE.
 	Client string `hcl:"client,optional" value:"text" required:"true"`

@@ -15,8 +15,8 @@ import (
 // equivalent in ocibridge.hcl.
 var clientSettings = []string{"host", "credentials", "credentials_helper", "plugin_cache_dir", "disable_checkpoint", "provider_meta"}
 
-// unknown replaces HCL's suggestion for an unknown name, because HCL does not suggest names
-// that are already set.
+// unknown replaces the suggestion in HCL's diagnostic about an unknown name. HCL itself
+// does not suggest names that are already set.
 func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 	if !strings.HasPrefix(diag.Summary, "Unsupported ") || diag.Subject == nil {
 		return diag
@@ -31,8 +31,9 @@ func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 	return diag
 }
 
-// suggestion returns a sentence about the name that the user probably meant, such as
-// " Did you mean ...?", or "" if there is none. at is the offset of the unknown name.
+// suggestion returns sentences about the name that the user probably meant, or about the
+// block where the name belongs. An example is " Did you mean ...?". The result is "" if
+// there is no suggestion. The last parameter is the byte offset of the unknown name.
 func (d *decoder) suggestion(name string, at int) string {
 	t := schemaAt(d.source.body, Schema(), at)
 	var here []string
@@ -63,7 +64,8 @@ func (d *decoder) suggestion(name string, at int) string {
 	return ""
 }
 
-// schemaAt returns the type of the innermost block around an offset.
+// schemaAt returns the schema type of the innermost block around a byte offset. t is the
+// type of the body b.
 func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	for _, block := range b.Blocks {
 		if block.OpenBraceRange.Start.Byte > at || at >= block.CloseBraceRange.End.Byte {
@@ -78,8 +80,8 @@ func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	return t
 }
 
-// nearest returns the one of names with the smallest edit distance to name, or "" if the
-// distance is more than two, or more than half of the length of name.
+// nearest returns the element of names with the smallest edit distance to name. It returns
+// "" if this distance is more than two, or more than half of the length of name.
 func nearest(name string, names []string) string {
 	best, least := "", 3
 	if len(name) > maxName {
@@ -93,5 +95,5 @@ func nearest(name string, names []string) string {
 	return best
 }
 
-// maxName is the maximum length of a name for which nearest searches.
+// maxName is the maximum length in bytes of a name for which nearest searches.
 const maxName = 64

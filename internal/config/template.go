@@ -13,8 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// templateText returns the template in a quoted string of HCL: it undoes the escapes of the
-// string, and keeps ${...}. OpenTofu reads the same template from the same string.
+// templateText returns the template in a quoted string of HCL. It decodes the escapes of
+// the string, and does not evaluate ${...}. OpenTofu reads the same template from the same
+// string.
 func templateText(quoted []byte) (string, error) {
 	tokens, diags := hclsyntax.LexExpression(quoted, "", hcl.InitialPos)
 	if last := len(tokens) - 1; last > 0 && tokens[last].Type == hclsyntax.TokenEOF {
@@ -37,7 +38,8 @@ func templateText(quoted []byte) (string, error) {
 			}
 		case hclsyntax.TokenQuotedLit, hclsyntax.TokenStringLit:
 			if depth == 0 {
-				// Go knows all escapes of HCL, and keeps $${ and %%{, which are escapes of templates.
+				// strconv.Unquote decodes all escapes of HCL's strings. It keeps $${ and
+				// %%{, because they are escapes of templates.
 				text, err := strconv.Unquote(`"` + string(t.Bytes) + `"`)
 				if err != nil {
 					return "", errors.New("it has an escape that HCL does not know")
@@ -98,7 +100,8 @@ func escape(s string) string {
 
 const templateHelp = `write the template itself, in one pair of quotes, such as "ghcr.io/acme/${namespace}/${type}": it is kept as it is, so that env, file and heredocs have no place in it`
 
-// template returns the template of an argument, or "" if the template is invalid.
+// template returns the template of an argument. It reports an invalid template, and returns
+// "" for it.
 func (d *decoder) template(attr *hclsyntax.Attribute) string {
 	text, err := templateText(d.source.src[attr.EqualsRange.End.Byte:attr.SrcRange.End.Byte])
 	if err == nil && text == "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// block holds the settings of a block, or of the top level, without secrets. Its settings
-// and blocks are in the order of the schema.
+// block holds the settings of a block, or of the top level of the file. Secrets are
+// redacted. Its settings and blocks are in the order of the schema.
 type block struct {
 	name, label string
 	index       int    // the position among repeated blocks without labels; -1 for other blocks
@@ -53,7 +53,7 @@ func (b *block) has(name string) bool { _, ok := b.setting(name); return ok }
 // isEmpty reports whether an argument is an empty list.
 func (b *block) isEmpty(name string) bool { s, ok := b.setting(name); return ok && s.hcl == "[]" }
 
-// inner returns the blocks of a type.
+// inner returns the nested blocks with the given name.
 func (b *block) inner(name string) []*block {
 	var out []*block
 	for _, inner := range b.blocks {
@@ -73,7 +73,8 @@ func (b *block) at(name string) hcl.Range {
 	return b.body.MissingItemRange()
 }
 
-// atElement returns the range of an element of a list.
+// atElement returns the range of the element with index i in a list. It returns the range
+// of the whole value if the element is not written out in the file.
 func (b *block) atElement(name string, i int) hcl.Range {
 	if attr := b.body.Attributes[name]; attr != nil {
 		if list, ok := attr.Expr.(*hclsyntax.TupleConsExpr); ok && i < len(list.Exprs) {
@@ -83,7 +84,8 @@ func (b *block) atElement(name string, i int) hcl.Range {
 	return b.at(name)
 }
 
-// add adds an argument, unless x is nil.
+// add adds an argument with the value x. It does nothing if x is a nil pointer, list or
+// map.
 func (b *block) add(name string, x any, source string) {
 	if v, ok := valueOf(x); ok {
 		b.settings = append(b.settings, setting{name, v, source})
@@ -97,8 +99,7 @@ type value struct {
 	text string // as on the command line; "" for types without flags
 }
 
-// valueOf converts a Go value. The bool reports whether there is a value: a nil pointer,
-// list or map is none.
+// valueOf converts a Go value. The bool is false for a nil pointer, list or map.
 func valueOf(x any) (value, bool) {
 	t, err := gocty.ImpliedType(x)
 	if err != nil {
@@ -126,12 +127,12 @@ func templateValue(s string) value { return value{QuoteTemplate(s), s, ""} }
 // fileArgument is an argument that names a file.
 type fileArgument struct {
 	path, file string
-	about      Diagnostic // the diagnostic if the file cannot be used, still without a detail
+	about      Diagnostic // the diagnostic to report if the file is unusable; its Detail is empty
 }
 
 // CheckFiles reads the login files and the files of the gateway block, and returns a
-// diagnostic for each unusable file. Parse does not read these files, because not every
-// command is allowed to.
+// diagnostic for each unusable file. Parse does not read these files, because the user of
+// another command may have no access to them.
 func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	var out []Diagnostic
 	content := map[string][]byte{}
@@ -141,7 +142,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	}
 	for _, a := range c.files {
 		if strings.HasPrefix(a.path, "registry.") || strings.HasPrefix(a.path, "trust.") {
-			continue // Parse has read it
+			continue // Parse has already read the file
 		}
 		b, err := env.ReadFile(a.file)
 		if err != nil {

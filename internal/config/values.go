@@ -45,8 +45,9 @@ func parseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// parsers returns the parsers by the names of arguments, and by kinds of values. A parser
-// converts a value that HCL has decoded. The parser of a list converts one element.
+// parsers returns the parsers for single arguments, by name, and the parsers for kinds of
+// values. A parser converts a value that HCL has decoded. The parser of a list converts one
+// element.
 func (d *decoder) parsers() (byName, byKind map[string]any) {
 	byName = map[string]any{
 		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate,
@@ -99,8 +100,8 @@ func parseClaims(claims map[string]string) (map[string]string, error) {
 	return claims, nil
 }
 
-// parseDurationOrNone parses a duration for an option whose zero value means its default. It
-// returns -1 for a duration of 0, to distinguish it from the default.
+// parseDurationOrNone parses a duration for an option whose zero value means its default.
+// It returns -1 for a duration of 0, because 0 would mean the default.
 func parseDurationOrNone(s string) (time.Duration, error) {
 	d, err := parseDuration(s)
 	if err == nil && d == 0 {
@@ -211,7 +212,7 @@ func parseIssuer(s string) (string, error) {
 	return s, err
 }
 
-// parseSource reads the source of a provider.
+// parseSource parses the source of a provider: origin, the URL of a mirror, or a folder.
 func (d *decoder) parseSource(s string) (Source, error) {
 	switch {
 	case s == "origin":
@@ -249,7 +250,7 @@ func parseVerify(s string) (required bool, err error) {
 	return s == "required", nil
 }
 
-// parseDeny reads PATTERN[@VERSIONS].
+// parseDeny parses PATTERN[@VERSIONS].
 func parseDeny(s string) (catalog.Deny, error) {
 	name, versions, ok := strings.Cut(s, "@")
 	p, err := provider.ParsePattern(name)
@@ -275,8 +276,8 @@ func parseFingerprint(s string) (string, error) {
 	return f, nil
 }
 
-// parseSHA256 parses a SHA-256 sum. Its errors do not quote the text, because a user might
-// have written the token itself.
+// parseSHA256 parses a SHA-256 sum. Its errors do not quote s, because s can be the token
+// itself by mistake.
 func parseSHA256(s string) (sum [sha256.Size]byte, err error) {
 	b, err := hex.DecodeString(s)
 	if err != nil || len(b) != sha256.Size {
@@ -338,8 +339,8 @@ func parseEmail(s string) (string, error) {
 	return s, nil
 }
 
-// parsePorts reads a range of ports. Clients never use the last port of a range, and panic on
-// a range of one port.
+// parsePorts parses a range of ports. Clients never use the last port of a range, and panic
+// on a range of one port.
 func parsePorts(ports []int) ([2]int, error) {
 	if len(ports) != 2 || ports[0] < 1024 || ports[1] > 65535 || ports[0] >= ports[1] {
 		return [2]int{}, hint.New("it is no range of ports", "write two that differ, from 1024 to 65535, such as [10000, 10010]")
@@ -347,8 +348,8 @@ func parsePorts(ports []int) ([2]int, error) {
 	return [2]int(ports), nil
 }
 
-// parseEndpoint parses the URL of an endpoint. It allows a query, from which some issuers
-// read the purpose of a token.
+// parseEndpoint parses the URL of an endpoint. It allows a query in the URL, because some
+// issuers read the purpose of a token from the query.
 func parseEndpoint(s string) (string, error) {
 	u, err := parseHTTPSWithQuery(s)
 	if err == nil && (u.Fragment != "" || u.ForceQuery) {
@@ -357,7 +358,7 @@ func parseEndpoint(s string) (string, error) {
 	return s, err
 }
 
-// parseScope reads a scope of OAuth 2.0 (RFC 6749, section 3.3).
+// parseScope parses a scope of OAuth 2.0 (RFC 6749, section 3.3).
 func parseScope(s string) (string, error) {
 	for _, c := range s {
 		if c <= ' ' || c > '~' || c == '"' || c == '\\' {

@@ -21,16 +21,18 @@ var intro string
 // width is the maximum length of a line of the page, unless the line cannot be broken.
 const width = 118
 
-// words describes kinds of values whose names in the tag say too little.
+// words describes the kinds of values whose names in the tag are not clear enough for the
+// page.
 var words = map[string]string{
 	"bool": "true or false", "secret": "text, kept secret", "sha256": "text", "level": "text", "source": "text", "name": "text", "time": "text",
 	"patterns": "list of provider patterns", "platforms": "list of platforms", "files": "list of files", "fingerprints": "list of fingerprints",
 }
 
-// docs are the comments of the fields of types, by "TYPE.FIELD".
+// docs maps "TYPE.FIELD" to the comment of the field.
 type docs map[string]string
 
-// page writes the reference page from the schema, and from the file that declares it.
+// page returns the reference page. The arguments come from the schema. Their descriptions
+// come from the comments in source, the Go file that declares the schema.
 func page(source string) ([]byte, error) {
 	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
@@ -93,8 +95,8 @@ func argument(out *bytes.Buffer, f config.Field, doc string) {
 }
 
 func (d docs) section(out *bytes.Buffer, f config.Field, doc, path string) error {
-	// Blocks that only clients read have no arguments here. A block that is described at
-	// another place needs no second section.
+	// A block that only clients read has no arguments in the schema. A block whose comment
+	// refers to another block needs no section of its own.
 	if len(config.Fields(f.Type)) == 0 || path != "" && strings.HasPrefix(doc, "As ") {
 		writeWrapped(out, "- ", "  ", fmt.Sprintf("`%s {}`: %s", f.Name, doc))
 		return nil
@@ -119,8 +121,8 @@ func (d docs) section(out *bytes.Buffer, f config.Field, doc, path string) error
 	return d.block(out, f.Type, path+f.Name)
 }
 
-// writeWrapped writes a paragraph or list item. It breaks lines at spaces, except in
-// code.
+// writeWrapped writes a paragraph or list item. It breaks lines at spaces, except in code.
+// The first line begins with first, and each further line begins with rest.
 func writeWrapped(out *bytes.Buffer, first, rest, text string) {
 	line, code := first, false
 	for i, word := range strings.Split(text, " ") {
