@@ -12,8 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// controlAccess creates the site's access control, if the configuration requires tokens.
-// before is the access control of the site that this one replaces, or nil.
+// controlAccess creates the site's access control. It does nothing if the configuration
+// requires no tokens. before is the access control of the site that this site replaces, or
+// nil.
 func (s *site) controlAccess(before *access.Control) error {
 	g := s.settings.gateway()
 	if !g.AsksForTokens() {
@@ -55,8 +56,9 @@ func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], err
 	return keys, nil
 }
 
-// refuseOpen returns an error if the mode of a file or folder has any of the permission bits
-// others. It accepts everything on Windows, which has no modes.
+// refuseOpen returns an error if a file or folder has any of the given permission bits.
+// help is the hint of the error. On Windows, refuseOpen accepts every existing file,
+// because Windows has no permission bits.
 func refuseOpen(path string, others fs.FileMode, help string) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -27,8 +27,9 @@ import (
 )
 
 const (
-	// acmeRetry is the pause after the first failure. The pause doubles with each failure,
-	// up to acmeRetryMax, because issuers limit the failures of a client.
+	// acmeRetry is the pause after the first failed request for a certificate. The pause
+	// doubles with each further failure, up to acmeRetryMax, because issuers limit the
+	// failures of a client.
 	acmeRetry    = 2 * time.Minute
 	acmeRetryMax = time.Hour
 	// acmeCheck is how often an existing certificate is checked.
@@ -37,8 +38,8 @@ const (
 	acmeTimeout = 30 * time.Second
 )
 
-// issued holds certificates from an ACME issuer, and renews them. No handshake waits for the
-// issuer: the handshake for a name without a certificate fails.
+// issued holds certificates from an ACME issuer, and renews them. No handshake waits for
+// the issuer. A handshake fails if there is no certificate for its host name.
 type issued struct {
 	manager *autocert.Manager
 	domains []string // in ASCII; clients that send no name get the certificate of the first domain
@@ -54,10 +55,11 @@ type issued struct {
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
 
-// issueCertificates prepares the certificates of an acme block; begin requests them from the
-// issuer. The certificates are stored in the folder dir. To check a domain, the issuer
-// connects to its port 443 over TLS, and get returns the certificate for that connection. ca
-// is the content of ca_file, if it is configured.
+// issueCertificates prepares the certificates of an acme block. [issued.begin] requests
+// them from the issuer. The certificates are stored in the folder dir. To validate a
+// domain, the issuer connects to port 443 of the domain over TLS. [issued.get] returns the
+// certificate for this connection. ca is the content of ca_file, or nil without that
+// argument.
 func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slog.Logger) (*issued, error) {
 	if err := ownFolder(dir); err != nil {
 		return nil, err
@@ -89,17 +91,17 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), HostPolicy: autocert.HostWhitelist(i.domains...), Email: c.Email,
 		Client: &acme.Client{
 			DirectoryURL: c.DirectoryURL, UserAgent: userAgent,
-			// The manager cannot be stopped. After Close, the transport refuses its
-			// requests.
+			// The manager has no method that stops it. After [issued.Close], the transport
+			// refuses the manager's requests.
 			HTTPClient: &http.Client{Transport: newOrders(i.ended, transport), Timeout: acmeTimeout},
 		},
 	}
 	return i, nil
 }
 
-// hasCertificate reports whether the folder contains a certificate for a domain that is
-// valid now. The manager reads such a certificate, so handshakes succeed right after a start
-// or a reload.
+// hasCertificate reports whether the folder contains a currently valid certificate for a
+// domain. The manager reads this certificate from the folder, so handshakes succeed
+// immediately after a start or a reload.
 func hasCertificate(dir, domain string) bool {
 	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
 	if err != nil {
@@ -120,8 +122,8 @@ func (i *issued) begin() {
 	})
 }
 
-// ownFolder creates a folder for the keys of certificates. It refuses an existing folder
-// that other users can read.
+// ownFolder creates a folder for the keys of certificates. It refuses an existing folder if
+// other users have access to it.
 func ownFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name a folder that the gateway's user may write to, as directory in the acme block")
@@ -179,7 +181,7 @@ func (i *issued) obtain(domain string) (*tls.Certificate, error) {
 	}()
 	select {
 	case <-done:
-	case <-i.ended.Done(): // GetCertificate takes no context
+	case <-i.ended.Done(): // GetCertificate takes no context, and cannot be cancelled
 		return nil, i.ended.Err()
 	}
 	if err == nil {
@@ -194,7 +196,8 @@ func helloFor(domain string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{ServerName: domain, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
 }
 
-// acmeHint returns a hint that says what to check after an error for a domain.
+// acmeHint returns the hint for err, the error of a request for a certificate of the
+// domain. err is nil if a certificate expires soon and has not been renewed.
 func acmeHint(err error, domain string) string {
 	var refused *acme.Error
 	var challenge *acme.AuthorizationError
@@ -209,13 +212,13 @@ func acmeHint(err error, domain string) string {
 	return "can the issuer at directory_url be reached from here, and is its certificate trusted? ca_file in the acme block names its authorities"
 }
 
-// isChallenge reports whether a handshake is the issuer's, which connects to check a domain.
+// isChallenge reports whether the issuer started the handshake, to validate a domain.
 func isChallenge(hello *tls.ClientHelloInfo) bool {
 	return slices.Equal(hello.SupportedProtos, []string{acme.ALPNProto})
 }
 
-// get returns the certificate for a handshake. A client that sends no name, such as a probe
-// by address, gets the certificate of the first domain.
+// get returns the certificate for a handshake. A client that sends no host name gets the
+// certificate of the first domain. An example is a probe that connects to an IP address.
 func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if isChallenge(hello) {
 		return i.manager.GetCertificate(hello)
@@ -234,13 +237,13 @@ func (i *issued) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // challengeConfig returns the configuration for handshakes with the issuer. It requires no
-// client certificate, because the issuer presents none.
+// client certificate, because the issuer has no client certificate.
 func (i *issued) challengeConfig() *tls.Config {
 	return &tls.Config{GetCertificate: i.get, MinVersion: tls.VersionTLS12, NextProtos: []string{acme.ALPNProto}}
 }
 
-// openACME prepares the certificates of an acme block. If the block has not changed, the
-// certificates are shared with the previous site.
+// openACME prepares the certificates of an acme block. If neither the block nor ca_file has
+// changed, the site shares the certificates with the previous site.
 func (s *site) openACME(c config.ACME) (*issued, error) {
 	dir, err := s.acmeFolder(c)
 	if err != nil {
@@ -263,9 +266,9 @@ func (s *site) openACME(c config.ACME) (*issued, error) {
 	return by, nil
 }
 
-// acmeFolder returns the folder for certificates. It removes other users' permissions for
-// the default folder. It does not change the permissions of a folder that the configuration
-// names: ownFolder refuses that folder if other users can read it.
+// acmeFolder returns the folder for certificates. It removes the permissions of other users
+// from the default folder. It does not change the permissions of a folder that the
+// configuration names. If other users have access to that folder, ownFolder refuses it.
 func (s *site) acmeFolder(c config.ACME) (string, error) {
 	if c.Directory != "" {
 		return c.Directory, nil

@@ -10,13 +10,13 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// maxACMEDocument is the maximum size of an issuer's answer in bytes. The longest answers
-// are certificate chains.
+// maxACMEDocument is the maximum size in bytes of an issuer's response. The longest
+// responses are certificate chains.
 const maxACMEDocument = 1 << 20
 
-// orders sends requests to an ACME issuer until a context ends. It adds the Location header
-// to answers about known orders that lack it. RFC 8555, section 7.4, does not require the
-// header in the answer to a finalize request, but package acme does.
+// orders sends requests to an ACME issuer until a context ends. If a response about a known
+// order lacks the Location header, orders adds the header. RFC 8555, section 7.4, does not
+// require this header in the response to a finalize request, but package acme does.
 type orders struct {
 	http.RoundTripper
 	ended context.Context

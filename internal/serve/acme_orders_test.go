@@ -12,8 +12,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOrdersHaveALocation shows that an order keeps its URL even if the issuer sends the
-// Location header only when it creates the order.
+// TestOrdersHaveALocation shows that later responses about an order have a Location header,
+// even if the issuer sends this header only in the response that creates the order.
 func TestOrdersHaveALocation(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	answer, location := "", ""

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestIssuedBefore shows that certificates in the folder are used before the issuer receives any request, so no
-// handshake fails when one acme block replaces another.
+// TestIssuedBefore shows that a valid certificate in the folder is used before the first request to the issuer.
+// Therefore no handshake fails when one acme block replaces another.
 func TestIssuedBefore(t *testing.T) { synctest.Test(t, testIssuedBefore) }
 
 func testIssuedBefore(t *testing.T) {

@@ -11,14 +11,15 @@ import (
 type Address struct {
 	URL      *url.URL // ends in a slash
 	Listens  string   // the address that the gateway listens on; "" if the URL contains it
-	CAFile   string   // the certificate of the local CA; "" if another CA signed the gateway's certificate
+	CAFile   string   // the file with the certificate of the local CA; "" if another CA signed the gateway's certificate
 	Embedded bool     // whether the gateway serves the embedded registry
 	Tokens   bool     // whether the gateway requires a token
 	Pulls    bool     // whether the gateway fetches missing providers from their origins
 }
 
-// address returns the gateway's public URL, or, if none is configured, the URL of the
-// address addr that the gateway listens on.
+// address returns the address of a gateway that listens on addr. Its URL is the configured
+// public_url. Without public_url, its URL consists of the gateway's host and the port of
+// addr.
 func (s *Settings) address(addr net.Addr) (Address, error) {
 	g := s.gateway()
 	if g.PublicURL != "" {
@@ -33,8 +34,9 @@ func (s *Settings) address(addr net.Addr) (Address, error) {
 	return Address{URL: u}, err
 }
 
-// Template returns the repository template of the embedded registry. It is "" if clients
-// cannot read that registry, because it is not at the root of its host or not behind TLS.
+// Template returns the repository template of the embedded registry. It returns "" if the
+// gateway serves no embedded registry. It also returns "" if the gateway's URL has a path
+// or no TLS, because clients cannot read the embedded registry then.
 func (a Address) Template() string {
 	if !a.Embedded || a.URL.Path != "/" || a.URL.Scheme != "https" {
 		return ""

@@ -11,12 +11,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// embeddedTTL is the default tag_ttl with the embedded registry. It makes the catalog cache
-// no tags, so a pushed version is visible immediately.
+// embeddedTTL is the default tag_ttl with the embedded registry. With this value, the
+// catalog caches no tags, so a pushed version is visible immediately.
 const embeddedTTL = -1
 
-// newCatalog creates the catalog of the repositories and of pull-through. The site closes
-// it.
+// newCatalog creates the catalog, which reads the repositories and uses pull-through. The
+// site closes the catalog.
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
@@ -45,7 +45,8 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	return c, err
 }
 
-// store returns the repository of a provider, for the catalog.
+// store returns the repository of a provider as a read-only store. The error wraps
+// [catalog.ErrNotServed] if no repository is configured for the provider.
 func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
 	_, repo, err := s.repositories.Repository(ctx, a)
 	switch {
@@ -58,7 +59,8 @@ func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, er
 	return registry.ReadOnly{Repository: repo}, nil
 }
 
-// account returns the repository of a provider, and the login that the gateway uses for it.
+// account returns the repository of a provider, and the login that the gateway uses for
+// this repository. The result is empty if the provider has no repository.
 func (s *site) account(a provider.Address) catalog.Account {
 	repo, err := s.repositories.Templates.Repository(a)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// live passes requests to the current site. Another site can replace it at any time. The old
-// site is closed after its last request has ended.
+// live passes each request to the current site. Another site can replace the current site
+// at any time. A replaced site is closed after its last request has ended.
 type live struct {
 	process *process
 	mu      sync.Mutex           // guards site.uses, and is held while current is replaced
-	current atomic.Pointer[site] // nil at the end
+	current atomic.Pointer[site] // nil after Close
 	closing sync.WaitGroup       // counts the sites that are not closed yet
 }
 
@@ -27,8 +27,8 @@ func (l *live) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer l.release(s)
 	if l.process.draining.Load() {
-		// This makes clients and proxies use a new connection for the next request, over
-		// HTTP/2 too.
+		// Because of this header, clients and proxies use a new connection for the next
+		// request. The header has this effect over HTTP/2, too.
 		w.Header().Set("Connection", "close")
 	}
 	s.handler.ServeHTTP(w, r)
@@ -84,7 +84,9 @@ func (l *live) close(s *site) {
 // closeTimeout is how long the process waits for sites to close before it exits.
 const closeTimeout = 10 * time.Second
 
-// Close closes the current site. The caller makes sure that no new request arrives.
+// Close closes the current site, and waits until all sites are closed. It returns an error
+// if they are not closed after closeTimeout. The caller makes sure that no new request
+// arrives.
 func (l *live) Close() error {
 	l.process.end()
 	l.replace(nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry"
 )
 
-// stubSite returns a site that answers with its name, but only after the channel may is closed. It sends its name to
-// closed when it is closed.
+// stubSite returns a site that answers each request with its name. Before each answer, it waits until it can receive
+// from the channel may. When the site is closed, it sends its name to the channel closed.
 func stubSite(name string, may <-chan struct{}, closed chan<- string) *site {
 	s := &site{repositories: &registry.Repositories{}, handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-may
@@ -34,8 +34,8 @@ func testProcess(t *testing.T, log *slog.Logger) *process {
 	return p
 }
 
-// TestReplacedUnderWay shows that a request ends on the site that accepted it. The old site closes after its last
-// request.
+// TestReplacedUnderWay shows that the site that accepted a request also answers the request, even if another site
+// has replaced it. The old site is closed after its last request.
 func TestReplacedUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testProcess(t, slog.New(slog.DiscardHandler))
@@ -85,7 +85,7 @@ func TestReplacedUnderWay(t *testing.T) {
 	})
 }
 
-// TestEndDoesNotWaitForEver shows that the shutdown does not wait for a request that never ends.
+// TestEndDoesNotWaitForEver shows that if a request never ends, Close returns an error instead of waiting forever.
 func TestEndDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &live{process: testProcess(t, slog.New(slog.DiscardHandler))}

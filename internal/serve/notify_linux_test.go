@@ -15,8 +15,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// listenAsManager listens on a socket like systemd's. It returns a function that returns the
-// next message.
+// listenAsManager listens on a socket, and sets NOTIFY_SOCKET as systemd does. It returns a
+// function that waits for the next message and returns it.
 func listenAsManager(t *testing.T) func() string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "notify-") // t.TempDir can be too long for the name of a socket
@@ -63,7 +63,8 @@ func TestManagerIsTold(t *testing.T) {
 	}
 }
 
-// monotonic returns the time in an assignment to MONOTONIC_USEC, or -1.
+// monotonic returns the time in an assignment to MONOTONIC_USEC. It returns -1 if the
+// assignment is invalid.
 func monotonic(assignment string) int64 {
 	text, ok := strings.CutPrefix(strings.TrimSpace(assignment), "MONOTONIC_USEC=")
 	usec, err := strconv.ParseInt(text, 10, 64)
@@ -74,7 +75,8 @@ func monotonic(assignment string) int64 {
 }
 
 // TestWatchdog shows that the process reports to the service manager if the variables
-// request reports from this process, and not if they request none or name another process.
+// request reports from this process. The process sends no reports if the variables request
+// no reports, are invalid, or name another process.
 func TestWatchdog(t *testing.T) {
 	next := listenAsManager(t)
 	m := manager{slog.New(slog.DiscardHandler)}

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// operations are the metrics, the readiness and the traces of a process. They are the same
-// for all its sites.
+// operations are the metrics, the readiness and the traces of a process. All sites of the
+// process share them.
 type operations struct {
 	metrics *telemetry.Metrics
 	ready   *telemetry.Readiness
@@ -26,11 +26,12 @@ type operations struct {
 	address string // the address of the separate listener for metrics; "" without such a listener
 
 	site     atomic.Pointer[site]  // the current site
-	reloaded atomic.Pointer[error] // the error, or nil error, of the last reload; nil before the first
+	reloaded atomic.Pointer[error] // points to the error of the last reload, which is nil after a success; nil before the first reload
 }
 
-// newOperations creates the operations of a process, with traces if the environment requests
-// them. The caller closes the result.
+// newOperations creates the operations of a process. They include traces if the environment
+// enables traces. address is the address of the separate listener for metrics, or "". The
+// caller closes the result.
 func newOperations(ctx context.Context, o Options, address string) (*operations, error) {
 	ops := &operations{metrics: telemetry.NewMetrics(o.Version, gateway.RouteNames()...), log: o.Log, address: address, close: func() error { return nil }}
 	if telemetry.WantsTraces(o.Getenv) {
@@ -53,7 +54,7 @@ func (o *operations) Close() {
 	}
 }
 
-// use makes s the site that is observed.
+// use makes s the site whose state the metrics and the readiness report.
 func (o *operations) use(s *site) {
 	o.site.Store(s)
 	o.metrics.Sample(s.sizes)
@@ -79,7 +80,8 @@ func (o *operations) observe(to *gateway.Options) {
 }
 
 // metricsHandler returns a handler that serves the metrics. The handler refreshes the
-// readiness first, because the metric would be out of date if nobody requests /readyz.
+// readiness first. Otherwise, the metric "ready" would be out of date if no client requests
+// /readyz.
 func (o *operations) metricsHandler() http.Handler {
 	metrics := o.metrics.Handler(o.log)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -97,8 +99,8 @@ func (o *operations) handler() http.Handler {
 	return mux
 }
 
-// listen serves requests on the separate listener for metrics, if one is configured, until
-// stop is called.
+// listen starts the separate listener for metrics, and serves its requests until stop is
+// called. It does nothing if no such listener is configured.
 func (o *operations) listen() (stop func() error, err error) {
 	if o.address == "" {
 		return func() error { return nil }, nil
@@ -117,8 +119,8 @@ func (o *operations) listen() (stop func() error, err error) {
 	return server.Close, nil
 }
 
-// checkConfiguration checks that a site is in use. It mentions the last reload if that
-// failed.
+// checkConfiguration checks that the gateway has a site. If the last reload failed, the
+// finding is OK, and its message says that the reload failed.
 func (o *operations) checkConfiguration(context.Context) telemetry.Finding {
 	if err := o.reloaded.Load(); err != nil && *err != nil {
 		return telemetry.Finding{OK: true, Message: "the new configuration cannot be used: the earlier one stays in force", Err: *err}

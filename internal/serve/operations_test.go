@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// asked returns the answer of a handler to a GET request.
+// asked sends a GET request for a path to a handler, and returns the response.
 func asked(h http.Handler, path string) (status int, body string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
@@ -27,8 +27,8 @@ func testOperations(t *testing.T) *operations {
 	return ops
 }
 
-// TestOperationsOutliveReloads shows that counters survive a reload. The gateway stays ready with the earlier settings
-// if the new settings are invalid.
+// TestOperationsOutliveReloads shows that counters survive a reload. If the new settings are invalid, the gateway
+// stays ready with the earlier settings.
 func TestOperationsOutliveReloads(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	ops := testOperations(t)

@@ -38,19 +38,19 @@ func (s *site) page(o gateway.Options) http.Handler {
 		p.Configured = append(p.Configured, c.Address)
 	}
 	if s.repositories.Embedded != nil {
-		p.ListTTL = time.Second // the page shows a pushed version immediately
+		p.ListTTL = time.Second // so that the page soon shows a pushed provider
 	}
 	return page.New(p)
 }
 
-// pageSetup writes the page's instructions for clients.
+// pageSetup creates the page's instructions for clients.
 type pageSetup struct {
 	repositories *registry.Repositories
 	tokens       bool // whether the gateway requires a token
 }
 
-// texts returns the output of "config client" for the gateway at the URL at. It names
-// registries and providers only if private is set.
+// texts returns the output of "config client" for the gateway with the given URL. The
+// output names registries and providers only if private is true.
 func (p pageSetup) texts(at string, private bool) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
@@ -67,7 +67,7 @@ func (p pageSetup) texts(at string, private bool) page.Setup {
 	return out
 }
 
-// written returns a text, or "" if the text cannot be written.
+// written returns text, or "" if err is not nil.
 func written(text string, err error) string {
 	if err != nil {
 		return ""
@@ -75,8 +75,9 @@ func written(text string, err error) string {
 	return text
 }
 
-// mirrors returns the oci_mirror blocks for all repositories, and the blocks for the
-// repositories that clients of the gateway at the URL at can read.
+// mirrors returns the oci_mirror blocks for all repositories. readable are the blocks for
+// the repositories that clients of the gateway with the given URL can read. Both results
+// are nil with the embedded registry.
 func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	if p.repositories.Embedded != nil {
 		return nil, nil
@@ -91,8 +92,9 @@ func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
 	return all, readable
 }
 
-// readable reports whether clients of the gateway at the URL at can read a registry. Clients
-// only speak TLS, and reach a registry on a loopback address only from the same machine.
+// readable reports whether clients of the gateway with the given URL can read a registry.
+// Clients require TLS. A registry on a loopback address is readable only if the URL of the
+// gateway also has a loopback address.
 func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -104,8 +106,8 @@ func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
 	return err == nil && !plain
 }
 
-// reference returns the OCI reference of a version for clients of the gateway at the URL at.
-// It returns "" if they cannot read the registry.
+// reference returns the OCI reference of a version for clients of the gateway with the
+// given URL. It returns "" if these clients cannot read the registry.
 func (p pageSetup) reference(at string, a provider.Address, v provider.Version) string {
 	repo, err := p.repositories.Templates.Repository(a)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// repositoriesOf returns the repositories that a template names. The registry plain, if not
-// "", speaks plain HTTP.
+// repositoriesOf returns the repositories that a template names. If plain is not "", the registry with this name
+// speaks plain HTTP.
 func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *registry.Repositories {
 	t.Helper()
 	parsed, err := templates.Parse(template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern("registry.acme.example/*/*")}})
@@ -26,7 +26,7 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 }
 
 // TestPageSaysWhatClientsCanRead shows that the page describes direct access to the registry only if clients can read
-// it, and hides it from strangers.
+// the registry. Anonymous users do not see the names of registries and providers.
 func TestPageSaysWhatClientsCanRead(t *testing.T) {
 	const at = "https://gateway.example/"
 	a, v := provider.MustParseAddress("registry.acme.example/acme/null"), provider.MustParseVersion("1.0.0+build.5")

@@ -13,7 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
-// process holds everything that all sites share, however often the settings change.
+// process holds everything that all sites share. It stays the same when the settings
+// change.
 type process struct {
 	log     *slog.Logger
 	addr    net.Addr // the address of the listener
@@ -23,21 +24,22 @@ type process struct {
 	// configured. All sites share these keys, so that links stay valid after a reload.
 	randomKeys func() *access.Keys
 	shared     pool
-	// draining means that the process is about to exit, and wants no more requests.
+	// draining is true once the process has begun to shut down. Clients should then send no
+	// more requests.
 	draining atomic.Bool
-	// ending is done when the process waits for nothing any more before it exits.
+	// ending ends when the process stops waiting for running work, just before it exits.
 	ending context.Context
 	end    context.CancelFunc
-	// budget counts how much of its limits pull-through has used.
+	// budget counts how much of the limits of pull-through is used.
 	budget *pull.Budget
-	// via is the header Via of requests to origins. The gateway recognizes its own requests
-	// by it, if an origin sends them back.
+	// via is the Via header of the gateway's requests to origins. If an origin sends such a
+	// request back to the gateway, the gateway recognizes the request by this header.
 	via string
 	ops *operations
 }
 
-// newProcess creates the part of a gateway that sites share. The caller closes its
-// operations.
+// newProcess creates the part of a gateway that all sites share. The caller closes the
+// operations of the process.
 func newProcess(ctx context.Context, o Options, addr net.Addr, metricsAddress string) (*process, error) {
 	p := &process{
 		log: o.Log, addr: addr, version: o.Version, manager: manager{o.Log}, randomKeys: sync.OnceValue(access.RandomKeys),

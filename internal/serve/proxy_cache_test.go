@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestGatewayReadsProxyCaches shows that the gateway finds a blob of a proxy cache that GET finds, but HEAD does not.
-// For a push, in contrast, only HEAD decides whether a blob exists.
+// TestGatewayReadsProxyCaches shows that the gateway finds a blob in a proxy cache that answers HEAD with 404 and GET
+// with the blob. A push does not find this blob, because a push sends only HEAD.
 func TestGatewayReadsProxyCaches(t *testing.T) {
 	quirky := quirks.For(t, quirks.Settings{})
 	requests := recorder.New(quirky)

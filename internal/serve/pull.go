@@ -20,7 +20,8 @@ func (s *site) openPuller() error {
 		return err
 	}
 	p.via = s.via
-	// The gateway is itself the origin of its own host's providers.
+	// The gateway is itself the origin of the providers with its host name, so it must not
+	// pull these providers through.
 	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
 		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
 	}
@@ -37,8 +38,8 @@ func (s *site) openPuller() error {
 	return nil
 }
 
-// drainTimeout is how long a replaced site can take to finish storing the versions that it
-// has begun to store.
+// drainTimeout is the maximum time that a replaced site waits for its running pushes before
+// it is closed.
 const drainTimeout = 10 * time.Minute
 
 // newPuller creates the puller, which fetches and stores missing versions. The caller closes
@@ -76,8 +77,9 @@ func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, er
 	}
 }
 
-// pullFolder returns the folder for pull-through's cache and spool: the folder of the
-// gateway's cache, or else the folder of the embedded registry, or "" if there is neither.
+// pullFolder returns the folder for the cache and the spool of pull-through. This is the
+// folder of the gateway's cache, or else the data folder if the registry is embedded.
+// pullFolder returns "" if there is neither.
 func (s *site) pullFolder() string {
 	switch {
 	case s.settings.gateway().Cache != nil:

@@ -27,7 +27,9 @@ func (o *operations) pulled(e pull.Event) {
 }
 
 // resultOf returns the outcome of an event for the metrics, and the limit that the event
-// reached, or "". The outcome of an event without an error is the name of its kind.
+// reached. limit is "" if the event reached no limit. The outcome of an event without an
+// error is "present" if the archive came from the registry, and otherwise the kind of the
+// event.
 func resultOf(e pull.Event) (outcome, limit string) {
 	var size *pull.SizeError
 	var busy *catalog.BusyError

@@ -16,18 +16,18 @@ import (
 // pullRules select the providers to pull through, and the requests that can cause a fetch.
 type pullRules struct {
 	config.PullThrough
-	// byDefault means that pull-through is on although nothing is configured. Only clients
-	// on this machine that connect directly then cause a fetch.
+	// byDefault is true if pull-through is on although nothing is configured. Only requests
+	// that come directly from clients on this machine then cause a fetch.
 	byDefault bool
-	via       string // the header Via of the process
+	via       string // the Via header of this process's requests to origins
 }
 
 // pullRules returns the rules of pull-through, or nil if pull-through is off. addr is the
-// address that the gateway listens on, embedded says whether the registry is in this
-// process, and controlled says whether the gateway requires tokens.
+// address that the gateway listens on. embedded is true if the registry runs in this
+// process. controlled is true if the gateway requires tokens.
 func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRules, error) {
 	p := &pullRules{}
-	reachable := !loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "" // from elsewhere
+	reachable := !loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "" // from other machines
 	switch configured := s.Config.PullThrough; {
 	case configured != nil && !configured.Enabled:
 		return nil, nil
@@ -50,7 +50,7 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 }
 
 // fetches returns a function that reports whether a request is allowed to cause a fetch.
-// Other requests are answered from the registry alone.
+// All other requests are answered from the registry alone.
 func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
 	return func(r *http.Request) bool {
@@ -65,10 +65,11 @@ func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	}
 }
 
-// forbids returns the header that forbids a request to cause a fetch, or "" if there is
-// none. Forbidden are requests that this gateway itself sent to an origin, and requests that
-// a browser sends for a page of another site. If pull-through is on by default, requests
-// that came through a proxy are forbidden too, because their clients can be anywhere.
+// forbids returns the name of a header because of which a request must not cause a fetch.
+// It returns "" if the headers contain no such header. A request must not cause a fetch if
+// this gateway itself sent it to an origin, or if a browser sent it for a page of another
+// site. If pull-through is on by default, a request that came through a proxy must not
+// cause a fetch either, because its client can be on any machine.
 func (p *pullRules) forbids(h http.Header) string {
 	for _, via := range h.Values("Via") {
 		if strings.Contains(via, p.via) {

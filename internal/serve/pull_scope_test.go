@@ -28,8 +28,8 @@ func patterns(list ...string) (out []provider.Pattern) {
 	return out
 }
 
-// TestPullingNeedsAnAllowList shows that a gateway that other machines can reach requires an allow list of hosts for
-// pull-through.
+// TestPullingNeedsAnAllowList shows that if other machines can reach a gateway without access control, pull-through
+// requires an allow list of hosts.
 func TestPullingNeedsAnAllowList(t *testing.T) {
 	const named, all = "registry.opentofu.org/hashicorp/*", "*/*/*"
 	for name, tc := range map[string]struct {
@@ -69,8 +69,8 @@ func TestPullingNeedsAnAllowList(t *testing.T) {
 	}
 }
 
-// TestPullingByDefault shows that pull-through is on if nothing is configured, the registry is embedded, and other
-// machines cannot reach the gateway.
+// TestPullingByDefault shows that if nothing is configured, the registry is embedded, and other machines cannot
+// reach the gateway, then pull-through is on.
 func TestPullingByDefault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		file, publicURL string

@@ -49,9 +49,9 @@ func (r *reloader) run(ctx context.Context, asked <-chan os.Signal) {
 	}
 }
 
-// changed returns the files that have changed since settings were last read. stable reports
-// whether their contents are the same as at the last check. If not, a file may still be half
-// written.
+// changed returns the names of the files that have changed since settings were last read.
+// stable is true if their contents are the same as at the last check. Otherwise, a file may
+// still be half written.
 func (r *reloader) changed() (names []string, stable bool) {
 	names, digest := r.seen.Changed()
 	stable = len(names) > 0 && digest == r.pending
@@ -59,7 +59,8 @@ func (r *reloader) changed() (names []string, stable bool) {
 	return names, stable
 }
 
-// reload loads settings and replaces the site, or logs why it cannot.
+// reload loads settings and replaces the site. If that fails, it logs the error, and the
+// site stays.
 func (r *reloader) reload(reason string) {
 	r.manager.notify(daemon.SdNotifyReloading + "\n" + daemon.SdNotifyMonotonicUsec())
 	err := r.replace(reason)
@@ -120,8 +121,9 @@ func (r *reloader) read(before *site) (Settings, error) {
 	return s, err
 }
 
-// keepListeners replaces the addresses in the new settings with those of the running
-// listeners, because only a restart can change them. It returns an error if http changes.
+// keepListeners copies the addresses of the running listeners into the new settings,
+// because only a restart can change these addresses. It returns an error if the argument
+// http has changed.
 func (r *reloader) keepListeners(s, before *Settings) error {
 	now, then := s.gateway(), before.gateway()
 	if now.HTTP != then.HTTP {
@@ -138,9 +140,9 @@ func (r *reloader) keepListeners(s, before *Settings) error {
 	return nil
 }
 
-// readWatched returns a snapshot of the files that a site watches by itself. If the site
-// cannot be created because of one of them, such as a certificate whose key has not arrived
-// yet, the reloader tries the settings again when the file changes.
+// readWatched returns a snapshot of the files that a site watches by itself. One of these
+// files can prevent the creation of the site, such as a new certificate whose key has not
+// arrived yet. The reloader then tries the settings again when one of these files changes.
 func (s *Settings) readWatched() *files.Snapshot {
 	g := s.gateway()
 	watched := &files.Snapshot{}

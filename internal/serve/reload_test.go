@@ -42,8 +42,8 @@ func withToken(more string) string {
 	return fmt.Sprintf("gateway {\n  http = true\n  token \"ci\" {\n    sha256 = %q\n  }\n%s}\n", testTokenSum, more)
 }
 
-// newReloading starts a gateway with a configuration file. Each override changes the
-// settings like a flag, after each reload too.
+// newReloading starts a gateway with a configuration file. Each override changes the settings as a flag does, at the
+// start and at each reload.
 func newReloading(t *testing.T, text string, overrides ...func(*Settings)) *reloading {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +98,8 @@ func loadSettings(home, file string, seen *files.Snapshot, overrides []func(*Set
 	return out, nil
 }
 
-// as replaces the configuration file and reloads it. It reports whether the gateway applied the new settings.
+// as replaces the text of the configuration file, and reloads the gateway. It reports whether the gateway applied the
+// new settings.
 func (r *reloading) as(config string) bool {
 	r.t.Helper()
 	before := r.live.current.Load()
@@ -129,7 +130,8 @@ func (r *reloading) status(path, token string) int {
 
 const absentPath = "/providers/registry.acme.example/acme/absent/index.json"
 
-// TestReload shows that the access rules follow the file, and stay unchanged if the file is invalid.
+// TestReload shows that a reload applies the access rules of the changed file. If the file is invalid, empty or
+// missing, the earlier access rules stay in force.
 func TestReload(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	if got := r.status(absentPath, ""); got != http.StatusUnauthorized {
@@ -206,7 +208,7 @@ func TestReloadKeeps(t *testing.T) {
 		t.Fatal(r.log.buf.String())
 	}
 	if r.log.count("changed=gateway.deny\n") != 1 {
-		t.Errorf("it says that the addresses are in force: %s", r.log.buf.String())
+		t.Errorf("the log says that the new addresses are in force: %s", r.log.buf.String())
 	}
 	if r.listen() != "localhost:1234" || r.log.count("level=WARN msg=\"the address to listen on changes only at a restart") != 1 {
 		t.Errorf("%s: %s", r.listen(), r.log.buf.String())
@@ -216,7 +218,8 @@ func TestReloadKeeps(t *testing.T) {
 	}
 }
 
-// TestReloadSharesCache shows that two sites share one cache. Settings with another capacity get a new cache.
+// TestReloadSharesCache shows that the site after a reload shares the cache of the site before. If the capacity
+// changes, the new site gets a new cache.
 func TestReloadSharesCache(t *testing.T) {
 	cache := func(size string) string {
 		return withToken("  cache {\n    directory = \"cache\"\n    max_size = \"" + size + "\"\n  }\n")
@@ -258,8 +261,8 @@ func TestReloadSharesCache(t *testing.T) {
 	}
 }
 
-// TestFilesAreNoticed shows that changes of all kinds of configuration files are noticed, in whatever way users make
-// them.
+// TestFilesAreNoticed shows that the reloader notices changes to the configuration file and to the CLI configuration.
+// It notices a rewritten file, a replaced link, and a replaced link to a folder.
 func TestFilesAreNoticed(t *testing.T) {
 	r := newReloading(t, withToken(""))
 	dir := filepath.Dir(r.file)
@@ -292,7 +295,8 @@ func TestFilesAreNoticed(t *testing.T) {
 	write(t, filepath.Join(dir, ".terraformrc"), []byte("oci_default_credentials {\n  docker_style_config_files = []\n}\n"))
 	noticed("the CLI configuration")
 
-	// Kubernetes swaps files this way: the file is a link into a folder, and the folder is replaced.
+	// Kubernetes replaces files in this way. The path of the file leads through a link to a folder, and Kubernetes
+	// replaces that link.
 	for _, version := range []string{"1", "2"} {
 		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
 			t.Fatal(err)
@@ -351,7 +355,7 @@ func TestReloadAwaitsKey(t *testing.T) {
 	}
 	r.reload(strings.Join(names, ", "))
 	if got := r.status(absentPath, testToken); r.failed() || got != http.StatusUnauthorized {
-		t.Errorf("by a token that is gone: %d: %s", got, r.log.buf.String())
+		t.Errorf("with a removed token: %d: %s", got, r.log.buf.String())
 	}
 	write(t, keyFile, first.KeyPEM)
 	if names, _ := r.changed(); len(names) != 0 {

@@ -5,8 +5,8 @@
 // which it began. Sites share the resources that must be open only once, such as the folder
 // of a cache. Unusable settings change nothing.
 //
-// The package knows no flags and no terminal. It reads the environment through [Options], and
-// systemd's variables by itself.
+// The package knows no flags and no terminal. It reads the environment through [Options].
+// Only the variables of systemd and of OpenTelemetry are read directly, by libraries.
 package serve
 
 import (
@@ -29,7 +29,8 @@ import (
 
 // Settings configure a gateway. The caller has merged flags, variables, files and defaults.
 type Settings struct {
-	// Config is the configuration file, with the values of flags in place of its own.
+	// Config is the configuration file, in which the values of flags have replaced the
+	// values of the file.
 	Config *config.Config
 	// Repositories configures the repositories of providers. Its data folder also contains
 	// the local CA and the certificates from ACME.
@@ -48,7 +49,8 @@ type Settings struct {
 // gateway returns the gateway block.
 func (s *Settings) gateway() *config.Gateway { return &s.Config.Gateway }
 
-// dataFolder returns the data folder. It returns an error for a user without one.
+// dataFolder returns the data folder. It returns [registry.ErrNoDataFolder] if the user has
+// no data folder.
 func (s *Settings) dataFolder() (string, error) {
 	if s.Repositories.DataFolder == "" {
 		return "", registry.ErrNoDataFolder
@@ -61,9 +63,9 @@ type Options struct {
 	// Settings are the first settings, and Files the files that they were read from.
 	Settings Settings
 	Files    *files.Snapshot
-	// Load reads the settings again, through a new snapshot.
+	// Load reads the settings again. It reads all files through the given snapshot.
 	Load func(*files.Snapshot) (Settings, error)
-	// Reload requests a reload, even if no file has changed.
+	// A signal on Reload requests a reload, even if no file has changed.
 	Reload <-chan os.Signal
 	// Started is called once, when the gateway listens.
 	Started func(Address) error
@@ -156,8 +158,9 @@ func (s *Settings) check() error {
 	return UsageError{found}
 }
 
-// hosts returns the names by which clients could know this machine. The first one is the
-// name that the gateway gives to clients.
+// hosts returns the names that clients may use for this machine. They include first, the
+// host of the gateway's URL. If first is not one of the other names, it is the first
+// element.
 func (s *Settings) hosts(first string) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	for _, host := range []string{s.publicHost(), first} {

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// Limits on clients, so that slow clients do not hold connections forever. Archives have
-// other limits: a download can take as long as it needs, while bytes keep arriving.
+// Limits on clients. They keep slow clients from holding connections forever. Archives have
+// other limits. The download of an archive can take any time as long as bytes keep
+// arriving.
 const (
 	// headerTimeout is the timeout for a handshake, and then for the headers of a request.
 	headerTimeout = 10 * time.Second
-	// answerTimeout is how long a client can take to receive an answer other than an
+	// answerTimeout is how long a client can take to receive a response other than an
 	// archive.
 	answerTimeout = 5 * time.Minute
-	// bodyTimeout is how long the server reads a request's body after its answer. If it
-	// closed the connection immediately, a client that is still sending could lose the
-	// answer.
+	// bodyTimeout is how long the server goes on reading the body of a request after the
+	// response. If the server closed the connection immediately, a client that is still
+	// sending could lose the response.
 	bodyTimeout = 10 * time.Second
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10
@@ -28,8 +29,8 @@ const (
 	writeByteTimeout       = 60 * time.Second
 )
 
-// newServer returns a server with the limits above. It hides the bodies of requests from
-// handler.
+// newServer returns a server with the limits above. The handler does not see the bodies of
+// requests.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler: withoutBodies(handler),
@@ -47,8 +48,8 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// withoutBodies hides the bodies of requests from a handler, so that the server answers
-// before they arrive.
+// withoutBodies returns a handler that passes requests to next without their bodies. The
+// server can therefore respond before the body of a request has arrived.
 func withoutBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 {
@@ -56,10 +57,12 @@ func withoutBodies(next http.Handler) http.Handler {
 			return
 		}
 		if r.ProtoMajor == 1 {
-			// net/http reads the body before it answers, unless the answer closes the
-			// connection. Closing also keeps a late body from being read as a request.
+			// net/http reads the body before it sends the response, unless the response
+			// closes the connection. Closing the connection also keeps the server from
+			// parsing a late body as another request.
 			w.Header().Set("Connection", "close")
-			// Not every ResponseWriter supports deadlines, but a server's does.
+			// The error is ignored because only the ResponseWriters of tests do not support
+			// deadlines.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout))
 		}
 		bodiless := r.WithContext(r.Context()) // a copy, because net/http closes the body of r

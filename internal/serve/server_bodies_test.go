@@ -20,8 +20,8 @@ var absentBodies = map[string][]string{
 	"HTTP/1.0's last": {"Content-Length: 10", "Connection: keep-alive"},
 }
 
-// deniedPath is the path of a version that the gateway denies. Denying needs no request to the registry, which is
-// outside the synctest bubble.
+// deniedPath is the path of a version that the gateway denies. To deny the version, the gateway needs no request to the
+// registry, which runs outside the synctest bubble.
 const deniedPath = "/providers/registry.acme.example/acme/absent/1.0.0.json"
 
 // denying returns a gateway over TLS that denies the version at deniedPath.
@@ -30,8 +30,8 @@ func denying(t *testing.T) *reloading {
 	return newReloading(t, strings.Replace(withToken("  deny = [\"registry.acme.example/acme/absent\"]\n"), "  http = true\n", "", 1))
 }
 
-// TestBodiesThatNeverCome shows that every part of the server immediately answers a request whose body does not arrive,
-// in the same way as a request without a body.
+// TestBodiesThatNeverCome shows that a request whose body never arrives immediately gets a response from every part of
+// the server. The status is the same as for a request without a body.
 func TestBodiesThatNeverCome(t *testing.T) {
 	r := denying(t)
 	inServed(t, r.live, func(s *served) {
@@ -64,7 +64,8 @@ func TestBodiesThatNeverCome(t *testing.T) {
 	})
 }
 
-// wantBodyIgnored fails the test unless the server answers a request without waiting for its body.
+// wantBodyIgnored fails the test unless the server answers a request immediately although its body does not arrive. The
+// status must be the same as for a request without a body.
 func (s *served) wantBodyIgnored(address, method, path string, headers ...string) {
 	s.t.Helper()
 	c := s.dial(address)
@@ -80,14 +81,14 @@ func (s *served) wantBodyIgnored(address, method, path string, headers ...string
 		start := time.Now()
 		got, _ := c.receive(method)
 		if took := time.Since(start); got != want || took > 0 {
-			s.t.Errorf("%s, %s: %s %s %q is answered with %d after %s, want %d at once", address, name, method, path, headers, got, took, want)
+			s.t.Errorf("%s, %s: %s %s %q is answered with %d after %s, want %d immediately", address, name, method, path, headers, got, took, want)
 		}
 		c.Close()
 	}
 }
 
-// TestBodiesThatNeverComeHTTP2 shows that over HTTP/2, too, the server immediately answers requests whose bodies do not
-// arrive, and that it keeps the connection.
+// TestBodiesThatNeverComeHTTP2 shows that a request over HTTP/2 whose body never arrives also gets an immediate
+// response, and that the server keeps the connection open.
 func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	inServed(t, denying(t).live, func(s *served) {
 		client := s.http2()
@@ -113,8 +114,8 @@ func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	})
 }
 
-// TestBodyIsNoRequest shows that the server never answers a body that looks like a request, even if the body arrives
-// after the answer to its own request.
+// TestBodyIsNoRequest shows that if the body of a request looks like another request, the server never answers that
+// other request, even if the body arrives after the response.
 func TestBodyIsNoRequest(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		smuggled := get("/smuggled")
@@ -134,8 +135,8 @@ func TestBodyIsNoRequest(t *testing.T) {
 	})
 }
 
-// TestAnswerReachesSender shows that the server keeps a connection open for a moment if the client goes on sending, so
-// that the client can read the answer.
+// TestAnswerReachesSender shows that a client that is still sending its body can read the response, because the server
+// does not close the connection immediately.
 func TestAnswerReachesSender(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		for _, length := range []int{100 << 10, 100 << 20} {

@@ -83,14 +83,14 @@ func (s *served) listen(address string) net.Listener {
 	return listener
 }
 
-// rawClient is a connection on which a test sends raw text and reads HTTP answers.
+// rawClient is a connection on which a test sends raw text and reads HTTP responses.
 type rawClient struct {
 	net.Conn
 	t *testing.T
 	r *bufio.Reader
 }
 
-// dial connects to an address, over TLS where the gateway itself listens.
+// dial connects to an address. It speaks TLS to the gateway's address, and plain HTTP to any other address.
 func (s *served) dial(address string) *rawClient {
 	s.t.Helper()
 	conn, err := s.net.Dial(s.t.Context(), "tcp", address)
@@ -111,7 +111,7 @@ func (c *rawClient) send(text string) {
 	}
 }
 
-// receive reads the next answer to a request with the given method.
+// receive reads the next response, which answers a request with the given method.
 func (c *rawClient) receive(method string) (status int, body string) {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.r, &http.Request{Method: method})
@@ -151,8 +151,8 @@ func question(method, path string, headers ...string) string {
 
 func get(path string, headers ...string) string { return question("GET", path, headers...) }
 
-// TestPipelinedRequests shows that the server answers a request of which some bytes arrive
-// together with the previous request, and the rest much later.
+// TestPipelinedRequests shows that if the first bytes of a request arrive together with the previous request, and its
+// other bytes arrive much later, the server answers the request.
 func TestPipelinedRequests(t *testing.T) {
 	second := get("/second")
 	for early := range len(second) + 1 {
@@ -171,7 +171,7 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// TestConnectionClose shows that the server closes a connection if its client requests that.
+// TestConnectionClose shows that after a request with "Connection: close", the server closes the connection.
 func TestConnectionClose(t *testing.T) {
 	last := get("/last", "Connection: close")
 	for name, before := range map[string]string{"alone": "", "pipelined": get("/first")} {
@@ -206,8 +206,8 @@ func TestIdleConnectionEnds(t *testing.T) {
 	})
 }
 
-// TestHandshakes shows that failed handshakes end in time and are logged, and that clients that speak plain HTTP get an
-// answer.
+// TestHandshakes shows that failed handshakes end in time and are logged. A client that speaks plain HTTP gets a
+// response with status 400.
 func TestHandshakes(t *testing.T) {
 	for sent, want := range map[string]string{
 		"":                 "",
@@ -249,7 +249,7 @@ func (s *served) http2() *http.Transport {
 	return transport
 }
 
-// ask2 sends a request over HTTP/2, and returns the status of its answer.
+// ask2 sends a request over HTTP/2, and returns the status of the response.
 func (s *served) ask2(transport *http.Transport, method, path, token string, body io.Reader) int {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(s.t.Context(), method, "https://"+gatewayAddress+path, body)

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 )
 
-// serve answers requests on a listener until ctx ends, and then lets running requests
-// finish.
+// serve answers requests on a listener until ctx ends, and then waits for running requests
+// to finish. It returns an error if they take longer than the shutdown timeout.
 func (l *live) serve(ctx context.Context, listener net.Listener) error {
 	p := l.process
 	server := newServer(l, p.log)

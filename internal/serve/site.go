@@ -22,9 +22,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// site consists of all parts of a gateway that depend on the settings. A site never changes:
-// new settings take effect in a new site. open creates the parts in order, and registers how
-// to close each of them.
+// site consists of all parts of a gateway that depend on the settings. A site never
+// changes. New settings take effect in a new site. open creates the parts in order, and
+// registers the functions that close them.
 type site struct {
 	*process
 	uses     int // the number of running requests, plus 1 while the site is the current one
@@ -45,8 +45,8 @@ type site struct {
 	closers []func() error // called in reverse order
 }
 
-// newSite creates a site. before is the site that the new one will replace, or nil if it is
-// the first. The caller closes the site.
+// newSite creates a site. before is the site that the new site will replace. It is nil for
+// the first site. The caller closes the site.
 func (p *process) newSite(s Settings, before *site) (*site, error) {
 	site := &site{process: p, settings: s}
 	if err := site.open(before); err != nil {
@@ -106,8 +106,9 @@ func (s *site) Close() error {
 	return err
 }
 
-// begin starts the work that has to wait until this site is the current one. ACME needs a
-// gateway that answers, and the site's limits of pull-through apply from now on.
+// begin starts the work that has to wait until this site is the current site. It requests
+// certificates by ACME, because the issuer connects to the running gateway. It also applies
+// the site's limits of pull-through.
 func (s *site) begin() {
 	if s.certificates != nil && s.certificates.acme != nil {
 		s.certificates.acme.begin()
@@ -118,7 +119,8 @@ func (s *site) begin() {
 }
 
 // retire tells pull-through that another site has replaced this one. Pull-through then
-// finishes running fetches and pushes, but writes no more lists to its cache on disk.
+// finishes running fetches and pushes. It retries no failed push, and writes no more lists
+// to its cache on disk.
 func (s *site) retire() {
 	if s.puller != nil {
 		s.puller.Retire()
@@ -142,8 +144,8 @@ func (s *site) sizes() map[string]float64 {
 	return out
 }
 
-// look checks the watched files. So a change takes effect, and an unusable file is logged,
-// even if no request arrives.
+// look checks the watched files. Without look, a changed file would take effect, or be
+// logged as unusable, only when the next request arrives.
 func (s *site) look() {
 	if s.certificates != nil {
 		s.certificates.current.Get()
@@ -163,9 +165,9 @@ func (s *site) openRepositories() error {
 	return err
 }
 
-// openCache opens the cache that the configuration names, if any. If evidence is required,
-// the cache computes the h1 hashes itself, because the hashes in the registry are then not
-// trusted.
+// openCache opens the cache of the cache block. It does nothing without a cache block. If
+// evidence is required, the gateway does not trust the h1 hashes in the registry, so the
+// cache computes the h1 hashes itself.
 func (s *site) openCache() error {
 	g := s.settings.gateway()
 	if g.Cache == nil {

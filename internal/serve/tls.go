@@ -80,7 +80,8 @@ func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error
 
 var errNoCertificate = errors.New("there is no certificate in it")
 
-// explainFiles adds to err the settings that name the unusable files.
+// explainFiles adds to err a hint, and the names of the settings that name the unusable
+// files.
 func explainFiles(err error, clientCAFile string) error {
 	var missing *fs.PathError
 	if errors.Is(err, errNoCertificate) || errors.As(err, &missing) && missing.Path == clientCAFile {
@@ -91,8 +92,8 @@ func explainFiles(err error, clientCAFile string) error {
 
 // serverConfig returns a TLS configuration without certificates. A client that offers both
 // HTTP/2 and HTTP/1.1 gets HTTP/1.1, because net/http then needs only half the CPU time to
-// send an archive. The difference delays init if the gateway runs on the same machine as its
-// clients.
+// send an archive. If the gateway and its clients run on the same machine, HTTP/2 would
+// delay the clients' command init.
 func serverConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1", "h2"}}
 }
@@ -122,8 +123,8 @@ func (s *site) speakTLS() error {
 	return err
 }
 
-// localCertificate opens the local CA in the data folder, and returns a certificate for
-// hosts that this CA has signed.
+// localCertificate opens the local CA in the data folder. It returns a certificate for the
+// given hosts that the local CA has signed.
 func localCertificate(data string, hosts []string, log *slog.Logger) (*localca.Leaf, error) {
 	data, err := filepath.Abs(data)
 	if err != nil {

@@ -119,8 +119,8 @@ func mustConfig(t *testing.T, c *certificates) *tls.Config {
 	return out
 }
 
-// TestLocalCertificateIsRenewed shows that the gateway renews its certificate while it runs: at any time, the
-// certificate is valid for at least another month.
+// TestLocalCertificateIsRenewed shows that the gateway renews its certificate while it runs. At any time, the
+// certificate is valid for at least 30 more days.
 func TestLocalCertificateIsRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := slog.New(slog.DiscardHandler)
@@ -180,7 +180,8 @@ func TestClientCertificates(t *testing.T) {
 	}
 	go server.ServeTLS(listener, "", "")
 	defer server.Close()
-	// get sends a request with a client certificate that by has signed, or without a certificate if by is nil.
+	// get sends a request with a client certificate of the given CA. It sends the request without a certificate if the CA
+	// is nil.
 	get := func(by *tlsca.CA) error {
 		t.Helper()
 		client := ca.HTTPClient()
@@ -194,7 +195,7 @@ func TestClientCertificates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The client sends its certificate whatever authorities the server names.
+			// The client sends its certificate even if the server does not name the authority of this certificate.
 			client.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		}
 		resp, err := client.Get("https://" + listener.Addr().String())
@@ -215,7 +216,8 @@ func TestClientCertificates(t *testing.T) {
 		}
 	}
 
-	// A file that is no authority does not replace the current authority. A file with another authority does.
+	// A file without a certificate does not replace the current authority. A file with the certificate of another
+	// authority replaces it.
 	replace := func(pem []byte) {
 		t.Helper()
 		if err := os.WriteFile(clientCAs, pem, 0o600); err != nil {
@@ -261,7 +263,8 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { close(p.conns); return nil } // a server calls it once
 func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// TestSlowClients shows that the server closes the connections of slow clients, whatever they do slowly.
+// TestSlowClients shows that the server closes the connection of a client that sends or reads too slowly, or that sends
+// nothing.
 func TestSlowClients(t *testing.T) {
 	large := make([]byte, 1<<20)
 	for name, tt := range map[string]struct {
@@ -293,7 +296,7 @@ func TestSlowClients(t *testing.T) {
 						io.Copy(io.Discard, mine)
 						return
 					}
-					// The other end has closed the connection, which only a write shows.
+					// This client reads nothing, so only a failed write shows that the server has closed the connection.
 					for {
 						if _, err := mine.Write([]byte("x")); err != nil {
 							return
