@@ -6,20 +6,21 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fresh"
 )
 
-// Counters of the gateway's packages. Their zero values count from 0. They survive a
-// reload of the configuration: the new catalog and cache continue to use them.
+// The types below are counters that the gateway's packages increment. Their zero values
+// count from 0. Counters survive a reload of the configuration, because the new catalog and
+// cache use the same counters.
 
-// CatalogCounters count answers of the catalog by their source.
+// CatalogCounters count the catalog's answers by the source of the answer.
 type CatalogCounters = fresh.Counters
 
 // ArchiveCounters count requests for archives.
 type ArchiveCounters struct {
-	// The answers by the source of their bytes: the cache, a running fetch into the
-	// cache, or the registry without the cache. Redirected clients got their bytes
-	// elsewhere.
+	// These fields count responses by the source of their bytes: the cache, a running fetch
+	// into the cache, or the registry without the cache. Redirected counts responses that
+	// sent the client to another server.
 	Cached, Fetched, Streamed, Redirected Served
-	// BrokenOff counts answers that the registry or the cache ended early, rather than
-	// the client.
+	// BrokenOff counts responses that broke off because of the registry or the cache. It
+	// does not count responses that the client aborted.
 	BrokenOff atomic.Uint64
 
 	// Hits, Joins and Misses count lookups of archives that the cache contains, is
@@ -33,10 +34,10 @@ type ArchiveCounters struct {
 	Damaged atomic.Uint64
 }
 
-// Served counts answers and their bytes.
+// Served counts responses and their bytes.
 type Served struct{ Answers, Bytes atomic.Uint64 }
 
-// Add counts one answer.
+// Add counts one response with the given number of bytes.
 func (s *Served) Add(bytes int64) {
 	s.Answers.Add(1)
 	s.Bytes.Add(uint64(max(0, bytes)))

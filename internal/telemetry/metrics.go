@@ -16,8 +16,8 @@ import (
 // namespace is the prefix of the names of ocibridge's own metrics.
 const namespace = "ocibridge"
 
-// seconds are the buckets of histograms: documents from memory take less than a
-// millisecond, clients wait up to 10 seconds for other documents, and archives take
+// seconds are the upper bounds of the buckets of histograms. Documents from memory take
+// less than a millisecond. Clients wait up to 10 seconds for other documents. Archives take
 // minutes.
 var seconds = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
@@ -42,7 +42,8 @@ type Metrics struct {
 	reloadTime prometheus.Gauge
 }
 
-// sampled contains the help texts of the gauges that each scrape reads anew, by name.
+// sampled maps the names of gauges to their help texts. Each scrape reads the values of
+// these gauges anew.
 var sampled = map[string]string{
 	"catalog_memory_bytes":            "The approximate size of the catalog in memory.",
 	"catalog_entries":                 "Entries of the catalog in memory.",
@@ -57,8 +58,8 @@ var sampled = map[string]string{
 	"pull_spool_limit_bytes":          "The limit of bytes on disk of archives that are being fetched.",
 }
 
-// NewMetrics returns the metrics of a version of ocibridge. The metrics of the given routes
-// exist, with the value 0, before the first request.
+// NewMetrics returns the metrics of a version of ocibridge. The histogram of durations
+// contains each of the given routes, with the value 0, before the first request.
 func NewMetrics(version string, routes ...string) *Metrics {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -87,14 +88,14 @@ func (m *Metrics) Handler(log *slog.Logger) http.Handler {
 // Gatherer returns the metrics for tests and exporters.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Sample sets the function that returns the values of the sampled gauges by name. A gauge
-// without a value is 0. Each call replaces the previous function.
+// Sample sets the function that returns the values of the sampled gauges, by the names of
+// the gauges. A gauge without a value is 0. Each call replaces the previous function.
 func (m *Metrics) Sample(read func() map[string]float64) { m.sampled.Store(&read) }
 
 // RequestBegan counts the beginning of a client's request.
 func (m *Metrics) RequestBegan() { m.inFlight.Inc() }
 
-// RequestEnded counts the end of a client's request. A status of 0 means that the answer
+// RequestEnded counts the end of a client's request. A status of 0 means that the response
 // broke off.
 func (m *Metrics) RequestEnded(route, method string, status int, took time.Duration) {
 	m.inFlight.Dec()
@@ -177,8 +178,8 @@ func (m *Metrics) registerRefusals() {
 		map[string]*atomic.Uint64{"unknown": &a.Unknown, "forbidden": &a.Forbidden, "capability": &a.Capability, "unavailable": &a.Unavailable})
 }
 
-// countBy registers one metric for several counters that other packages increment. The keys
-// of counters are the values of the label.
+// countBy registers one metric with a label. The keys of the map are the values of the
+// label. Other packages increment the counters in the map.
 func (m *Metrics) countBy(label, name, help string, counters map[string]*atomic.Uint64) {
 	for value, n := range counters {
 		m.count(name, help, prometheus.Labels{label: value}, n)
@@ -197,8 +198,8 @@ func (m *Metrics) gauge(name, help string, labels prometheus.Labels) prometheus.
 	return g
 }
 
-// counters registers a metric with labels. The counters for the given values of its first
-// label exist, with the value 0, from the start.
+// counters registers a metric with labels. For each of the given values of the metric's
+// only label, a counter with the value 0 exists from the start.
 func (m *Metrics) counters(name, help string, values []string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	m.registry.MustRegister(v)

@@ -49,7 +49,7 @@ func filled() *telemetry.Metrics {
 	m.Pulled("fetched", "fetched")
 	m.PullDownloaded(1<<20, time.Second, true)
 	m.Pulled("stored", "stored")
-	m.Pulled("stored", "abandoned") // an outcome of fetches only
+	m.Pulled("stored", "abandoned") // counts as failed, because only fetches have this outcome
 	m.Reloaded(nil)
 	telemetry.NewReadiness(m, slog.New(slog.DiscardHandler)).Refresh(context.Background())
 	return m
@@ -181,8 +181,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestHostsAreBounded shows that a registry that redirects to many hosts cannot add a label
-// for each host.
+// TestHostsAreBounded shows that if a registry redirects to a thousand hosts, only the
+// first hosts get a label of their own.
 func TestHostsAreBounded(t *testing.T) {
 	m := telemetry.NewMetrics("")
 	m.AddRegistries("harbor.example.com")

@@ -38,8 +38,8 @@ func (p *pull) register(m *Metrics) {
 	p.took = m.histograms("pull_duration_seconds", "How long it took to fetch archives from their origins, until the last byte.").WithLabelValues()
 }
 
-// Pulled counts a result of pull-through. Its kind is verified, fetched or stored. An
-// unknown outcome for the kind counts as failed.
+// Pulled counts a result of pull-through. The kind of the result is "verified", "fetched"
+// or "stored". An outcome that the kind does not have counts as "failed".
 func (m *Metrics) Pulled(kind, outcome string) {
 	if !slices.Contains(pullResults[kind].outcomes, outcome) {
 		outcome = "failed"
@@ -47,8 +47,8 @@ func (m *Metrics) Pulled(kind, outcome string) {
 	m.pull.results[kind].WithLabelValues(outcome).Inc()
 }
 
-// PullDownloaded counts the bytes of an archive that an origin sent, and, if the download
-// is complete, its duration.
+// PullDownloaded counts the bytes that an origin sent for an archive. If the download is
+// complete, PullDownloaded also counts the duration of the download.
 func (m *Metrics) PullDownloaded(bytes int64, took time.Duration, complete bool) {
 	m.pull.bytes.Add(float64(max(0, bytes)))
 	if complete {

@@ -15,8 +15,8 @@ import (
 // Check is one condition of readiness.
 type Check struct {
 	Name string
-	// Run reports whether the condition holds. It must return when its context ends. It
-	// is not called concurrently with itself.
+	// Run reports whether the condition holds. Run must return when its context ends. Two
+	// calls of the same Run never overlap.
 	Run func(context.Context) Finding
 }
 
@@ -30,15 +30,15 @@ type Finding struct {
 }
 
 const (
-	// currentFor is how long findings are current. Checks do not run more often, however
-	// many requests clients send.
+	// currentFor is how long findings are current. While they are current, requests run no
+	// checks.
 	currentFor = 5 * time.Second
 	// staleFor is the maximum age of stale findings that are used while new checks run.
 	staleFor = time.Minute
 	// checkTimeout is the timeout of the checks.
 	checkTimeout = 3 * time.Second
-	// patience is how long an answer waits for new findings if there are stale ones. It is
-	// short, because many probes wait only a second.
+	// patience is how long a request waits for new findings if there are stale findings. It
+	// is short because many probes wait only one second for a response.
 	patience = 500 * time.Millisecond
 )
 
@@ -59,8 +59,8 @@ type report struct {
 	Checks map[string]Finding `json:"checks,omitempty"`
 }
 
-// NewReadiness returns a gateway's readiness, which is unknown until the first request.
-// It sets the metric "ready", and logs each change of a finding.
+// NewReadiness returns the readiness of a gateway. The first request runs the first checks.
+// The readiness sets the metric "ready", and logs each change of a finding.
 func NewReadiness(m *Metrics, log *slog.Logger, checks ...Check) *Readiness {
 	h := &Readiness{metrics: m, log: log, checks: checks}
 	h.reports = fresh.New(fresh.Options[string, *report]{
@@ -78,8 +78,8 @@ func (h *Readiness) Drain() {
 // Refresh runs the checks and sets the metric "ready", unless the findings are current.
 func (h *Readiness) Refresh(ctx context.Context) { h.report(ctx) }
 
-// ServeHTTP answers with the findings in JSON: with 200 if the gateway is ready, and
-// with 503 otherwise.
+// ServeHTTP responds with the findings in JSON. The status is 200 if the gateway is ready,
+// and 503 otherwise.
 func (h *Readiness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	found := h.report(r.Context())
 	w.Header().Set("Content-Type", "application/json")

@@ -45,8 +45,8 @@ func newSlowReadiness(t *testing.T) *slowReadiness {
 	return p
 }
 
-// want requests the readiness. It fails the test unless the answer has the given status and
-// body, and returns how long the answer took.
+// want requests the readiness. It fails the test unless the response has the given status
+// and body. It returns the duration of the request.
 func (p *slowReadiness) want(status int, body string) time.Duration {
 	p.t.Helper()
 	start := time.Now()
@@ -105,7 +105,7 @@ func TestOneCheckAtATime(t *testing.T) {
 		if n := p.checks.Load(); n != 1 {
 			t.Errorf("%d checks", n)
 		}
-		// While there are stale findings, clients wait for only half a second.
+		// If there are stale findings, a request waits only half a second for new findings.
 		time.Sleep(10 * time.Second)
 		p.finding.Store(&telemetry.Finding{})
 		if took := p.want(200, fine); took != 500*time.Millisecond {
@@ -130,8 +130,8 @@ func TestCheckThatHangs(t *testing.T) {
 	})
 }
 
-// TestDrainDuringACheck shows that the gateway stays not ready if a check succeeds after
-// Drain.
+// TestDrainDuringACheck shows that if a check succeeds after Drain, the gateway still
+// reports that it is not ready.
 func TestDrainDuringACheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newSlowReadiness(t)

@@ -14,11 +14,11 @@ import (
 // RegistryRequest is one attempt of a request to a registry, its token server or its
 // storage.
 type RegistryRequest struct {
-	Host       string        // with its port, if any
+	Host       string        // with its port, if the URL has a port
 	Authorized bool          // whether the request had a credential
-	Status     int           // 0 without an answer
-	Err        error         // why there was no answer
-	Took       time.Duration // the time until the answer began
+	Status     int           // 0 without a response
+	Err        error         // why there was no response
+	Took       time.Duration // the time until the response began, or until the error
 }
 
 // registries are the metrics of requests to registries.
@@ -44,8 +44,8 @@ func (r *registries) register(m *Metrics) {
 	r.took = m.histograms("registry_request_duration_seconds", "How long it took until the answer to such a request began, or failed.", "registry")
 }
 
-// AddRegistries gives each of these hosts its own label, even beyond the limit. Other hosts
-// keep their labels.
+// AddRegistries gives each of these hosts its own label, even beyond the limit. Hosts that
+// already have a label keep it.
 func (m *Metrics) AddRegistries(hosts ...string) {
 	m.registries.mu.Lock()
 	defer m.registries.mu.Unlock()
@@ -61,7 +61,8 @@ func (m *Metrics) RegistryRequest(r RegistryRequest) {
 	m.registries.took.WithLabelValues(host).Observe(r.Took.Seconds())
 }
 
-// label returns the label of a host.
+// label returns the label of a host. The label is the host itself, or otherHosts for the
+// hosts beyond maxHosts.
 func (r *registries) label(host string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +89,7 @@ func (r RegistryRequest) outcome() string {
 	}
 	switch {
 	case r.Status == http.StatusUnauthorized && !r.Authorized:
-		return "challenge" // the answer says where to get a token
+		return "challenge" // the response names the token server
 	case r.Status == http.StatusUnauthorized, r.Status == http.StatusForbidden:
 		return "denied"
 	case r.Status == http.StatusNotFound:

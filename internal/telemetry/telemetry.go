@@ -20,13 +20,13 @@ import (
 type Tracer interface {
 	// Start begins a span within the span of ctx. The caller ends it.
 	Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End)
-	// Follow returns ctx with the span of another context.
+	// Follow returns a copy of ctx that carries the span of another context.
 	Follow(ctx, from context.Context) context.Context
-	// Join returns ctx with the span that the headers of a request name.
+	// Join returns a copy of ctx that carries the span that the headers of a request name.
 	Join(ctx context.Context, h http.Header) context.Context
 }
 
-// End ends a span with the error of its operation, if any, and adds attributes. An
+// End ends a span and adds attributes to it. err is the error of the operation, or nil. An
 // attribute must not contain a secret.
 type End func(err error, attrs ...slog.Attr)
 
@@ -43,14 +43,15 @@ func requestOf(ctx context.Context) request {
 	return r
 }
 
-// WithRequest returns ctx with the id of a request. A nil tracer records nothing.
+// WithRequest returns a copy of ctx that carries the id of a request and a tracer. If the
+// tracer is nil, the spans of the request are not recorded.
 func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
 	return context.WithValue(ctx, requestKey{}, request{id, t})
 }
 
-// Follow returns ctx with the id and the trace of the request in from. It is for an
-// operation that several requests wait for: the operation has its own context, because it
-// outlives each of these requests.
+// Follow returns a copy of ctx that carries the id and the trace of another context's
+// request. Use it for an operation that several requests wait for. Such an operation has
+// its own context, because it can outlive each of these requests.
 func Follow(ctx, from context.Context) context.Context {
 	r := requestOf(from)
 	if r == (request{}) {
@@ -63,8 +64,8 @@ func Follow(ctx, from context.Context) context.Context {
 	return ctx
 }
 
-// Start begins a span in the trace of the request that ctx carries. The caller ends
-// the span. Without tracing, Start does nothing.
+// Start begins a span in the trace of the request whose id ctx carries. The caller ends the
+// span. Without tracing, Start does nothing.
 func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End) {
 	if t := requestOf(ctx).tracer; t != nil {
 		return t.Start(ctx, name, attrs...)
@@ -75,7 +76,8 @@ func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Contex
 // LogKey is the key of a request's id in the log.
 const LogKey = "request_id"
 
-// Handler returns a log handler that adds the ids of requests to its records.
+// Handler returns a log handler that passes records to h. If the context of a record
+// carries the id of a request, it adds this id to the record.
 func Handler(h slog.Handler) slog.Handler { return tagging{h} }
 
 type tagging struct{ slog.Handler }

@@ -35,8 +35,9 @@ type OpenTelemetry struct {
 
 var _ Tracer = (*OpenTelemetry)(nil)
 
-// WantsTraces reports whether the environment enables traces: it names an exporter other
-// than none, or the address of a collector.
+// WantsTraces reports whether the environment enables traces. The environment enables
+// traces if it names an exporter or the address of a collector. The exporter none, and
+// OTEL_SDK_DISABLED=true, disable traces.
 func WantsTraces(getenv func(string) string) bool {
 	if getenv("OTEL_SDK_DISABLED") == "true" {
 		return false
@@ -46,8 +47,8 @@ func WantsTraces(getenv func(string) string) bool {
 	return exporter != "none" && (exporter != "" || to != "")
 }
 
-// NewTracer returns a tracer that is configured by the environment. The caller shuts it
-// down. The tracer logs the errors of its exporter.
+// NewTracer returns a tracer that the OTEL_* variables configure. The caller shuts the
+// tracer down. Errors of the exporter are logged.
 func NewTracer(ctx context.Context, version string, log *slog.Logger) (*OpenTelemetry, error) {
 	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
@@ -86,7 +87,8 @@ func (t *OpenTelemetry) Follow(ctx, from context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, trace.SpanFromContext(from))
 }
 
-// kinds contains the kinds of the spans that cross the boundary to another program, by name.
+// kinds maps the name of a span to its kind. It contains only the spans that describe
+// communication with another program.
 var kinds = map[string]trace.SpanKind{"request": trace.SpanKindServer, "registry request": trace.SpanKindClient}
 
 // Start implements [Tracer].
@@ -106,12 +108,13 @@ func (t *OpenTelemetry) Start(ctx context.Context, name string, attrs ...slog.At
 	}
 }
 
-// maxText is the maximum length in bytes of an attribute or an error of a span. Clients and
-// registries choose the lengths of paths and errors.
+// maxText is the maximum length in bytes of an attribute or an error of a span. It is
+// limited because clients choose the lengths of paths, and registries choose the lengths of
+// errors.
 const maxText = 1000
 
-// bounded returns the beginning of a text as valid UTF-8. A collector refuses a message with
-// invalid UTF-8 as a whole.
+// bounded returns the first maxText bytes of s as valid UTF-8. If a message contains any
+// invalid UTF-8, a collector refuses the whole message.
 func bounded(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "\ufffd") }
 
 func attributes(attrs []slog.Attr) []attribute.KeyValue {
