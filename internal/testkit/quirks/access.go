@@ -12,28 +12,28 @@ import (
 
 // Access describes a registry's logins and their rights.
 type Access struct {
-	// User and Password are a login with all rights. Without a user, no login is needed.
+	// User and Password are a login with all rights. If User is "", the registry requires no login.
 	User, Password string
-	// Tokens makes the registry accept only bearer tokens from its token server at /token, which requires the
-	// login. A token is valid for certain actions in certain repositories.
+	// Tokens makes the registry accept only bearer tokens from its token server at /token. The token server
+	// requires the login. A token is valid for certain actions in certain repositories.
 	Tokens bool
 	// RefreshOnly makes the token server accept only POST requests with a refresh token, which is Password.
 	RefreshOnly bool
-	// Terse omits the lifetime of tokens from the token server's answers.
+	// Terse omits the lifetime of a token from the token server's responses.
 	Terse bool
-	// DeniedForAbsent refuses to issue a token for a repository that does not exist, unless it is requested for a
-	// push.
+	// DeniedForAbsent makes the token server refuse a token for a repository that does not exist, unless the
+	// client requests the right to push.
 	DeniedForAbsent bool
-	// ReadOnly means that the login may only pull. If it requests a token to push, it is refused with
-	// DeniedForAbsent; otherwise it gets a token without that right.
+	// ReadOnly means that the login may only pull. With DeniedForAbsent, the token server refuses a request for
+	// a token to push. Without DeniedForAbsent, it issues a token that lacks the right to push.
 	ReadOnly bool
 	// Lacks lists actions that the login may not perform. Its tokens do not include them.
 	Lacks []string
-	// Harbor follows Harbor's rules: a login has rights in each project, and the registry accepts both passwords
-	// and tokens. The login User is the first [Robot].
+	// Harbor makes the registry follow Harbor's rules. A login has certain rights in each project, and the
+	// registry accepts both passwords and tokens. The login User is the first [Robot].
 	Harbor bool
-	// Robots are further logins of a Harbor. Anyone may read the projects in Public with a token, which the token
-	// server issues without a login.
+	// Robots are further logins of a Harbor. Public lists the projects that every client may read. For these
+	// projects, the token server issues tokens without a login.
 	Robots []Robot
 	Public []string
 	// PingDenied answers all requests for /v2/ with 403, even with a valid login.
@@ -62,7 +62,8 @@ func (a Access) DockerConfig(registry string) string {
 	return string(data)
 }
 
-// token answers requests to the token server.
+// token handles requests to the token server. Like all handlers of [Registry.ServeHTTP], it reports whether it
+// has sent a response.
 func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	if r.URL.Path != "/token" {
 		return false
@@ -104,7 +105,7 @@ func (q *Registry) token(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// give issues a token for scopes.
+// give issues a token with the given scopes, and sends the token as the response.
 func (q *Registry) give(w http.ResponseWriter, r request, scopes []string) {
 	token := rand.Text()
 	if r.s.Harbor {
@@ -140,7 +141,7 @@ func (r request) knowsLogin() bool {
 	return user == r.s.User && password == r.s.Password
 }
 
-// cutScope splits repository:NAME:ACTIONS.
+// cutScope splits a scope of the form repository:NAME:ACTIONS. ok is false for any other scope.
 func cutScope(scope string) (name, actions string, ok bool) {
 	rest, ok := strings.CutPrefix(scope, "repository:")
 	i := strings.LastIndexByte(rest, ':')
@@ -150,7 +151,7 @@ func cutScope(scope string) (name, actions string, ok bool) {
 	return rest[:i], rest[i+1:], true
 }
 
-// authorize refuses requests whose credential does not allow them.
+// authorize refuses a request if the credential of the request does not have the necessary right.
 func (q *Registry) authorize(w http.ResponseWriter, r request) bool {
 	if r.URL.Path == "/v2/" && r.s.PingDenied {
 		refuse(w, http.StatusForbidden, "DENIED", "forbidden")
@@ -186,7 +187,7 @@ func (r request) bearer() string {
 	return challenge
 }
 
-// action returns the action that a request needs the right for.
+// action returns the action that a login must be allowed to perform for this request.
 func (r request) action() string {
 	switch {
 	case r.reads():
@@ -230,7 +231,7 @@ func (q *Registry) may(r request) bool {
 	return false
 }
 
-// scopes returns the scopes of a request's token. The bool reports whether the token is known.
+// scopes returns the scopes of a request's token. The bool reports whether the token server issued the token.
 func (q *Registry) scopes(r request) (string, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -20,15 +20,15 @@ type robot struct {
 	user, password string
 }
 
-// These are the further robots of the registry that newHarbor creates.
+// newHarbor adds these robots to the robot of the profile.
 var (
 	otherRobot  = quirks.Robot{User: "robot$other+ci", Password: "other", Rights: map[string][]string{"other": {"pull", "push"}}}
 	systemRobot = quirks.Robot{User: "robot$system", Password: "system", Catalog: true, Rights: map[string][]string{"providers": {"pull", "push"}, "other": {"pull", "push"}}}
 	readOnly    = quirks.Robot{User: "robot$providers+ro", Password: "ro", Rights: map[string][]string{"providers": {"pull"}}}
 )
 
-// newHarbor creates a registry with the projects providers, other and public, and returns the profile's robot,
-// which has all rights in providers.
+// newHarbor creates a Harbor with the projects providers, other and public. It returns the robot of the
+// profile, which has all rights in the project providers.
 func newHarbor(t *testing.T) robot {
 	p := profile(t, "harbor")
 	p.Robots, p.Public = []quirks.Robot{otherRobot, systemRobot, readOnly}, []string{"public"}
@@ -39,13 +39,13 @@ func newHarbor(t *testing.T) robot {
 	return r
 }
 
-// as returns r with the login of another robot.
+// as returns a copy of r that logs in as other.
 func (r robot) as(other quirks.Robot) robot {
 	r.user, r.password = other.User, other.Password
 	return r
 }
 
-// token returns a token for scopes.
+// token requests a token for the given scopes from the token server, and returns the token.
 func (r robot) token(scopes ...string) string {
 	r.t.Helper()
 	req := httptest.NewRequest(http.MethodGet, "https://registry.test/token?"+url.Values{"scope": scopes}.Encode(), nil)
@@ -79,8 +79,8 @@ func (r robot) ask(method, target, token, body string) *httptest.ResponseRecorde
 	return w
 }
 
-// wants sends a request with the password, and fails unless the answer has this status and contains these
-// words.
+// wants sends a request with the robot's password. It fails the test unless the response has the given status
+// and contains the given words.
 func (r robot) wants(method, target, body string, status int, words string) *httptest.ResponseRecorder {
 	r.t.Helper()
 	w := r.ask(method, target, "", body)
@@ -88,7 +88,7 @@ func (r robot) wants(method, target, body string, status int, words string) *htt
 	return w
 }
 
-// answered fails unless the answer has this status and contains these words.
+// answered fails the test unless the response has the given status and contains the given words.
 func (r robot) answered(w *httptest.ResponseRecorder, status int, words string) {
 	r.t.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), words) {
@@ -96,7 +96,8 @@ func (r robot) answered(w *httptest.ResponseRecorder, status int, words string) 
 	}
 }
 
-// refused fails unless the answer is Harbor's 401 with these words.
+// refused fails the test unless the response has status 401, Harbor's challenge, and Harbor's error with the
+// given words.
 func (r robot) refused(w *httptest.ResponseRecorder, words string) {
 	r.t.Helper()
 	r.answered(w, 401, words+": "+words)
@@ -105,7 +106,8 @@ func (r robot) refused(w *httptest.ResponseRecorder, words string) {
 	}
 }
 
-// upload uploads a blob to a repository, and returns the answer to the PUT and the blob's digest.
+// upload uploads a blob to a repository. It returns the response to the PUT request, and the digest of the
+// blob.
 func (r robot) upload(repository, content string) (*httptest.ResponseRecorder, digest.Digest) {
 	r.t.Helper()
 	d := digest.FromString(content)

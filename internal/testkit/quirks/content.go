@@ -18,12 +18,13 @@ type Content struct {
 	NameParts int
 	// MustExist refuses requests for repositories that [Registry.Create] did not create.
 	MustExist bool
-	// Projects refuses those requests with 401, even with a valid login, and names the project, which is the
-	// first part of the repository's name. A name without a project gets 400.
+	// Projects makes the registry refuse absent repositories as Harbor does. The response has status 401, even
+	// with a valid login. Its message names the project, which is the first part of the repository's name. For a
+	// name without a project, the status is 400.
 	Projects bool
-	// Proxies are Harbor's proxy-cache projects: they refuse pushes, and answer HEAD for a blob with 404 until a
-	// GET has fetched it. The content that a test pushed to such a project before it set Proxies counts as the
-	// content of the upstream.
+	// Proxies are the proxy-cache projects of a Harbor. They refuse pushes. HEAD for a blob returns 404 until a
+	// GET request has fetched the blob from the upstream. The content of the upstream is the content that a test
+	// pushed to the project before the test set Proxies.
 	Proxies []string
 	// ReadOnlyMode refuses all writes, as Harbor does while it is in read-only mode.
 	ReadOnlyMode bool
@@ -34,8 +35,8 @@ type Content struct {
 	Allowed []string
 	// MediaTypeRequired refuses manifests without a media type.
 	MediaTypeRequired bool
-	// Immutable, if not 0, makes tags immutable: a push that would move a tag to another manifest is refused with
-	// this status, and with ImmutableCode as the error code.
+	// If Immutable is not 0, tags are immutable. The registry refuses a push that would move a tag to another
+	// manifest. Immutable is the status of the refusal, and ImmutableCode is its error code.
 	Immutable     int
 	ImmutableCode string
 	// Mutable selects tags that can still be moved; nil means none.
@@ -46,7 +47,8 @@ type Content struct {
 	// HidesOnce refuses the first push of each manifest, as distribution 2 does while another push stores one of
 	// the manifest's blobs.
 	HidesOnce bool
-	// RedirectBlobs redirects downloads to another storage, which accepts no registry credential.
+	// RedirectBlobs redirects downloads of blobs to an object storage. The object storage refuses requests with
+	// a registry credential.
 	RedirectBlobs bool
 }
 
@@ -95,7 +97,7 @@ func (q *Registry) manifests(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// hide reports whether a manifest, given as name@digest, is pushed for the first time.
+// hide reports whether a manifest is pushed for the first time. The manifest is given as name@digest.
 func (q *Registry) hide(manifest string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +113,7 @@ func (r request) immutable(ref string) bool {
 	return r.s.Immutable != 0 && !strings.Contains(ref, ":") && (r.s.Mutable == nil || !r.s.Mutable(ref))
 }
 
-// moves reports whether a push of the manifest d would move its tag from another manifest.
+// moves reports whether the tag in a push of the manifest d already names another manifest.
 func (q *Registry) moves(r request, d digest.Digest) bool {
 	now := q.digestOf(r, r.ref)
 	return now != "" && now != d.String()

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestCopyBetweenProjects shows that versions can be copied between two Harbor projects whose robots have no
-// rights in each other's project.
+// TestCopyBetweenProjects shows that versions can be copied from one Harbor project to another, although the
+// robot of each project has no rights in the other project.
 func TestCopyBetweenProjects(t *testing.T) {
 	for name, tc := range map[string]struct {
 		from, to string
@@ -87,7 +87,7 @@ type inRegistry struct {
 	store      registry.Repository
 }
 
-// inProject returns the provider's repository in a project.
+// inProject returns the repository of the provider widget in a project.
 func (b *bench) inProject(project string) inRegistry {
 	b.t.Helper()
 	repo := ociaddr.Repository{Registry: ociaddr.Registry(b.profile.Registry), Name: project + "/" + widget.Path()}
@@ -119,8 +119,9 @@ func (b *bench) pushTo(at inRegistry) {
 	}
 }
 
-// checkTokens checks that every token was requested for a single repository, except for the token of the first
-// mount, which the registry refuses.
+// checkTokens checks that every token was requested for a single repository. With mounts, one token for two
+// repositories is expected. The client requests this token for the first mount, and the registry refuses the
+// mount.
 func (b *bench) checkTokens(source string, mounts bool) {
 	b.t.Helper()
 	tokens, wide := 0, 0

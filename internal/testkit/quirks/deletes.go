@@ -15,9 +15,9 @@ import (
 type Deletes struct {
 	// NoDelete refuses to delete anything.
 	NoDelete bool
-	// These errors refuse a deletion; nil allows it. NoDeleteTag is for a tag alone, NoDeleteTagged for a
-	// manifest that has a tag (the tag is appended to the message), and NoDeleteChild for a manifest that an
-	// index names.
+	// The registry refuses certain deletions with these errors; nil allows the deletion. NoDeleteTag refuses the
+	// deletion of a tag alone. NoDeleteTagged refuses the deletion of a manifest that has a tag, and the tag is
+	// appended to the message. NoDeleteChild refuses the deletion of a manifest that an index names.
 	NoDeleteTag, NoDeleteTagged, NoDeleteChild *Refusal
 	// DeletesChildren deletes the children of an index with the index. A child stays if it has a tag or if
 	// another index names it.
@@ -32,10 +32,10 @@ type Refusal struct {
 
 func (f Refusal) answer(w http.ResponseWriter) { refuse(w, f.Status, f.Code, f.Message) }
 
-// unsupported is distribution's answer to operations that are disabled.
+// unsupported is distribution's error for operations that are disabled.
 var unsupported = Refusal{http.StatusMethodNotAllowed, "UNSUPPORTED", "The operation is unsupported."}
 
-// delete answers deletions of manifests, tags and blobs.
+// delete handles requests to delete manifests, tags and blobs.
 func (q *Registry) delete(w http.ResponseWriter, r request) bool {
 	switch {
 	case r.s.NoDelete:
@@ -51,7 +51,8 @@ func (q *Registry) delete(w http.ResponseWriter, r request) bool {
 	case r.s.NoDeleteTagged == nil && r.s.NoDeleteChild == nil && !r.s.DeletesChildren && !r.s.ImmutableHolds:
 		return false
 	}
-	// Deletions run one at a time, so that each sees the manifests that the previous one left.
+	// Deletions run one at a time, because each deletion depends on the manifests that the previous deletion
+	// left.
 	q.deletes.Lock()
 	defer q.deletes.Unlock()
 	c, err := q.Contents(r.name)
@@ -95,7 +96,8 @@ func (r request) mayNotDelete(c *contents.Contents, d digest.Digest) *Refusal {
 	return nil
 }
 
-// deleteChildren deletes the children of a deleted index, and removes the index from c.
+// deleteChildren removes a deleted index from c. It deletes each child of the index that has no tag and that
+// no other index names.
 func (q *Registry) deleteChildren(r request, c *contents.Contents, index digest.Digest) {
 	children := c.Manifests[index]
 	delete(c.Manifests, index)

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// shelf is a repository of indexes, each with a name for messages, in a registry without access control.
+// shelf is a repository of indexes in a registry without access control. Each index has a name for messages.
 type shelf struct {
 	t *testing.T
 	q *quirks.Registry
@@ -28,7 +28,7 @@ func newShelf(t *testing.T, name string) *shelf {
 	return &shelf{t, q, map[digest.Digest]string{}}
 }
 
-// push pushes an index with the given children, under its digest if tag is "".
+// push pushes an index with the given children. The reference is tag, or the digest of the index if tag is "".
 func (s *shelf) push(tag, name string, children ...digest.Digest) digest.Digest {
 	s.t.Helper()
 	list := make([]string, len(children))
@@ -48,7 +48,8 @@ func (s *shelf) push(tag, name string, children ...digest.Digest) digest.Digest 
 	return d
 }
 
-// delete deletes a manifest or tag, and fails unless the answer begins with want.
+// delete deletes a manifest or tag. It fails the test unless the status and body of the response begin with
+// want.
 func (s *shelf) delete(reference, want string) {
 	s.t.Helper()
 	w := ask(s.q, http.MethodDelete, "/v2/acme/x/manifests/"+reference, "")
@@ -57,7 +58,8 @@ func (s *shelf) delete(reference, want string) {
 	}
 }
 
-// has fails unless the repository contains exactly these manifests, each followed by its tags.
+// has fails the test unless the repository contains exactly the manifests in want. The name of each manifest
+// is followed by its tags, as in "one:1:2".
 func (s *shelf) has(want string) {
 	s.t.Helper()
 	c, err := s.q.Contents("acme/x")
@@ -99,7 +101,8 @@ func harborDeletes(t *testing.T) {
 	s.delete(shared.String(), isChild)
 	s.has("darwin linux one:1:2 other:3 shared tagged:tagged")
 
-	// Deleting an index also deletes its tags, and children that no other index names.
+	// Deleting an index also deletes its tags. It also deletes the children that have no tag and that no other
+	// index names.
 	s.delete(one.String(), "202")
 	s.has("other:3 shared tagged:tagged")
 	s.delete(one.String(), "404")
@@ -109,7 +112,7 @@ func harborDeletes(t *testing.T) {
 	s.has("")
 }
 
-// harborTagMoves shows that an index stays, and keeps its children, when its tag moves to another index.
+// harborTagMoves shows that when a tag moves to another index, the first index and its children stay.
 func harborTagMoves(t *testing.T) {
 	s := newShelf(t, "harbor")
 	linux, darwin := s.push("", "linux"), s.push("", "darwin")
@@ -123,7 +126,8 @@ func harborTagMoves(t *testing.T) {
 	s.has("")
 }
 
-// TestHarborNestedIndexes shows that the children of a child are also deleted, unless another index names them.
+// TestHarborNestedIndexes shows that deleting an index also deletes the children of its children, unless
+// another index names them.
 func TestHarborNestedIndexes(t *testing.T) {
 	s := newShelf(t, "harbor")
 	leaf, shared := s.push("", "leaf"), s.push("", "shared")
@@ -160,8 +164,8 @@ func harborImmutable(t *testing.T) {
 	s.has("another:2 child one:1")
 }
 
-// TestDeletesByProfile shows how each profile answers the deletion of a tag, a tagged manifest, a child of an
-// index, and any other manifest.
+// TestDeletesByProfile shows how each profile responds to the deletion of a tag, of a tagged manifest, of a
+// child of an index, and of any other manifest.
 func TestDeletesByProfile(t *testing.T) {
 	wants := map[string]struct{ tag, tagged, child, rest string }{
 		"distribution":     {"202", "202", "202", "202"},

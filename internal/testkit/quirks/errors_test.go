@@ -29,7 +29,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		name, profile string
 		create        bool // create the profile's project or repository first
 		change        func(*quirks.Settings)
-		template      string // instead of the profile's
+		template      string // replaces the profile's template
 		err, hint     string
 	}{
 		{name: "repository not made", profile: "ecr", err: "does not exist", hint: "aws ecr create-repository --region eu-west-1 --repository-name providers/acme/widget"},
@@ -81,8 +81,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// TestPolicyOnReads shows that new versions can still be pushed to a project whose policy forbids reads, but
-// that stored versions are neither completed nor replaced.
+// TestPolicyOnReads shows that if the policy of a project forbids reads, new versions can still be pushed, but
+// stored versions are neither completed nor replaced.
 func TestPolicyOnReads(t *testing.T) {
 	for _, name := range []string{"harbor", "distribution"} {
 		t.Run(name, func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestPolicyOnReads(t *testing.T) {
 	}
 }
 
-// TestPushInterruptedBeforePolicy shows that an interrupted push can be repeated although a policy forbids
-// reading the manifests that it stored.
+// TestPushInterruptedBeforePolicy shows that if a push is interrupted, and a policy then forbids reading the
+// manifests that the push stored, the push can be repeated.
 func TestPushInterruptedBeforePolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)
@@ -154,7 +154,8 @@ func TestPushInterruptedBeforePolicy(t *testing.T) {
 	}
 }
 
-// TestPruneLeavesImmutable shows that one immutable version does not stop the pruning of others.
+// TestPruneLeavesImmutable shows that if some versions are immutable, a prune still removes the other
+// versions.
 func TestPruneLeavesImmutable(t *testing.T) {
 	b := newBench(t, profile(t, "harbor"))
 	b.registry.Create(b.profile.Create)
@@ -185,8 +186,8 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	b.checkTags("without the rule", "1.3.0")
 }
 
-// TestTroubleIsNotAbsence shows that when a registry fails after a push, the gateway reports a server error,
-// and never that the provider or the version is absent.
+// TestTroubleIsNotAbsence shows that if a registry fails after a push, the gateway reports a server error. The
+// gateway never reports that the provider or the version is absent.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, change := range map[string]func(*quirks.Settings){
 		"requests limited": func(s *quirks.Settings) { s.EveryNth = 1 },
@@ -211,12 +212,12 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// needsNoPassword reports whether a wrong password has no effect, because the registry needs none or because
+// needsNoPassword reports whether a wrong password has no effect. Either the registry requires no password, or
 // an earlier token is still valid.
 func (b *bench) needsNoPassword() bool { return b.profile.User == "" || b.profile.Tokens }
 
-// TestImmutableTags shows that an immutable tag causes no error unless a push must move it, and that the error
-// then includes the registry's reason.
+// TestImmutableTags shows that a push fails only if it must move an immutable tag. The error then includes the
+// registry's reason.
 func TestImmutableTags(t *testing.T) {
 	for name, change := range map[string]func(*quirks.Settings){
 		"harbor": func(s *quirks.Settings) { s.Immutable, s.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION" },
@@ -242,8 +243,8 @@ func TestImmutableTags(t *testing.T) {
 	}
 }
 
-// TestHiddenBlobs shows that a push by platform succeeds although the registry refuses each manifest once, as
-// distribution 2 does while another push stores one of its blobs.
+// TestHiddenBlobs shows that a push by platform succeeds although the registry refuses each manifest once.
+// distribution 2 refuses a manifest while another push stores one of the manifest's blobs.
 func TestHiddenBlobs(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.registry.Set(func(s *quirks.Settings) { s.HidesOnce = true })

@@ -30,7 +30,7 @@ func (b Robot) project() string {
 	return project
 }
 
-// robot returns the robot with this name and password. The bool reports whether there is one.
+// robot returns the robot with the given name and password. The bool reports whether there is such a robot.
 func (a Access) robot(user, password string) (Robot, bool) {
 	for _, b := range a.robots() {
 		if b.User == user && b.Password == password {
@@ -40,8 +40,8 @@ func (a Access) robot(user, password string) (Robot, bool) {
 	return Robot{}, false
 }
 
-// harborToken returns a token like Harbor's: a JSON Web Token, whose subject is the robot that requests it.
-// With a wrong password, the token has no subject.
+// harborToken returns a JSON Web Token like Harbor's tokens. The subject of the token is the robot that
+// requests it. If the password is wrong, the token has no subject.
 func (r request) harborToken(signature string) string {
 	user, password, _ := r.BasicAuth()
 	claims := `{"iss":"harbor-token-issuer"}`
@@ -52,9 +52,9 @@ func (r request) harborToken(signature string) string {
 	return encode([]byte(`{"typ":"JWT"}`)) + "." + encode([]byte(claims)) + "." + signature
 }
 
-// robots returns all logins. The first is [Access.User]. If its name is that of a project robot, it has all
-// rights except [Access.Lacks] in that project; otherwise it has them in all projects, as an administrator
-// does.
+// robots returns all logins. The first login is [Access.User]. It has all rights except [Access.Lacks], or
+// only the right to pull with [Access.ReadOnly]. A project robot has these rights in its project. Any other
+// user has these rights in all projects, as an administrator has.
 func (a Access) robots() []Robot {
 	first := Robot{User: a.User, Password: a.Password}
 	actions := []string{"pull", "push", "delete"}
@@ -72,8 +72,9 @@ func (a Access) allows(b Robot, project, action string) bool {
 	return action == "pull" && slices.Contains(a.Public, project) || slices.Contains(b.Rights[project], action) || slices.Contains(b.Rights["*"], action)
 }
 
-// grant reduces the scopes that a robot requested to those that its token gets. For a project robot, the first
-// existing project decides: if it is not the robot's own, the token gets no rights of the robot.
+// grant returns the scopes of the token for a robot that requests the given scopes. For a project robot, the
+// first existing project in the requested scopes decides. If this is not the robot's own project, the token
+// has none of the robot's rights.
 func (q *Registry) grant(s Settings, b Robot, scopes []string) []string {
 	first := ""
 	var out []string
@@ -112,7 +113,8 @@ func (q *Registry) harborMay(r request, project, action string) bool {
 	return false
 }
 
-// knownToHarbor reports whether the request has the credential of a robot.
+// knownToHarbor reports whether the request has the password of a robot, or a token that the token server
+// issued.
 func (q *Registry) knownToHarbor(r request) bool {
 	if user, password, basic := r.BasicAuth(); basic {
 		_, ok := r.s.robot(user, password)
@@ -168,7 +170,7 @@ func (q *Registry) authorizeHarbor(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// refuseHarbor refuses with a message that appears twice, as in most errors of Harbor.
+// refuseHarbor refuses a request with an error that contains the message twice, as most errors of Harbor do.
 func refuseHarbor(w http.ResponseWriter, status int, code, message string) {
 	refuse(w, status, code, message+": "+message)
 }

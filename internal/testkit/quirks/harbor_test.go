@@ -18,7 +18,7 @@ const index = "application/vnd.oci.image.index.v1+json"
 const uploads = "/v2/providers/x/blobs/uploads/"
 
 // TestHarborMeasured shows that the harbor profile answers like a real Harbor (2.15.2). Each row is a
-// situation in which the real one was measured.
+// situation in which the real Harbor was measured.
 func TestHarborMeasured(t *testing.T) {
 	for _, row := range []struct {
 		situation string
@@ -61,8 +61,8 @@ func harborAbsentProject(t *testing.T) {
 	}
 }
 
-// harborRights shows that a robot gets a token even if it lacks the requested right, and that only the request
-// with that token is refused.
+// harborRights shows that if a robot requests a right that it lacks, it still gets a token. Harbor refuses
+// only a request that needs the right.
 func harborRights(t *testing.T) {
 	all := newHarbor(t)
 	w := ask(all.q, http.MethodPost, uploads, "")
@@ -92,8 +92,8 @@ func harborRights(t *testing.T) {
 	all.refused(all.ask(http.MethodPost, uploads, "", ""), "unauthorized to access repository: providers/x, action: push")
 }
 
-// harborWrongPassword shows that a request with a wrong password still gets a token for a scope, but one
-// without rights.
+// harborWrongPassword shows that a request for a scope with a wrong password still gets a token, but the token
+// has no rights.
 func harborWrongPassword(t *testing.T) {
 	r := newHarbor(t)
 	r.password = "wrong"
@@ -104,8 +104,8 @@ func harborWrongPassword(t *testing.T) {
 	r.refused(r.ask(http.MethodGet, "/v2/", "", ""), "unauthorized")
 }
 
-// harborTwoScopes shows that the first existing project in the scopes decides which rights a project robot's
-// token has.
+// harborTwoScopes shows that if a project robot requests a token for two projects, the first existing project
+// decides which rights the token has.
 func harborTwoScopes(t *testing.T) {
 	r := newHarbor(t)
 	mine, other, absent, public := "repository:providers/x:pull,push", "repository:other/x:pull", "repository:absent/x:pull", "repository:public/x:pull"
@@ -201,7 +201,7 @@ func harborCatalog(t *testing.T) {
 	r.refused(r.ask(http.MethodGet, "/v2/_catalog", r.token("registry:catalog:*"), ""), "unauthorized to list catalog")
 }
 
-// harborPublic shows that a token that was issued without a login can only read public projects.
+// harborPublic shows that a client without a login gets a token that can only read public projects.
 func harborPublic(t *testing.T) {
 	r := newHarbor(t)
 	admin := quirks.Robot{User: "admin", Password: "admin", Rights: map[string][]string{"*": {"pull", "push"}}}

@@ -13,8 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// checkLeft fails if there are manifests that no tag leads to, unless the state records them for the next
-// prune. A login that may not delete may also leave its probe, and unfinished forms of its announcements.
+// checkLeft fails the test if a manifest is reachable from no tag and the state does not record the manifest
+// for the next prune. Unfinished forms of announcements are allowed. If the login may not delete, its probe is
+// allowed, too.
 func (b *bench) checkLeft(when string, mayDelete bool) {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -34,7 +35,7 @@ func (b *bench) checkLeft(when string, mayDelete bool) {
 			}
 		}
 	}
-	for _, tag := range b.contents().TagNames() { // without deletions, a finished announcement leaves the unfinished one behind
+	for _, tag := range b.contents().TagNames() { // if the login may not delete, the unfinished form of an announcement stays
 		of, ok := ociaddr.Tag(tag).PartOf()
 		if !ok {
 			continue
@@ -62,8 +63,8 @@ func (b *bench) checkLeft(when string, mayDelete bool) {
 	}
 }
 
-// TestLeftManifestsAreRecorded shows that pushes by platform, a prune and another push by a Harbor robot leave no
-// manifests that the next prune would not find.
+// TestLeftManifestsAreRecorded shows that after pushes by platform, a prune and another push by a Harbor
+// robot, the next prune finds all manifests that are left.
 func TestLeftManifestsAreRecorded(t *testing.T) {
 	for name, lacks := range map[string][]string{"pull and push": {"delete"}, "delete, too": nil} {
 		t.Run(name, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestOwnerBehindAPolicy shows that a push recognizes another provider's repository by an old version if a
-// policy forbids reading the newest versions.
+// TestOwnerBehindAPolicy shows that if a policy forbids reading the newest versions, a push still recognizes
+// by an old version that the repository belongs to another provider.
 func TestOwnerBehindAPolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)

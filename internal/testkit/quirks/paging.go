@@ -14,14 +14,14 @@ import (
 type Paging struct {
 	// PageSize is the number of tags on a page if the client sends no n; 0 lists all tags on one page.
 	PageSize int
-	// MaxN is the largest accepted n; 0 means no limit. A larger n is an error, unless Capped is set, which
-	// reduces it to MaxN.
+	// MaxN is the largest n that the registry accepts; 0 means no limit. If Capped is true, a larger n counts
+	// as MaxN. Otherwise, a larger n is an error.
 	MaxN   int
 	Capped bool
 	// Link is the form of the link to the next page; "" is [LinkRelative].
 	Link LinkForm
-	// Opaque puts a token into the link to the next page. Only this token, not the name of the last tag,
-	// continues a list.
+	// Opaque puts a token into the link to the next page. Only a request with this token gets the next page.
+	// The name of the last tag has no effect.
 	Opaque bool
 	// Unordered lists names in reverse order.
 	Unordered bool
@@ -96,14 +96,14 @@ func (r request) pageSize() (int, error) {
 	return n, nil
 }
 
-// start returns the index in all of the page's first tag.
+// start returns the index of the first tag on the requested page.
 func (r request) start(all []string) int {
 	last := r.URL.Query().Get("last")
 	if r.s.Opaque {
 		token, _ := base64.RawURLEncoding.DecodeString(r.URL.Query().Get("next_page"))
 		last = string(token)
 	}
-	return slices.Index(all, last) + 1 // an unknown tag starts at the beginning
+	return slices.Index(all, last) + 1 // after an unknown tag, the list starts at the beginning
 }
 
 func (r request) link(size int, last string) string {

@@ -17,14 +17,14 @@ type Profile struct {
 // opentofu lists the artifact types that GitLab accepts from a push.
 var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target"}
 
-// referenced is Docker Hub's answer to the deletion of a manifest that a tag or an index refers to.
+// referenced is Docker Hub's error for the deletion of a manifest that a tag or an index refers to.
 var referenced = Refusal{http.StatusForbidden, "DENIED", "the manifest is still referenced"}
 
 // Profiles returns all profiles. Their page sizes are the real ones.
 func Profiles() []Profile {
 	token := func(user string) Access { return Access{User: user, Password: "pass-w0rd", Tokens: true} }
 	basic := func(user string) Access { return Access{User: user, Password: "pass-w0rd"} }
-	// rest ends most templates.
+	// rest is the last part of most templates.
 	const rest = "/${hostname}/${namespace}/${type}"
 	return []Profile{
 		{Name: "distribution", Registry: "registry.example.com", Template: "registry.example.com/providers" + rest},
@@ -56,7 +56,7 @@ func Profiles() []Profile {
 		{Name: "acr", Registry: "acme.azurecr.io", Template: "acme.azurecr.io/providers" + rest, Settings: Settings{
 			Access: Access{User: "00000000-0000-0000-0000-000000000000", Password: "refresh-t0ken", Tokens: true, RefreshOnly: true},
 			Paging: Paging{PageSize: 100, MaxN: 1000, Capped: true}, NoCatalog: true,
-			// It deletes tags with its own API.
+			// Azure Container Registry deletes tags only with its own API.
 			Deletes: Deletes{NoDeleteTag: &unsupported},
 		}},
 		{Name: "gar", Registry: "europe-docker.pkg.dev", Template: "europe-docker.pkg.dev/acme-project/providers" + rest, Create: "acme-project/providers", Settings: Settings{

@@ -59,7 +59,7 @@ type bench struct {
 	releases map[string]*release.Release
 	// publish makes the origin offer a new version, or an existing version with the current content.
 	publish func(version string)
-	content string // part of each published package, so that it can be changed
+	content string // part of each published package; a test can change it
 }
 
 func newBench(t *testing.T, p quirks.Profile) *bench {
@@ -81,7 +81,7 @@ func newBench(t *testing.T, p quirks.Profile) *bench {
 	return b
 }
 
-// login makes the user's client use the login in a from now on.
+// login makes the user's client use the login of the given Access from now on.
 func (b *bench) login(a quirks.Access) { b.useLogins(a.DockerConfig(b.profile.Registry)) }
 
 // useLogins makes the user's client use another login file, in docker's format, from now on.
@@ -146,7 +146,8 @@ func (b *bench) pushOptions() pusher.Options {
 	}
 }
 
-// push pushes one version. An error includes the hint that users see.
+// push pushes one version, or only the given platforms of the version. Its error includes the hint that users
+// see.
 func (b *bench) push(version string, platforms ...provider.Platform) (*pusher.Result, error) {
 	b.t.Helper()
 	listing, err := b.origin.Versions(b.t.Context(), widget)
@@ -196,8 +197,8 @@ func (b *bench) serve() func(path string) (status int, body string) {
 	}
 }
 
-// forEach runs a test with every profile, or only with the named ones. Repositories that must exist are
-// created first.
+// forEach runs a test with every profile, or only with the profiles that have the given names. It first
+// creates the repositories that must exist.
 func forEach(t *testing.T, f func(t *testing.T, b *bench), names ...string) {
 	for _, p := range quirks.Profiles() {
 		if len(names) > 0 && !slices.Contains(names, p.Name) {
@@ -223,8 +224,8 @@ func TestPushListServePrune(t *testing.T) {
 	})
 }
 
-// TestCooldown shows that a new version waits for an hour in every registry that can store the state, and that
-// the error for the other registries suggests omitting the cooldown.
+// TestCooldown shows that in every registry that can store the state, a new version waits for an hour. For any
+// other registry, the hint of the error suggests omitting the cooldown.
 func TestCooldown(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		only, err := provider.ParseConstraint("~> 1.0")
@@ -350,7 +351,7 @@ func (b *bench) checkServe() {
 	if status, _ = get(host + "/acme/widget/9.9.9.json"); status != 200 {
 		b.t.Errorf("9.9.9.json: %d", status)
 	}
-	// A registry that answers "denied" does not say that the repository is absent.
+	// If the registry denies access, the gateway cannot know that the repository is absent.
 	want := http.StatusNotFound
 	if b.profile.DeniedForAbsent {
 		want = http.StatusBadGateway
@@ -360,8 +361,8 @@ func (b *bench) checkServe() {
 	}
 }
 
-// checkPrune checks that a sync with --prune that selects only 1.x removes the other versions, or none if the
-// registry cannot delete.
+// checkPrune runs a sync with --prune that selects only versions 1.x. It checks that the sync removes all
+// other versions, or no version if the registry cannot delete.
 func (b *bench) checkPrune() {
 	b.t.Helper()
 	only, err := provider.ParseConstraint("~> 1.0")

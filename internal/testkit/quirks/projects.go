@@ -28,7 +28,7 @@ func (q *Registry) policies(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// hides refuses reads of absent manifests, with Harbor's error, and, with a cosign policy, reads of all
+// hides refuses reads of absent manifests with Harbor's error. With a cosign policy, it refuses reads of all
 // manifests.
 func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	switch {
@@ -76,8 +76,8 @@ func (q *Registry) isCached(r request) bool {
 	return q.cached[r.name+"@"+r.ref]
 }
 
-// fetch answers as a proxy-cache project does while it fetches: it omits the size of a blob, and the digest of
-// a manifest that was requested by its tag.
+// fetch answers a request as a proxy-cache project does when it first fetches the content from the upstream.
+// The response lacks the size of a blob, and the digest of a manifest that was requested by its tag.
 func (q *Registry) fetch(w http.ResponseWriter, r request) bool {
 	answer := q.ask(r, http.MethodGet, r.URL.Path)
 	if answer.Code != http.StatusOK {
@@ -178,16 +178,16 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Retention is a rule of a Harbor retention policy: it keeps the Keep newest artifacts that have a matching
-// tag.
+// Retention is a rule of a Harbor retention policy. Of the artifacts with a matching tag, the rule keeps the
+// newest ones. Keep is the number of artifacts to keep.
 type Retention struct {
 	Tags func(tag string) bool // nil matches every tag
 	Keep int                   // 0 keeps all matching artifacts
 }
 
-// Retain runs a retention policy on a repository: it deletes every artifact that no rule keeps, including
-// artifacts without a tag, but not artifacts with immutable tags. The children of a deleted index are deleted
-// with it.
+// Retain runs a retention policy on a repository. It deletes every artifact that no rule keeps, including
+// artifacts without a tag. It does not delete artifacts with immutable tags. Deleting an index also deletes
+// the children of the index.
 func (q *Registry) Retain(repository string, rules ...Retention) error {
 	c, err := q.Contents(repository)
 	if err != nil {
@@ -222,7 +222,7 @@ func (q *Registry) deleteUnless(repository string, s Settings, keep map[digest.D
 		return err
 	}
 	manifests := slices.Sorted(maps.Keys(c.Manifests))
-	// Indexes come first: the registry keeps a manifest that an index names.
+	// Indexes come first, because the registry refuses to delete a manifest that an index names.
 	slices.SortStableFunc(manifests, func(a, b digest.Digest) int { return cmp.Compare(len(c.Manifests[b]), len(c.Manifests[a])) })
 	for _, d := range manifests {
 		if keep[d] {

@@ -14,8 +14,8 @@ import (
 
 // The functions below are rows of [TestHarborMeasured].
 
-// harborQuota shows that a blob or manifest counts only once towards the quota of a project, however often it
-// is pushed.
+// harborQuota shows that if a blob or manifest is pushed several times, it counts only once towards the quota
+// of a project.
 func harborQuota(t *testing.T) {
 	r := newHarbor(t)
 	r.q.Set(func(s *quirks.Settings) { s.Quota = 3000 })
@@ -116,8 +116,8 @@ func harborCosign(t *testing.T) {
 	r.wants(http.MethodDelete, manifests+digest.FromString(emptyIndex).String(), "", 202, "")
 }
 
-// harborProxy shows that a proxy-cache project refuses pushes, and that HEAD finds only blobs that a GET has
-// fetched before.
+// harborProxy shows that a proxy-cache project refuses pushes, and that HEAD finds a blob only after a GET
+// request has fetched the blob.
 func harborProxy(t *testing.T) {
 	r := newHarbor(t)
 	w, d := r.upload("providers/x", "blob")

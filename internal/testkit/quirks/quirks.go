@@ -31,12 +31,13 @@ type Settings struct {
 	Deletes
 	Uploads
 
-	// If EveryNth is n > 0, every n-th request is answered with 429 and a Retry-After of RetryAfter seconds.
+	// If EveryNth is n > 0, every n-th request gets status 429. The header Retry-After is then RetryAfter, in
+	// seconds.
 	EveryNth   int
 	RetryAfter int
-	// HTML selects requests that are answered with 200 and an HTML page.
+	// HTML selects the requests whose response is an HTML page with status 200.
 	HTML func(*http.Request) bool
-	// NoReferrers answers requests to the referrers API with a plain 404 instead of a registry error.
+	// NoReferrers makes the referrers API return 404 as plain text, not as a registry error.
 	NoReferrers bool
 	// NoCatalog refuses requests to list repositories.
 	NoCatalog bool
@@ -53,18 +54,19 @@ type Registry struct {
 	created  []string
 	tokens   map[string]string // token -> its scopes, separated by spaces
 	hidden   map[string]bool   // manifests that were refused once
-	cached   map[string]bool   // what proxy-cache projects have fetched, as name@reference
+	cached   map[string]bool   // content that proxy-cache projects have fetched, as name@reference
 	used     map[string]int64  // project@digest -> bytes that count towards the quota
 	pushed   map[string]int    // name:reference -> number of the last request that pushed it
 	requests int
 }
 
-// New returns a registry in front of a real one.
+// New returns a registry that imitates another registry, and passes all other requests to real.
 func New(real http.Handler, s Settings) *Registry {
 	return &Registry{real: real, s: s, tokens: map[string]string{}, hidden: map[string]bool{}, cached: map[string]bool{}, used: map[string]int64{}, pushed: map[string]int{}}
 }
 
-// For is [New] for a test: it wraps a new, empty registry, and closes it with the test.
+// For returns a [New] registry that wraps a new, empty registry. The wrapped registry is closed at the end of
+// the test.
 func For(tb testkit.TB, s Settings) *Registry {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -85,8 +87,8 @@ func (q *Registry) Set(change func(*Settings)) {
 	change(&q.s)
 }
 
-// Create creates a repository, as its owner would before the first push. Repositories below name then exist as
-// well.
+// Create creates the project or repository with the given name, as its owner would before the first push.
+// Repositories below this name then exist, too.
 func (q *Registry) Create(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -194,7 +196,7 @@ func (q *Registry) tagsOf(r request) ([]string, bool) {
 	return list.Tags, true
 }
 
-// repositories refuses requests for repositories whose name is invalid or that were not created.
+// repositories refuses requests for repositories that have an invalid name or that were not created.
 func (q *Registry) repositories(w http.ResponseWriter, r request) bool {
 	if r.name == "" {
 		return false

@@ -14,7 +14,7 @@ import (
 
 const emptyIndex = `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","artifactType":"application/vnd.acme","manifests":[]}`
 
-// ask sends a request, with header names and values in pairs, and returns the answer.
+// ask sends a request, and returns the response. header consists of pairs of a name and a value.
 func ask(q http.Handler, method, target, body string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "https://registry.test"+target, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
@@ -30,8 +30,8 @@ func put(q http.Handler, tag string) *httptest.ResponseRecorder {
 	return ask(q, http.MethodPut, "/v2/acme/x/manifests/"+tag, emptyIndex, "Content-Type", "application/vnd.oci.image.index.v1+json")
 }
 
-// TestSettings shows how each setting changes the answer to one request, in a repository with the tags 1, 2
-// and 3.
+// TestSettings shows how each setting changes the response to one request. The requests are for a
+// repository with the tags 1, 2 and 3.
 func TestSettings(t *testing.T) {
 	content := "content"
 	d := digest.FromString(content).String()

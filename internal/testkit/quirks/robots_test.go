@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestHarborRobots shows that a robot that may not delete can push, and that a prune by a robot that may
-// delete removes what the first robot had to leave.
+// TestHarborRobots shows that a robot that may not delete can push. A later prune by a robot that may
+// delete removes the tags and manifests that the first robot had to leave.
 func TestHarborRobots(t *testing.T) {
 	p := profile(t, "harbor")
 	rights := func(actions ...string) map[string][]string { return map[string][]string{"providers": actions} }

@@ -63,8 +63,8 @@ func (b *bench) index(version string) digest.Digest {
 	return d
 }
 
-// mustPush pushes platforms of a version, and requires success. byPlatform says that other jobs push the other
-// platforms.
+// mustPush pushes the given platforms of a version, or all platforms if none are given. It fails the test if
+// the push fails. byPlatform is true if other jobs push the other platforms.
 func (b *bench) mustPush(version string, byPlatform, force bool, platforms ...string) *pusher.Result {
 	b.t.Helper()
 	result, err := b.tryPush(version, byPlatform, force, platforms...)
@@ -111,7 +111,7 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 	return out
 }
 
-// plannedSync is sync, but allows failures in the plan.
+// plannedSync runs a sync with --prune, like sync, but the plan may contain failures.
 func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, *pusher.Outcome) {
 	b.t.Helper()
 	var err error
@@ -142,8 +142,8 @@ func (b *bench) saysRightToDelete(hint string) bool {
 	return strings.Contains(hint, "must have that right")
 }
 
-// attach stores two artifacts of another tool, a manifest with its own tag and a manifest that refers to a
-// version's index, and returns their digests.
+// attach stores two manifests of another tool, and returns their digests. The first manifest has the tag
+// foreignTag. The second manifest refers to the index of a version.
 func (b *bench) attach(subject string) map[digest.Digest]bool {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -290,9 +290,9 @@ func TestTagsInTheEnd(t *testing.T) {
 	})
 }
 
-// TestPruneReplacedIndexes shows that a prune deletes the indexes that pushes have replaced, and the
-// packages that only those indexes name. With a login that may not delete, a sync warns that they stay until
-// the next prune.
+// TestPruneReplacedIndexes shows that a prune deletes the indexes that pushes have replaced, and the packages
+// that only those indexes name. If the login may not delete, a sync warns that these manifests stay until the
+// next prune.
 func TestPruneReplacedIndexes(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: the new index also names the package of the old one
@@ -334,8 +334,8 @@ func TestPruneReplacedIndexes(t *testing.T) {
 	}, "distribution", "distribution-2.8", "harbor")
 }
 
-// TestPruneAfterPushOnlyLogin shows that a prune leaves no manifest behind, although a login that may
-// not delete pushed the version, one platform first.
+// TestPruneAfterPushOnlyLogin shows that if a login that may not delete pushes first one platform and then the
+// whole version, a later prune of the version leaves no manifest behind.
 func TestPruneAfterPushOnlyLogin(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })

@@ -11,10 +11,11 @@ import (
 type Uploads struct {
 	// Monolithic refuses chunks: the PUT that completes an upload must contain the whole blob.
 	Monolithic bool
-	// MaxChunk is the maximum size of a chunk, and MaxBody that of any request, such as a PUT of a whole blob.
-	// Both are in bytes; 0 means no limit. With a limit, a chunk without a Content-Length is refused.
+	// MaxChunk is the maximum size of a chunk. MaxBody is the maximum size of the body of any request, such as
+	// a PUT of a whole blob. Both sizes are in bytes; 0 means no limit. With a limit, a chunk without a
+	// Content-Length is refused.
 	MaxChunk, MaxBody int64
-	// Full, if not 0, is the status that refuses every blob, as if the quota were exhausted.
+	// If Full is not 0, the registry refuses every blob with this status, as if the quota were exhausted.
 	Full int
 	// Quota is the maximum total size in bytes of a Harbor project's blobs and manifests; 0 means no limit.
 	// Deletions do not lower the total, because in Harbor only a garbage collection does.
