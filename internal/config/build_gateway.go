@@ -123,9 +123,9 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 }
 
 // checkCooldown warns if serve would refuse to start because of the cooldown. For a
-// cooldown, serve stores the time at which it first saw each version. The times are stored
-// in the folder of the cache, or in the data folder with the embedded registry. Without
-// both folders, serve refuses to start.
+// cooldown, serve stores the time at which it first saw each version. It stores these times
+// in the folder of the cache, or in the data folder if the registry is embedded. With
+// neither folder, serve refuses to start.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
 	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.templates) == 0 {

@@ -44,8 +44,8 @@ type Config struct {
 
 	Jobs int // 0 for the default
 
-	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials
-	// block, or nil without such a block. Both are validated.
+	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials block,
+	// or nil without such a block. All logins and defaults are validated.
 	Logins   []auth.Login
 	Defaults *auth.Defaults
 
@@ -54,9 +54,9 @@ type Config struct {
 	PullThrough *PullThrough // nil without a pull_through block
 	Gateway     Gateway
 
-	// registries returns the settings of the registry blocks. It is a function because
-	// encoders and loggers would write the keys of client certificates if they were in a
-	// field.
+	// registries returns the settings of the registry blocks. The settings contain the keys
+	// of client certificates. registries is a function because encoders and loggers would
+	// write these keys if a field contained the settings.
 	registries func() map[ociaddr.Registry]auth.Registry
 
 	templates templates.Set

@@ -28,7 +28,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden parts of testdata")
 
-// machine is an environment in memory: files by path, variables by name.
+// machine is an environment in memory. files maps paths to contents, and vars maps the names of variables to their
+// values.
 type machine struct {
 	goos, home string
 	vars       map[string]string
@@ -364,7 +365,7 @@ gateway {
 	}
 }
 
-// TestRepositoryTemplateIsUntouched shows that the expressions in a repository_template are not evaluated, so
+// TestRepositoryTemplateIsUntouched shows that the expressions in a repository_template are not evaluated. Therefore
 // ocibridge and OpenTofu read the same template from the same text. A value that is not a template in one quoted
 // string is refused.
 func TestRepositoryTemplateIsUntouched(t *testing.T) {
@@ -801,8 +802,8 @@ func TestFlagValues(t *testing.T) {
 // marked is a secret that must not appear in any output.
 const marked = "s3cr3t"
 
-// TestSecretsStaySecret shows that no output contains a secret, whether it is in an argument for secrets or in a place
-// where people put it by mistake.
+// TestSecretsStaySecret shows that no output contains a secret. The secret may be the value of an argument for
+// secrets, or it may be in a place where a user put it by mistake.
 func TestSecretsStaySecret(t *testing.T) {
 	vars := map[string]string{"SECRET": marked}
 	valid := `

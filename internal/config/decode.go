@@ -82,8 +82,8 @@ func (d *decoder) file(src []byte) *Config {
 	return c
 }
 
-// firstOfOpenQuote drops all diagnostics after the first one about an unclosed quote, because
-// the unclosed quote is their cause.
+// firstOfOpenQuote drops all diagnostics after the first diagnostic about an unclosed
+// quote, because the unclosed quote is their cause.
 func firstOfOpenQuote(diags hcl.Diagnostics) hcl.Diagnostics {
 	for i, diag := range diags {
 		if diag.Summary == "Invalid multi-line string" {
@@ -135,7 +135,7 @@ func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range,
 			if f.Repeated && len(found[i].Labels) == 0 {
 				b.index = i
 			}
-			for _, text := range found[i].Labels { // at most one
+			for _, text := range found[i].Labels { // a block has at most one label
 				d.label(b, f, inner.Field(0), text, seen)
 			}
 			out.blocks = append(out.blocks, b)

@@ -104,7 +104,7 @@ type Surroundings struct {
 	// Template is the oci_mirror block that --template defines, or nil without the flag. It
 	// replaces all oci_mirror blocks of the file.
 	Template *MirrorText
-	// CLI is the user's CLI configuration, or nil if there is none.
+	// CLI is the user's CLI configuration, or nil if the user has no CLI configuration.
 	CLI *cliconfig.Config
 	// VariableLogin is the login in environment variables, or nil without such a login.
 	VariableLogin *auth.Login
@@ -215,8 +215,8 @@ func (f Field) parse(s string) value {
 	return textValue(s)
 }
 
-// MirrorsInForce returns the oci_mirror blocks that are in effect. They all come from one
-// source: the flag, the file or the CLI configuration.
+// MirrorsInForce returns the oci_mirror blocks that are in effect. All of these blocks come
+// from the same source. The source is the flag, the file or the CLI configuration.
 func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
 	switch {
 	case s.Template != nil:

@@ -123,8 +123,8 @@ func hidden(src []byte, tokens hclsyntax.Tokens) []span {
 	return merge(out)
 }
 
-// endsLine reports whether a token ends its line: a newline, or a comment that begins with #
-// or //.
+// endsLine reports whether a token ends its line. A newline, and a comment that begins with
+// # or //, end their lines.
 func endsLine(t hclsyntax.Token) bool {
 	return t.Type == hclsyntax.TokenNewline || t.Type == hclsyntax.TokenComment && bytes.HasSuffix(t.Bytes, []byte("\n"))
 }

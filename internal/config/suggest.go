@@ -22,7 +22,7 @@ func (d *decoder) unknown(diag *hcl.Diagnostic) *hcl.Diagnostic {
 		return diag
 	}
 	name := string(diag.Subject.SliceBytes(d.source.src))
-	detail, _, guessed := strings.Cut(diag.Detail, " Did you mean to ") // define a block, or set an argument
+	detail, _, guessed := strings.Cut(diag.Detail, " Did you mean to ") // HCL has noticed that the name is a block instead of an argument, or the reverse
 	if guessed {
 		return diag
 	}

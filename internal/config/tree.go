@@ -92,7 +92,8 @@ func (b *block) add(name string, x any, source string) {
 	}
 }
 
-// value is a value in three forms: for people, for programs, and for flags.
+// value is the value of an argument in three forms. hcl is for people, json is for
+// programs, and text is for flags.
 type value struct {
 	hcl  string // an expression
 	json any

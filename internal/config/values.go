@@ -163,8 +163,9 @@ func parseListen(s string) (string, error) {
 	return s, nil
 }
 
-// ParsePublicURL checks the https URL with which clients reach a gateway. It adds a missing
-// slash at the end, because clients drop everything after the last slash.
+// ParsePublicURL checks the https URL with which clients reach a gateway. If the URL does
+// not end in a slash, it adds a slash. Clients that resolve a relative URL drop everything
+// after the last slash.
 func ParsePublicURL(s string) (string, error) {
 	u, err := parseHTTPS(s)
 	if err != nil {
@@ -308,7 +309,7 @@ func parseText(s string) (string, error) {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// parseName reads the name of a token or issuer, which appears in logs.
+// parseName checks the name of a token or issuer. The name appears in logs.
 func parseName(s string) (string, error) {
 	if !name.MatchString(s) {
 		return "", hint.New(fmt.Sprintf("%q is no name", s), "a name is letters, digits, dots, dashes and underscores, at most 64")
