@@ -69,7 +69,7 @@ func TestOperationsOutliveReloads(t *testing.T) {
 	}
 	scraped := testOperations(t)
 	scraped.use(r.live.current.Load())
-	for _, want := range []string{"1", "0"} { // although nobody requests /readyz
+	for _, want := range []string{"1", "0"} { // although no client requests /readyz
 		if _, body := asked(scraped.handler(), "/metrics"); !strings.Contains(body, "\nocibridge_ready "+want+"\n") {
 			t.Errorf("ready is not %s in\n%s", want, body)
 		}

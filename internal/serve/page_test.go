@@ -36,7 +36,7 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		back      *registry.Repositories
 		at        string
-		mirror    string // the template of the oci_mirror block; "" if there is no block
+		mirror    string // the template of the oci_mirror block; "" without an oci_mirror block
 		reference string
 	}{
 		"a registry":              {repositoriesOf(t, "harbor.example"+parts, ""), at, `"harbor.example` + parts + `"`, "harbor.example/providers/" + a.Path() + ":1.0.0_build.5"},

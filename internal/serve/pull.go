@@ -42,8 +42,8 @@ func (s *site) openPuller() error {
 // it is closed.
 const drainTimeout = 10 * time.Minute
 
-// newPuller creates the puller, which fetches and stores missing versions. The caller closes
-// it.
+// newPuller creates the puller, which fetches and stores missing versions. The caller
+// closes the puller.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	c := s.settings.Config
 	o := pull.Options{

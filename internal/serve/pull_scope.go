@@ -49,8 +49,9 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 	return p, nil
 }
 
-// fetches returns a function that reports whether a request is allowed to cause a fetch.
-// All other requests are answered from the registry alone.
+// fetches returns a function that reports whether a request is allowed to cause a fetch. A
+// request that must not cause a fetch is answered only from the registry. The function logs
+// a warning for the first such request.
 func (p *pullRules) fetches(log *slog.Logger) func(*http.Request) bool {
 	var once sync.Once
 	return func(r *http.Request) bool {

@@ -95,13 +95,14 @@ func TestPullingByDefault(t *testing.T) {
 	}
 }
 
-// TestPassedOn shows which requests cause no fetch: requests that this gateway itself sent, a browser's requests for
-// another site, and, if pull-through is on by default, requests that came through a proxy.
+// TestPassedOn shows that a request causes no fetch if this gateway itself sent it, or if a browser sent it for a
+// page of another site. If pull-through is on by default, a request that came through a proxy causes no fetch
+// either.
 func TestPassedOn(t *testing.T) {
 	own := "1.1 ocibridge-own"
 	for _, tc := range []struct {
 		name, value       string
-		byDefault, always bool // whether the request causes no fetch: if pull-through is on by default, and always
+		byDefault, always bool // whether the request causes no fetch if pull-through is on by default, and in all cases
 	}{
 		{"Accept", "text/html", false, false},
 		{"forwarded", "for=192.0.2.1", true, false},

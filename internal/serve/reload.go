@@ -73,7 +73,8 @@ func (r *reloader) reload(reason string) {
 	r.manager.notify(daemon.SdNotifyReady + "\nSTATUS=" + status)
 }
 
-// replace loads settings, and replaces the current site with one that uses them.
+// replace loads settings, and replaces the current site with a new site that uses these
+// settings.
 func (r *reloader) replace(reason string) error {
 	before := r.live.current.Load()
 	s, err := r.read(before)
@@ -110,7 +111,7 @@ func (s *Settings) changes(before Settings) []string {
 }
 
 // read loads the settings, and remembers the files that it read. A change of any of these
-// files causes the next reload, even if this one fails.
+// files causes the next reload, even if the current reload fails.
 func (r *reloader) read(before *site) (Settings, error) {
 	r.seen = &files.Snapshot{}
 	s, err := r.load(r.seen)

@@ -38,7 +38,8 @@ func share[T io.Closer](p *pool, key any, open func() (T, error)) (shared T, rel
 	return found.Closer.(T), func() error { return p.release(key) }, nil
 }
 
-// release ends one use of a resource.
+// release ends one use of the resource with the given key. The end of the last use closes
+// the resource.
 func (p *pool) release(key any) error {
 	p.mu.Lock()
 	used := p.open[key]

@@ -1,9 +1,10 @@
-// Package serve runs a gateway: from settings to listeners, certificates and shutdown.
+// Package serve runs a gateway. It covers everything from settings to listeners,
+// certificates, reloads and shutdown.
 //
 // Everything that depends on settings is in one immutable site. A reload creates a new site
-// from new settings, and swaps it in between two requests: each request ends on the site on
-// which it began. Sites share the resources that must be open only once, such as the folder
-// of a cache. Unusable settings change nothing.
+// from new settings, and makes it the current site. Each request ends on the site on which
+// it began. Sites share the resources that must be open only once, such as the folder of a
+// cache. Unusable settings change nothing.
 //
 // The package knows no flags and no terminal. It reads the environment through [Options].
 // Only the variables of systemd and of OpenTelemetry are read directly, by libraries.
@@ -29,8 +30,8 @@ import (
 
 // Settings configure a gateway. The caller has merged flags, variables, files and defaults.
 type Settings struct {
-	// Config is the configuration file, in which the values of flags have replaced the
-	// values of the file.
+	// Config contains the settings of the configuration file. The caller has replaced the
+	// settings that flags override.
 	Config *config.Config
 	// Repositories configures the repositories of providers. Its data folder also contains
 	// the local CA and the certificates from ACME.
@@ -158,9 +159,9 @@ func (s *Settings) check() error {
 	return UsageError{found}
 }
 
-// hosts returns the names that clients may use for this machine. They include first, the
-// host of the gateway's URL. If first is not one of the other names, it is the first
-// element.
+// hosts returns the names that clients may use for this machine. The parameter first is the
+// host of the gateway's URL. If first differs from all other names, it is the first element
+// of the result.
 func (s *Settings) hosts(first string) []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
 	for _, host := range []string{s.publicHost(), first} {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Limits on clients. They keep slow clients from holding connections forever. Archives have
-// other limits. The download of an archive can take any time as long as bytes keep
+// Limits on clients. Without them, slow clients could hold connections forever. Archives
+// have other limits. The download of an archive can take any time as long as bytes keep
 // arriving.
 const (
 	// headerTimeout is the timeout for a handshake, and then for the headers of a request.

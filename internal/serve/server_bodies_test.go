@@ -114,8 +114,8 @@ func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 	})
 }
 
-// TestBodyIsNoRequest shows that if the body of a request looks like another request, the server never answers that
-// other request, even if the body arrives after the response.
+// TestBodyIsNoRequest shows that the server never answers a request in the body of another request, even if the body
+// arrives after the response.
 func TestBodyIsNoRequest(t *testing.T) {
 	inServed(t, echoing(t), func(s *served) {
 		smuggled := get("/smuggled")

@@ -151,8 +151,8 @@ func question(method, path string, headers ...string) string {
 
 func get(path string, headers ...string) string { return question("GET", path, headers...) }
 
-// TestPipelinedRequests shows that if the first bytes of a request arrive together with the previous request, and its
-// other bytes arrive much later, the server answers the request.
+// TestPipelinedRequests shows that the server answers a request that arrives in two parts. The first part arrives
+// together with the previous request, and the second part arrives much later.
 func TestPipelinedRequests(t *testing.T) {
 	second := get("/second")
 	for early := range len(second) + 1 {

@@ -27,7 +27,7 @@ import (
 // registers the functions that close them.
 type site struct {
 	*process
-	uses     int // the number of running requests, plus 1 while the site is the current one
+	uses     int // the number of running requests, plus 1 while the site is the current site
 	settings Settings
 
 	address      Address
@@ -118,7 +118,7 @@ func (s *site) begin() {
 	}
 }
 
-// retire tells pull-through that another site has replaced this one. Pull-through then
+// retire tells pull-through that another site has replaced this site. Pull-through then
 // finishes running fetches and pushes. It retries no failed push, and writes no more lists
 // to its cache on disk.
 func (s *site) retire() {
@@ -127,8 +127,8 @@ func (s *site) retire() {
 	}
 }
 
-// sizes returns the sizes of the catalog and the cache, and the usage of pull-through's
-// limits, by the names of their metrics.
+// sizes returns the values of the sampled metrics by name. These are the sizes of the
+// catalog and of the cache, and the usage of pull-through's limits.
 func (s *site) sizes() map[string]float64 {
 	c, u := s.catalog.Size(), s.budget.Usage()
 	out := map[string]float64{

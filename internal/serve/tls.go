@@ -90,10 +90,10 @@ func explainFiles(err error, clientCAFile string) error {
 	return hint.Wrap(fmt.Errorf("--tls-cert and --tls-key: %w", err), "both are PEM files, the certificate with its chain, the key without a passphrase")
 }
 
-// serverConfig returns a TLS configuration without certificates. A client that offers both
-// HTTP/2 and HTTP/1.1 gets HTTP/1.1, because net/http then needs only half the CPU time to
-// send an archive. If the gateway and its clients run on the same machine, HTTP/2 would
-// delay the clients' command init.
+// serverConfig returns a TLS configuration without certificates. The server speaks HTTP/1.1
+// with a client that offers HTTP/1.1 and HTTP/2. Over HTTP/1.1, net/http needs only half
+// the CPU time to send an archive. If the gateway and its clients run on the same machine,
+// HTTP/2 would delay the clients' command init.
 func serverConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1", "h2"}}
 }
