@@ -52,7 +52,7 @@ type VerifyCounters struct {
 
 // AccessCounters count refused requests by their reason.
 type AccessCounters struct {
-	Unknown     atomic.Uint64 // no token, or an unknown one
+	Unknown     atomic.Uint64 // no token, or an unknown token
 	Forbidden   atomic.Uint64 // a known token without permission for the request
 	Capability  atomic.Uint64 // a link that is expired, altered or for another file
 	Unavailable atomic.Uint64 // the issuer of the token did not answer

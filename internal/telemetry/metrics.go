@@ -198,8 +198,8 @@ func (m *Metrics) gauge(name, help string, labels prometheus.Labels) prometheus.
 	return g
 }
 
-// counters registers a metric with labels. For each of the given values of the metric's
-// only label, a counter with the value 0 exists from the start.
+// counters registers a metric with the given labels. For each of the given values of the
+// metric's only label, a counter with the value 0 exists from the start.
 func (m *Metrics) counters(name, help string, values []string, labels ...string) *prometheus.CounterVec {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	m.registry.MustRegister(v)

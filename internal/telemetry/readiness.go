@@ -23,9 +23,9 @@ type Check struct {
 // Finding is the result of a [Check].
 type Finding struct {
 	OK bool `json:"ok"`
-	// Message is public: it contains no host name and no secret.
+	// Message is sent to clients. It contains no host name and no secret.
 	Message string `json:"says,omitempty"`
-	// Err is the reason, for the log.
+	// Err is the reason for the finding. It appears only in the log.
 	Err error `json:"-"`
 }
 
@@ -90,7 +90,7 @@ func (h *Readiness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	json.NewEncoder(w).Encode(found)
 }
 
-// report returns current findings, or stale ones if the checks take too long.
+// report returns current findings. If the checks take too long, it returns stale findings.
 func (h *Readiness) report(ctx context.Context) *report {
 	shuttingDown := &report{Says: "shutting down"}
 	if h.draining.Load() {
@@ -133,7 +133,8 @@ func (h *Readiness) check(ctx context.Context, _ string, last *fresh.Answer[*rep
 	return fresh.Answer[*report]{Value: found, TTL: currentFor, StaleFor: staleFor}, nil
 }
 
-// logChange logs a finding that differs from the previous one.
+// logChange logs the finding f of a check if it differs from was, the previous finding of
+// the check.
 func (h *Readiness) logChange(name string, was, f Finding) {
 	switch {
 	case f.OK == was.OK && f.Message == was.Message:
