@@ -17,12 +17,13 @@ type Access struct {
 	// Tokens makes the registry accept only bearer tokens from its token server at /token. The token server
 	// requires the login. A token is valid for certain actions in certain repositories.
 	Tokens bool
-	// RefreshOnly makes the token server accept only POST requests with a refresh token, which is Password.
+	// RefreshOnly makes the token server accept only POST requests with a refresh token. The refresh token is
+	// Password.
 	RefreshOnly bool
 	// Terse omits the lifetime of a token from the token server's responses.
 	Terse bool
-	// DeniedForAbsent makes the token server refuse a token for a repository that does not exist, unless the
-	// client requests the right to push.
+	// DeniedForAbsent makes the token server refuse a token for a repository that does not exist. Tokens with
+	// the right to push are not refused.
 	DeniedForAbsent bool
 	// ReadOnly means that the login may only pull. With DeniedForAbsent, the token server refuses a request for
 	// a token to push. Without DeniedForAbsent, it issues a token that lacks the right to push.
@@ -36,7 +37,7 @@ type Access struct {
 	// projects, the token server issues tokens without a login.
 	Robots []Robot
 	Public []string
-	// PingDenied answers all requests for /v2/ with 403, even with a valid login.
+	// PingDenied makes the registry return 403 for all requests for /v2/, even with a valid login.
 	PingDenied bool
 }
 

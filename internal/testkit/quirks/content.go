@@ -41,11 +41,11 @@ type Content struct {
 	ImmutableCode string
 	// Mutable selects tags that can still be moved; nil means none.
 	Mutable func(tag string) bool
-	// ImmutableHolds makes immutable tags behave like Harbor's: the registry also refuses to push the manifest
-	// that the tag already names, and to delete it.
+	// ImmutableHolds makes immutable tags behave as in Harbor. The registry then refuses to push or delete the
+	// manifest that an immutable tag already names.
 	ImmutableHolds bool
-	// HidesOnce refuses the first push of each manifest, as distribution 2 does while another push stores one of
-	// the manifest's blobs.
+	// HidesOnce refuses the first push of each manifest. distribution 2 refuses a manifest in this way while
+	// another push stores one of the manifest's blobs.
 	HidesOnce bool
 	// RedirectBlobs redirects downloads of blobs to an object storage. The object storage refuses requests with
 	// a registry credential.

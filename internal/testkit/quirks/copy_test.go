@@ -63,8 +63,7 @@ func TestCopyBetweenProjects(t *testing.T) {
 	}
 }
 
-// twoProjects returns the Harbor profile with one robot for the project alpha and another for the project
-// beta.
+// twoProjects returns the Harbor profile with a robot for the project alpha and a robot for the project beta.
 func twoProjects(t *testing.T) quirks.Profile {
 	p := profile(t, "harbor")
 	p.User, p.Template = "robot$alpha+ci", strings.Replace(p.Template, "/providers/", "/alpha/", 1)

@@ -22,8 +22,8 @@ func profile(t *testing.T, name string) quirks.Profile {
 	return quirks.Profile{}
 }
 
-// TestErrorsSayWhatToDo shows that when a registry refuses a push, the error gives its reason and the hint
-// says what to do.
+// TestErrorsSayWhatToDo shows that when a registry refuses a push, the error contains the reason of the
+// registry. The hint says what to do.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for _, tc := range []struct {
 		name, profile string
@@ -92,7 +92,7 @@ func TestPolicyOnReads(t *testing.T) {
 			b.mustPush("1.0.0", false, false)
 			policy(true)
 
-			// New versions are stored, both with all platforms and with one.
+			// A new version is stored, with all platforms or with a single platform.
 			for _, platforms := range [][]string{nil, {"linux_amd64"}} {
 				version := []string{"1.1.0", "1.2.0"}[len(platforms)]
 				b.publish(version)

@@ -27,7 +27,7 @@ type Paging struct {
 	Unordered bool
 	// PlainText sends lists with the content type text/plain.
 	PlainText bool
-	// UnknownIsEmpty answers for an absent repository with an empty list instead of 404.
+	// UnknownIsEmpty makes the registry return an empty list for an absent repository, instead of 404.
 	UnknownIsEmpty bool
 }
 
@@ -37,7 +37,7 @@ type LinkForm string
 const (
 	LinkRelative LinkForm = "relative"
 	LinkAbsolute LinkForm = "absolute"
-	// LinkOtherHost and LinkOtherPath are wrong links: clients that follow them do not get the next page.
+	// LinkOtherHost and LinkOtherPath are wrong links. A client that follows them does not get the next page.
 	LinkOtherHost LinkForm = "other host"
 	LinkOtherPath LinkForm = "other path"
 )

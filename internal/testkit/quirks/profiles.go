@@ -9,7 +9,8 @@ type Profile struct {
 	// Registry is the host. Template is a suitable repository template for the providers of one hostname.
 	Registry string
 	Template string
-	// Create is the project or repository that must be created before the first push; "" means none.
+	// Create is the project or repository that must be created before the first push. It is "" if none must
+	// be created.
 	Create string
 	Settings
 }
@@ -20,7 +21,7 @@ var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.op
 // referenced is Docker Hub's error for the deletion of a manifest that a tag or an index refers to.
 var referenced = Refusal{http.StatusForbidden, "DENIED", "the manifest is still referenced"}
 
-// Profiles returns all profiles. Their page sizes are the real ones.
+// Profiles returns all profiles. Their page sizes are those of the real registries.
 func Profiles() []Profile {
 	token := func(user string) Access { return Access{User: user, Password: "pass-w0rd", Tokens: true} }
 	basic := func(user string) Access { return Access{User: user, Password: "pass-w0rd"} }

@@ -45,8 +45,8 @@ var (
 	versions = []string{"1.0.0", "1.1.0", "1.10.0", "2.0.0", "2.1.0-beta.1"}
 )
 
-// bench consists of a registry with the settings of a profile, a user's client for it, a template, and an
-// origin with releases to push.
+// bench consists of a registry with the settings of a profile, a user's client for this registry, a template,
+// and an origin with releases to push.
 type bench struct {
 	t        *testing.T
 	profile  quirks.Profile
@@ -303,7 +303,8 @@ func (b *bench) checkPush() {
 	}
 }
 
-// checkList checks that the tags are those of the versions, and that lint finds no errors.
+// checkList checks that there is a tag for each version and for no other version, and that lint finds no
+// errors.
 func (b *bench) checkList() {
 	b.t.Helper()
 	_, repo, err := b.repository(b.t.Context(), widget)
@@ -332,7 +333,8 @@ func (b *bench) checkList() {
 	}
 }
 
-// checkServe checks the gateway's answers for stored versions, for absent versions and for an absent provider.
+// checkServe checks the gateway's responses for stored versions, for absent versions and for an absent
+// provider.
 func (b *bench) checkServe() {
 	b.t.Helper()
 	get := b.serve()

@@ -48,7 +48,7 @@ func (q *Registry) hides(w http.ResponseWriter, r request) bool {
 	return true
 }
 
-// proxied answers requests to proxy-cache projects.
+// proxied handles requests to proxy-cache projects.
 func (q *Registry) proxied(w http.ResponseWriter, r request) bool {
 	project := projectOf(r.name)
 	if !slices.Contains(r.s.Proxies, project) {
@@ -140,7 +140,8 @@ func (q *Registry) uploaded(r request) int64 {
 	return n + 1
 }
 
-// add counts blobs or manifests towards the quota, or refuses the request if they would exceed it.
+// add counts blobs or manifests towards the quota of their project. It refuses the request if they would
+// exceed the quota.
 func (q *Registry) add(w http.ResponseWriter, r request, sizes map[digest.Digest]int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -178,8 +179,8 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// Retention is a rule of a Harbor retention policy. Of the artifacts with a matching tag, the rule keeps the
-// newest ones. Keep is the number of artifacts to keep.
+// Retention is a rule of a Harbor retention policy. The rule selects the artifacts that have a matching tag.
+// It keeps the newest of these artifacts, and Keep is their number.
 type Retention struct {
 	Tags func(tag string) bool // nil matches every tag
 	Keep int                   // 0 keeps all matching artifacts

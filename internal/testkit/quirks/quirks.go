@@ -1,6 +1,6 @@
-// Package quirks imitates the OCI registries that people use. It wraps a real registry (distribution, in this
-// process), answers some requests as another registry would according to [Settings], and passes all other
-// requests through.
+// Package quirks imitates the OCI registries that people use. It wraps a real registry, which is distribution
+// in this process. According to [Settings], it answers some requests as another registry would. It passes all
+// other requests to the real registry.
 //
 // Harbor's behaviour was measured on a real Harbor. The behaviour of other registries comes from their
 // documentation and their users' reports. [Profiles] lists the settings for each registry.

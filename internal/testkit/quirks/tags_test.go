@@ -177,7 +177,7 @@ func (b *bench) attach(subject string) map[digest.Digest]bool {
 	return out
 }
 
-// ours returns the digests of all manifests except the foreign ones, sorted.
+// ours returns the digests of all manifests except those in foreign, sorted.
 func ours(c *contents.Contents, foreign map[digest.Digest]bool) []digest.Digest {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.Manifests)), func(d digest.Digest) bool { return foreign[d] })
 }
@@ -187,9 +187,9 @@ func announcements(c *contents.Contents) int {
 	return len(slices.DeleteFunc(c.TagNames(), func(tag string) bool { return !strings.HasPrefix(tag, "ocibridge-part.") }))
 }
 
-// TestTagsInTheEnd shows that pushes, syncs and prunes leave only the tags of versions, at most one state, and
-// the tags of other tools. If the registry allows deletions, a prune of everything leaves only the manifests
-// of other tools.
+// TestTagsInTheEnd shows which tags and manifests are left after pushes, syncs and prunes. If the registry
+// allows deletions, only the tags of versions, at most one state, and the tags of other tools are left. If the
+// registry also stores the state, a prune of everything leaves only the manifests of other tools.
 func TestTagsInTheEnd(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
 		takesState := b.profile.Allowed == nil
@@ -240,7 +240,7 @@ func TestTagsInTheEnd(t *testing.T) {
 		if kept := !takesState || b.profile.NoDelete; there != kept {
 			t.Errorf("the replaced index exists: %t, want %t", there, kept)
 		}
-		// 4. Prune everything, first with a cooldown, which keeps the state, and then without.
+		// 4. Prune everything, first with a cooldown and then without a cooldown. The cooldown keeps the state.
 		if takesState && b.deletesTags() {
 			if err := failure(b.sync(want, "< 0.0.0")); err != nil {
 				t.Error(err)
@@ -279,7 +279,7 @@ func TestTagsInTheEnd(t *testing.T) {
 				t.Errorf("%q are left, warnings %q", left, out.Warnings)
 			}
 			tags("everything")
-		default: // GitLab accepts no state: warnings must have named the manifests that no prune finds
+		default: // GitLab accepts no state, so warnings must have named the manifests that no prune finds
 			for _, d := range ours(after, foreign) {
 				if !slices.ContainsFunc(said, func(w string) bool { return strings.Contains(w, d.String()) }) {
 					t.Errorf("%s is left, and no warning says so: %q", d, said)
@@ -295,7 +295,7 @@ func TestTagsInTheEnd(t *testing.T) {
 // next prune.
 func TestPruneReplacedIndexes(t *testing.T) {
 	forEach(t, func(t *testing.T, b *bench) {
-		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: the new index also names the package of the old one
+		b.mustPush("1.0.0", false, false, "linux_amd64") // completed: the new index also names the package of the old index
 		b.mustPush("1.0.0", false, false)
 		b.mustPush("1.1.0", false, false) // replaced: only the old index names its packages
 		b.content = "other "

@@ -9,7 +9,7 @@ import (
 
 // Uploads describes which uploads of blobs a registry accepts.
 type Uploads struct {
-	// Monolithic refuses chunks: the PUT that completes an upload must contain the whole blob.
+	// Monolithic refuses chunks. The PUT request that completes an upload must then contain the whole blob.
 	Monolithic bool
 	// MaxChunk is the maximum size of a chunk. MaxBody is the maximum size of the body of any request, such as
 	// a PUT of a whole blob. Both sizes are in bytes; 0 means no limit. With a limit, a chunk without a
@@ -18,7 +18,7 @@ type Uploads struct {
 	// If Full is not 0, the registry refuses every blob with this status, as if the quota were exhausted.
 	Full int
 	// Quota is the maximum total size in bytes of a Harbor project's blobs and manifests; 0 means no limit.
-	// Deletions do not lower the total, because in Harbor only a garbage collection does.
+	// Deletions do not lower the total, because in Harbor only a garbage collection lowers it.
 	Quota int64
 	// NoEmpty refuses empty blobs.
 	NoEmpty bool
