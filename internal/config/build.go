@@ -162,7 +162,7 @@ func (d *decoder) registries(blocks []registryBlock) func() map[ociaddr.Registry
 		hosts, at = append(hosts, r.Host), append(at, b.header)
 	}
 	// Two host names can mean the same registry. auth.Options.Validate returns an error for
-	// them.
+	// such a pair of names.
 	together := func(n int) error {
 		first := map[ociaddr.Registry]auth.Registry{}
 		for _, host := range hosts[:n] {

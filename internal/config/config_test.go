@@ -955,7 +955,7 @@ func settings(t *testing.T, c *Config) map[string]any {
 	return out
 }
 
-// TestFlagOfTheOpposite shows that the flag --no-pull-through and its argument enabled have opposite values.
+// TestFlagOfTheOpposite shows that the flag --no-pull-through and the argument enabled have opposite values.
 func TestFlagOfTheOpposite(t *testing.T) {
 	const flag = "no-pull-through"
 	for enabled, want := range map[string]string{"true": "false", "false": "true"} {
@@ -1077,7 +1077,7 @@ func TestRevokedKeyFile(t *testing.T) {
 	m := machine{goos: "linux", home: "/home/u", files: map[string]string{testDir + "/acme.asc": key.ArmoredPublicKey()}}
 	_, err = parse("trust \"registry.acme.example/*/*\" {\n  key_files = [\"acme.asc\"]\n}\n", m)
 	if err == nil || !strings.Contains(err.Error(), "key "+key.Fingerprint()+" is revoked") {
-		t.Errorf("%v", err)
+		t.Errorf("a key file with a revoked key: %v", err)
 	}
 }
 
