@@ -39,7 +39,7 @@ const (
 )
 
 // issued holds certificates from an ACME issuer, and renews them. No handshake waits for
-// the issuer. A handshake fails if there is no certificate for its host name.
+// the issuer. A handshake fails if there is no certificate for the requested host name.
 type issued struct {
 	manager *autocert.Manager
 	domains []string // in ASCII; clients that send no name get the certificate of the first domain

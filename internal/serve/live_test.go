@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry"
 )
 
-// stubSite returns a site that answers each request with its name. Before each answer, it waits until it can receive
-// from the channel may. When the site is closed, it sends its name to the channel closed.
+// stubSite returns a site that answers each request with its name. Before each answer, the site waits until it can
+// receive from the channel may. When the site is closed, it sends its name to the channel closed.
 func stubSite(name string, may <-chan struct{}, closed chan<- string) *site {
 	s := &site{repositories: &registry.Repositories{}, handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		<-may

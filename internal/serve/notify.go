@@ -8,8 +8,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// manager notifies systemd about the state of the process. systemd sets the variables
-// NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID if it started the process as a service.
+// manager notifies systemd about the state of the process. If systemd started the process
+// as a service, it has set the variables NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID.
 // Without these variables, manager does nothing.
 type manager struct{ log *slog.Logger }
 

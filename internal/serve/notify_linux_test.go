@@ -92,7 +92,7 @@ func TestWatchdog(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { m.keepAlive(ctx) })
 		if got := next(); got != "WATCHDOG=1" {
-			t.Errorf("%q", got)
+			t.Errorf("message %q, want WATCHDOG=1", got)
 		}
 		cancel()
 		running.Wait()

@@ -44,7 +44,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	}
 	destination := registry.Repository{Repository: repo}
 	if found, err := destination.Exists(t.Context(), blob.Descriptor); found || err != nil {
-		t.Errorf("a push finds it: %v, %v", found, err)
+		t.Errorf("a push finds the blob: %v, %v", found, err)
 	}
 	s := &site{repositories: repositories}
 	metadata, err := catalog.New(catalog.Options{Repository: s.store, Origin: puller})
@@ -54,11 +54,11 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 	defer metadata.Close()
 	for name, view := range map[string]catalog.View{"with pull-through": metadata.Union(), "the registry alone": metadata.Registry()} {
 		if found, err := view.Package(t.Context(), a, provider.MustParseVersion("1.0.0"), artifact.Package{Digest: blob.Descriptor.Digest, Size: blob.Descriptor.Size}).Exists(t.Context()); !found || err != nil {
-			t.Errorf("%s: the gateway finds it: %t, %v", name, found, err)
+			t.Errorf("%s: the gateway finds the blob: %t, %v", name, found, err)
 		}
 	}
 	// The proxy fetches the blob for the first GET, and HEAD finds the blob from then on.
 	if n := requests.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/")); n != 1 {
-		t.Errorf("%d GET", n)
+		t.Errorf("%d GET requests for the blob, want 1", n)
 	}
 }

@@ -125,7 +125,7 @@ func TestPassedOn(t *testing.T) {
 				r := httptest.NewRequest(http.MethodGet, "/", nil)
 				r.Header.Set(tc.name, tc.value)
 				if got := fetches(r); got != want {
-					t.Errorf("%s: %s, by default %t: it may cause a fetch: %t", tc.name, tc.value, byDefault, got)
+					t.Errorf("%s: %s, by default %t: the request may cause a fetch: %t", tc.name, tc.value, byDefault, got)
 				}
 			}
 			if n := strings.Count(log.String(), "level=WARN"); (n == 1) == want {

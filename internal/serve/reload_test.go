@@ -269,7 +269,7 @@ func TestFilesAreNoticed(t *testing.T) {
 	noticed := func(what string) {
 		t.Helper()
 		if _, settled := r.changed(); settled {
-			t.Errorf("%s: used immediately, although it may be half written", what)
+			t.Errorf("%s: the change is used immediately, although the file may be half written", what)
 		}
 		if names, settled := r.changed(); !settled {
 			t.Errorf("%s: not noticed: %v", what, names)

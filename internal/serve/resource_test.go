@@ -24,7 +24,7 @@ func TestPool(t *testing.T) {
 	}
 	doneA()
 	if a.closed != 0 {
-		t.Error("closed while it is used")
+		t.Error("a resource is closed while it is used")
 	}
 	doneB()
 	if a.closed != 1 || other.closed != 0 {
@@ -36,7 +36,7 @@ func TestPool(t *testing.T) {
 	trouble := errors.New("trouble")
 	for range 2 {
 		if _, _, err := share(&p, "bad", func() (*closer, error) { return nil, trouble }); err != trouble {
-			t.Errorf("%v", err)
+			t.Errorf("a resource that cannot be opened: %v, want %v", err, trouble)
 		}
 	}
 }

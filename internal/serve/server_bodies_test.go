@@ -109,7 +109,7 @@ func TestBodiesThatNeverComeHTTP2(t *testing.T) {
 			s.t.Errorf("the answers took %s", took)
 		}
 		if open := s.net.Open(); len(open) != 2 {
-			s.t.Errorf("open are %v, want both ends of one connection", open)
+			s.t.Errorf("open connections %v, want both ends of one connection", open)
 		}
 	})
 }

@@ -325,7 +325,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		go io.WriteString(mine, "GET / HTTP/1.1\r\nHost: a\r\nX: "+strings.Repeat("x", 2*maxHeader)+"\r\n\r\n")
 		answer := make([]byte, len("HTTP/1.1 431"))
 		if _, err := io.ReadFull(mine, answer); err != nil || string(answer) != "HTTP/1.1 431" {
-			t.Errorf("%s, %v", answer, err)
+			t.Errorf("headers that are too large: %s, %v", answer, err)
 		}
 		mine.Close()
 		server.Close()
