@@ -24,7 +24,7 @@ func scrape(t *testing.T, m *telemetry.Metrics) string {
 	w := httptest.NewRecorder()
 	m.Handler(slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("metrics: %d %s", w.Code, w.Body)
 	}
 	return w.Body.String()
 }

@@ -145,7 +145,7 @@ func TestWantsTraces(t *testing.T) {
 			return ""
 		})
 		if got != want {
-			t.Errorf("%q: %v", env, got)
+			t.Errorf("WantsTraces with %q: %v", env, got)
 		}
 	}
 }
