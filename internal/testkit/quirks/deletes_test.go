@@ -152,7 +152,7 @@ func harborImmutable(t *testing.T) {
 		want := `{"errors":[{"code":"PRECONDITION","message":"Failed to process request due to 'x:1' configured as immutable."}]}`
 		w := ask(s.q, http.MethodPut, "/v2/acme/x/manifests/1", text, "Content-Type", "application/vnd.oci.image.index.v1+json")
 		if w.Code != 412 || strings.TrimSpace(w.Body.String()) != want {
-			t.Errorf("%d %s", w.Code, w.Body)
+			t.Errorf("push to an immutable tag: %d %s", w.Code, w.Body)
 		}
 	}
 	s.delete(one.String(), `412 {"errors":[{"code":"PRECONDITION","message":"the tag 1 configured as immutable, cannot be deleted"}]}`)

@@ -146,11 +146,11 @@ func TestPushInterruptedBeforePolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)
 	if w := ask(b.registry, http.MethodDelete, "/v2/providers/registry.acme.example/acme/widget/manifests/1.0.0", ""); w.Code != http.StatusAccepted {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("delete the tag: %d %s", w.Code, w.Body)
 	}
 	b.registry.Set(func(s *quirks.Settings) { s.CosignPolicy = true })
 	if r := b.mustPush("1.0.0", false, false); r.Status != pusher.Pushed {
-		t.Errorf("%s", r.Status)
+		t.Errorf("repeated push: %s, want %s", r.Status, pusher.Pushed)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	})
 	out := b.sync(pusher.Want{}, "1.3.0")
 	if len(out.Pruned) != 1 || out.Pruned[0].Version.String() != "1.0.0" || len(out.Failures) != 2 || len(out.Warnings) > 0 {
-		t.Fatalf("%+v", out)
+		t.Fatalf("prune with immutable versions: %+v", out)
 	}
 	for i, version := range []string{"1.2.0", "1.1.0"} {
 		f := out.Failures[i]
@@ -237,7 +237,7 @@ func TestImmutableTags(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, err := b.push("1.1.0", darwin); err == nil || !strings.Contains(err.Error(), "immutable") {
-				t.Errorf("%v", err)
+				t.Errorf("push that moves an immutable tag: %v", err)
 			}
 		})
 	}

@@ -129,7 +129,7 @@ func harborTwoScopes(t *testing.T) {
 func harborMounts(t *testing.T) {
 	r := newHarbor(t)
 	if w, _ := r.as(systemRobot).upload("other/y", "blob"); w.Code != 201 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+		t.Fatalf("upload to another project: %d %s", w.Code, w.Body)
 	}
 	w, d := r.upload("providers/y", "blob")
 	r.answered(w, 201, "")

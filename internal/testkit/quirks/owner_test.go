@@ -48,6 +48,6 @@ func TestOwnerBehindAPolicy(t *testing.T) {
 	})
 	b.publish("2.0.0")
 	if _, err := b.push("2.0.0"); !errors.Is(err, pusher.ErrOccupied) || !strings.Contains(err.Error(), "its tag 1.0.0") {
-		t.Errorf("%v", err)
+		t.Errorf("push to the repository of another provider: %v", err)
 	}
 }

@@ -250,7 +250,7 @@ func TestCooldown(t *testing.T) {
 		_, out := sync()
 		if b.profile.Allowed != nil {
 			if err := failure(out); err == nil || !strings.Contains(hint.Of(err), "leave cooldown out") {
-				t.Errorf("%v (%s)", err, hint.Of(err))
+				t.Errorf("sync with a cooldown: %v (%s)", err, hint.Of(err))
 			}
 			return
 		}
@@ -282,7 +282,7 @@ func (b *bench) checkPush() {
 			want = artifact.NoEvidence // the registry refuses evidence
 		}
 		if r.Status != pusher.Pushed || r.Verdict != want {
-			b.t.Errorf("%+v", r)
+			b.t.Errorf("push %s: %+v", v, r)
 		}
 		if refused := b.profile.Allowed != nil; refused != (len(r.Warnings) > 0) {
 			b.t.Errorf("warnings %q", r.Warnings)
@@ -291,7 +291,7 @@ func (b *bench) checkPush() {
 	b.requests.Reset()
 	r, err := b.push(versions[0])
 	if err != nil || r.Status != pusher.Unchanged {
-		b.t.Errorf("%+v, %v", r, err)
+		b.t.Errorf("second push: %+v, %v", r, err)
 	}
 	isUpload := func(r recorder.Request) bool { return !strings.HasSuffix(r.Path, "/token") }
 	if n := b.requests.Count(recorder.Writes(), isUpload); n != 0 && b.profile.Allowed == nil {
@@ -328,7 +328,7 @@ func (b *bench) checkList() {
 	}
 	for _, f := range linted.Findings {
 		if f.Severity == artifact.SeverityError {
-			b.t.Errorf("%+v", f)
+			b.t.Errorf("lint: %+v", f)
 		}
 	}
 }
@@ -374,7 +374,7 @@ func (b *bench) checkPrune() {
 	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true})
 	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only}})
 	if err != nil || len(plan.Failures) != 0 {
-		b.t.Fatalf("%v, %+v", err, plan)
+		b.t.Fatalf("plan of the prune: %v, %+v", err, plan)
 	}
 	out, err := syncer.Apply(b.t.Context(), plan, func(*pusher.Result) {})
 	if err == nil {

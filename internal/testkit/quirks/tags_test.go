@@ -106,7 +106,7 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 	b.t.Helper()
 	plan, out := b.plannedSync(want, constraint)
 	if len(plan.Failures) != 0 {
-		b.t.Fatalf("%+v", plan)
+		b.t.Fatalf("the plan has failures: %+v", plan)
 	}
 	return out
 }
@@ -273,7 +273,7 @@ func TestTagsInTheEnd(t *testing.T) {
 				t.Errorf("%v (%s), tags %q, then %q, warnings %q", failure(out), hint.Of(failure(out)), before.TagNames(), after.TagNames(), out.Warnings)
 			}
 		case failure(out) != nil:
-			t.Errorf("%v (%s)", failure(out), hint.Of(failure(out)))
+			t.Errorf("prune of everything: %v (%s)", failure(out), hint.Of(failure(out)))
 		case takesState:
 			if left := ours(after, foreign); len(left) > 0 || len(out.Warnings) > 0 {
 				t.Errorf("%q are left, warnings %q", left, out.Warnings)
