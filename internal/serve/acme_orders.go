@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/ocibridge/ocibridge/internal/document"
 )
 
 // maxACMEDocument is the maximum size in bytes of an issuer's response. The longest
@@ -41,9 +44,9 @@ func (o *orders) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxACMEDocument))
+	body, err := document.ReadAll(resp.Body, maxACMEDocument)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", r.URL.Redacted(), err)
 	}
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	var order struct {

@@ -49,6 +49,10 @@ func TestOrdersHaveALocation(t *testing.T) {
 			t.Errorf("%s at %q: %q at %q, %v, want %q", tc.answer, tc.location, body, got, err, tc.want)
 		}
 	}
+	answer = strings.Repeat("a", maxACMEDocument+1)
+	if _, err := send(); err == nil {
+		t.Error("a response that is too large is truncated")
+	}
 	cancel()
 	if _, err := send(); err == nil {
 		t.Error("a request is sent after the end")
