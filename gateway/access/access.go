@@ -1,20 +1,20 @@
 // Package access decides who may read which providers of a gateway.
 //
-// A client authenticates with a bearer token: either one whose SHA-256 sum is configured, or one that a
-// configured OpenID Connect issuer signed. Clients send the token only with requests for documents. They send
-// none with requests for the archives, checksums and signatures that the documents name, so the URLs of these
-// files contain a capability instead; see [Control.Link].
+// A client authenticates with a bearer token. The token is valid if its SHA-256 sum is configured, or if a
+// configured OpenID Connect issuer signed it. Clients send the token only with requests for documents. They
+// send no token with requests for the archives, checksums and signatures that the documents name. So the URLs
+// of these files contain a capability instead; see [Control.Link].
 //
 // Invariants:
 //
 //   - A client without a valid token gets 401. A client whose token does not cover the requested provider gets
 //     403, whether or not the provider exists.
-//   - A token is compared with all configured tokens in constant time. An expired
-//     token gets the same answer as an unknown one.
+//   - A token is compared with all configured tokens in constant time. An expired token gets the same response
+//     as an unknown token.
 //   - No token and no capability appears in a log, an error or the path that
 //     handlers see.
-//   - An issuer that cannot be reached affects only clients with its tokens: they
-//     get 503, never 401.
+//   - An issuer that cannot be reached affects only the clients that use its tokens. These clients get 503,
+//     never 401.
 //
 // A nil [*Control] lets everyone read everything.
 package access
@@ -39,25 +39,27 @@ import (
 type Options struct {
 	Tokens  []Token
 	Issuers []Issuer
-	// Keys returns the keys that sign and verify capabilities; it is called for every capability. Nil means one
-	// random key, so no other process accepts this one's capabilities.
+	// Keys returns the keys that sign and verify capabilities. It is called for every capability. If nil, the
+	// control uses one random key, and no other process accepts its capabilities.
 	Keys func() *Keys
-	// Before, if not nil, is the control that this one replaces: New takes over its cached issuer keys.
+	// Before is the control that the new control replaces. New takes over the cached issuer keys of Before. It
+	// may be nil.
 	Before *Control
-	// Client makes the requests to issuers; nil means a client that trusts the system's authorities.
+	// Client sends the requests to issuers. If nil, the control uses a client that trusts the system's
+	// certificate authorities.
 	Client *http.Client
-	// Log receives problems with issuers; nil means no log.
+	// Log receives problems with issuers. If nil, nothing is logged.
 	Log *slog.Logger
-	// Counters counts refused requests; nil means that nothing is counted.
+	// Counters counts refused requests. If nil, nothing is counted.
 	Counters *telemetry.AccessCounters
 }
 
 // Token is a bearer token.
 type Token struct {
 	Name     string
-	SHA256   [sha256.Size]byte // of the token
+	SHA256   [sha256.Size]byte // the SHA-256 sum of the token
 	Selector provider.Selector // the providers that the token may read
-	Expires  time.Time         // zero: never
+	Expires  time.Time         // zero: the token never expires
 	Operator bool
 }
 
@@ -69,7 +71,7 @@ type Control struct {
 	keys    func() *Keys
 	ring    atomic.Pointer[ring]
 	log     *slog.Logger
-	// equal compares secrets; tests replace subtle.ConstantTimeCompare to count comparisons.
+	// equal compares secrets. It is subtle.ConstantTimeCompare, except in tests that count comparisons.
 	equal func(a, b []byte) int
 	n     *telemetry.AccessCounters
 }
@@ -106,8 +108,8 @@ func New(o Options) *Control {
 // grant is a token, or a rule of an issuer, that gives read access to some providers.
 type grant struct {
 	kind, name string
-	// binding is a hash of the token, or of the rule's conditions. A capability contains the grant's ID, which
-	// depends on the binding, so the capability becomes invalid when the token or the conditions change.
+	// binding is a hash of the token, or of the rule's conditions. The grant's ID depends on the binding, and a
+	// capability contains the ID. So a capability becomes invalid when the token or the conditions change.
 	binding  [sha256.Size]byte
 	selector provider.Selector
 	expires  time.Time
@@ -126,10 +128,10 @@ func (g *grant) everything() bool {
 type Subject struct {
 	name    string
 	grants  []*grant
-	expires time.Time // of the token; zero: never
+	expires time.Time // when the token expires; zero: never
 }
 
-// MayRead reports whether the subject may read a provider.
+// MayRead reports whether the subject may read the given provider.
 func (s *Subject) MayRead(a provider.Address) bool { return s.grantFor(a) != nil }
 
 func (s *Subject) mayReadAll() bool { return slices.ContainsFunc(s.grants, (*grant).everything) }
@@ -155,7 +157,7 @@ var (
 const maxToken = 16 << 10
 
 // authenticate returns the subject of a request's bearer token. If basic is true, the token may also be the
-// password of Basic authentication. It fails with ErrUnknown or ErrUnavailable.
+// password of Basic authentication. authenticate fails with ErrUnknown or ErrUnavailable.
 func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	token, ok := shown(r, basic)
 	if !ok || token == "" || len(token) > maxToken {
@@ -167,7 +169,8 @@ func (c *Control) authenticate(r *http.Request, basic bool) (*Subject, error) {
 	return c.byIssuer(r.Context(), token)
 }
 
-// shown returns the token in a request's Authorization header.
+// shown returns the token in a request's Authorization header. If basic is true, the token may also be the
+// password of Basic authentication. The bool is false if the request has no token.
 func shown(r *http.Request, basic bool) (string, bool) {
 	if len(r.Header.Values("Authorization")) != 1 {
 		return "", false
@@ -181,8 +184,8 @@ func shown(r *http.Request, basic bool) (string, bool) {
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// byToken returns the subject of a configured token, or nil if the token is not valid. The amount of work does
-// not depend on the token.
+// byToken returns the subject of a configured token, or nil if the token is unknown or has expired. The amount
+// of work does not depend on the token.
 func (c *Control) byToken(token string, now time.Time) *Subject {
 	sum, found := sha256.Sum256([]byte(token)), -1
 	for i, g := range c.tokens {
@@ -201,10 +204,10 @@ func (c *Control) byToken(token string, now time.Time) *Subject {
 
 // state is what this package knows about a request. [Control.Handler] adds it to the request's context.
 type state struct {
-	capability string            // as it was in the path, or ""
+	capability string            // the capability in the request's path, or ""
 	digest     [sha256.Size]byte // the hash of the digest that the capability covers
 	subject    *Subject
-	name       string // of the client, for the log
+	name       string // the client's name in the log
 }
 
 func (s *state) setSubject(subject *Subject) { s.subject, s.name = subject, subject.name }
@@ -218,7 +221,7 @@ func stateOf(ctx context.Context) *state {
 	return &state{}
 }
 
-// LogAttrs returns the attributes of an answered request that identify the client in the log.
+// LogAttrs returns attributes for the log that identify the client of a request.
 func LogAttrs(ctx context.Context) []slog.Attr {
 	s := stateOf(ctx)
 	var out []slog.Attr

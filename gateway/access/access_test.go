@@ -33,12 +33,12 @@ func token(name, text string, patterns ...string) access.Token {
 	return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: selector(patterns...)}
 }
 
-// door is a handler behind a control. It serves documents at HOST/NAMESPACE/TYPE/doc, and files at other
-// paths below HOST/NAMESPACE/TYPE.
+// door is a handler behind a control. It serves a document at HOST/NAMESPACE/TYPE/doc, and files at all
+// other paths below HOST/NAMESPACE/TYPE.
 type door struct {
 	t       *testing.T
 	control *access.Control
-	content digest.Digest // of every file
+	content digest.Digest // the digest of every file
 	through int           // requests that reached a document or file
 	seen    []string      // paths and URLs that the handler behind the control received
 	attrs   []slog.Attr
@@ -83,7 +83,7 @@ func (d *door) get(path string, authorization ...string) *httptest.ResponseRecor
 	return w
 }
 
-// link returns the link to the archive of widget that a client with the token gets.
+// link returns the link to widget's archive in the document that a client with the given token gets.
 func (d *door) link(text string) string {
 	d.t.Helper()
 	w := d.get("/registry.acme.example/acme/widget/doc", "Bearer "+text)
@@ -150,7 +150,7 @@ func TestWhoMayRead(t *testing.T) {
 	if n.Unknown.Load() != refused[401] || n.Forbidden.Load() != refused[403] || n.Capability.Load() != 0 || refused[401] == 0 {
 		t.Errorf("counted %d unknown, %d forbidden, %d by capability; were %v", n.Unknown.Load(), n.Forbidden.Load(), n.Capability.Load(), refused)
 	}
-	// An expired token gets the same answer as an unknown one.
+	// An expired token gets the same response as an unknown token.
 	old, unknown := d.get(doc, "Bearer old-token"), d.get(doc, "Bearer nonsense")
 	if fmt.Sprint(old.Code, old.Header(), old.Body) != fmt.Sprint(unknown.Code, unknown.Header(), unknown.Body) {
 		t.Errorf("%v %v; %v %v", old.Header(), old.Body, unknown.Header(), unknown.Body)

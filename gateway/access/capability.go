@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// A capability is a segment of a path, before the name of a file. It consists of mark and, in URL-safe base64,
+// A capability is the segment of a path before a file's name. It consists of mark and, in URL-safe base64,
 //
 //	8 bytes   the expiry, in seconds since 1970
 //	16 bytes  the grant, as an HMAC
@@ -36,23 +36,23 @@ const (
 // within one minute get the same capability.
 const Lifetime = 15 * time.Minute
 
-// encoding is strict: it accepts exactly one text for each capability.
+// encoding is strict, so that exactly one text decodes to each capability.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Link returns a reference to a file for the client of a request, with a capability if access is controlled.
-// The reference is a path, either absolute or relative to the request's path; d is the digest of the file. The
-// handler that serves the file must be behind [Control.Guard], and must call [Covers] before it sends the file.
+// Link adds a capability for the request's client to ref, the path of a provider's file. ref is absolute, or
+// relative to the request's path. d is the digest of the file. A nil control returns ref unchanged. The handler
+// that serves the file must be behind [Control.Guard], and must call [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest.Digest) string {
 	if c == nil {
 		return ref
 	}
 	s := stateOf(r.Context()).subject
 	if s == nil {
-		return ref // the request has no token: only a client with a token gets capabilities
+		return ref // the request has no token, and only a client with a token gets capabilities
 	}
 	g := s.grantFor(a)
 	if g == nil {
-		return ref // the handler is not behind Guard: without a capability, the link does not work
+		return ref // cannot happen behind Guard; the link does not work without a capability
 	}
 	file, err := url.PathUnescape(ref)
 	if err != nil {
@@ -81,9 +81,9 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 	return mac(key, []byte("capability\x00"), claims, []byte(file))
 }
 
-// verify returns the grant that a capability for a provider's file was signed for, and the hash of the digest
-// that the capability covers. The grant is nil if the capability is not valid. The amount of work does not
-// depend on why it is invalid.
+// verify checks a capability for a file of the given provider. It returns the capability's grant, and the hash
+// of the digest that the capability covers. The grant is nil if the capability is invalid. The amount of work
+// does not depend on the reason why a capability is invalid.
 func (c *Control) verify(capability, file string, a provider.Address, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)
@@ -98,7 +98,8 @@ func (c *Control) verify(capability, file string, a provider.Address, now time.T
 		ours := c.equal(capabilityMAC(key, raw[:signed], file), raw[signed:]) & wellFormed
 		for g, id := range ring.ids[k] {
 			same := c.equal(id, raw[timeSize:timeSize+idSize])
-			// Rules of one issuer with the same claims have the same ID, but may select different providers.
+			// Two rules of an issuer have the same ID if their claims are the same. They may still select
+			// different providers.
 			if !c.grants[g].selector.Selects(a) {
 				same = 0
 			}
@@ -112,16 +113,17 @@ func (c *Control) verify(capability, file string, a provider.Address, now time.T
 	return c.grants[found], [sha256.Size]byte(raw[timeSize+idSize : signed])
 }
 
-// Covers reports whether a request may read content with the digest. A request with a capability may read only
-// content with the capability's digest.
+// Covers reports whether a request may read the content with the given digest. A request with a capability may
+// read only the content whose digest the capability covers. A request without a capability may read all
+// content.
 func Covers(ctx context.Context, d digest.Digest) bool {
 	s := stateOf(ctx)
 	sum := sha256.Sum256([]byte(d))
 	return s.capability == "" || subtle.ConstantTimeCompare(s.digest[:], sum[:]) == 1
 }
 
-// split removes the capability from a path and returns both; capability is "" if there is none. It redacts all
-// other segments of the path that might be a capability.
+// split removes the capability from a path. It returns the remaining path and the capability, which is "" if
+// the path has none. split redacts all other segments of the path that might be a capability.
 func split(p string) (without, capability string) {
 	if !strings.Contains(p, mark) {
 		return p, ""

@@ -29,8 +29,8 @@ func keys(t *testing.T, file string) func() *access.Keys {
 	return func() *access.Keys { return k }
 }
 
-// ci returns the options of a control with one token, which covers acme's providers, and with the keys in
-// a key file.
+// ci returns the options of a control with one token that covers acme's providers. The control uses the
+// keys in the given key file.
 func ci(t *testing.T, file string) access.Options {
 	return access.Options{
 		Tokens: []access.Token{token("ci", "ci-token", "registry.acme.example/acme/*")},
@@ -53,8 +53,8 @@ func TestCapabilityLasts(t *testing.T) {
 	})
 }
 
-// TestCapabilityRepeats shows that a client gets the same capability for a minute, so its cached document
-// stays valid, and that this does not extend the capability's lifetime.
+// TestCapabilityRepeats shows that all requests within a minute get the same capability, so that a
+// client's cached document stays valid. The repetition does not extend the capability's lifetime.
 func TestCapabilityRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDoor(t, ci(t, firstKey))
@@ -80,8 +80,8 @@ func TestCapabilityRepeats(t *testing.T) {
 	})
 }
 
-// TestForgedCapabilities shows that all invalid capabilities get the same answer, even with a valid token,
-// and do not reach the handler.
+// TestForgedCapabilities shows that all requests with an invalid capability get the same response and do
+// not reach the handler, even if they have a valid token.
 func TestForgedCapabilities(t *testing.T) {
 	d := newDoor(t, ci(t, firstKey))
 	link := d.link("ci-token")
@@ -117,7 +117,8 @@ func TestForgedCapabilities(t *testing.T) {
 		altered[i] ^= 1
 		forged[fmt.Sprintf("byte %d altered", i)] = with("cap1." + base64.RawURLEncoding.EncodeToString(altered))
 	}
-	// The last letter of the base64 has unused bits, which must be zero.
+	// The last letter of the base64 text has unused bits. A capability is invalid if one of these bits is
+	// set.
 	for _, c := range "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_" {
 		if other := capability[:len(capability)-1] + string(c); other != capability {
 			forged["last letter "+string(c)] = with(other)
@@ -191,7 +192,7 @@ func TestKeyRotation(t *testing.T) {
 			t.Errorf("%s: %d, want %d", name, w.Code, tt.status)
 		}
 	}
-	// Keys change while the gateway runs.
+	// The test replaces the keys while the control is in use.
 	o := ci(t, firstKey)
 	current := o.Keys
 	o.Keys = func() *access.Keys { return current() }

@@ -2,7 +2,8 @@ package access
 
 import "crypto/subtle"
 
-// CountComparisons makes a control count the bytes that it compares in constant time.
+// CountComparisons makes the control count the bytes that it compares in constant time.
+// It returns the counter.
 func CountComparisons(c *Control) *int {
 	n := new(int)
 	c.equal = func(a, b []byte) int {

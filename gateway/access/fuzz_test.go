@@ -12,9 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// FuzzCapability sends requests without a token whose paths contain a valid capability in place of CAP. It
-// checks that only the path that the capability belongs to passes, in any encoding, and that the handler
-// behind the control never receives a capability.
+// FuzzCapability sends requests without a token. It replaces CAP in their paths with a valid capability. It
+// checks that a request passes only if its path is the capability's own path, in any encoding. It also
+// checks that the handler behind the control never receives a capability.
 func FuzzCapability(f *testing.F) {
 	d := newDoor(nil, access.Options{Tokens: []access.Token{token("ci", "ci-token", "registry.acme.example/acme/*")}, Keys: mustKeys(firstKey)})
 	w := httptest.NewRecorder()
@@ -69,8 +69,8 @@ func mustKeys(file string) func() *access.Keys {
 	return func() *access.Keys { return k }
 }
 
-// FuzzAuthorization checks that only an Authorization header with the right token passes. Case and spaces in
-// the header may vary; all other headers get 401 or 503.
+// FuzzAuthorization checks that a request passes only if its Authorization header has the right token. The
+// header's case and spaces may vary. Requests with all other headers get 401 or 503.
 func FuzzAuthorization(f *testing.F) {
 	const right = "ci-token"
 	d := newDoor(nil, access.Options{

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// guesses yields about n wrong tokens: some are random, and some resemble the right token.
+// guesses yields about n wrong tokens. Some of them are random, and others resemble the right token.
 func guesses(n int, right string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for i := range n {
@@ -41,7 +41,7 @@ func guesses(n int, right string) func(yield func(string) bool) {
 	}
 }
 
-// said records an answer. It is cheaper than an httptest.ResponseRecorder.
+// said records a response. It is cheaper than an httptest.ResponseRecorder.
 type said struct {
 	status int
 	header http.Header
@@ -60,8 +60,8 @@ func (s *said) same(other *said) bool {
 	return s.status == other.status && bytes.Equal(s.body, other.body) && maps.EqualFunc(s.header, other.header, slices.Equal)
 }
 
-// TestGuessing shows that a million wrong tokens get the same answer as an expired token, that they do not fill
-// the memory, and that the right token still works afterwards.
+// TestGuessing shows that a million wrong tokens get the same response as an expired token, and do not fill the
+// memory. Afterwards the right token still works.
 func TestGuessing(t *testing.T) {
 	const right = "b1946ac92492d2347c6235b4d2611184"
 	expired := token("old", "expired-token")
@@ -106,8 +106,9 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// TestGuessesTakeTheSameWork shows that every token, right or wrong, causes the same comparisons, and so does
-// every capability. It counts the compared bytes, because measured times would prove nothing.
+// TestGuessesTakeTheSameWork shows that a wrong token costs as much work as the right token, and a wrong
+// capability as much as the right capability. The test counts compared bytes, because measured times would
+// prove nothing.
 func TestGuessesTakeTheSameWork(t *testing.T) {
 	const right = "b1946ac92492d2347c6235b4d2611184"
 	tokens := []access.Token{token("ci", right)}
@@ -143,8 +144,8 @@ func TestGuessesTakeTheSameWork(t *testing.T) {
 	}
 }
 
-// TestMadeUpTokensOfAnIssuer shows that forged tokens that name an existing key all get the same answer, and do
-// not each cause a request to the issuer.
+// TestMadeUpTokensOfAnIssuer shows that all forged tokens that name an existing key get the same response. They
+// do not cause a request to the issuer for each token.
 func TestMadeUpTokensOfAnIssuer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

@@ -17,14 +17,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// retryAfter is the Retry-After, in seconds, for clients whose issuer cannot be reached.
+// retryAfter is the Retry-After in seconds if the issuer of a token cannot be reached.
 const retryAfter = 5
 
-// Private is the Cache-Control header of every answer that depends on the client.
+// Private is the Cache-Control header of every response that depends on the client.
 const Private = "private, no-store"
 
-// Handler wraps all other handlers, including the one that logs requests. It removes the capability from a
-// request's path, so that no other handler sees it.
+// Handler removes the capability from a request's path, so that next does not see the capability. next
+// contains all other handlers, including the handler that logs requests.
 func (c *Control) Handler(next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -38,8 +38,8 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 			if plain, s.capability = split(r.URL.Path); plain != r.URL.Path {
 				u := &url.URL{}
 				*u = *r.URL
-				// The path may have used another encoding than ours. The remaining path means the same, except
-				// for encoded slashes, which none of our paths has.
+				// The client may have escaped the path in another way. The new path means the same, unless a
+				// segment had an escaped slash. No path of the gateway has an escaped slash.
 				u.Path, u.RawPath = plain, ""
 				r.URL, r.RequestURI = u, u.RequestURI()
 			}
@@ -48,8 +48,9 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Guard passes on requests whose token or capability covers the requested provider, and rejects all others.
-// address returns that provider; if it fails, the answer to a request with a valid token is 404.
+// Guard passes a request to next if the request's token or capability covers the requested provider. It
+// rejects all other requests. address returns the requested provider. If address fails, a request with a valid
+// token gets 404.
 func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -81,7 +82,8 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 	})
 }
 
-// GuardOperator passes on requests with an operator's token.
+// GuardOperator passes a request to next if the request has an operator's token. It rejects all other
+// requests.
 func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -99,8 +101,8 @@ func (c *Control) GuardOperator(next http.Handler) http.Handler {
 	})
 }
 
-// identify returns the subject of a request's token, and records it for the log. It
-// answers a request without a valid token, and returns nil.
+// identify returns the subject of a request's token, and records the subject for the log. If the token is not
+// valid, identify answers the request and returns nil.
 func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
 	subject, err := c.authenticate(r, false)
 	if err != nil {
@@ -111,7 +113,8 @@ func (c *Control) identify(w http.ResponseWriter, r *http.Request) *Subject {
 	return subject
 }
 
-// keepPrivate marks every answer as private, even errors: http.ServeContent removes Cache-Control from them.
+// keepPrivate sets the Cache-Control header of every response to Private. It sets the header again just before
+// the response is sent, because http.ServeContent removes the header from errors.
 func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 	h := w.Header()
 	h.Set("Cache-Control", Private)
@@ -129,7 +132,7 @@ func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	forbid(w)
 }
 
-// forbid answers 403 to a token that does not cover the requested provider, and to an invalid capability.
+// forbid answers with 403 if a token does not cover the requested provider, or if a capability is invalid.
 func forbid(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", Private)
 	http.Error(w, "not allowed: the token does not cover this provider, or the link has expired", http.StatusForbidden)
@@ -144,7 +147,7 @@ func (c *Control) count(err error) {
 	}
 }
 
-// refuse answers a failed authentication.
+// refuse answers a request whose authentication failed with err.
 func (c *Control) refuse(w http.ResponseWriter, err error) {
 	c.count(err)
 	if errors.Is(err, ErrUnavailable) {
@@ -159,8 +162,8 @@ func (c *Control) refuse(w http.ResponseWriter, err error) {
 // registryPath is the prefix of the embedded registry's paths.
 const registryPath = "/v2/"
 
-// GuardRegistry is [Control.Guard] for the embedded registry at /v2/; address returns the provider of a
-// repository. A client may also send its token as the password of any user.
+// GuardRegistry is like [Control.Guard], for the embedded registry at /v2/. address returns the provider of a
+// repository. A client may also send its token as a password, with any user name.
 func (c *Control) GuardRegistry(address func(repository string) (provider.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
@@ -191,7 +194,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 	})
 }
 
-// mayAsk reports whether a subject may send a request to the registry.
+// mayAsk reports whether the subject may send the given request to the embedded registry.
 func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address, error)) bool {
 	if s.mayReadAll() || r.URL.Path == registryPath {
 		return true
@@ -206,7 +209,7 @@ func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address
 }
 
 // repositoryOf returns the repository in the path of a request that reads from a registry. The bool is false
-// for other paths, and for those that the registry might parse differently.
+// for other paths, and for paths that the registry might parse differently.
 func repositoryOf(p string) (string, bool) {
 	parts := strings.Split(strings.TrimPrefix(p, registryPath), "/")
 	if len(parts) < 3 {
@@ -225,7 +228,7 @@ func repositoryOf(p string) (string, bool) {
 	return "", false
 }
 
-// RegistryError answers with an error in the format of the distribution specification.
+// RegistryError answers with an error in the format of the OCI distribution specification.
 func RegistryError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

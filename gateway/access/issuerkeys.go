@@ -27,11 +27,11 @@ const (
 	current = time.Hour
 	// stale is how long cached keys can be used while the issuer cannot be reached.
 	stale = 24 * time.Hour
-	// pause is the minimum time between two requests to an issuer. It is needed because anyone can send made-up
-	// tokens that name unknown keys.
+	// pause is the minimum time between two requests to an issuer. Without it, anyone could cause many requests
+	// to the issuer, with forged tokens that name unknown keys.
 	pause = 5 * time.Second
-	// maxWait is how long a client's request waits for an issuer; clients give up after 10 seconds. fetchTimeout
-	// limits how long fetching the keys may take.
+	// maxWait is how long a client's request waits for an issuer. It is shorter than the 10 seconds after which
+	// clients give up. fetchTimeout is the maximum duration of a fetch of keys.
 	maxWait      = 5 * time.Second
 	fetchTimeout = 10 * time.Second
 	// maxDocument is the maximum size of an issuer's document in bytes, and maxIssuerKeys the maximum number of
@@ -42,12 +42,13 @@ const (
 	// With a key of a million bits, verifying one signature would take minutes.
 	minModulus = 2048
 	maxModulus = 8192
-	// maxReason is the maximum length in bytes of an error, and of a hint, about an issuer in the log.
+	// maxReason is the maximum length in bytes of an error about an issuer in the log. The same maximum applies
+	// to the error's hint.
 	maxReason = 500
 )
 
-// keySource caches the keys of an issuer. It fetches them when they are first needed; concurrent requests share
-// one fetch.
+// keySource caches the keys of an issuer. It fetches the keys when a token first needs them. Concurrent requests
+// share one fetch.
 type keySource struct {
 	issuer string
 	client *http.Client
@@ -74,9 +75,9 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 	return s
 }
 
-// find returns the keys that may have signed a token whose header names a key. It fails with ErrUnavailable if
-// the issuer cannot be reached, and with ErrUnknown if the issuer has no such key. It does not wait if the key
-// is cached.
+// find returns the issuer's keys with the given key ID, or all its keys if keyID is "". It fails with
+// ErrUnavailable if the issuer cannot be reached, and with ErrUnknown if the issuer has no key with that ID.
+// find does not wait if such a key is cached.
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
@@ -105,7 +106,8 @@ func (s *keySource) fetch(ctx context.Context, _ string, _ *fresh.Answer[*jose.J
 	return fresh.Answer[*jose.JSONWebKeySet]{Value: set, At: began, TTL: current, StaleFor: stale}, err
 }
 
-// failed logs a failure. Both texts may quote the issuer's answer.
+// failed logs the reason why a fetch failed. It truncates the error and the hint, because they may quote the
+// issuer's response.
 func (s *keySource) failed(_ context.Context, _ string, _ *fresh.Answer[*jose.JSONWebKeySet], _ bool, err error) {
 	text, help := err.Error(), hint.Of(err)
 	s.log.Error("cannot have the keys of an issuer of tokens", "issuer", s.issuer, "err", text[:min(len(text), maxReason)], "hint", help[:min(len(help), maxReason)])
@@ -157,7 +159,7 @@ func (s *keySource) get(ctx context.Context, url string) ([]byte, error) {
 	return body, nil
 }
 
-// parseKeySet reads a key set. As RFC 7517 recommends, it ignores keys that this package cannot use: keys of
+// parseKeySet parses a key set. As RFC 7517 recommends, it ignores keys that this package cannot use: keys of
 // unknown types, private keys, and RSA keys that are too small or too large.
 func parseKeySet(body []byte) (*jose.JSONWebKeySet, error) {
 	keys, err := splitKeySet(body)
@@ -203,8 +205,9 @@ func splitKeySet(body []byte) ([]json.RawMessage, error) {
 	return keys, nil
 }
 
-// parseKey reads a public key. It passes only the members of a public key to go-jose. Otherwise go-jose would
-// also parse certificates, which this package does not need, and validate private keys, which can take hours.
+// parseKey parses a public key. The bool is false if this package cannot use the key. parseKey passes only the
+// members of a public key to go-jose. Otherwise go-jose would also parse certificates, which this package does
+// not need. And it would validate private keys, which can take hours.
 func parseKey(raw json.RawMessage) (jose.JSONWebKey, bool) {
 	var key struct {
 		Type    string  `json:"kty"`

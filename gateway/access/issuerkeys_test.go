@@ -26,7 +26,7 @@ func mersenne(n uint) *big.Int {
 	return one.Sub(one.Lsh(one, n), big.NewInt(1))
 }
 
-// privateKey returns an RSA private key as a JWK. Its primes are 2^a-1 and 2^b-1.
+// privateKey returns an RSA private key as a JWK. The key's primes are 2^a-1 and 2^b-1.
 func privateKey(t *testing.T, a, b uint) string {
 	t.Helper()
 	one, e, p, q := big.NewInt(1), big.NewInt(65537), mersenne(a), mersenne(b)
@@ -62,7 +62,7 @@ func TestKeySets(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		body string
-		keys int // 0: an error
+		keys int // the number of usable keys; 0 if parsing fails
 	}{
 		"one":                           {set(good), 1},
 		"as many as there may be":       {set(many(100)...), 100},
@@ -91,8 +91,8 @@ func TestKeySets(t *testing.T) {
 	}
 }
 
-// TestKeysAreCountedWhileTheyAreRead shows that a document with too many keys is rejected before all of
-// it is decoded.
+// TestKeysAreCountedWhileTheyAreRead shows that a key set with too many keys is rejected before all
+// keys are decoded.
 func TestKeysAreCountedWhileTheyAreRead(t *testing.T) {
 	body := append(append([]byte(`{"keys":[`), bytes.Repeat([]byte("{},"), 300_000)...), "{}]}"...)
 	allocations := testing.AllocsPerRun(1, func() {

@@ -21,8 +21,8 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// tokenTypes are the values of the typ header that a token may have. ID tokens of
-// CI issuers have JWT or no typ header, and access tokens may have at+jwt. Other
+// tokenTypes are the allowed values of a token's typ header. In ID tokens of CI
+// issuers, the typ header is JWT or absent. In access tokens, it may be at+jwt. Other
 // types, such as logout+jwt and dpop+jwt, grant no access.
 var tokenTypes = []string{"jwt", "at+jwt"}
 
@@ -36,7 +36,7 @@ const (
 	maxDate = 253402300799
 )
 
-// Reasons why a token is refused. None of them quotes the token.
+// Reasons why a token is refused. None of these errors quotes the token.
 var (
 	errNotJWT      = errors.New("it is not a JWT in compact serialization")
 	errHeaderNames = errors.New("a header name differs from a registered name only in case")
@@ -60,7 +60,7 @@ type unverifiedToken struct {
 	issuer, keyID string
 }
 
-// parseToken reads a JWT in compact serialization.
+// parseToken parses a JWT in compact serialization.
 func parseToken(token string) (*unverifiedToken, error) {
 	if err := checkHeader(token); err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func parseToken(token string) (*unverifiedToken, error) {
 	return &unverifiedToken{signed, claims.Issuer, signed.Signatures[0].Header.KeyID}, nil
 }
 
-// checkHeader checks the header of a token before go-jose parses it: go-jose
-// validates a key in the header, which can take seconds for one RSA key.
+// checkHeader checks the header of a token before go-jose parses the token. The reason
+// is that go-jose validates a key in the header, which can take seconds for an RSA key.
 func checkHeader(token string) error {
 	encoded, _, _ := strings.Cut(token, ".")
 	raw, err := base64.RawURLEncoding.DecodeString(encoded)
@@ -108,8 +108,8 @@ func checkHeader(token string) error {
 	return nil
 }
 
-// isTokenType reports whether a typ header is one of tokenTypes. Types are media
-// types: case does not matter, and the prefix application/ may be omitted.
+// isTokenType reports whether a typ header is one of tokenTypes. A token's type is a
+// media type: its case does not matter, and its prefix application/ may be omitted.
 func isTokenType(typ json.RawMessage) bool {
 	var s string
 	if json.Unmarshal(typ, &s) != nil {
@@ -124,9 +124,9 @@ func unmarshalExact(data []byte, dest any) error {
 	return josejson.Unmarshal(data, dest)
 }
 
-// hasVariant reports whether an object has a name that differs from one of the
-// given names only in case. Programs that ignore case, as encoding/json does, would
-// treat both as the same name.
+// hasVariant reports whether an object has a name that differs from one of the given
+// names only in case. A parser that ignores case, such as encoding/json, would treat
+// the two names as the same.
 func hasVariant(object map[string]json.RawMessage, names ...string) bool {
 	for got := range object {
 		for _, name := range names {
@@ -138,7 +138,8 @@ func hasVariant(object map[string]json.RawMessage, names ...string) bool {
 	return false
 }
 
-// verify returns the claims of a token that one of the keys has signed.
+// verify checks the token's signature and returns its claims. It fails with
+// errSignature if none of the given keys has signed the token.
 func (t *unverifiedToken) verify(keys []crypto.PublicKey) (*tokenClaims, error) {
 	for _, key := range keys {
 		if payload, err := t.signed.Verify(key); err == nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// FuzzParseClaims checks that a token that passes means the same to other
-// parsers: one that compares names exactly, and one that ignores case.
+// FuzzParseClaims checks that two other parsers read the same claims from an accepted
+// token. One of these parsers compares names exactly, and the other ignores case.
 func FuzzParseClaims(f *testing.F) {
 	const issuer, audience = "https://issuer.example", "gateway"
 	now := time.Unix(1_800_000_000, 0)

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 )
 
-// payload returns the claims of a token as JSON, with additional members at the end. A parser that ignores
-// case, or that uses the last of two duplicate members, uses the additional ones.
+// payload returns the claims of a token as JSON, with additional members at the end. The additional
+// members take effect in a parser that ignores case, or that uses the last of two duplicate members.
 func payload(t *testing.T, changes map[string]any, more ...string) string {
 	t.Helper()
 	b, err := json.Marshal(claims(changes))
@@ -36,7 +36,7 @@ func (i *issuer) header(more ...string) string {
 	return "{" + strings.Join(append(more, `"alg":"ES256"`, fmt.Sprintf(`"kid":%q`, i.id)), ",") + "}"
 }
 
-// signature returns the issuer's signature of a text, in base64.
+// signature returns the issuer's signature of the given text in base64.
 func (i *issuer) signature(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	r, s, err := ecdsa.Sign(rand.Reader, i.key, sum[:])
@@ -46,7 +46,7 @@ func (i *issuer) signature(text string) string {
 	return base64url(append(r.FillBytes(make([]byte, 32)), s.FillBytes(make([]byte, 32))...))
 }
 
-// written returns a signed token with exactly this header and payload.
+// written returns a signed token with exactly the given header and payload.
 func (i *issuer) written(header, payload string) string {
 	text := base64url([]byte(header)) + "." + base64url([]byte(payload))
 	return text + "." + i.signature(text)
@@ -57,7 +57,8 @@ type tokenCase struct {
 	status int
 }
 
-// wantStatus checks the status of requests with each token to a gateway that trusts the issuer.
+// wantStatus sends a request with the token of each case to a control that trusts the issuer, and checks
+// the status.
 func (i *issuer) wantStatus(t *testing.T, cases map[string]tokenCase) {
 	t.Helper()
 	d := newDoor(t, i.trusting(rule("registry.acme.example/acme/*", "repository_owner", "acme")))
@@ -210,7 +211,8 @@ func TestTokenHeaders(t *testing.T) {
 	})
 }
 
-// TestLogSaysWhyATokenIsRefused shows that the log gives the reason without quoting the token.
+// TestLogSaysWhyATokenIsRefused shows that the log says why a token is refused, and does not quote the
+// token.
 func TestLogSaysWhyATokenIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -255,7 +257,7 @@ func TestCompactSerializationOnly(t *testing.T) {
 }
 
 // TestKeyInATokenIsNotValidated shows that a token with a key in its header is refused before go-jose
-// validates the key, which would take seconds and end with another error.
+// validates the key. The validation would take seconds and return another error.
 func TestKeyInATokenIsNotValidated(t *testing.T) {
 	token := base64url([]byte(`{"alg":"RS256","jwk":`+privateKey(t, 9689, 9941)+`}`)) + ".e30.AAAA"
 	if len(token) > 16<<10 {

@@ -21,8 +21,9 @@ const (
 // keys has signed it.
 type Keys struct{ keys [][]byte }
 
-// ParseKeys reads a key file: one key per line in hexadecimal, of at least 32 bytes. The first key signs. Empty
-// lines and lines that begin with # are ignored. Its errors do not quote the file.
+// ParseKeys parses a key file. Each line has one key of at least 32 bytes, in hexadecimal. The first key signs
+// new capabilities. ParseKeys ignores empty lines and lines that begin with #. Its errors do not quote the
+// file.
 func ParseKeys(file []byte) (*Keys, error) {
 	const help = "make one with: openssl rand -hex 32"
 	k := &Keys{}
@@ -53,14 +54,14 @@ func RandomKeys() *Keys {
 	return &Keys{[][]byte{key}}
 }
 
-// String keeps keys out of logs.
+// String implements [fmt.Stringer]. It keeps the keys out of logs.
 func (k *Keys) String() string { return redacted }
 
-// GoString keeps keys out of logs.
+// GoString implements [fmt.GoStringer]. It keeps the keys out of logs.
 func (k *Keys) GoString() string { return k.String() }
 
-// mac returns the HMAC of the concatenated parts. The caller makes sure that different parts have different
-// concatenations: all parts but the last have a fixed size, or end with a zero byte.
+// mac returns the HMAC of the concatenated parts. The caller ensures that two different lists of parts never
+// have the same concatenation. For this, all parts except the last have a fixed size or end with a zero byte.
 func mac(key []byte, parts ...[]byte) []byte {
 	h := hmac.New(sha256.New, key)
 	for _, p := range parts {
@@ -69,13 +70,14 @@ func mac(key []byte, parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// ring is a set of keys with the IDs of all grants for each key.
+// ring consists of keys, and of the IDs that all grants have with each key.
 type ring struct {
 	*Keys
 	ids [][][]byte // ids[k][g] is the ID of grant g with key k
 }
 
-// grantID returns the ID of a grant in a capability. Without the key, the ID reveals nothing about the grant.
+// grantID returns the ID that identifies a grant in a capability that the key signs. Without the key, the ID
+// reveals nothing about the grant.
 func grantID(key []byte, g *grant) []byte {
 	return mac(key, []byte("grant\x00"), []byte(g.kind), []byte{0}, []byte(g.name), []byte{0}, g.binding[:])[:idSize]
 }

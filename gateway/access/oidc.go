@@ -29,13 +29,13 @@ type Issuer struct {
 
 // Rule gives tokens with certain claims access to some providers.
 type Rule struct {
-	// Claims are the claims that a token must have, with their exact values. A list matches if one of its
-	// elements does. A bool or a number is compared as JSON text.
+	// Claims are the claims that a token must have, with their exact values. A token's claim that is a list
+	// matches if one of its elements matches. A claim that is a bool or a number is compared as JSON text.
 	Claims   map[string]string
 	Selector provider.Selector
 }
 
-// issuer is an Issuer with its keys. Issuers with the same URL share the keys.
+// issuer is an [Issuer] with its keys. Issuers with the same URL share their keys.
 type issuer struct {
 	name, url, audience string
 	rules               []rule
@@ -71,7 +71,7 @@ func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Log
 	return out
 }
 
-// ruleSum is a hash of the conditions of a rule.
+// ruleSum returns a hash of the conditions of a rule.
 func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	text := []string{i.URL, i.Audience}
 	for _, name := range slices.Sorted(maps.Keys(r.Claims)) {
@@ -81,8 +81,8 @@ func ruleSum(i Issuer, r Rule) [sha256.Size]byte {
 	return sha256.Sum256(b)
 }
 
-// byIssuer returns the subject of a token that an issuer signed. It fails with ErrUnknown, or with
-// ErrUnavailable if the issuer cannot be reached.
+// byIssuer returns the subject of a token that an issuer signed. It fails with ErrUnknown if the token is
+// not valid, and with ErrUnavailable if its issuer cannot be reached.
 func (c *Control) byIssuer(ctx context.Context, token string) (*Subject, error) {
 	if len(c.issuers) == 0 {
 		return nil, ErrUnknown
@@ -151,7 +151,7 @@ func (r rule) applies(claims map[string]json.RawMessage) bool {
 	return len(r.claims) > 0
 }
 
-// has reports whether a claim is the wanted value, or a list that contains it.
+// has reports whether a claim equals want, or is a list with an element that equals want.
 func has(claim json.RawMessage, want string) bool {
 	var list []json.RawMessage
 	if json.Unmarshal(claim, &list) == nil {
@@ -174,8 +174,8 @@ func is(value json.RawMessage, want string) bool {
 	return string(value) == want
 }
 
-// public returns the keys of a set that might have signed a token whose header names keyID; "" matches all
-// keys.
+// public returns the public keys of a set that can verify signatures and that have the given key ID. If
+// keyID is "", public returns the keys with any ID.
 func public(set *jose.JSONWebKeySet, keyID string) []crypto.PublicKey {
 	var out []crypto.PublicKey
 	for _, k := range set.Keys {

@@ -29,16 +29,16 @@ const issuerURL = "https://issuer.example/ci"
 type issuer struct {
 	t         *testing.T
 	key       *ecdsa.PrivateKey
-	id        string        // of the key
-	name      string        // in its discovery document
+	id        string        // the key's ID
+	name      string        // the issuer's name in its discovery document
 	keysAt    string        // the URL of its keys
-	down      bool          // refuses connections
-	silent    chan struct{} // if not nil, the issuer answers only once this is closed
-	discovery string        // its discovery document, if written by hand
-	keySet    string        // its key set, if written by hand
+	down      bool          // whether the issuer refuses connections
+	silent    chan struct{} // if not nil, the issuer answers only after the channel is closed
+	discovery string        // if not "", the issuer's discovery document
+	keySet    string        // if not "", the issuer's key set
 	oversized bool
-	plain     bool         // whether it received plain HTTP
-	asked     atomic.Int32 // requests for its discovery document
+	plain     bool         // whether the issuer received a plain HTTP request
+	asked     atomic.Int32 // the number of requests for the discovery document
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -85,7 +85,7 @@ func (i *issuer) RoundTrip(r *http.Request) (*http.Response, error) {
 			io.WriteString(w, i.keySet)
 			break
 		}
-		// The key set also has keys that are not for signatures, and one of an unknown type.
+		// The key set also has keys that cannot verify signatures, and a key of an unknown type.
 		public := jose.JSONWebKey{Key: i.key.Public(), KeyID: i.id, Use: "sig"}
 		encrypts := jose.JSONWebKey{Key: i.key.Public(), KeyID: "encrypts", Use: "enc"}
 		shared := jose.JSONWebKey{Key: []byte("marked-shared-secret-of-32-bytes"), KeyID: "shared"}
@@ -141,7 +141,8 @@ func sign(t *testing.T, alg jose.SignatureAlgorithm, key any, id string, claims 
 	return out
 }
 
-// trusting returns the options of a control that trusts the issuer's tokens, with the given rules.
+// trusting returns the options of a control that trusts the issuer and has the given rules for its
+// tokens.
 func (i *issuer) trusting(rules ...access.Rule) access.Options {
 	return access.Options{
 		Issuers: []access.Issuer{{Name: "ci", URL: issuerURL, Audience: "gateway", Rules: rules}},
@@ -232,8 +233,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// TestIssuersCapability shows that a capability becomes invalid when the token expires, and when the rule
-// is removed or no longer covers the provider.
+// TestIssuersCapability shows that the capability of an issuer's token becomes invalid in three cases:
+// the token expires, the token's rule is removed, or the rule no longer covers the provider.
 func TestIssuersCapability(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -272,7 +273,8 @@ func TestIssuersCapability(t *testing.T) {
 	})
 }
 
-// discovery returns a function that makes an issuer answer with the given discovery document.
+// discovery returns a function that makes an issuer serve the given discovery document. The result of
+// that function, mend, restores the real document.
 func discovery(format string, a ...any) func(*issuer) (mend func()) {
 	return func(i *issuer) func() {
 		i.discovery = fmt.Sprintf(format, a...)
@@ -280,7 +282,8 @@ func discovery(format string, a ...any) func(*issuer) (mend func()) {
 	}
 }
 
-// TestIssuerInTrouble shows that an unreachable issuer affects only its own tokens.
+// TestIssuerInTrouble shows that an issuer that cannot be reached affects only requests with its own
+// tokens.
 func TestIssuerInTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*issuer) (mend func()){
 		"down": func(i *issuer) func() { i.down = true; return func() { i.down = false } },
@@ -359,8 +362,8 @@ func TestIssuerInTrouble(t *testing.T) {
 	}
 }
 
-// TestNewControlTakesOverIssuerKeys shows that a new control takes over its predecessor's issuer keys,
-// and so works while the issuer is down.
+// TestNewControlTakesOverIssuerKeys shows that a new control takes over the issuer keys of the control
+// that it replaces. So the new control accepts tokens while the issuer is down.
 func TestNewControlTakesOverIssuerKeys(t *testing.T) {
 	i := newIssuer(t)
 	o := i.trusting(rule("*/*/*", "repository_owner", "acme"))
@@ -384,8 +387,8 @@ func TestNewControlTakesOverIssuerKeys(t *testing.T) {
 	}
 }
 
-// TestIssuerIsAskedSeldom shows that an issuer gets at most one request in five seconds, whatever tokens
-// clients send, and that its keys are used for a day if it is down.
+// TestIssuerIsAskedSeldom shows that an issuer gets at most one request in five seconds, whichever tokens
+// clients send. If the issuer is down, its cached keys are used for a day.
 func TestIssuerIsAskedSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)
@@ -416,7 +419,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 			t.Errorf("the old key: %d", w.Code)
 		}
 
-		// Keys survive an outage, but not forever.
+		// While the issuer is down, its cached keys are used for a day, and not longer.
 		good = "Bearer " + i.token(map[string]any{"exp": time.Now().Add(100 * time.Hour).Unix()})
 		i.down = true
 		time.Sleep(23 * time.Hour)
@@ -431,7 +434,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 	})
 }
 
-// TestRequestsToFailingIssuerAreLimited shows that an issuer that fails also gets at most one request in
+// TestRequestsToFailingIssuerAreLimited shows that a failing issuer, too, gets at most one request in
 // five seconds.
 func TestRequestsToFailingIssuerAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -451,8 +454,8 @@ func TestRequestsToFailingIssuerAreLimited(t *testing.T) {
 	})
 }
 
-// TestConcurrentRequestsShareOneFetch shows that concurrent requests from clients share one request to
-// the issuer.
+// TestConcurrentRequestsShareOneFetch shows that concurrent requests of clients share one fetch of the
+// issuer's keys.
 func TestConcurrentRequestsShareOneFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := newIssuer(t)

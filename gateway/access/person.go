@@ -9,13 +9,14 @@ import (
 // password is a token; the user name does not matter.
 const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
 
-// everybody is the subject of all requests without access control. It may read everything.
+// everybody is the subject of every request if access is not controlled. It may read everything.
 var everybody = &Subject{grants: []*grant{{}}}
 
-// Person returns the subject of a request for a page. The token may be a bearer token or, because browsers
-// support that, the password of any user. A nil control returns a subject that may read everything. Person
-// fails with [ErrUnknown], which callers answer with a [Challenge], or with [ErrUnavailable]. Callers count
-// refused requests with [Control.Refused].
+// Person returns the subject of a request for a page. The token may also be a password with any user name,
+// because browsers can send passwords. A nil control returns a subject that may read everything. If the
+// request has no valid token, Person fails with [ErrUnknown], and the caller answers with a [Challenge]. If
+// the token's issuer cannot be reached, Person fails with [ErrUnavailable]. Callers count refused requests
+// with [Control.Refused].
 func (c *Control) Person(r *http.Request) (*Subject, error) {
 	if c == nil {
 		return everybody, nil
@@ -38,8 +39,9 @@ func (c *Control) Refused(err error) {
 	c.count(err)
 }
 
-// Name returns the subject's name, such as "token ci", or "" without access control.
+// Name returns the subject's name, such as "token ci". The name is "" if access is not controlled.
 func (s *Subject) Name() string { return s.name }
 
-// NameOf returns the name of a request's subject, or "" before authentication and without access control.
+// NameOf returns the name of a request's subject. The name is "" before authentication, and if access is not
+// controlled.
 func NameOf(ctx context.Context) string { return stateOf(ctx).name }

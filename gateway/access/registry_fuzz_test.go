@@ -12,8 +12,8 @@ import (
 	"github.com/gorilla/mux"
 )
 
-// FuzzRepositoryOf checks that the access control and the embedded registry's own router find the same
-// repository in a path.
+// FuzzRepositoryOf checks that repositoryOf and the embedded registry's own router find the same repository in
+// a path.
 func FuzzRepositoryOf(f *testing.F) {
 	for _, s := range []string{
 		"/v2/registry.acme.example/acme/widget/tags/list", "/v2/registry.acme.example/acme/widget/manifests/1.0.0", "/v2/a/b/c/blobs/sha256:00", "/v2/a/manifests/b/manifests/c",
@@ -25,7 +25,7 @@ func FuzzRepositoryOf(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string) {
 		u, err := url.ParseRequestURI(path)
 		if err != nil || u.RawPath != "" || !strings.HasPrefix(u.Path, registryPath) {
-			return // the gateway refuses these earlier
+			return // the gateway refuses these paths earlier
 		}
 		name, ok := repositoryOf(u.Path)
 		if !ok {
@@ -41,8 +41,8 @@ func FuzzRepositoryOf(f *testing.F) {
 	})
 }
 
-// FuzzParseKeySet checks that a parsed key set has only public keys, and not too many, and that it parses again
-// after it is marshalled.
+// FuzzParseKeySet checks that a parsed key set has only public keys, and at most the maximum number of keys. It
+// also checks that the marshalled key set can be parsed again.
 func FuzzParseKeySet(f *testing.F) {
 	for _, s := range []string{
 		`{"keys":[{"kty":"EC","crv":"P-256","kid":"a","use":"sig","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}`,

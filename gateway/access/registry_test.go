@@ -51,7 +51,7 @@ func TestRegistry(t *testing.T) {
 		{"/v2/absent/absent/absent/tags/list", basic("acme-token"), 403},
 		{"/v2/_catalog", basic("acme-token"), 403},
 		{"/v2/_catalog", basic("all-token"), 200},
-		// Paths that the registry might read differently.
+		// Paths that the registry might parse differently.
 		{mine + "/../../secret/widget/tags/list", basic("acme-token"), 403},
 		{mine + "/%2e%2e/%2e%2e/secret/widget/tags/list", basic("acme-token"), 403},
 		{"/v2/registry.acme.example/acme/widget%2Fmanifests/1.0.0", basic("acme-token"), 403},
