@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
-// answer is an encoded document. Its header values are slices, so net/http can use them directly; they are
-// never modified.
+// answer is an encoded document with the values of its ETag and Content-Length headers. The values are slices,
+// so that net/http can use them directly. They are never modified.
 type answer struct {
 	body         []byte
 	etag, length []string
@@ -36,8 +36,8 @@ func newAnswer(document any) (*answer, error) {
 	}, nil
 }
 
-// write answers GET and HEAD, with 304 if the client has the current document. It returns the status and the
-// size of the body for the log.
+// write answers a GET or HEAD request. The status is 304 if the client already has the current document. write
+// returns the status and the size of the sent body, for the log.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, bytes int64) {
 	h := w.Header()
 	h["Etag"] = a.etag
@@ -54,8 +54,8 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, byte
 	return http.StatusOK, int64(n)
 }
 
-// matches reports whether an If-None-Match header matches an ETag (RFC 9110, section 13.1.2). It relies on our
-// ETags containing no comma.
+// matches reports whether an If-None-Match header matches an ETag (RFC 9110, section 13.1.2). The ETag must
+// not contain a comma.
 func matches(header []string, etag string) bool {
 	for _, line := range header {
 		for known := range strings.SplitSeq(line, ",") {
@@ -68,8 +68,9 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// answer answers with the item's cached document, and builds and caches the document if needed. If forAll is
-// false, the document is only for this client, and is not cached.
+// answer answers with the item's document. If forAll is true, all clients get the same document, and answer
+// caches it with the item. Otherwise answer builds the document for this client alone. document returns the
+// document before it is encoded.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// serveArchive answers with a package.
+// serveArchive serves a package.
 func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address provider.Address) error {
 	p, blob, err := g.archive(r, address)
 	if err != nil {
@@ -40,8 +40,8 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 	return g.archives.Serve(w, r, a)
 }
 
-// sizeOf returns the size of a package whose version does not state it. begin means that the
-// package is about to be opened.
+// sizeOf returns the size of a package if the version does not state that size. begin is
+// true if the caller is about to open the package.
 func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Package, begin bool) (int64, error) {
 	if size, cached := g.Cache.SizeOf(p.Digest); cached {
 		if begin {
@@ -59,7 +59,8 @@ func (g *gateway) sizeOf(ctx context.Context, blob catalog.Blob, p artifact.Pack
 	return size, nil
 }
 
-// archive finds the requested package.
+// archive returns the requested package and its blob. It fails with errAbsent if the version
+// has no such package.
 func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Package, catalog.Blob, error) {
 	vars := mux.Vars(r)
 	v, err := versionOf(r)

@@ -15,12 +15,12 @@ import (
 // errNoHost means that a document needs the gateway's URL, but the request's Host header is not a valid host.
 var errNoHost = errors.New("the Host header names no host")
 
-// base returns the gateway's URL for clients: the public URL, or else an https URL with the request's Host if
-// the request came over TLS. Otherwise it returns nil: a proxy terminates TLS, and the Host may be a name that
-// only the proxy uses for this gateway.
+// base returns the gateway's URL for clients. This is the public URL if there is one. Otherwise, if the
+// request came over TLS, it is an https URL with the request's Host. If the request came without TLS, base
+// returns nil. In that case, a proxy terminates TLS, and only the proxy may know the name in the Host header.
 //
-// Anyone can send any Host. So an answer that contains the Host has Vary: Host, and the gateway does not cache
-// it.
+// Anyone can send any Host. So a response that contains the Host has the header Vary: Host, and the gateway
+// does not cache the response.
 func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error) {
 	switch {
 	case g.PublicURL != nil:
@@ -35,8 +35,8 @@ func (g *gateway) base(w http.ResponseWriter, r *http.Request) (*url.URL, error)
 	return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}, nil
 }
 
-// references returns a function that makes a document's references absolute. A reference is relative to the
-// document's path; the function returns it unchanged if the gateway's URL is unknown.
+// references returns a function that makes a document's references absolute. The references are relative to
+// the document's path. If the gateway's URL is unknown, the function returns a reference unchanged.
 func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref string) string, error) {
 	base, err := g.base(w, r)
 	if err != nil {
@@ -51,15 +51,17 @@ func (g *gateway) references(w http.ResponseWriter, r *http.Request) (func(ref s
 	}, nil
 }
 
-// inPlatform reports whether a path is that of a file in a platform's folder. A platform's name has an
-// underscore; the name of an operating system has none.
+// inPlatform reports whether the path belongs to a file in a platform's folder. The path of a download
+// document has the same form, but the folder's name is an operating system. Only the name of a platform has an
+// underscore.
 func inPlatform(r *http.Request, _ *mux.RouteMatch) bool {
 	return strings.Contains(path.Base(path.Dir(r.URL.Path)), "_")
 }
 
-// joined serves VERSION/DIR/FILE at VERSION/download/DIR/FILE, too. Terragrunt's provider cache server
-// requests the latter, because it appends a relative URL to the document's path as if that were a folder.
-// joined rewrites the path before access is checked, because a capability is valid only for VERSION/DIR/FILE.
+// joined makes VERSION/download/DIR/FILE another path of the file VERSION/DIR/FILE. Terragrunt's provider
+// cache server requests this path, because it treats the path of a document as a folder when it resolves a
+// relative URL. joined rewrites the path before next checks access, because a capability is valid only for
+// VERSION/DIR/FILE.
 func joined(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if hasEncodedSlash(r) {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// boundWrites limits the time that a client may take to read each piece of an answer. Without a limit, a
-// client that stops reading would keep its connection open, and block a shutdown, forever.
+// boundWrites limits the time that a client may take to read each piece of a response. Without a limit,
+// a client that stops reading would keep its connection open, and block a shutdown, forever.
 func boundWrites(next http.Handler, limit time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(&boundWriter{w, http.NewResponseController(w), limit}, r)
@@ -20,11 +20,12 @@ type boundWriter struct {
 }
 
 func (b *boundWriter) Write(p []byte) (int, error) {
-	// Not every ResponseWriter supports deadlines; a server's does.
+	// The ResponseWriter of net/http's server supports deadlines. Other ResponseWriters may fail here,
+	// which does not matter.
 	_ = b.client.SetWriteDeadline(time.Now().Add(b.limit))
 	defer b.client.SetWriteDeadline(time.Time{})
 	return b.ResponseWriter.Write(p)
 }
 
-// Unwrap gives http.ResponseController the wrapped writer.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (b *boundWriter) Unwrap() http.ResponseWriter { return b.ResponseWriter }

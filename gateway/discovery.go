@@ -16,8 +16,8 @@ import (
 // host name.
 const RegistryPath = "/v1/providers/"
 
-// HostsPath is the root of the protocol for providers of other hosts: it is followed by the host name and
-// RegistryPath.
+// HostsPath is the root of the provider registry protocol for providers of other hosts. The paths of a host begin
+// with HostsPath, the host's name and [RegistryPath].
 const HostsPath = "/hosts/"
 
 // discoveryPath is the path of service discovery on a host.
@@ -29,14 +29,15 @@ func RegistryURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
 }
 
-// announced returns the gateway's URL as service discovery announces it, or nil.
+// announced returns the gateway's URL that service discovery announces. It is nil if the gateway's URL is
+// unknown.
 func (o *Options) announced() *url.URL { return cmp.Or(o.PublicURL, o.Address) }
 
-// ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. It
-// is "" if there is no URL, or if no provider address can contain the host.
+// ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. The
+// result is "" if public is nil, or if no provider address can contain the host.
 //
-// ownHost ignores the Host header: a client could use it to choose which provider it gets, and proxies often
-// replace it with their backend's name.
+// ownHost ignores the Host header of requests. Otherwise a client could choose the provider that it gets by
+// sending another Host. And proxies often replace the Host with the name of their backend.
 func ownHost(public *url.URL) string {
 	if public == nil {
 		return ""
@@ -51,9 +52,10 @@ func ownHost(public *url.URL) string {
 	return string(host)
 }
 
-// Login is the service login.v1, with which terraform login and tofu login get a token of an OAuth 2.0 issuer.
+// Login describes the service login.v1. The commands "terraform login" and "tofu login" use this service to get a
+// token from an OAuth 2.0 issuer.
 type Login struct {
-	Client       string // identifier
+	Client       string // the client identifier
 	Authz, Token string // URLs of the endpoints
 	Ports        [2]int // first and last port on the client's localhost; zero allows any port
 	Scopes       []string
@@ -90,7 +92,8 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// routeDiscovery adds the routes of service discovery, if there is a service to announce.
+// routeDiscovery adds the routes of service discovery for mirrored hosts. If there is a service to announce, it
+// also adds the route for the gateway's own host.
 func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery).Name("discovery")
 	services := map[string]any{}
@@ -128,7 +131,7 @@ func (g *gateway) routeRegistry(r *mux.Router) {
 }
 
 // routeHost adds the routes of one host's providers below a path. It does not use a subrouter, because mux would
-// then answer other methods with 404.
+// then answer unsupported methods with 404.
 func (g *gateway) routeHost(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{type}/"
 	r.HandleFunc(path+"versions", wrap(g.guarded(g.serveVersions))).Name("versions")

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// withoutDenied hides the tags of denied versions from readers of the embedded registry: lists omit them, and
-// requests for their manifests get 451. Content can still be read by its digest.
+// withoutDenied hides the tags of denied versions in the embedded registry. Lists omit these tags, and
+// requests for their manifests get 451. Clients can still read the content by its digest.
 func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/v2/"), "/")
@@ -48,7 +48,7 @@ func (g *gateway) deniedTag(a provider.Address, tag string) bool {
 	return ok && g.Catalog.Denied(a, v)
 }
 
-// tagList buffers a page of tags.
+// tagList is an [http.ResponseWriter] that buffers a page of tags.
 type tagList struct {
 	http.ResponseWriter
 	status int

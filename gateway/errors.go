@@ -22,16 +22,16 @@ import (
 )
 
 var (
-	// ErrNotServed means that a provider has no repository here: no template covers the provider, or no
-	// repository name can be made for it.
+	// ErrNotServed means that the gateway has no repository for a provider. Either no template covers the
+	// provider, or the provider has no valid repository name.
 	ErrNotServed = catalog.ErrNotServed
 
 	// errAbsent means that the registry itself says that a repository or tag does not exist.
 	errAbsent = catalog.ErrAbsent
 )
 
-// StatusOf returns the HTTP status for an error: 400, 404, 451, 502, 503 or 504. Answers and pages use no
-// other function for that. A failure of the registry never becomes 404.
+// StatusOf returns the HTTP status for err: 400, 404, 451, 502, 503 or 504. Documents, archives and pages
+// all get the status of an error from StatusOf. A failure of the registry never becomes 404.
 func StatusOf(err error) int {
 	var answer *errcode.ErrorResponse
 	var network net.Error
@@ -56,9 +56,9 @@ func StatusOf(err error) int {
 	return http.StatusBadGateway
 }
 
-// pauseOf returns the time after which a client should retry: the time until a limit ends, the time that the
-// registry or the origin requested, or else a default. limited is true if err means that a limit on fetches
-// from origins is reached.
+// pauseOf returns the time after which a client should retry. limited is true if err means that a limit on
+// fetches from origins is reached. In that case, the pause is the limit's own. Otherwise the pause is the
+// time that the registry or the origin requested, or else a default.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
 	var later *outgoing.LaterError
@@ -81,13 +81,13 @@ const (
 	maxRetryAfter = 5 * time.Minute
 )
 
-// RetryAfterOf returns the seconds of the Retry-After header for an error.
+// RetryAfterOf returns the Retry-After header for err, in seconds.
 func RetryAfterOf(err error) int {
 	wait, _ := pauseOf(err)
 	return max(1, int(math.Ceil(wait.Seconds())))
 }
 
-// hintOf returns the hint of an error for the log, or "".
+// hintOf returns the hint for the log that belongs to err, or "".
 func (g *gateway) hintOf(r *http.Request, err error) string {
 	if a, aerr := AddressOf(r); aerr == nil && g.Explain != nil {
 		err = g.Explain(a, err)
@@ -95,8 +95,8 @@ func (g *gateway) hintOf(r *http.Request, err error) string {
 	return hint.Of(err)
 }
 
-// fail answers a request with an error. Only the log gets the reason, which may name repositories and
-// registries that clients must not see.
+// fail answers a request that has failed with err. Only the log gets the text of err, because it may name
+// repositories and registries that clients must not see.
 func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := StatusOf(err)
 	switch status {
@@ -124,7 +124,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
 }
 
-// saidOf returns the text of an error for clients. It says what failed, but not why.
+// saidOf returns the text that clients get for err. The text says what failed, but not why.
 func saidOf(err error) string {
 	_, limited := pauseOf(err)
 	switch {

@@ -14,27 +14,27 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Limits are the limits that a test can change. A zero field keeps the default.
+// Limits are the limits that a test can change. A field that is zero keeps the default.
 type Limits struct {
 	Metadata, Start, RegistryStall, ClientStall time.Duration
 	Resumes                                     int
 }
 
-// Backed are options from which a test's gateway makes a catalog of repositories, if Catalog is nil.
+// Backed are the options of a gateway in a test. If Catalog is nil, the gateway creates a catalog that reads the
+// repositories from Repository, and checks versions with Check.
 type Backed struct {
 	Options
 	Repository func(context.Context, provider.Address) (Store, error)
 	Check      func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 }
 
-// NewBacked is like [New]. If there is no catalog, it creates one for the repositories, in memory and with default
-// times.
+// NewBacked is like [New]. If Catalog is nil, NewBacked creates a catalog in memory with default times.
 func NewBacked(o Backed) http.Handler {
 	return newHandler(o.with(catalog.Options{}, defaultLimits()), defaultLimits())
 }
 
-// NewWithin is like [New], with other limits. If there is no catalog, it creates one that queries the registry for
-// each request, and never returns stale answers.
+// NewWithin is like [New], with the given limits. If Catalog is nil, NewWithin creates a catalog that queries the
+// registry for each request, and never returns stale answers.
 func NewWithin(o Backed, l Limits) http.Handler {
 	d := defaultLimits()
 	within := limits{
@@ -47,7 +47,7 @@ func NewWithin(o Backed, l Limits) http.Handler {
 	return newHandler(o.with(catalog.Options{TagTTL: -1, StaleIfError: -1}, within), within)
 }
 
-// with returns the options, with a new catalog if they have none.
+// with returns the options. If they have no catalog, it adds a new one.
 func (o Backed) with(c catalog.Options, l limits) Options {
 	if o.Catalog == nil {
 		c.Repository, c.Check, c.Timeout, c.Log = o.Repository, o.Check, l.metadata, o.Log

@@ -1,9 +1,9 @@
 // Package gateway serves Terraform's and OpenTofu's provider network mirror and provider registry protocols from
-// OCI repositories. It turns tag lists into versions and layer digests into zh: hashes, and replays publishers'
-// signatures byte for byte.
+// OCI repositories. It turns lists of tags into lists of versions, and layer digests into zh: hashes. It replays
+// publishers' signatures byte for byte.
 //
 // The gateway has no state except caches. Its most important rule is that it reports something as absent only if
-// the registry's list of tags says so. Package catalog queries the registry, and caches its answers. Failures of
+// the registry's list of tags says so. Package catalog queries the registry, and caches the results. Failures of
 // the registry or of an origin become 502, 503 or 504, because clients look elsewhere after a 404. The gateway
 // verifies an archive's digest before it sends the last byte.
 package gateway
@@ -33,35 +33,37 @@ type Store = catalog.Store
 
 // Options configure a gateway.
 type Options struct {
-	// Catalog finds versions. The caller of New closes it.
+	// Catalog finds versions. The caller of [New] closes the catalog.
 	Catalog *catalog.Catalog
-	// Fetches reports whether a request may cause a fetch from an origin. Other requests are answered from the
-	// registry alone. If nil, every request may.
+	// Fetches reports whether a request may cause a fetch from an origin. Other requests see only the versions
+	// in the registry. If nil, every request may cause a fetch.
 	Fetches func(*http.Request) bool
-	// Explain adds a hint for the log to an error of a provider's repository. If nil, errors keep their own
-	// hints.
+	// Explain adds a hint to an error of a provider's repository. Only the log shows the hint. If Explain is
+	// nil, errors keep their own hints.
 	Explain func(provider.Address, error) error
-	// H1 returns the h1: hash of a package, if it was computed from verified bytes. It is called if the
-	// package's index has no h1: hash. It may be nil.
+	// H1 returns the h1: hash of the package with the given digest, computed from verified bytes. The bool is
+	// false if there is no computed hash. The gateway calls H1 only for packages without an h1: hash in their
+	// index. H1 may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
-	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, URLs begin
-	// with https and the request's Host if the request came over TLS, and are relative otherwise.
+	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, these URLs
+	// depend on the request. If the request came over TLS, they begin with https and the request's Host.
+	// Otherwise they are relative.
 	PublicURL *url.URL
-	// Address is the gateway's own idea of its URL, and is used if PublicURL is nil. It never appears in
-	// documents of packages.
+	// Address is the URL that the gateway assumes for itself if PublicURL is nil. It never appears in documents
+	// about packages.
 	//
-	// The host name in PublicURL or Address, without a port, belongs to the providers under [RegistryPath];
-	// service discovery announces the URL's path. If both are nil, or if no provider address can contain the
-	// host, there are no such providers, and nothing is announced.
+	// The providers under [RegistryPath] have the host name of PublicURL or Address, without the port. Service
+	// discovery announces the path of that URL. If both URLs are nil, or if no provider address can contain the
+	// host name, the gateway neither serves nor announces such providers.
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login
 	// Cache caches packages. If nil, every package is streamed from the registry.
 	Cache *archives.Cache
-	// Registry answers /v2/, except for the tags of versions that the Catalog denies; it may be nil.
+	// Registry serves /v2/. The gateway hides the tags of versions that Catalog denies. Registry may be nil.
 	Registry http.Handler
-	// Page is the web page; it may be nil. It does its own access checks, and also receives unknown paths that
-	// browsers request.
+	// Page is the web page. It does its own access checks, and also serves unknown paths that browsers request.
+	// It may be nil.
 	Page http.Handler
 	// Access decides which clients may read which providers, and who is an operator. Operators may drop a
 	// provider's cached metadata (POST /-/refresh?provider=ADDRESS). If nil, everyone may read everything, and
@@ -69,23 +71,24 @@ type Options struct {
 	Access *access.Control
 	// Ready serves /readyz to everyone. It may be nil.
 	Ready http.Handler
-	// Metrics serves /metrics, only to operators if access is controlled. It may be nil.
+	// Metrics serves /metrics. If access is controlled, only operators may read it. Metrics may be nil.
 	Metrics http.Handler
-	// Hooks observe requests, and Archives, if not nil, counts requests for packages.
+	// Hooks observe requests. Archives counts requests for packages, and may be nil.
 	Hooks    Hooks
 	Archives *telemetry.ArchiveCounters
 	// Log receives a line for each request, and the reasons of errors. If nil, nothing is logged.
 	Log *slog.Logger
 }
 
-// MirrorPath is the root of the network mirror, as clients configure it, with its slash.
+// MirrorPath is the path of the network mirror in the configuration of clients. It ends in a slash.
 const MirrorPath = "/providers/"
 
 // limits are the times for which the gateway waits for the registry and for clients.
 type limits struct {
-	// metadata limits how long a document waits for the registry: clients wait only 10 seconds.
+	// metadata is how long a request for a document waits for the registry. Clients wait only 10 seconds.
 	metadata time.Duration
-	// Start applies to each step before an archive begins; clients wait much longer for an archive.
+	// Start limits each step before an archive begins. It is longer than metadata, because clients wait much
+	// longer for an archive than for a document.
 	archives.Limits
 }
 
@@ -130,7 +133,7 @@ func (o *Options) View(r *http.Request) catalog.View {
 }
 
 // H1Of returns the h1: hash of a package: the hash in its index, or else a computed hash. It is zero if neither
-// is known. If evidence is required, the index's own hash has been removed; see package verify.
+// is known. If evidence is required, package verify has already removed the hash that the index claims.
 func (o *Options) H1Of(p artifact.Package) provider.Hash {
 	if p.H1.IsZero() && o.H1 != nil {
 		computed, _ := o.H1(p.Digest)
@@ -141,8 +144,9 @@ func (o *Options) H1Of(p artifact.Package) provider.Hash {
 
 // router returns the routes. The hottest routes bypass it; see [gateway.ServeHTTP].
 func (g *gateway) router() *mux.Router {
-	// Without SkipClean, mux would redirect //, .. and their encodings to another resource. With it, the router
-	// accepts nearly any path, so the parsers of package provider check all names in a path.
+	// Without SkipClean, mux would redirect a path with //, .. or an encoding of them to another resource. With
+	// SkipClean, the router accepts nearly any path, so the parsers of package provider check all names in a
+	// path.
 	r := mux.NewRouter().SkipClean(true)
 	r.MethodNotAllowedHandler = g.logged(http.HandlerFunc(methodNotAllowed))
 	r.NotFoundHandler = g.logged(http.HandlerFunc(notFound))
@@ -165,11 +169,11 @@ func (g *gateway) router() *mux.Router {
 	return r
 }
 
-// providerHandler answers a request about a provider, or returns an error without sending an answer.
+// providerHandler either answers a request about a provider, or returns an error and sends nothing.
 type providerHandler func(w http.ResponseWriter, r *http.Request, a provider.Address) error
 
-// guarded passes on requests from clients that may read the requested provider. If the handler returns an error,
-// guarded answers with it. Every route of a provider goes through guarded.
+// guarded passes a request to h if the client may read the requested provider. If h returns an error, guarded
+// answers with that error. Every route of a provider goes through guarded.
 func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
 	return g.Access.Guard(AddressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, err := AddressOf(r)
@@ -183,7 +187,7 @@ func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
 	})).ServeHTTP
 }
 
-// versionOf reads the version in a request's path.
+// versionOf parses the version in a request's path.
 func versionOf(r *http.Request) (provider.Version, error) {
 	v, err := provider.ParseVersion(mux.Vars(r)["version"])
 	if err != nil {
@@ -204,7 +208,7 @@ func (g *gateway) addPage(r, reads *mux.Router) {
 	for _, path := range []string{"/p/", "/assets/"} {
 		reads.PathPrefix(path).Handler(page)
 	}
-	// People open the URL of the network mirror from their configuration.
+	// Users may open the URL of the network mirror in a browser. They are redirected to the page.
 	reads.Path(MirrorPath).MatcherFunc(func(r *http.Request, _ *mux.RouteMatch) bool { return asksForHTML(r) }).HandlerFunc(
 		func(w http.ResponseWriter, _ *http.Request) {
 			h := w.Header()
@@ -252,7 +256,8 @@ func methodNotAllowed(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "only GET and HEAD are allowed here", http.StatusMethodNotAllowed)
 }
 
-// AddressOf reads the provider address of a path with the router's variables hostname, namespace and type.
+// AddressOf returns the provider address in a request's path. The route must have the variables hostname,
+// namespace and type.
 func AddressOf(r *http.Request) (provider.Address, error) {
 	if hasEncodedSlash(r) {
 		return provider.Address{}, errors.New("encoded slash in a path")
@@ -261,8 +266,8 @@ func AddressOf(r *http.Request) (provider.Address, error) {
 	return provider.AddressFromURL(v["hostname"], v["namespace"], v["type"])
 }
 
-// hasEncodedSlash reports whether a path has an encoded slash: the router treats it as a separator, but the
-// client wrote it as part of a name.
+// hasEncodedSlash reports whether a path has an encoded slash. The router treats an encoded slash as a
+// separator, but the client wrote it as part of a name.
 func hasEncodedSlash(r *http.Request) bool {
 	return strings.Count(r.URL.EscapedPath(), "/") != strings.Count(r.URL.Path, "/")
 }

@@ -16,7 +16,7 @@ var hostName = regexp.MustCompile(`^[a-zA-Z0-9_]([a-zA-Z0-9_-]{0,61}[a-zA-Z0-9_]
 const maxHost = 253 + len(":65535")
 
 // ValidHost reports whether a Host header is a name or an IP address, with or without a port. Only a valid
-// Host may appear in a document or in configuration to copy.
+// Host may appear in a document, or in the configuration that users copy from the page.
 func ValidHost(s string) bool {
 	u, err := url.Parse("//" + s)
 	if err != nil || u.Host != s || len(s) > maxHost {

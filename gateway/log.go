@@ -14,9 +14,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// logged observes requests: it gives each request an ID, a line in the log and a span, and calls the hooks.
-// Paths contain no secrets once capabilities are removed. Headers and queries may contain secrets: of
-// these, only the User-Agent and a valid request ID are logged.
+// logged gives each request an ID, a line in the log and a span, and calls the hooks. The log contains no
+// secrets. Capabilities have been removed from paths. Queries and headers may contain secrets, so the log
+// has no queries, and only two headers: the User-Agent, and a valid request ID.
 func (g *gateway) logged(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		line := g.begin(w, r, time.Now())
@@ -49,8 +49,8 @@ func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *
 	return line
 }
 
-// maxLogged is the maximum length in bytes of a client's text in the log. Clients may send 64 KiB, but no
-// path of the gateway is longer than maxLogged.
+// maxLogged is the maximum length in bytes of each text from a client in the log. Clients may send texts of
+// 64 KiB, but no path of the gateway is longer than maxLogged.
 const maxLogged = 1024
 
 // clip shortens a client's text for the log.
@@ -89,5 +89,5 @@ type requestLine struct {
 	start   time.Time
 }
 
-// statusAborted stands for the status of an answer that was broken off, in the log and in hooks.
+// statusAborted is the status of a broken-off response in the log and in hooks.
 const statusAborted = 0

@@ -11,12 +11,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// indexJSON is the answer of "List Available Versions".
+// indexJSON is the response of "List Available Versions".
 type indexJSON struct {
 	Versions map[string]struct{} `json:"versions"`
 }
 
-// versionJSON is the answer of "List Available Installation Packages".
+// versionJSON is the response of "List Available Installation Packages".
 type versionJSON struct {
 	Archives map[string]archiveJSON `json:"archives"`
 }
@@ -26,7 +26,7 @@ type archiveJSON struct {
 	Hashes []provider.Hash `json:"hashes,omitempty"`
 }
 
-// serveIndex serves index.json. If the registry has no version of the provider, it answers 404, so that
+// serveIndex serves index.json. If the provider has no versions, serveIndex answers with 404, so that
 // clients look elsewhere.
 func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
@@ -45,8 +45,8 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.
 }
 
 // serveVersion serves VERSION.json. For an absent version, it serves an empty list of archives instead of
-// 404: clients request the version that they chose from every mirror, and a 404 would end the whole
-// installation.
+// 404. The reason is that clients choose a version, and then request its document from every mirror. A 404
+// from one mirror would end the whole installation.
 func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	v, err := versionOf(r)
 	if err != nil {
@@ -58,8 +58,8 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
 		return fmt.Errorf("read %s %s: %w", a, v, err)
 	}
-	// The document is not cached with access control, because its links depend on the client, or while an
-	// h1: hash may still become known.
+	// With access control, the document is not cached, because its links depend on the client. It is also
+	// not cached while an h1: hash may still become known.
 	keep := g.Access == nil && (err != nil || g.hashesAreKnown(item.Found))
 	return g.answer(w, r, item, keep, func() any {
 		out := versionJSON{Archives: map[string]archiveJSON{}}
@@ -68,7 +68,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 				url := fileURL(v.String()+"/", packageFile(p)) // relative to the document
 				out.Archives[p.Platform.String()] = archiveJSON{g.Access.Link(r, a, url, p.Digest), g.hashes(p)}
 			}
-			// A missing package is listed, too: if its platform were not listed, clients would look
+			// A missing package is listed, too. If its platform were not listed, clients would look
 			// elsewhere.
 			for _, m := range item.Found.Missing {
 				url := fileURL(v.String()+"/", missingFile(a, v, m))
@@ -79,7 +79,8 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	})
 }
 
-// hashes returns the hashes that clients may record for a package; clients trust each of them equally.
+// hashes returns the hashes that clients may record for a package. Clients trust each of these hashes
+// equally.
 func (g *gateway) hashes(p artifact.Package) []provider.Hash {
 	out := []provider.Hash{p.ZipHash()}
 	if h1 := g.H1Of(p); !h1.IsZero() {
@@ -93,7 +94,7 @@ func (g *gateway) hashesAreKnown(v *artifact.Version) bool {
 	return g.H1 == nil || !slices.ContainsFunc(v.Packages, func(p artifact.Package) bool { return g.H1Of(p).IsZero() })
 }
 
-// writeJSON answers with a document that is not cached.
+// writeJSON answers with the given document, and does not cache it.
 func writeJSON(w http.ResponseWriter, r *http.Request, document any) error {
 	a, err := newAnswer(document)
 	if err == nil {

@@ -30,18 +30,18 @@ import (
 // versionReads is the number of versions that a listing reads concurrently.
 const versionReads = 16
 
-// checksumsDir is the path segment of a version's checksum document and signature. No platform has this name.
+// checksumsDir is the folder of a version's checksum document and signature in paths. No platform has this
+// name.
 const checksumsDir = "checksums"
 
-// versionsJSON is the answer of "List Available Versions" in the provider registry
-// protocol.
+// versionsJSON is the response of "List Available Versions" in the provider registry protocol.
 type versionsJSON struct {
 	Versions []*listedJSON `json:"versions"`
 	// Warnings are shown by OpenTofu and Terraform.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// listedJSON is a version in versionsJSON. Unknown protocols and platforms are omitted.
+// listedJSON is a version in versionsJSON. The protocols and platforms are omitted if they are unknown.
 type listedJSON struct {
 	Version   string         `json:"version"`
 	Protocols []string       `json:"protocols,omitempty"`
@@ -53,7 +53,7 @@ type platformJSON struct {
 	Arch string `json:"arch"`
 }
 
-// downloadJSON is the answer of "Find a Provider Package".
+// downloadJSON is the response of "Find a Provider Package".
 type downloadJSON struct {
 	Protocols           []string               `json:"protocols"`
 	OS                  string                 `json:"os"`
@@ -74,8 +74,8 @@ type packageJSON struct {
 	Size   int64           `json:"package_size,omitempty"` // 0: unknown
 }
 
-// serveVersions lists the signed versions. If there is none, it answers 404, so that clients treat the provider
-// as absent.
+// serveVersions lists the signed versions. If no version is signed, it answers with 404, so that clients treat
+// the provider as absent.
 func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -97,12 +97,12 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 }
 
 // listSigned describes the signed versions in an item, oldest first. A version with invalid content is listed
-// without a description: if it were omitted, clients would silently take an older one.
+// without a description. If it were omitted, clients would silently install an older version.
 //
-// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if
-// fromCache is true, the list is older than this request, and the version may be unreadable for a long time:
-// then it is listed without a description, so that clients can install other versions. If no version at all can
-// be read, listSigned fails even then.
+// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache
+// is true, the list is older than this request, and the version may be unreadable for a long time. Then
+// listSigned lists that version without a description, so that clients can install other versions. If no
+// version at all can be read, listSigned always fails.
 func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
@@ -115,7 +115,8 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 				return ctx.Err() // the read of another version has failed
 			}
 			if offer, ok := item.Offer(v); ok && offer.Signed {
-				// The offer has all that a list needs: the origin gets no request for each version.
+				// The offer contains everything that a list needs. So the list does not cause a request to the
+				// origin for each version.
 				out[i] = listed(v, offer.Protocols, offer.Platforms)
 				return nil
 			}
@@ -177,8 +178,8 @@ func listed(v provider.Version, known []string, platforms []provider.Platform) *
 
 var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
 
-// protocols returns the valid plugin protocol versions. Clients would refuse the whole answer because of an
-// invalid version.
+// protocols returns the valid plugin protocol versions. Clients would refuse the whole response because of one
+// invalid protocol version.
 func protocols(all []string) []string {
 	out := []string{}
 	for _, p := range all {
@@ -189,14 +190,14 @@ func protocols(all []string) []string {
 	return out
 }
 
-// aboutJSON is the answer about a version. The protocol does not specify it; registry.terraform.io provides it.
-// Dependabot fails if the member source is missing, but accepts null.
+// aboutJSON describes a version. The protocol does not specify this document, but registry.terraform.io serves
+// it. Dependabot fails if the member source is missing, but accepts null.
 type aboutJSON struct {
 	Source      *string `json:"source"` // null: unknown
 	PublishedAt string  `json:"published_at,omitempty"`
 }
 
-// serveAbout serves the source of a signed version.
+// serveAbout serves the source and the publication date of a signed version.
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	s, err := g.signedVersion(r, a)
 	if err != nil {
@@ -266,9 +267,9 @@ func (s *signedVersion) sumsName() string {
 	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
 }
 
-// download describes the package for a platform, and lists the hashes of the version's other packages. It fails
-// with errAbsent if the version has no such platform, and with [artifact.ErrMissing] if the registry lacks the
-// package's manifest.
+// download describes the package for a platform, and lists the hashes of all signed packages of the version. It
+// fails with errAbsent if the version has no such platform, and with [artifact.ErrMissing] if the registry
+// lacks the package's manifest.
 func (s *signedVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
 	if m, ok := s.found.MissingFor(platform); ok {
 		return nil, m.Err()
@@ -309,8 +310,8 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 	return out, nil
 }
 
-// askSize sets the size of the package for a platform if the version does not state it, because the registry
-// does not have the package yet. If the size is unknown, it logs the reason.
+// askSize sets the size of the package for the given platform if the version does not state that size. This is
+// the case until the registry has the package. If askSize cannot find out the size, it logs the reason.
 func (g *gateway) askSize(ctx context.Context, r *http.Request, s *signedVersion, platform provider.Platform) {
 	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == artifact.UnknownSize })
 	if i < 0 {
@@ -359,17 +360,19 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provi
 	return nil
 }
 
-// file is a file that clients fetch by a URL in one of our documents. They send no credentials for it.
+// file is a file whose URL is in a document of the gateway. Clients send no credentials when they fetch the
+// file.
 type file struct {
-	dir, name string        // relative to the version
-	digest    digest.Digest // of its bytes
+	dir, name string        // the file's path is VERSION/dir/name
+	digest    digest.Digest // the digest of the file's bytes
 }
 
 func packageFile(p artifact.Package) file {
 	return file{p.Platform.String(), p.Filename, p.Digest}
 }
 
-// missingFile returns the file of a missing package, under its standard name. Requests for the file fail.
+// missingFile returns the file of a missing package, with the package's standard name. Requests for the file
+// fail.
 func missingFile(a provider.Address, v provider.Version, m artifact.MissingPackage) file {
 	return file{m.Platform.String(), provider.PackageFilename(a, v, m.Platform), m.Manifest}
 }
@@ -379,6 +382,6 @@ func documentFile(name string, data []byte) file {
 }
 
 // fileURL returns the URL of a file, relative to the document that contains the URL. base leads from the
-// document to the version. No other code builds such URLs. They remain relative in the mirror's documents;
-// [gateway.references] makes them absolute for the registry protocol.
+// document to the version. No other code builds the URLs of files. The URLs remain relative in the mirror's
+// documents. In the documents of the registry protocol, [gateway.references] makes them absolute.
 func fileURL(base string, f file) string { return base + f.dir + "/" + f.name }

@@ -14,21 +14,23 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// Hooks are called during requests, concurrently. They must not block. Each may be nil.
+// Hooks are called during requests. Concurrent requests call them concurrently. They must not
+// block. Each hook may be nil.
 type Hooks struct {
 	// Began is called when a request arrives.
 	Began func()
-	// Ended is called when the answer to a request ends. method is what the client wrote, which can
-	// be any text. status is 0 if the answer was broken off.
+	// Ended is called when the response to a request ends. method is the method that the client
+	// sent, which can be any text. status is 0 if the response was broken off.
 	Ended func(route, method string, status int, took time.Duration)
 	// Tracer records traces. With a tracer, requests for the hottest documents go through the
 	// router, too.
 	Tracer telemetry.Tracer
 }
 
-// Names of routes in metrics and traces. Routes that mux has no name for belong to the web page.
+// Names of routes in metrics and traces. Routes without a name in the router belong to the web
+// page.
 const (
-	routeOther   = "other" // not found, or an unsupported method
+	routeOther   = "other" // the path is not found, or the method is not supported
 	routeIndex   = "index"
 	routeVersion = "version"
 	routeHealth  = "health" // health, readiness and metrics
@@ -57,15 +59,15 @@ func (g *gateway) trace(ctx context.Context, r *http.Request, id string) (contex
 	return telemetry.Start(ctx, "request", slog.String("http.request.method", r.Method), slog.String("url.path", r.URL.Path), slog.String(telemetry.LogKey, id))
 }
 
-// requestIDHeader is the header of requests and answers that contains the request's ID.
+// requestIDHeader is the header with the request's ID, in requests and responses.
 const requestIDHeader = "X-Request-Id"
 
-// validRequestID matches the clients' request IDs that are safe to log. A capability is too long to
-// match.
+// validRequestID matches a client's request ID if the ID is safe to log. A capability is too long
+// to match.
 var validRequestID = regexp.MustCompile(`^[A-Za-z0-9_.:=+/-]{1,64}$`)
 
-// identify uses the client's request ID, or creates one if that is not valid, and adds it to the
-// answer's headers.
+// identify takes the client's request ID if the ID is valid, and otherwise creates a new ID. It
+// adds the ID to the response's headers.
 func (l *requestLine) identify(w http.ResponseWriter) {
 	l.id[0] = rand.Text()
 	if given := l.request.Header[requestIDHeader]; len(given) == 1 && validRequestID.MatchString(given[0]) {

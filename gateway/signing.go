@@ -17,7 +17,7 @@ import (
 // it treats an unsigned version as absent.
 var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 
-// evidence reads a version with its stored evidence. It fails with errUnsigned if the evidence has no
+// evidence reads a version and its stored evidence. It fails with errUnsigned if the evidence has no
 // signature, even if the index says that the version is signed.
 func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*artifact.Version, *artifact.Evidence, error) {
 	item, err := view.Version(ctx, a, v)
@@ -42,11 +42,12 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 	return item.Found, e, nil
 }
 
-// vouchedFor returns the packages whose digest the checksum document lists under their file name, unless that
-// is the file name of another version or platform. Nobody has signed the other packages for their platform and
-// version, and clients would not notice that. An error means that the document cannot be parsed.
+// vouchedFor returns the packages that the checksum document lists with their file name and digest. It omits a
+// package whose file name belongs to another version or platform. Nobody has signed such a package for the
+// version and platform in the index, and clients would not notice that. An error means that the checksum
+// document cannot be parsed.
 func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
-	// AllowUnsigned: clients check the signature themselves, and show its key to users.
+	// The policy does not check the signature. Clients check it themselves, and show its key to users.
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: a, Version: v, SHA256SUMS: e.SHA256SUMS})
 	if err != nil {
 		return nil, err
@@ -60,8 +61,8 @@ func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Eviden
 	return out, nil
 }
 
-// isContent reports whether an error concerns the stored content of one version, rather than the connection to
-// the registry.
+// isContent reports whether err means that the stored content of one version is bad. Other errors concern the
+// connection to the registry.
 func isContent(err error) bool {
 	return artifact.IsContent(err) || trust.Refused(err) || errors.Is(err, catalog.ErrLost)
 }
