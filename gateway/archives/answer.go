@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// CopyBuffer is the number of bytes of an archive that an answer or a fetch holds in
+// CopyBuffer is the number of bytes of an archive that a response or a fetch holds in
 // memory.
 const CopyBuffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([CopyBuffer]byte) }}
 
-// answer sends an archive's bytes to a client. It withholds the last bytes until the
-// whole archive is verified, and limits the time that the client may take to read each
-// piece.
+// answer is an [http.ResponseWriter] that sends an archive's bytes to a client. It
+// withholds the last bytes until the whole archive is verified. It limits the time that
+// the client may take to read each piece.
 type answer struct {
 	http.ResponseWriter
 	content content
 	client  *http.ResponseController
 	stall   time.Duration
 	ranges  bool  // whether the client may request ranges
-	left    int64 // bytes that are still to be sent
+	left    int64 // the number of bytes that are not sent yet
 	sent    int64
-	err     error // the reason why the answer ends early, or nil
+	err     error // the reason why the response ends early, or nil
 }
 
 func newAnswer(w http.ResponseWriter, c content, stall time.Duration) *answer {
@@ -51,13 +51,15 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
-	// Not every ResponseWriter supports deadlines; net/http's server does.
+	// The ResponseWriter of net/http's server supports deadlines. Other ResponseWriters
+	// may fail here, which does not matter.
 	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)
 	if a.left -= int64(n); a.left > 0 {
-		_ = a.client.Flush() // the client of a slow registry sees that its archive has begun
-		// HTTP/2 would enforce the deadline during the wait for the registry, too.
+		_ = a.client.Flush() // shows the client that its archive has begun, even if the registry is slow
+		// Without this, HTTP/2 would enforce the deadline while the gateway waits for
+		// the registry.
 		_ = a.client.SetWriteDeadline(time.Time{})
 	}
 	a.err = err
@@ -75,7 +77,8 @@ func (a *answer) ReadFrom(r io.Reader) (int64, error) {
 	return sent, err
 }
 
-// end returns the reason why the answer is incomplete, or nil if it is complete.
+// end returns the reason why the response is incomplete, or nil if the response is
+// complete.
 func (a *answer) end() error {
 	if a.err == nil && a.left > 0 {
 		return io.ErrUnexpectedEOF

@@ -3,16 +3,16 @@
 //
 // Invariants:
 //
-//   - No answer is complete before the digest of the whole archive is verified. The last bytes
-//     of every answer, and of every range, wait for that. If the digest is wrong, the answer
-//     is broken off.
+//   - No response is complete before the digest of the whole archive is verified. The last
+//     bytes of every response, even one with a range, wait for the verification. If the digest
+//     is wrong, the response is broken off.
 //   - The cache serves only archives that this process has hashed, and that have not
 //     changed on disk since; see [Cache].
 //   - However many clients wait for an archive, the cache fetches it once.
 //   - A failure of the cache goes to the log. Clients then get the archive from the
 //     registry.
-//   - Memory does not depend on the size of archives: each answer and each fetch holds
-//     [CopyBuffer] bytes.
+//   - The use of memory does not depend on the size of archives. Each response and each fetch
+//     holds [CopyBuffer] bytes.
 package archives
 
 import (
@@ -37,20 +37,21 @@ import (
 var (
 	// ErrDigest means that a blob does not match its descriptor.
 	ErrDigest = errors.New("the registry sent other bytes than the digest says")
-	// ErrStalled means that the registry accepted a request and then sent nothing.
+	// ErrStalled means that the registry accepted a request and then sent no bytes for too
+	// long.
 	ErrStalled = errors.New("the registry sends nothing")
 	// ErrGone means that the registry does not have the blob that its manifest names.
 	ErrGone = errors.New("the registry does not have the package that its manifest names")
 )
 
-// Limits are the times for which the registry and the client may delay an answer.
+// Limits are the times for which the registry and the client may delay a response.
 type Limits struct {
-	// Start is the time that the registry may take until it begins to send an archive.
+	// Start is the maximum time before the registry begins to send an archive.
 	Start time.Duration
-	// RegistryStall is the longest time without a byte from the registry, and ClientStall the
-	// longest time that the client may take to read a piece.
+	// RegistryStall is the maximum time without a byte from the registry. ClientStall is the
+	// maximum time that the client may take to read a piece.
 	RegistryStall, ClientStall time.Duration
-	// Resumes is the number of times that a broken transfer is resumed.
+	// Resumes is the maximum number of times that a broken transfer is resumed.
 	Resumes int
 }
 
@@ -74,8 +75,8 @@ func New(o Options) *Handler {
 
 // Blob is a package in the registry or at its origin.
 type Blob interface {
-	// Open opens the package, which has size bytes. The first byte of body is the package's
-	// byte at start. start is offset, or 0 if the source cannot skip bytes.
+	// Open opens the package. size is the package's size in bytes. body begins at the
+	// package's byte number start, which is offset, or 0 if the source cannot skip bytes.
 	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
 	// Exists reports whether the package can be opened. It is called for HEAD requests.
 	Exists(context.Context) (bool, error)
@@ -88,14 +89,15 @@ type Blob interface {
 type Archive struct {
 	Package artifact.Package
 	Blob    Blob
-	// Source names the origin that may have the package, or is "" if the registry has it.
-	// Requests for the same package from different sources do not wait for each other.
+	// Source names the origin that may have the package. It is "" if the registry has the
+	// package. Requests for the same package from different sources do not wait for each
+	// other.
 	Source string
 }
 
-// Serve answers GET and HEAD for an archive. If it returns an error, the registry has
-// failed, and no answer was sent. An incomplete answer ends in a panic with
-// [http.ErrAbortHandler], and its reason is logged.
+// Serve answers a GET or HEAD request for an archive. An error means that the registry has
+// failed, and that Serve has sent nothing. If the response is incomplete, Serve logs the
+// reason and panics with [http.ErrAbortHandler].
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error {
 	r = h.withoutRange(r)
 	if status := h.status(r, a); status != http.StatusOK && status != http.StatusPartialContent {
@@ -119,7 +121,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error
 	return h.send(w, r, a)
 }
 
-// send answers with an archive's bytes.
+// send sends an archive's bytes.
 func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err error) {
 	ctx, end := telemetry.Start(r.Context(), "archive", slog.String("file", a.Package.Filename), slog.Int64("size", a.Package.Size))
 	defer func() { end(err) }()
@@ -135,16 +137,16 @@ func (h *Handler) send(w http.ResponseWriter, r *http.Request, a Archive) (err e
 			h.o.Counters.BrokenOff.Add(1)
 			h.o.Log.ErrorContext(ctx, "archive broken off", "path", r.URL.Path, "err", err)
 		}
-		// The client must see that its answer is incomplete.
+		// The client must see that the response is incomplete.
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// withoutRange removes a Range header that the gateway ignores, as RFC 9110 (section 14.2)
-// allows. HEAD has no ranges. A request for several ranges would read an archive out of order,
-// and could read it more than once. Without a cache, the gateway would have to fetch the whole
-// archive to verify a range.
+// withoutRange removes the Range header from requests for which the gateway ignores it. RFC
+// 9110 (section 14.2) allows this. A HEAD request has no ranges. A request for several ranges
+// would read an archive out of order, and could read it more than once. Without a cache, the
+// gateway would have to fetch the whole archive to verify a range.
 func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	ranges := r.Header.Get("Range")
 	if ranges == "" || h.o.Cache != nil && r.Method == http.MethodGet && !strings.Contains(ranges, ",") {
@@ -155,8 +157,7 @@ func (h *Handler) withoutRange(r *http.Request) *http.Request {
 	return r
 }
 
-// status returns the status of the answer, which depends on the request's conditions and
-// range.
+// status returns the status of the response. It depends on the request's conditions and range.
 func (h *Handler) status(r *http.Request, a Archive) int {
 	head := *r
 	head.Method = http.MethodHead
@@ -166,7 +167,7 @@ func (h *Handler) status(r *http.Request, a Archive) int {
 }
 
 // serve answers a request with content. It returns the number of bytes that were sent, and an
-// error if the answer is incomplete.
+// error if the response is incomplete.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, content content) (sent int64, err error) {
 	w.Header().Set("Content-Type", "application/zip")
 	w.Header().Set("ETag", strconv.Quote(a.Package.Digest.String()))
@@ -179,7 +180,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a Archive, conte
 	return out.sent, out.end()
 }
 
-// check returns an error if a GET would fail, as far as that can be found out cheaply.
+// check returns an error if the registry says, without sending the archive, that a GET would
+// fail.
 func (h *Handler) check(ctx context.Context, a Archive) error {
 	if h.o.Cache != nil && h.o.Cache.has(a.blob()) {
 		return nil
@@ -192,7 +194,8 @@ func (h *Handler) check(ctx context.Context, a Archive) error {
 	switch {
 	case err == nil && !found:
 		return fmt.Errorf("%w: %s", ErrGone, a.Package.Filename)
-	// The store sends a GET after a 404 to its HEAD. If that fails, so would the client's GET.
+	// If the registry answers HEAD with 404, the store sends a GET. If that GET fails, the
+	// client's GET would fail, too.
 	case errors.As(err, &answer) && (answer.Method == http.MethodGet || isOutage(answer.StatusCode)), errors.As(err, &network), ctx.Err() != nil:
 		return fmt.Errorf("ask for %s: %w", a.Package.Filename, err)
 	}
@@ -201,13 +204,15 @@ func (h *Handler) check(ctx context.Context, a Archive) error {
 	return nil
 }
 
-// isOutage reports whether a registry that answers HEAD with this status is unavailable.
+// isOutage reports whether a registry that answers a HEAD request with the given status is
+// unavailable.
 func isOutage(status int) bool {
 	return status == http.StatusTooManyRequests || status >= 500 && status != http.StatusNotImplemented
 }
 
-// redirect returns the URL to which the client is redirected, or "" if the gateway sends the
-// archive. If the registry fails to answer, redirect logs the failure and returns "".
+// redirect returns the URL to which the client is redirected. It returns "" if the gateway
+// sends the archive itself. If the registry fails to answer, redirect logs the failure and
+// returns "".
 func (h *Handler) redirect(ctx context.Context, a Archive) string {
 	if a.Source != "" {
 		return ""
@@ -222,7 +227,7 @@ func (h *Handler) redirect(ctx context.Context, a Archive) string {
 }
 
 // open opens an archive in the cache or, if the cache cannot store it, in the registry. It
-// also returns the counter for answers from that place.
+// also returns the counter for the bytes that are sent.
 func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Served, error) {
 	if h.o.Cache != nil {
 		c, err := h.o.Cache.open(ctx, a, h.o.Limits)
@@ -243,15 +248,15 @@ func (h *Handler) open(ctx context.Context, a Archive) (content, *telemetry.Serv
 	return c, &h.o.Counters.Streamed, nil
 }
 
-// content is the archive that one answer reads.
+// content reads an archive for one response.
 type content interface {
 	io.ReadSeekCloser
-	// verify waits for the verification of the whole archive, and fails if its digest is
+	// verify waits until the whole archive is verified. It fails if the archive's digest is
 	// wrong.
 	verify() error
 }
 
-// sized is the content of an answer without a body: only its size is used.
+// sized is the content of a response without a body. Only its size is used.
 type sized int64
 
 func (s sized) Seek(offset int64, whence int) (int64, error) {
@@ -265,7 +270,7 @@ func (sized) Read([]byte) (int, error) { return 0, io.EOF }
 func (sized) Close() error             { return nil }
 func (sized) verify() error            { return nil }
 
-// statusOnly records the status of an answer that is not sent.
+// statusOnly is an [http.ResponseWriter] that records the status and sends nothing.
 type statusOnly struct {
 	header http.Header
 	status int

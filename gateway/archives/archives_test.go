@@ -26,22 +26,22 @@ import (
 
 var limits = archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 2}
 
-// random returns size incompressible bytes. The same size and seed give the same bytes.
+// random returns size incompressible bytes. It returns the same bytes for the same size and seed.
 func random(size int, seed byte) []byte {
 	data := make([]byte, size)
 	rand.NewChaCha8([32]byte{seed, byte(size), byte(size >> 8)}).Read(data)
 	return data
 }
 
-// registry is a fake registry that can send wrong bytes or fail.
+// registry is a fake registry that can be made to send wrong bytes or to fail.
 type registry struct {
-	data    map[digest.Digest][]byte // the bytes that it sends
+	data    map[digest.Digest][]byte // the bytes that the registry sends
 	fetches atomic.Int32
-	before  func(fetch, offset int) error // if not nil, called before each piece is sent
+	before  func(fetch, offset int) error // if not nil, called before the registry sends each piece
 	gone    bool
 }
 
-// blob is a package in a registry. Its Open always starts at the first byte.
+// blob is a package in a registry. Its method Open ignores the offset, and always starts at the first byte.
 type blob struct {
 	*registry
 	digest digest.Digest
@@ -106,7 +106,7 @@ func newScene(t testing.TB) *scene {
 	return s
 }
 
-// restart opens the folder again, as a new process would.
+// restart closes the cache, and opens its folder again, as a new process would.
 func (s *scene) restart() {
 	s.t.Helper()
 	if s.cache != nil {
@@ -128,7 +128,7 @@ func (s *scene) open() *archives.Cache {
 	return c
 }
 
-// start serves from a cache, or without a cache if c is nil.
+// start starts a server with the given cache. If c is nil, the server has no cache.
 func (s *scene) start(c *archives.Cache) {
 	s.handler = archives.New(archives.Options{Cache: c, Limits: limits, Counters: s.options.Counters, Log: slog.New(slog.NewTextHandler(s.log, nil))})
 	s.server = httptest.NewUnstartedServer(s)
@@ -157,7 +157,7 @@ type answer struct {
 	status int
 	header http.Header
 	body   []byte
-	err    error // while the body was read
+	err    error // the error of reading the body
 }
 
 func (s *scene) do(method, path string, headers ...string) answer {
@@ -183,7 +183,8 @@ func (s *scene) get(path string, headers ...string) answer {
 	return s.do(http.MethodGet, path, headers...)
 }
 
-// want downloads an archive, and checks that it is complete and caused the given number of fetches.
+// want downloads an archive. It checks that the archive is complete, and that the download caused the given number of
+// fetches.
 func (s *scene) want(path string, fetches int32) {
 	s.t.Helper()
 	before := s.registry.fetches.Load()
@@ -202,8 +203,8 @@ func (s *scene) file(path string) string {
 	return filepath.Join(s.dir, "archives", "sha256", hex[:2], hex)
 }
 
-// age sets a file's mtime to a minute from now. Writing to the file might not change its mtime within a test, because
-// the clocks of file systems can be too coarse.
+// age sets a file's mtime to a minute from now. Otherwise a write might not change the file's mtime within a test,
+// because the clocks of file systems can be too coarse.
 func (s *scene) age(path string) {
 	s.t.Helper()
 	at := time.Now().Add(time.Minute)
@@ -217,7 +218,7 @@ func (s *scene) kept(path string) bool {
 	return err == nil
 }
 
-// until waits for a condition that another goroutine makes true, and fails the test if that takes too long.
+// until waits until another goroutine makes a condition true. It fails the test if that takes too long.
 func (s *scene) until(what string, is func() bool) {
 	s.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
@@ -286,8 +287,8 @@ func TestCachedArchive(t *testing.T) {
 	}
 }
 
-// TestConditions checks the answers to ranges and conditional requests, for an archive that is being fetched and for a
-// cached one.
+// TestConditions checks the responses to requests with conditions and ranges. It requests an archive that is being
+// fetched, and a cached archive.
 func TestConditions(t *testing.T) {
 	const size = 300_000
 	data := random(size, 1)
@@ -345,8 +346,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWithoutCache shows that a request for a range gets the whole archive, because the handler could not verify a
-// range.
+// TestWithoutCache shows that a request for a range gets the whole archive if there is no cache. Without a cache, the
+// handler cannot verify a range.
 func TestWithoutCache(t *testing.T) {
 	s := newScene(t)
 	s.start(nil)
@@ -375,7 +376,7 @@ func protocols(t *testing.T, f func(t *testing.T, s *scene)) {
 	}
 }
 
-// gate pauses a registry at an offset until the gate is opened.
+// gate pauses a registry at an offset until a test opens the gate.
 type gate struct{ reached, open chan struct{} }
 
 func (s *scene) holdAt(at int) gate {
@@ -391,7 +392,7 @@ func (s *scene) holdAt(at int) gate {
 	return g
 }
 
-// TestClientsShareAFetch shows that all clients read the fetch that the first client has started.
+// TestClientsShareAFetch shows that all clients of an archive share the fetch that the first client starts.
 func TestClientsShareAFetch(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		const size, half, clients = 1_000_000, 500_000, 50
@@ -411,8 +412,8 @@ func TestClientsShareAFetch(t *testing.T) {
 					return
 				}
 				defer resp.Body.Close()
-				// An answer holds back less than the size of its buffer, and the server holds back the content of its
-				// own buffer.
+				// The response withholds less than the size of its buffer, and the server withholds less than the size
+				// of its own buffer.
 				first := make([]byte, half-2*archives.CopyBuffer)
 				_, err = io.ReadFull(resp.Body, first)
 				reading.Done()
@@ -422,7 +423,7 @@ func TestClientsShareAFetch(t *testing.T) {
 				}
 			}()
 		}
-		reading.Wait() // each client has half of the archive while the registry is paused
+		reading.Wait() // until each client has half of the archive, while the registry is paused
 		close(g.open)
 		all.Wait()
 		if n := s.registry.fetches.Load(); n != 1 {
@@ -431,8 +432,8 @@ func TestClientsShareAFetch(t *testing.T) {
 	})
 }
 
-// TestArchiveThatIsNotItsDigest shows that every answer, even one with a range, is broken off if the archive does not
-// match its digest, and that the cache then keeps no file of it.
+// TestArchiveThatIsNotItsDigest shows what happens if an archive does not match its digest. Every response is broken
+// off, even a response with a range, and the cache keeps no file of the archive.
 func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	for name, change := range map[string]func(data []byte) []byte{
 		"first byte":    func(d []byte) []byte { d[0] ^= 1; return d },
@@ -455,7 +456,7 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 							if headers != nil {
 								want = 100
 							}
-							// A client that comes late may get an error status instead of a broken answer.
+							// A late client may get an error status instead of a broken response.
 							if a := s.get("/a", headers...); a.status != http.StatusBadGateway && (a.err == nil || len(a.body) >= want) {
 								t.Errorf("%v: %d with %d bytes, and no error", headers, a.status, len(a.body))
 							}
@@ -479,8 +480,8 @@ func TestArchiveThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestFetchOutlivesItsClient shows that a fetch continues when its client leaves, and that a client that comes back
-// reads from it.
+// TestFetchOutlivesItsClient shows that a fetch continues after its client has left. If the client comes back, it
+// reads from the same fetch.
 func TestFetchOutlivesItsClient(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		s.add("/a", random(1_000_000, 1))
@@ -503,8 +504,8 @@ func TestFetchOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// TestFailedFetchIsNotRemembered shows that a failed fetch is not remembered: once the registry is back, the next
-// client starts a new fetch.
+// TestFailedFetchIsNotRemembered shows that the cache does not remember a failed fetch. After the registry has
+// recovered, the next client starts a new fetch.
 func TestFailedFetchIsNotRemembered(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(1000, 1))
@@ -530,7 +531,7 @@ func TestBrokenFetchIsResumed(t *testing.T) {
 	s.want("/a", 0)
 }
 
-// fetcher is the URL of a package: its Open sends a GET request.
+// fetcher is a blob with a URL. Its method Open sends a GET request.
 type fetcher string
 
 func (f fetcher) Exists(context.Context) (bool, error) { return true, nil }

@@ -17,9 +17,9 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// BenchmarkCachedArchive compares a warm archive with a bare http.ServeContent of the same file. One run alternates
-// between the two, over TLS connections that are kept alive. "of-ServeContent" is the median ratio of the handler's
-// throughput to that of ServeContent.
+// BenchmarkCachedArchive compares the handler, which serves a cached archive, with http.ServeContent, which serves the
+// same file. One run alternates between the two, over TLS connections that are kept alive. "of-ServeContent" is the
+// median ratio of the handler's throughput to the throughput of ServeContent.
 func BenchmarkCachedArchive(b *testing.B) {
 	for name, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 		b.Run(name, func(b *testing.B) {
@@ -61,7 +61,7 @@ func BenchmarkCachedArchive(b *testing.B) {
 	}
 }
 
-// timer returns a function that downloads a path and returns how long that took.
+// timer returns a function that downloads a path, and returns the duration of the download.
 func timer(b *testing.B, s *httptest.Server) func(path string) time.Duration {
 	client := s.Client()
 	buf := make([]byte, 1<<20)
@@ -79,7 +79,7 @@ func timer(b *testing.B, s *httptest.Server) func(path string) time.Duration {
 	}
 }
 
-// discard is a client that discards the body, and counts its bytes.
+// discard is an [http.ResponseWriter] that counts the bytes of the body and discards them.
 type discard struct {
 	header http.Header
 	n      *atomic.Int64
@@ -92,8 +92,8 @@ func (d discard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestMemory shows that memory does not grow with the size of archives: 64 concurrent downloads of 8 MiB, half of them
-// during a fetch, allocate less than 24 MiB.
+// TestMemory shows that the use of memory does not grow with the size of archives. 64 concurrent downloads of 8 MiB
+// allocate less than 24 MiB. Half of these downloads take place during a fetch.
 func TestMemory(t *testing.T) {
 	const size, downloads, allowed = 8 << 20, 64, 24 << 20
 	s := newScene(t)

@@ -29,12 +29,12 @@ import (
 //	sha256/ab/abcd....meta  its h1 hash; the mtime is the archive's last use
 //	tmp/...                 fetches in progress
 //
-// An archive is fetched into tmp, and renamed once its digest is verified. It is hashed
-// again before its first use in a process, a day after it was last hashed, and whenever its
-// file was replaced or its size or mtime has changed. An archive that does not match its
-// digest is removed and fetched again. So a file that a crash, a failing disk or a person
-// has damaged is not served. During that day the cache misses a change that preserves size
-// and mtime; clients detect it, because they check the hash of each download.
+// An archive is fetched into tmp, and renamed once its digest is verified. It is hashed again
+// before its first use in a process, a day after it was last hashed, and whenever its file was
+// replaced or its size or mtime has changed. An archive that does not match its digest is
+// removed and fetched again. So a file that a crash, a failing disk or a person has damaged is
+// not served. During that day, the cache does not notice a change that preserves size and
+// mtime. Clients notice it, because they check the hash of each download.
 //
 // Fetches in progress count towards the size limit: before a fetch, the cache makes room by
 // removing the least recently used archives. It never removes an archive that is in use. If
@@ -43,8 +43,8 @@ import (
 // Several processes may share a folder. A fetch's temporary file has the size of its archive
 // from the beginning, so that each process sees the room that the others need.
 //
-// Everyone who can write to the folder can forge its h1 hashes: their checksums only detect
-// damage.
+// Everyone who can write to the folder can forge its h1 hashes, because the checksums of these
+// hashes only detect damage.
 type Cache struct {
 	dir string
 	max int64
@@ -59,26 +59,26 @@ type Cache struct {
 	bytes   atomic.Int64  // the size of the folder at the last count, plus this process's changes since
 	fetches chan struct{} // a semaphore: one element for each fetch
 
-	mu     sync.Mutex // guards the following; room is never locked while it is held
+	mu     sync.Mutex // guards the fields below; room is never locked while mu is held
 	known  map[string]known
 	shared map[blob]*shared
-	failed time.Time // the last time that the folder could not be written
+	failed time.Time // the last time that a write to the folder failed
 	closed bool
 
 	running sync.WaitGroup // fetches
-	hashing sync.Mutex     // computes one h1 at a time
+	hashing sync.Mutex     // held while an h1 hash is computed
 }
 
 // known is what the process knows about an archive in the folder.
 type known struct {
-	file     fs.FileInfo // as it was when it was hashed; nil if it was not
+	file     fs.FileInfo // the file's state when it was hashed; nil if it was not hashed
 	verified time.Time
 	h1       string // "" if unknown
 }
 
-// blob identifies an archive in use. It includes the size, because two manifests may name
-// the same digest with different sizes. It includes the source, so that a source that hangs
-// does not block requests to another.
+// blob identifies an archive in use. It includes the size, because two manifests may name the
+// same digest with different sizes. It includes the source, so that a source that does not
+// respond blocks no requests to another source.
 type blob struct {
 	hex    string
 	size   int64
@@ -105,12 +105,13 @@ const (
 	maxFetches = 64
 )
 
-// errBypass means that the cache cannot answer: the archive is streamed from the registry.
+// errBypass means that the cache cannot serve an archive. The archive is then streamed from
+// the registry.
 var errBypass = errors.New("past the cache")
 
 // CacheOptions configure a [Cache].
 type CacheOptions struct {
-	// H1 computes the h1: hash of each cached archive, for [Cache.H1].
+	// H1 makes the cache compute the h1: hash of each archive, for [Cache.H1].
 	H1 bool
 	// Log receives problems with the folder. If nil, nothing is logged.
 	Log *slog.Logger
@@ -118,8 +119,8 @@ type CacheOptions struct {
 	Counters *telemetry.ArchiveCounters
 }
 
-// OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds
-// at most maxSize bytes. OpenCache removes unfinished fetches of processes that have exited.
+// OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds at
+// most maxSize bytes. OpenCache removes the unfinished fetches of processes that have exited.
 // The caller closes the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
@@ -138,7 +139,7 @@ func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// makeFolders creates the folders, and checks that it can write to the one for temporary
+// makeFolders creates the folders, and checks that it can write to the folder for temporary
 // files.
 func (c *Cache) makeFolders() error {
 	if err := privatefolder.Make(c.dir, c.log); err != nil {
@@ -170,8 +171,8 @@ func (c *Cache) temporary() string { return filepath.Join(c.dir, "tmp") }
 
 func (c *Cache) path(hex string) string { return filepath.Join(c.dir, "sha256", hex[:2], hex) }
 
-// SizeOf returns the size of the archive with a digest, if it is in the folder. The archive
-// may still be unverified. A nil cache has no archives.
+// SizeOf returns the size of the archive with the given digest. The bool is false if the
+// archive is not in the folder. The archive may be unverified. A nil cache has no archives.
 func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return 0, false
@@ -183,8 +184,8 @@ func (c *Cache) SizeOf(d digest.Digest) (int64, bool) {
 	return info.Size(), true
 }
 
-// load opens and verifies an archive in the folder. It returns nil if the archive is
-// absent or damaged.
+// load opens and verifies an archive in the folder. It returns nil if the archive is absent,
+// damaged or unreadable.
 func (c *Cache) load(ctx context.Context, b blob) *os.File {
 	f, err := os.Open(c.path(b.hex))
 	if err != nil {
@@ -235,7 +236,7 @@ func (c *Cache) rehash(ctx context.Context, f *os.File, info fs.FileInfo, hex st
 	return nil
 }
 
-// update changes what the process knows about an archive.
+// update calls change with what the process knows about an archive, and stores the result.
 func (c *Cache) update(hex string, change func(*known)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,12 +254,13 @@ func (c *Cache) forget(hex string) {
 	c.update(hex, func(k *known) { k.file = nil })
 }
 
-// use records on disk that an archive was used, for other processes and for the next start.
+// use stores the time of an archive's last use on disk, for other processes and for the next
+// start.
 func (c *Cache) use(hex string) {
 	now := time.Now()
 	if errors.Is(os.Chtimes(c.meta(hex), now, now), fs.ErrNotExist) {
-		// If the file cannot be created, only the time of the last use is lost. O_EXCL keeps
-		// it from replacing a file with an h1 hash that is created at the same moment.
+		// If the meta file cannot be created, only the time of the last use is lost. O_EXCL
+		// protects a meta file with an h1 hash that was created in the meantime.
 		if f, err := os.OpenFile(c.meta(hex), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600); err == nil {
 			f.Close()
 		}
@@ -289,7 +291,7 @@ func (c *Cache) has(b blob) bool {
 	return err == nil && info.Mode().IsRegular() && info.Size() == b.size
 }
 
-// contextReader fails once its context has ended.
+// contextReader is a reader that fails after its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader

@@ -59,8 +59,8 @@ func TestCounters(t *testing.T) {
 	want("damaged", map[string]uint64{"misses": 4, "fetched bytes": 4 * size, "hits": 2, "cached bytes": size + 100, "bypasses": 1, "streamed bytes": 3 * size, "evicted": 1, "damaged": 1})
 }
 
-// TestJoinsAreCounted shows that the first client counts as a miss, and
-// each client that joins its fetch as a join.
+// TestJoinsAreCounted shows that the request that starts a fetch counts as a miss, and
+// that each request that joins the fetch counts as a join.
 func TestJoinsAreCounted(t *testing.T) {
 	const clients = 10
 	n := &telemetry.ArchiveCounters{}

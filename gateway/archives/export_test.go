@@ -8,8 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
-// FillUp makes the disk of a cache appear full during each fetch,
-// after the given number of bytes.
+// FillUp makes writes to a cache fail with a full disk in each fetch, after the given
+// number of bytes.
 func (c *Cache) FillUp(after int) {
 	c.storage = func(f *os.File) fill.Storage { return &fullDisk{f, after} }
 }
@@ -26,7 +26,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// Users returns the number of answers and fetches that use an archive.
+// Users returns the number of responses and fetches that use an archive.
 func (c *Cache) Users() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// shared is an archive in use. All answers read the same open file, even while a fetch is
-// still writing it.
+// shared is an archive in use. All responses with the archive read the same open file,
+// even while a fetch is still writing to the file.
 type shared struct {
 	*fill.File
 	blob    blob
@@ -23,9 +23,9 @@ type shared struct {
 	file    *os.File           // set before File.Begin or File.Load
 }
 
-// open returns a reader of an archive as soon as the first bytes are available, from the
-// folder or from the registry. If the error wraps errBypass, the caller reads the archive
-// from the registry instead.
+// open opens an archive in the folder or in the registry. It returns a reader as soon as
+// the first bytes are available. If the error wraps errBypass, the caller reads the
+// archive from the registry instead.
 func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err error) {
 	defer func() {
 		if errors.Is(err, errBypass) {
@@ -36,7 +36,8 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 	if s == nil {
 		return nil, errBypass
 	}
-	// Look before waiting: an archive that is verified only during the wait is no hit.
+	// The state is read before the wait. If an archive is verified only during the wait,
+	// it is not a hit.
 	hit := joined && s.State().Verified
 	if err := s.Begun(ctx); err != nil {
 		file.Close()
@@ -55,9 +56,9 @@ func (c *Cache) open(ctx context.Context, a Archive, l Limits) (_ *reader, err e
 }
 
 // acquire opens an archive that is already in use, or starts to load or fetch it. The bool
-// reports whether the archive was in use. If the file in use has changed since it was
-// verified, acquire loads or fetches the archive again. It returns nil if the cache is
-// closed.
+// reports whether the archive was already in use. If the file in use has changed since it
+// was verified, acquire loads or fetches the archive again. If the cache is closed,
+// acquire returns nil instead of a shared archive.
 func (c *Cache) acquire(request context.Context, a Archive, l Limits) (*shared, *fill.Reader, bool) {
 	for {
 		s, file, joined := c.joinOrBegin(request, a, l)
@@ -81,7 +82,7 @@ func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *sh
 	if c.closed {
 		return nil, nil, false
 	}
-	// The fetch serves all clients, and may outlive the request that starts it.
+	// All clients share the fetch, so it may continue after the request that starts it.
 	ctx, cancel := context.WithCancel(telemetry.Follow(context.Background(), request))
 	s := &shared{blob: b, cancel: cancel}
 	s.File = fill.New(fill.Options{Cancel: cancel, Abandon: abandonAfter, Closed: func() { c.remove(s) }})
@@ -95,7 +96,7 @@ func (c *Cache) joinOrBegin(request context.Context, a Archive, l Limits) (_ *sh
 	return s, file, false
 }
 
-// remove forgets an archive that is no longer in use.
+// remove removes an archive that is no longer in use from c.shared.
 func (c *Cache) remove(s *shared) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +148,7 @@ func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err 
 	}
 	s.Finish(nil)
 	if err := c.commit(s.file, s.blob.hex); err != nil {
-		_ = c.bypass(ctx, err) // its readers have the open file, and can continue
+		_ = c.bypass(ctx, err) // readers have the file open, and can continue
 		s.Retire()
 	}
 	return nil
@@ -167,7 +168,7 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 }
 
 // prepare makes room for a fetch, and creates its temporary file. The caller calls end
-// after the fetch; end removes the file unless [Cache.commit] has renamed it. An error
+// after the fetch. end removes the file unless [Cache.commit] has renamed it. Every error
 // wraps errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
 	c.mu.Lock()

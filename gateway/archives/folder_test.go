@@ -25,8 +25,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestLeastRecentlyUsedGoesFirst shows that a cache at its size limit removes the least
-// recently used archives, and that a restart preserves their order.
+// TestLeastRecentlyUsedGoesFirst shows that a cache at its size limit evicts the least
+// recently used archives. A restart preserves the order of their last uses.
 func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	s := newScene(t)
 	s.max = 350_000
@@ -64,14 +64,14 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	s.max = 100_000
 	s.restart()
 	check("/d")
-	// Each archive left has one meta file, and no other files are left.
+	// The folder has only the remaining archive and its meta file.
 	if n := s.files(""); n != 2 {
 		t.Errorf("%d files", n)
 	}
 }
 
-// TestArchiveLargerThanTheCache shows that an archive larger than the cache is streamed,
-// and evicts nothing.
+// TestArchiveLargerThanTheCache shows that an archive that is larger than the cache is
+// streamed. The archive evicts no other archives.
 func TestArchiveLargerThanTheCache(t *testing.T) {
 	s := newScene(t)
 	s.max = 150_000
@@ -96,7 +96,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 	s.add("/b", random(200_000, 2))
 	s.add("/c", random(200_000, 3))
 	s.want("/a", 1)
-	s.idle() // until the archive has its final name
+	s.idle() // waits until the archive has its final name
 	resp, err := s.server.Client().Get(s.server.URL + "/a")
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 		t.Error("an archive in use was removed")
 	}
 	s.max = 1000
-	other := s.open() // evicts all archives, because none is in use in this "process"
+	other := s.open() // evicts all archives, because no archive is in use by this "process"
 	defer other.Close()
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || !bytes.Equal(append(first, rest...), data) {
@@ -121,7 +121,8 @@ func TestEvictionBreaksNoDownload(t *testing.T) {
 }
 
 // TestTwoProcesses shows that two processes can share a folder while one of them fetches an
-// archive, and that an archive that was removed from it is fetched again.
+// archive. It also shows that an archive is fetched again after someone has removed it from
+// the folder.
 func TestTwoProcesses(t *testing.T) {
 	s := newScene(t)
 	data := random(1_000_000, 1)
@@ -154,7 +155,7 @@ func TestTwoProcesses(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	s.want("/a", 0) // from the folder, by the new process
-	// The cache notices that an archive was removed.
+	// The cache notices that a person has removed an archive.
 	s.want("/b", 1)
 	s.idle()
 	if err := os.Remove(s.file("/b")); err != nil {
@@ -163,8 +164,8 @@ func TestTwoProcesses(t *testing.T) {
 	s.want("/b", 1)
 }
 
-// TestKilledInTheMiddle shows that the next process removes the temporary file of a process
-// that was killed during a fetch, and fetches the archive itself.
+// TestKilledInTheMiddle kills a process during a fetch. It shows that the next process
+// removes the temporary file of the killed process, and fetches the archive itself.
 func TestKilledInTheMiddle(t *testing.T) {
 	s := newScene(t)
 	data := random(3<<20, 1)
@@ -209,7 +210,7 @@ const halfway = "halfway\n"
 func TestFetchForParent(t *testing.T) {
 	dir := os.Getenv("FETCH_INTO")
 	if dir == "" {
-		return // it runs only as that process
+		return // this is not the other process
 	}
 	cache, err := archives.OpenCache(dir, 1<<30, archives.CacheOptions{})
 	if err != nil {
@@ -221,7 +222,7 @@ func TestFetchForParent(t *testing.T) {
 	h.Serve(w, httptest.NewRequest(http.MethodGet, "/", nil), archives.Archive{Package: p, Blob: fetcher(os.Getenv("FETCH_FROM"))})
 }
 
-// halfWriter prints halfway once it has received a megabyte.
+// halfWriter prints "halfway" after it has received a megabyte.
 type halfWriter struct {
 	*httptest.ResponseRecorder
 	n int
@@ -235,8 +236,8 @@ func (w *halfWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAbandonedFetchIsCancelled shows that a fetch continues for five minutes without
-// clients, and is then cancelled.
+// TestAbandonedFetchIsCancelled shows that a fetch without clients is cancelled after five
+// minutes, and not earlier.
 func TestAbandonedFetchIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cache, err := archives.OpenCache(t.TempDir(), 1<<30, archives.CacheOptions{})
@@ -385,7 +386,7 @@ func TestH1OfAnotherProcess(t *testing.T) {
 	}
 }
 
-// TestH1IsOptional shows that h1: hashes are computed only with the option H1.
+// TestH1IsOptional shows that the cache computes h1: hashes only if the option H1 is set.
 func TestH1IsOptional(t *testing.T) {
 	s := newScene(t)
 	zip, err := release.Zip(map[string][]byte{"x": nil})
@@ -408,8 +409,9 @@ func TestH1IsOptional(t *testing.T) {
 	}
 }
 
-// TestFolderIsItsOwnersAlone shows that only the owner can read and write the folder:
-// packages may be private, and other users must not forge h1 hashes.
+// TestFolderIsItsOwnersAlone shows that only the folder's owner can read and write the
+// folder. The reason is that packages may be private, and that other users must not forge
+// h1 hashes.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	s := newScene(t)
 	s.dir = filepath.Join(t.TempDir(), "cache")
@@ -417,7 +419,7 @@ func TestFolderIsItsOwnersAlone(t *testing.T) {
 	s.restart()
 	s.add("/a.zip", random(100_000, 1))
 	s.want("/a.zip", 1)
-	s.idle() // until each file has its final name
+	s.idle() // waits until each file has its final name
 	files := 0
 	err := filepath.WalkDir(s.dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -15,23 +15,24 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// metaSuffix ends the name of an archive's meta file. The file has one line: the h1: hash
-// or [noH1], a space, and the SHA-256 of the archive's digest and that hash. The file is
-// empty until the h1 hash is computed.
+// metaSuffix ends the name of an archive's meta file. The file has one line. The line
+// consists of the h1: hash or [noH1], a space, and a checksum. The checksum is the
+// SHA-256 sum of the archive's digest and the h1: hash. The file is empty until the h1
+// hash is computed.
 const metaSuffix = ".meta"
 
 // noH1 marks archives that get no h1 hash, because clients could compute different hashes
 // of them.
 const noH1 = "none"
 
-// maxMeta is the maximum number of bytes that are read of a meta file.
+// maxMeta is the maximum number of bytes that are read from a meta file.
 const maxMeta = 1 << 10
 
 func (c *Cache) meta(hex string) string { return c.path(hex) + metaSuffix }
 
-// H1 returns the h1: hash of the archive with a digest. The cache computes the hash from
-// verified bytes. H1 returns false if the archive is not cached, or has no h1 hash (see
-// [provider.H1]). A nil cache has no archives.
+// H1 returns the h1: hash of the archive with the given digest. The cache computes the
+// hash from verified bytes. The bool is false if the archive is not cached, or has no h1
+// hash (see [provider.H1]). A nil cache has no archives.
 func (c *Cache) H1(d digest.Digest) (provider.Hash, bool) {
 	if c == nil || d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return provider.Hash{}, false

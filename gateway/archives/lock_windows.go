@@ -16,7 +16,7 @@ func newFile(name string) (*os.File, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// lock marks a file as in use. On Windows, an open handle is enough.
+// lock does nothing, because an open file counts as locked on Windows.
 func lock(*os.File) error { return nil }
 
 // isAbandoned reports whether no process has a file open.

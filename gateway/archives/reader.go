@@ -10,14 +10,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 )
 
-// reader reads an archive in use for one answer. If the folder fails during a fetch,
+// reader reads an archive in use for one response. If the folder fails during a fetch,
 // the reader continues with a stream from the registry.
 type reader struct {
 	*fill.Reader
-	ctx     context.Context // of the request that is answered
+	ctx     context.Context // the context of the client's request
 	cache   *Cache
 	s       *shared
-	hit     bool // the answer is counted as a cache hit
+	hit     bool // the request counts as a cache hit
 	archive Archive
 	limits  Limits
 	tail    *stream // reads the rest from the registry; nil unless the folder has failed
@@ -44,9 +44,9 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fallBack continues with a stream from the registry at the reader's offset. First it
-// hashes the bytes before that offset that are in the file, so that the stream can
-// verify the whole archive.
+// fallBack makes the reader continue at its offset with a stream from the registry. The
+// stream verifies the whole archive, so its hash needs all bytes before the offset.
+// fallBack takes these bytes from the file, as far as the file has them.
 func (r *reader) fallBack() error {
 	offset, err := r.Seek(0, io.SeekCurrent)
 	if err != nil {

@@ -21,7 +21,7 @@ type entry struct {
 	used time.Time
 }
 
-// reserve makes room for an archive of size bytes, and creates its file.
+// reserve makes room for an archive of size bytes, and creates its temporary file.
 func (c *Cache) reserve(size int64) (*os.File, error) {
 	c.room.Lock()
 	defer c.room.Unlock()
@@ -46,8 +46,8 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 
 // shrink removes the least recently used archives until at most limit bytes are left. It
 // returns the number of bytes that are left, which exceeds limit if other archives are in
-// use or cannot be removed. It never removes an archive that is in use. It is called with
-// room held.
+// use or cannot be removed. It never removes an archive that is in use. The caller holds
+// room.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
 	archives, total, err := c.count()
 	if err != nil {
@@ -89,8 +89,8 @@ func (c *Cache) inUse() map[string]bool {
 }
 
 // count returns the archives in the folder, and the total size of all its files. It removes
-// files of processes that have exited, and forgets archives that no longer exist. It is
-// called with room held.
+// the files of processes that have exited, and forgets archives that no longer exist. The
+// caller holds room.
 func (c *Cache) count() (archives []entry, total int64, err error) {
 	if total, err = c.sweep(); err != nil {
 		return nil, 0, err
@@ -133,7 +133,7 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 		case err != nil || !info.Mode().IsRegular(): // another process has removed it, or it is not a file of the cache
 		case !isMeta && !temporary:
 			out = append(out, entry{hex, info.Size(), info.ModTime()})
-		case len(out) > 0 && out[len(out)-1].hex == hex: // names are sorted
+		case len(out) > 0 && out[len(out)-1].hex == hex: // the names are sorted, so an archive comes just before its meta file
 			out[len(out)-1].used = info.ModTime()
 		case time.Since(info.ModTime()) > orphanAfter: // a newer meta file may be written before its archive
 			_ = os.Remove(filepath.Join(c.dir, "sha256", part, e.Name()))
@@ -142,8 +142,7 @@ func (c *Cache) countIn(part string) ([]entry, error) {
 	return out, nil
 }
 
-// forgetMissing drops what is known about archives that are neither in the folder nor in
-// use.
+// forgetMissing removes archives that are neither in the folder nor in use from c.known.
 func (c *Cache) forgetMissing(present map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,8 +176,8 @@ func (c *Cache) sweep() (inUse int64, err error) {
 	return inUse, nil
 }
 
-// create creates a temporary file of size bytes, and locks it, so that other processes see
-// that it is in use.
+// create creates a temporary file of size bytes. It locks the file, so that other processes
+// do not remove it.
 func (c *Cache) create(size int64) (*os.File, error) {
 	for range 3 {
 		f, err := newFile(filepath.Join(c.temporary(), rand.Text()))

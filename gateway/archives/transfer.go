@@ -13,14 +13,15 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// stream reads an archive from the registry once, in order, and fails if it does not have
-// exactly the announced size. If the connection breaks or stalls, the stream resumes at the
-// same byte, and its reader does not notice: clients do not retry.
+// stream reads an archive from the registry once, in order. It fails if the archive does
+// not have exactly the announced size. If the connection breaks or stalls, the stream
+// resumes at the same byte. Its reader does not notice. Otherwise the download would fail,
+// because clients do not retry.
 type stream struct {
-	ctx     context.Context // of the request or the fetch that reads the stream
+	ctx     context.Context // the context of the request or the fetch that reads the stream
 	archive Archive
 	limits  Limits
-	hash    hash.Hash // of the bytes read so far
+	hash    hash.Hash // the hash of the bytes read so far
 	offset  int64     // the offset of the next byte from the registry
 	start   int64     // the offset of the next byte for the reader, if greater than offset
 	resumes int
@@ -85,7 +86,8 @@ func (s *stream) end() error {
 	return io.EOF
 }
 
-// open requests the archive from the current offset on.
+// open requests the archive from the current offset on. It fails with ErrStalled if the
+// registry does not respond within the given time.
 func (s *stream) open(within time.Duration) error {
 	ctx, cancel := context.WithCancel(s.ctx)
 	c := &connection{cancel: cancel, limit: s.limits.RegistryStall}
@@ -101,7 +103,7 @@ func (s *stream) open(within time.Duration) error {
 		c.close()
 		return c.explain(err)
 	}
-	c.timer.Stop() // until the first read
+	c.timer.Stop() // the first read starts it again
 	s.conn = c
 	return nil
 }
@@ -146,8 +148,8 @@ func (s *stream) Close() error {
 }
 
 // connection reads the registry's response to one request for a blob. The request is
-// cancelled if a read stalls. Time between reads does not count: a slow client is not the
-// registry's fault.
+// cancelled if a read stalls. The time between reads does not count, because a slow client
+// is not the registry's fault.
 type connection struct {
 	body    io.ReadCloser // nil if no response arrived
 	limit   time.Duration
@@ -164,7 +166,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, c.explain(err)
 }
 
-// explain wraps err in ErrStalled if the request was cancelled because it stalled.
+// explain returns err. If the request was cancelled because it stalled, explain wraps
+// ErrStalled around err.
 func (c *connection) explain(err error) error {
 	if err != nil && err != io.EOF && c.stalled.Load() {
 		return fmt.Errorf("%w: %v", ErrStalled, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 )
 
-// TestFullDisk shows that clients get their complete answers when the disk becomes full during a fetch: each
-// continues at its offset with a stream from the registry.
+// TestFullDisk shows that clients get the complete archive if the disk becomes full during a fetch. Each
+// response continues at its offset with a stream from the registry.
 func TestFullDisk(t *testing.T) {
 	protocols(t, func(t *testing.T, s *scene) {
 		const size = 1_000_000
@@ -42,12 +42,12 @@ func TestFullDisk(t *testing.T) {
 		if !strings.Contains(s.log.String(), "no space left") {
 			t.Errorf("log:\n%s", s.log)
 		}
-		s.want("/a", 1) // the cache is bypassed for a while
+		s.want("/a", 1) // the cache writes nothing for a while
 	})
 }
 
-// TestFullDiskAndWrongArchive shows that an archive is still verified when it is streamed because the disk is
-// full.
+// TestFullDiskAndWrongArchive shows that a wrong archive is detected even if the disk is full and the archive
+// is streamed.
 func TestFullDiskAndWrongArchive(t *testing.T) {
 	s := newScene(t)
 	data := random(1_000_000, 1)
@@ -61,7 +61,8 @@ func TestFullDiskAndWrongArchive(t *testing.T) {
 	}
 }
 
-// TestFolderThatIsGone shows that a process still serves archives after its folder was removed.
+// TestFolderThatIsGone shows that a process still serves archives after someone has removed the cache's
+// folder.
 func TestFolderThatIsGone(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(100_000, 1))
@@ -86,7 +87,7 @@ func TestFolderThatCannotBeCreated(t *testing.T) {
 }
 
 // TestAlteredFile shows that the cache does not serve a file that was truncated, extended, rewritten or
-// replaced, and fetches the archive again.
+// replaced. Instead, it fetches the archive again.
 func TestAlteredFile(t *testing.T) {
 	data := random(200_000, 1)
 	flipped := bytes.Clone(data)
@@ -122,8 +123,8 @@ func TestAlteredFile(t *testing.T) {
 	}
 }
 
-// TestRotBetweenProcesses shows that a new process detects a changed file even if its size and mtime are the
-// same.
+// TestRotBetweenProcesses shows that a new process detects a change to a file that preserves the file's size
+// and mtime.
 func TestRotBetweenProcesses(t *testing.T) {
 	s := newScene(t)
 	data := random(200_000, 1)
