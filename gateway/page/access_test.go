@@ -73,7 +73,7 @@ func TestAccess(t *testing.T) {
 	for i, visit := range []struct {
 		c                  *client
 		path               string
-		unknown, forbidden uint64 // refusals counted so far
+		unknown, forbidden uint64 // the refusals that are counted so far
 	}{
 		{anybody, "/", 0, 0}, {wrong, "/", 1, 0}, {acme, "/", 1, 0}, {anybody, "/search", 2, 0}, {wrong, widgetPage, 3, 0}, {other, widgetPage, 3, 1}, {acme, widgetPage, 3, 1},
 	} {

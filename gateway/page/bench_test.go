@@ -44,7 +44,8 @@ var (
 	darwin = provider.MustParsePlatform("darwin_arm64")
 )
 
-// bench is a page in front of a real registry, some of whose answers a test can replace.
+// bench is a page in front of a real registry. Tests can replace some of the registry's
+// responses.
 type bench struct {
 	t        *testing.T
 	registry *recorder.Recorder
@@ -55,7 +56,7 @@ type bench struct {
 	log      *syncBuffer
 	catalog  catalog.Options
 	options  page.Options
-	zips     string // the file names of packages before _OS_ARCH.zip, if not the standard ones
+	zips     string // if not "", the file name of each package before _OS_ARCH.zip
 }
 
 func newBench(t *testing.T) *bench {
@@ -92,8 +93,8 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// push adds a release to the origin and pushes it to the registry. The release is optionally
-// signed.
+// push adds a release to the origin and pushes it to the registry. The release is signed if
+// signed is true.
 func (b *bench) push(a provider.Address, version string, signed bool) *release.Release {
 	b.t.Helper()
 	spec := release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Protocols: []string{"5.0", "6.1"}}
@@ -133,8 +134,8 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 	return r
 }
 
-// index pushes a version for one platform, without evidence. Everything else in its index is
-// taken from v.
+// index pushes a version for one platform, without evidence. All other fields of the version
+// come from v.
 func (b *bench) index(a provider.Address, version string, v artifact.Version) {
 	b.t.Helper()
 	v.Provider, v.Version = a, provider.MustParseVersion(version)
@@ -166,7 +167,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// lie makes h answer all registry requests whose path contains part.
+// lie makes h answer all requests to the registry whose path contains part.
 func (b *bench) lie(part string, h http.HandlerFunc) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, part) {
@@ -177,7 +178,7 @@ func (b *bench) lie(part string, h http.HandlerFunc) {
 	})
 }
 
-// serve returns a client of a gateway with the page.
+// serve returns a client of a gateway that has the page and the given access control.
 func (b *bench) serve(control *access.Control) *client {
 	b.t.Helper()
 	c, err := catalog.New(b.catalog)
@@ -222,7 +223,8 @@ func (c *client) get(path string) answer {
 	return c.do(httptest.NewRequest(http.MethodGet, "https://gateway.example"+path, nil))
 }
 
-// text returns an answer without its markup, with single spaces, and with unbroken addresses.
+// text returns the text of a page without its markup. Words are separated by single spaces,
+// and addresses are not broken.
 func (a answer) text() string {
 	var out strings.Builder
 	inTag := false

@@ -19,14 +19,15 @@ const (
 	listPatience = 2 * time.Second
 	agedPatience = 250 * time.Millisecond
 	// listRest is the minimum pause between two lists, as a multiple of the duration of the previous one. It
-	// spares registries with many repositories, and those that need a request for each repository.
+	// reduces the load on registries with many repositories, and on registries whose list needs a request for
+	// each repository.
 	listRest = 20
 	// maxListed is the maximum number of providers in a list. The rest of a longer list is dropped.
 	maxListed = 20_000
 )
 
-// directory knows the names of providers: those in the configuration, those that clients have requested, and
-// those in the registry's catalog, if it has one.
+// directory knows the names of providers. They come from the configuration, from the requests of clients and,
+// if the registry has a catalog, from that catalog.
 type directory struct {
 	configured []provider.Address
 	catalog    *catalog.Catalog
@@ -36,8 +37,8 @@ type directory struct {
 // listed is a list of providers.
 type listed struct {
 	providers []provider.Address
-	complete  bool // the registry has no others
-	pending   bool // the registry's list has not arrived yet
+	complete  bool // the registry has no other providers
+	pending   bool // the list of the registry has not arrived yet
 }
 
 func newDirectory(o Options) *directory {
@@ -59,8 +60,8 @@ func newDirectory(o Options) *directory {
 }
 
 // known returns the known names, sorted and without duplicates. If the registry's list is missing or too old,
-// known requests it and waits briefly. Only one such request runs at a time, and it continues even if no client
-// waits for it.
+// known requests a new list and waits briefly. Only one such request runs at a time. The request continues even
+// if no client waits for it.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
 	all := slices.Concat(out.providers, d.configured, d.catalog.Known())
@@ -69,7 +70,8 @@ func (d *directory) known(ctx context.Context) listed {
 	return out
 }
 
-// listed returns the registry's list, or a pending one if it has not arrived in time.
+// listed returns the registry's list. If the list has not arrived in time, the result is empty, and pending is
+// true.
 func (d *directory) listed(ctx context.Context) listed {
 	if d.lists == nil {
 		return listed{}
@@ -83,7 +85,8 @@ func (d *directory) listed(ctx context.Context) listed {
 	return a.Value
 }
 
-// askForList requests the registry's list. If that fails, it returns the providers of the last list.
+// askForList requests the registry's list. If the request fails, askForList returns the providers of the last
+// list.
 func askForList(ctx context.Context, list func(context.Context) ([]provider.Address, bool), last *fresh.Answer[listed]) (l listed) {
 	l.providers, l.complete = list(ctx)
 	if len(l.providers) > maxListed {
@@ -92,6 +95,6 @@ func askForList(ctx context.Context, list func(context.Context) ([]provider.Addr
 	if len(l.providers) == 0 && !l.complete && last != nil {
 		l.providers = last.Value.providers
 	}
-	l.providers = slices.SortedFunc(slices.Values(l.providers), byName) // known sorts them again with others, which is then fast
+	l.providers = slices.SortedFunc(slices.Values(l.providers), byName) // sorting a part makes it fast when known sorts all providers
 	return l
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDirectory shows that requests share one list, wait only briefly for a slow registry, and get the old
-// list while a new one is pending or after it has failed.
+// TestDirectory shows that requests share one request for the registry's list, and wait only briefly for
+// it. They get the old list while a new list is pending, and after the registry has failed.
 func TestDirectory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := catalog.New(catalog.Options{})
@@ -61,8 +61,8 @@ func TestDirectory(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		see(listed{providers: two, complete: true}, 1)
 
-		// A list is current for 20 times as long as the registry took to return it, here 100 seconds. After
-		// that, the old list is shown until the new one arrives.
+		// A list is current for 20 times as long as the registry took to return it. Here, this is 100
+		// seconds. Afterwards, requests get the old list until a new list arrives.
 		time.Sleep(31 * time.Second)
 		see(listed{providers: two, complete: true}, 1)
 		time.Sleep(70 * time.Second)

@@ -22,13 +22,13 @@ type messageView struct {
 	Status int
 	// Address and Version are the requested provider and version; they may be "".
 	Address, Version string
-	Origin           string // the host from which missing versions are fetched, or ""
+	Origin           string // the host from which the gateway fetches missing versions, or ""
 	Who              string // the name of the subject
 	Again            int    // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
 }
 
-// kindOf returns the kind of message for an error. version is "" if the error concerns a whole provider.
+// kindOf returns the kind of message for err. version is "" if err concerns a whole provider.
 func kindOf(err error, version string) string {
 	switch status := gateway.StatusOf(err); {
 	case errors.Is(err, catalog.ErrNotServed):
@@ -80,8 +80,8 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subjec
 	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, Address: a.String(), Who: who.Name()})
 }
 
-// fail answers a request for a provider that cannot be shown, or for one of its versions if version is not
-// "". Only the log gets the reason, as in the protocols.
+// fail answers a request for a provider that cannot be shown. If version is not "", the request is for that
+// version of the provider. Only the log gets the reason, which is err.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, version string, err error) {
 	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Address: a.String(), Version: version}
 	if p.Pulls(a) {
@@ -102,8 +102,8 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 	p.say(w, r, m)
 }
 
-// isInvalid reports whether an error means that the stored version is invalid, or that its evidence does not
-// prove its origin.
+// isInvalid reports whether err means that the stored version is invalid, or that the version's evidence
+// does not prove its origin.
 func isInvalid(err error) bool {
 	return artifact.IsInvalid(err) || errors.Is(err, verify.ErrRefused)
 }

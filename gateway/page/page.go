@@ -1,16 +1,15 @@
 // Package page serves the gateway's web page for browsers. It shows how to configure clients, which providers exist,
 // and the content of each version.
 //
-// It uses the same catalog as the protocols, and treats errors as they do: it reports something as absent only
-// if the registry says so.
+// The page uses the same catalog as the protocols, and treats errors in the same way. It reports something as absent
+// only if the registry says so.
 //
 // Invariants:
 //
 //   - Pages are complete without scripts, and load nothing from other hosts; their
 //     content security policy allows only this package's assets.
 //   - Text from requests and registries enters a page only through html/template.
-//   - Clients see only providers that they may read, and no cache stores an answer
-//     that depends on the client.
+//   - Clients see only providers that they may read. No cache stores a response that depends on the client.
 //   - Links are relative, so that they work behind any proxy.
 package page
 
@@ -50,21 +49,21 @@ type Options struct {
 	// Setup returns the client configuration for the gateway at a URL that ends in a slash. private is true if the
 	// client may see where the providers are stored. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool) Setup
-	// Reference returns the OCI reference of a version, without a scheme, for the gateway at a URL, or "" if clients
-	// cannot read it. If nil, the page shows no references.
+	// Reference returns the OCI reference of a version, without a scheme. It returns "" if clients cannot read the
+	// version from a registry. gateway is the gateway's URL. If Reference is nil, the page shows no references.
 	Reference func(gateway string, a provider.Address, v provider.Version) string
-	// Policy returns the trust policy of a provider; nil pins no keys.
+	// Policy returns the trust policy of a provider. If Policy is nil, no keys are pinned.
 	Policy func(provider.Address) trust.Policy
 	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, it never
 	// does.
 	Pulls func(provider.Address) bool
 	// Configured are the providers that the configuration names.
 	Configured []provider.Address
-	// List returns the providers in the registry's catalog, and reports whether the list is complete. It is nil if
-	// there is no catalog.
+	// List returns the providers in the registry's catalog, and reports whether the list is complete. List is nil if
+	// the registry has no catalog.
 	List func(context.Context) (found []provider.Address, complete bool)
-	// ListTTL is the minimum time for which such a list is current; 0 means 30 s. The list of a slow registry is
-	// current for longer.
+	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a
+	// slow registry is current for longer.
 	ListTTL time.Duration
 }
 
@@ -86,8 +85,8 @@ type page struct {
 	routes    *mux.Router
 }
 
-// New returns the page's handler, for the paths /, /search, /sign-in and everything below /p/ and /assets/;
-// other paths are 404.
+// New returns the page's handler. It serves the paths /, /search, /sign-in and all paths below /p/ and /assets/.
+// Other paths get 404.
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -116,7 +115,8 @@ func New(o Options) http.Handler {
 	return p
 }
 
-// policy is the content security policy: a page may load only assets of the same host, and runs nothing inline.
+// policy is the content security policy. A page may load only assets of its own host, and may contain no inline
+// scripts or styles.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // ServeHTTP implements [http.Handler].
@@ -135,7 +135,8 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.routes.ServeHTTP(w, r)
 }
 
-// known returns the subject of a request. It answers a request without a valid token itself, and returns nil.
+// known returns the subject of a request. If the request has no valid token, known answers the request and returns
+// nil.
 func (p *page) known(w http.ResponseWriter, r *http.Request) *access.Subject {
 	who, err := p.Access.Person(r)
 	if err != nil {
@@ -153,16 +154,17 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutSlash redirects a provider's path that ends in a slash to the same path without it, because the page's
-// relative links would be wrong.
+// withoutSlash redirects a provider's path that ends in a slash to the same path without the slash. With the slash,
+// the page's relative links would be wrong.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
 	w.Header().Set("Location", "../"+path[strings.LastIndexByte(path, '/')+1:])
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// gatewayURL returns the gateway's URL for clients, with a slash at the end: its public URL, or else the request's
-// Host, if that is valid.
+// gatewayURL returns the gateway's URL for clients, with a slash at the end. This is the public URL if there is one,
+// or else an https URL with the request's Host. If the Host is not valid, it is the gateway's Address or, without an
+// Address, a placeholder.
 func (p *page) gatewayURL(r *http.Request) *url.URL {
 	if p.PublicURL != nil {
 		return p.PublicURL
@@ -177,12 +179,12 @@ func (p *page) gatewayURL(r *http.Request) *url.URL {
 	return &url.URL{Scheme: "https", Host: "gateway.example", Path: "/"}
 }
 
-// readable returns the addresses that the subject may read. It reuses the slice.
+// readable returns the addresses that the subject may read. It overwrites the given slice.
 func readable(who *access.Subject, all []provider.Address) []provider.Address {
 	return slices.DeleteFunc(all, func(a provider.Address) bool { return !who.MayRead(a) })
 }
 
-// byName orders addresses by their parts. Formatting each of many addresses would be slow.
+// byName orders addresses by their parts. It would be slow to format each address for the comparison.
 func byName(a, b provider.Address) int {
 	return cmp.Or(strings.Compare(a.Hostname(), b.Hostname()), strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Type(), b.Type()))
 }

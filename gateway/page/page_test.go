@@ -63,8 +63,8 @@ func TestSignatureStates(t *testing.T) {
 	b.serve(nil).want(widgetPage+"/1.0.0", 200, "Signature unknown", "zh:"+r.Packages[0].SHA256)
 }
 
-// TestSignedUnderAnotherName shows that the page marks a version whose signed file names are not the standard
-// ones.
+// TestSignedUnderAnotherName shows that the page marks a version if its signed file names are not the
+// standard file names.
 func TestSignedUnderAnotherName(t *testing.T) {
 	b := newBench(t)
 	b.zips = "Widget"
@@ -122,8 +122,8 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	b.serve(nil).want(widgetPage, 200, "A rule of this gateway denies every version")
 }
 
-// TestNeverAWrongNotFound shows that the page follows the rule of the protocols: only the registry itself can
-// say that something is absent.
+// TestNeverAWrongNotFound shows that no failure of the registry makes the page report a provider or a version
+// as absent.
 func TestNeverAWrongNotFound(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
@@ -223,8 +223,8 @@ var (
 	inline    = regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script(>|[^>]*>[^<])`)
 )
 
-// TestPagesAreSelfContained shows that pages load nothing from other hosts, that their links work below any
-// path of a proxy, and that they have safe headers.
+// TestPagesAreSelfContained shows that pages load nothing from other hosts and have safe headers. Their links
+// work behind a proxy that serves the gateway below any path.
 func TestPagesAreSelfContained(t *testing.T) {
 	b := newBench(t)
 	for i := range 21 {
@@ -268,7 +268,8 @@ func TestPagesAreSelfContained(t *testing.T) {
 	}
 }
 
-// TestMissingManifest shows that the page names the platform that cannot be installed.
+// TestMissingManifest shows that the page names the platform that cannot be installed if the registry lacks a
+// manifest.
 func TestMissingManifest(t *testing.T) {
 	b := newBench(t)
 	b.push(widget, "1.0.0", true)
@@ -301,7 +302,7 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestHeadIsLikeGet shows that HEAD differs from GET only in the body.
+// TestHeadIsLikeGet shows that the response to HEAD differs from the response to GET only in the body.
 func TestHeadIsLikeGet(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
@@ -332,7 +333,8 @@ func TestHeadIsLikeGet(t *testing.T) {
 	}
 }
 
-// TestUnknownPaths shows that browsers get a page, and clients of the protocols plain text.
+// TestUnknownPaths shows that a request for an unknown path gets a page if it comes from a browser, and plain
+// text otherwise.
 func TestUnknownPaths(t *testing.T) {
 	c := newBench(t).serve(nil)
 	for _, p := range []string{"/nothing", "/providers/x", "/assets/nothing.css"} {
@@ -349,8 +351,8 @@ func TestUnknownPaths(t *testing.T) {
 	}
 }
 
-// TestMirrorPathOpenedByPeople shows that browsers are redirected to the page, and that clients get the usual
-// answer.
+// TestMirrorPathOpenedByPeople shows that a request for the root of the network mirror is redirected to the
+// page if it comes from a browser. Other clients get 404.
 func TestMirrorPathOpenedByPeople(t *testing.T) {
 	c := newBench(t).serve(nil)
 	for accept, want := range map[string]int{"": 404, "application/json": 404, "*/*": 404, "text/html,application/xhtml+xml,*/*;q=0.8": http.StatusSeeOther} {
@@ -378,7 +380,7 @@ func TestHostnameInUnicode(t *testing.T) {
 	}
 }
 
-// TestAssets shows that browsers cache assets, and request them again only if they have changed.
+// TestAssets shows that browsers can cache assets, and download an asset again only if it has changed.
 func TestAssets(t *testing.T) {
 	c := newBench(t).serve(access.New(access.Options{}))
 	for name, contentType := range map[string]string{"page.css": "text/css", "copy.js": "text/javascript", "mark.svg": "image/svg+xml"} {
@@ -454,7 +456,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestManyProviders shows that a page makes at most two allocations for each known provider.
+// TestManyProviders shows that a page causes at most two allocations for each known provider.
 func TestManyProviders(t *testing.T) {
 	b := newBench(t)
 	var all []provider.Address

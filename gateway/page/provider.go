@@ -67,7 +67,8 @@ func (r rowView) Class() string {
 	return "unknown"
 }
 
-// provider shows a provider and the version in the path, or its newest version if the path has none.
+// provider shows a provider and the version in the path. If the path has no version, provider shows the
+// newest version.
 func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
@@ -130,7 +131,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 }
 
 // newestOf returns the version that clients choose by default: the newest release, or the newest prerelease
-// if there are only prereleases. It is zero if there are no versions.
+// if there are only prereleases. The result is zero if there are no versions.
 func newestOf(versions []provider.Version) (out provider.Version) {
 	for _, v := range versions { // oldest first
 		if !v.IsPrerelease() || out.IsZero() || out.IsPrerelease() {
@@ -140,7 +141,7 @@ func newestOf(versions []provider.Version) (out provider.Version) {
 	return out
 }
 
-// rows describes versions. Those that cannot be read in time get the state rowUnknown.
+// rows describes versions. Versions that cannot be read in time get the state rowUnknown.
 func (p *page) rows(ctx context.Context, view catalog.View, list *catalog.Item, versions []provider.Version, chosen provider.Version) []rowView {
 	ctx, cancel := context.WithTimeout(ctx, listVersionsWithin)
 	defer cancel()
@@ -162,8 +163,8 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 	a := list.Address
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
-		// The row needs no more than the offer: the origin gets no request for versions that nobody has
-		// chosen.
+		// The offer contains everything that the row needs. So the origin gets no request for a version
+		// that no client has chosen.
 		row.State, row.Platforms = rowOffered, offer.Platforms
 		return row
 	}

@@ -44,8 +44,8 @@ func (b *bench) pulls() {
 	b.options.Pulls = scope.Selector.Selects
 }
 
-// TestPullThroughOnPages shows that the page says which versions are stored, which can be fetched, and from
-// where.
+// TestPullThroughOnPages shows that the page distinguishes stored versions from versions that can be
+// fetched. It names the origin of the latter.
 func TestPullThroughOnPages(t *testing.T) {
 	b := newBench(t)
 	b.pulls()
@@ -84,7 +84,7 @@ func TestPullThroughOnPages(t *testing.T) {
 	if n := b.origin.Count(recorder.PathSuffix(".zip"), recorder.Method(http.MethodGet)); n != 0 {
 		t.Errorf("opening pages fetched %d packages", n)
 	}
-	// A search finds a provider at its origin only after the first request for the provider.
+	// Before a client has requested a provider, a search does not find it if only its origin has it.
 	if found := c.get("/search?q=unsigned"); found.has("acme/unsigned") || !found.has("can fetch other providers from their origins") {
 		t.Errorf("before its first request:\n%s", found.text())
 	}

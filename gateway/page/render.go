@@ -33,7 +33,7 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h := w.Header()
-	h.Set("Cache-Control", "public, no-cache") // browsers revalidate it by its ETag
+	h.Set("Cache-Control", "public, no-cache") // browsers revalidate the asset by its ETag
 	h.Set("ETag", strconv.Quote(digest.FromBytes(data).String()))
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }

@@ -85,10 +85,11 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, http.StatusOK, "search", layout{Title: title, Query: query, View: v})
 }
 
-// sourceLine matches an address, also in quotes or as the source attribute of a configuration.
+// sourceLine matches an address. The address may be quoted, and may be the value of a source attribute.
 var sourceLine = regexp.MustCompile(`^(?:source\s*=\s*)?"?([^"]*)"?$`)
 
-// cleanQuery removes everything around the address in a query, which may be pasted from a configuration.
+// cleanQuery returns the address in a query without the text around it, because users may paste a line of
+// their configuration.
 func cleanQuery(q string) string {
 	if len(q) > maxQuery {
 		q = q[:maxQuery]
@@ -103,8 +104,8 @@ func cleanQuery(q string) string {
 // registryPage matches the URL of a provider's page at a public registry.
 var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/providers?/([^/]+/[^/?#]+)(?:/v?([0-9][^/?#]*))?`)
 
-// fromRegistryPage returns the address, with its version if any, of a provider's page at a public registry. It
-// returns other queries unchanged.
+// fromRegistryPage converts the URL of a provider's page at a public registry into ADDRESS or ADDRESS@VERSION.
+// It returns all other queries unchanged.
 func fromRegistryPage(query string) string {
 	m := registryPage.FindStringSubmatch(query)
 	if m == nil {
@@ -117,7 +118,8 @@ func fromRegistryPage(query string) string {
 	return out
 }
 
-// exact parses ADDRESS or ADDRESS@VERSION. The version is zero if there is none.
+// exact parses ADDRESS or ADDRESS@VERSION. The version is zero if the query has none. The bool is false if the
+// query has another form.
 func exact(query string) (provider.Address, provider.Version, bool) {
 	name, version, versioned := strings.Cut(query, "@")
 	a, err := provider.ParseAddress(name)
@@ -131,8 +133,8 @@ func exact(query string) (provider.Address, provider.Version, bool) {
 	return a, v, err == nil
 }
 
-// matches reports whether an address contains all words, either as in paths or as displayed. The words are in
-// lower case.
+// matches reports whether an address contains all words. The words are in lower case. Each word may match the
+// address in its path form or its displayed form.
 func matches(a provider.Address, words []string) bool {
 	path, shown := a.Path(), ""
 	for _, word := range words {
@@ -140,7 +142,7 @@ func matches(a provider.Address, words []string) bool {
 			continue
 		}
 		if !strings.Contains(a.Hostname(), "xn--") {
-			return false // the address is displayed as in paths
+			return false // the path form and the displayed form are the same
 		}
 		if shown == "" {
 			shown = strings.ToLower(a.String())
@@ -188,7 +190,8 @@ type pager struct {
 	What, Back, On string // the label, and the texts of its links
 }
 
-// newPager returns the requested page, or the nearest existing one, and its range in the list.
+// newPager returns the requested page, or the nearest existing page. The page shows the list's elements
+// from:to.
 func newPager(total, size int, asked string) (p pager, from, to int) {
 	p.Pages = max(1, (total+size-1)/size)
 	n, _ := strconv.Atoi(asked)

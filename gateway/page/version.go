@@ -28,9 +28,9 @@ type versionView struct {
 // packageView describes the package for one platform.
 type packageView struct {
 	artifact.Package
-	Elsewhere bool   // it is not in the registry, and is fetched when it is first requested
+	Elsewhere bool   // the package is not in the registry, and is fetched when it is first requested
 	Missing   string // the digest of a manifest that the registry lacks, or ""
-	Unvouched string // the reason why the evidence does not cover it, or ""
+	Unvouched string // the reason why the evidence does not cover the package, or ""
 }
 
 // titleOtherName is the page's title for [artifact.SignedOtherName].
@@ -50,11 +50,11 @@ type signatureView struct {
 	Title       string
 	Text        string
 	Fingerprint string
-	// Source is the origin that was recorded at the push.
+	// Source is the origin that the push recorded.
 	Source string
 }
 
-// describe describes a version. Its errors are those of the catalog.
+// describe describes a version. Its errors come from the catalog.
 func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View, a provider.Address, v provider.Version) (*versionView, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
@@ -89,7 +89,8 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	return out, nil
 }
 
-// unvouched returns the reason why the evidence does not cover a platform's package, or "" if it does.
+// unvouched returns the reason why the evidence does not cover a platform's package, or "" if the
+// evidence covers the package.
 func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	if v == nil {
 		return ""
@@ -104,15 +105,15 @@ func unvouched(v *artifact.Verified, platform provider.Platform) string {
 	return "The evidence does not vouch for this package"
 }
 
-// lenient returns the policy of a provider, changed to accept unsigned packages, so that the page can
-// distinguish missing signatures from invalid ones.
+// lenient returns the policy of a provider, but the policy accepts unsigned packages. So the page can
+// distinguish a missing signature from an invalid signature.
 func (p *page) lenient(a provider.Address) trust.Policy {
 	policy := p.Policy(a)
 	policy.AllowUnsigned = true
 	return policy
 }
 
-// judge describes the result of checking the evidence.
+// judge describes the results v and err of checking the evidence.
 func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Verified, err error) signatureView {
 	pins := p.Policy(a).Pins()
 	switch {
