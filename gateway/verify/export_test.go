@@ -2,7 +2,7 @@ package verify
 
 const Remembered = remembered
 
-// Counts are the results that a checker has counted.
+// Counts are the numbers of results that a checker has counted.
 type Counts struct{ Verified, Refused, Withheld uint64 }
 
 // Counts returns the current counts.

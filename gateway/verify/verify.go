@@ -1,14 +1,16 @@
 // Package verify decides which stored versions a gateway may serve with verify = "required".
 //
 // The package assumes a hostile registry, which may answer with any index, manifest or package. What the
-// registry cannot do is sign with a key that the configuration pins. So a version is served only if such a key
-// has signed the evidence in its index. Of that version, a package is served only if the signed document lists
-// its digest under its standard file name, which is made of the provider's type, the version and the platform.
-// The gateway ignores the file name and the h1: hash in the index, because clients would trust that hash as
-// much as the signed one. The registry can still withhold a version or a platform, or serve one that the same
-// key signed for a provider of the same type under another address.
+// registry cannot do is sign with a key that the configuration pins. So a version is served only if a pinned
+// key has signed the evidence that the version's index names. A package of that version is served only if the
+// signed document lists the package's digest under its standard file name. This name consists of the
+// provider's type, the version and the platform. The gateway ignores the file names and the h1: hashes in the
+// index. The reason is that clients would trust an h1: hash as much as the signed digest. The registry can
+// still withhold a version or a platform. It can also serve a version that the same key signed for another
+// provider of the same type.
 //
-// A provider without pinned keys is refused: a registry that forges a package can forge its evidence, too.
+// All versions of a provider without pinned keys are refused, because a registry that forges a package can
+// forge its evidence, too.
 package verify
 
 import (
@@ -34,10 +36,10 @@ var ErrRefused = errors.New("refused: its evidence does not vouch for it")
 
 // Options configure a [Checker].
 type Options struct {
-	// Policy returns the keys that may sign a provider's versions. If it pins none, all versions are refused.
-	// Nil pins none.
+	// Policy returns a provider's trust policy. It pins the keys that may sign the provider's versions. If it
+	// pins no key, all versions are refused. If Policy is nil, no keys are pinned.
 	Policy func(provider.Address) trust.Policy
-	// Log receives each refusal once, with its reason; nil discards them.
+	// Log receives each refusal once, with its reason. If nil, refusals are not logged.
 	Log *slog.Logger
 	// Counters counts results. If nil, the checker uses its own counters.
 	Counters *telemetry.VerifyCounters
@@ -57,18 +59,19 @@ type Checker struct {
 // KiB.
 const remembered = 16 << 10
 
-// subject identifies what was checked, and is the key of the cache. The same index under two names is checked
-// twice. An index is checked again when packages that the registry lacked have arrived.
+// subject identifies what was checked, and is the key of the cache. If an index is stored for two versions or
+// providers, it is checked twice. An index is checked again when packages that the registry lacked have
+// arrived.
 type subject struct {
 	provider provider.Address
 	version  provider.Version
 	index    digest.Digest     // "" if the version is not stored
-	content  [sha256.Size]byte // hash of its evidence and packages, see contentOf
+	content  [sha256.Size]byte // the hash of the evidence and packages; see contentOf
 }
 
 // outcome is the result of checking an index.
 type outcome struct {
-	platforms []provider.Platform // those that the evidence vouches for
+	platforms []provider.Platform // the platforms whose packages the evidence vouches for
 	err       error               // wraps ErrRefused, or is nil if the version may be served
 }
 
@@ -87,10 +90,10 @@ func New(o Options) *Checker {
 	return &Checker{policy: o.Policy, log: o.Log, n: o.Counters, results: results}
 }
 
-// Check returns the part of a version that may be served, without the hashes that the index claims, and with
-// packages under their standard names; it does not change found. It reads from store only if it has no cached
-// result, and then at most five times. An error either wraps [ErrRefused], which is final for that index, or
-// comes from the store and may be temporary.
+// Check returns a copy of found with only the packages that may be served. The packages in the copy have no
+// h1: hashes, and have their standard names. Check reads from store only if it has no cached result, and then
+// at most five times. An error that wraps [ErrRefused] is final for that index. Any other error comes from the
+// store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 	s := subject{a, v, found.Index.Digest, contentOf(found)}
 	o, ok := c.results.Get(s)
@@ -103,7 +106,7 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 			return nil, err
 		}
 		end(o.err)
-		// Two requests may check an index concurrently: only the first result is reported.
+		// Two requests may check an index concurrently. Only the first result is reported.
 		if known, _ := c.results.ContainsOrAdd(s, o); !known {
 			c.report(ctx, s, o, found)
 		}
@@ -147,11 +150,11 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 		return nil, err
 	case err != nil:
 		return refuse(err), nil
-	case !verified.Pinned: // cannot happen: a policy with pinned keys accepts nothing else
+	case !verified.Pinned: // cannot happen, because a policy with pinned keys accepts no other signatures
 		return refuse(fmt.Errorf("%s %s: %w by a pinned key", a, v, trust.ErrUnsigned)), nil
 	}
 	// A platform that the signed document does not list is omitted. A package that differs from the signed one
-	// means an attack or damage. Then the whole version is refused, because a client that misses one platform
+	// means an attack or damage. Then the whole version is refused, because a client whose platform is missing
 	// may look for it elsewhere.
 	for _, r := range verified.Refused {
 		if !errors.Is(r.Err, trust.ErrNotListed) {

@@ -68,13 +68,13 @@ func (m *memory) count() int {
 	return n
 }
 
-// signed returns widget 1.0.0, whose evidence the signer has signed, and its repository.
+// signed returns widget 1.0.0 and its repository. The given signer has signed the version's evidence.
 func signed(t *testing.T, by *pgp.Signer) (*memory, *artifact.Version) {
 	t.Helper()
 	return signedWith(t, by, by.ArmoredPublicKey())
 }
 
-// signedWith is like signed, with the given keys in the evidence.
+// signedWith is like signed, but the evidence has the given keys.
 func signedWith(t *testing.T, by *pgp.Signer, keys ...string) (*memory, *artifact.Version) {
 	t.Helper()
 	var gpg []map[string]string
@@ -140,7 +140,7 @@ func TestServesVerifiedPackagesAndCachesResults(t *testing.T) {
 	if !reflect.DeepEqual(*found, before) {
 		t.Errorf("what was read is changed: %+v", found)
 	}
-	// The same index under another version or provider is a different subject.
+	// The same index counts as another subject if it belongs to another version or provider.
 	for _, s := range []struct {
 		a provider.Address
 		v provider.Version
@@ -171,8 +171,8 @@ func TestMissingEvidenceIsNotCached(t *testing.T) {
 	}
 }
 
-// TestMissingManifestArrives shows that a refused version is accepted once its missing manifest is in the
-// registry, although its index is the same.
+// TestMissingManifestArrives shows that a version is refused while a manifest is missing, and accepted after
+// the manifest has arrived. The version's index stays the same.
 func TestMissingManifestArrives(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -189,8 +189,8 @@ func TestMissingManifestArrives(t *testing.T) {
 	}
 }
 
-// TestNotStored shows that a version without an index is checked once, and again if its packages or its
-// evidence change.
+// TestNotStored shows that a version without an index is checked once. If its packages or its evidence
+// change, it is checked again.
 func TestNotStored(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -221,8 +221,8 @@ func TestNotStored(t *testing.T) {
 	}
 }
 
-// TestKeysTooLargeInEvidence shows that evidence with huge keys is refused immediately: verifying with them
-// would take hours.
+// TestKeysTooLargeInEvidence shows that evidence with huge keys is refused immediately. Verifying signatures
+// with these keys would take hours.
 func TestKeysTooLargeInEvidence(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	keys := []string{acme.ArmoredPublicKey()}
@@ -253,7 +253,8 @@ func (wordy) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
 	return nil, fmt.Errorf("%w: %s", artifact.ErrTooLarge, strings.Repeat("x", 4_000_000))
 }
 
-// TestLongRefusalsAreNotKept shows that a refusal with a reason of 4 MB is cached with a short one.
+// TestLongRefusalsAreNotKept shows that the cache truncates the reason of a refusal if the reason is 4 MB
+// long.
 func TestLongRefusalsAreNotKept(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	_, found := signed(t, acme)
@@ -268,7 +269,8 @@ func TestLongRefusalsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestEndOfTheContextIsNoVerdict shows that a cancelled check is not cached: the next check succeeds.
+// TestEndOfTheContextIsNoVerdict shows that the result of a cancelled check is not cached, so the next check
+// succeeds.
 func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	registry, found := signed(t, acme)
@@ -283,8 +285,8 @@ func TestEndOfTheContextIsNoVerdict(t *testing.T) {
 	}
 }
 
-// TestManyVersions shows that a version in use stays in the cache while many others are checked, and that an
-// evicted version is checked again.
+// TestManyVersions shows that the result for a version in use stays in the cache while many other versions
+// are checked. A version whose result was evicted is checked again.
 func TestManyVersions(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
@@ -316,7 +318,7 @@ func TestManyVersions(t *testing.T) {
 	}
 }
 
-// TestConcurrentChecks shows that concurrent checks of an index count as one.
+// TestConcurrentChecks shows that concurrent checks of an index are counted as one check.
 func TestConcurrentChecks(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	m, found := signed(t, acme)
