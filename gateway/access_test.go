@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// controlled makes the gateway require a token: "acme-token" for acme's providers, "other-token" for providers
-// of registry.opentofu.org, or "ops-token", which is an operator's.
+// controlled makes the gateway require a token. "acme-token" covers acme's providers, and "other-token" covers
+// the providers of registry.opentofu.org. "ops-token" is the token of an operator.
 func (b *bench) controlled() {
 	token := func(name, text, pattern string) access.Token {
 		return access.Token{Name: name, SHA256: sha256.Sum256([]byte(text)), Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(pattern)}}}
@@ -30,14 +30,14 @@ func (b *bench) controlled() {
 	}})
 }
 
-// as returns a client that sends a token.
+// as returns a copy of c that sends the given token.
 func (c *client) as(token string) *client {
 	shows := *c.http
 	shows.Transport = withHeader{"Authorization", "Bearer " + token, c.http.Transport}
 	return &client{c.t, c.s, &shows}
 }
 
-// archiveURL returns the URL of a platform's archive in the version's document.
+// archiveURL returns the URL of a platform's archive in VERSION.json.
 func (c *client) archiveURL(version string, p provider.Platform) string {
 	c.t.Helper()
 	a := c.get(prefix + version + ".json")
@@ -78,7 +78,7 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 		}
 	}
 
-	// The archive's URL opens the archive for anyone, and opens nothing else.
+	// Anyone can download the archive by its URL. The capability in that URL opens no other file.
 	url := acme.archiveURL("1.0.0", linux)
 	if url == plain || !strings.HasSuffix(url, "/terraform-provider-widget_1.0.0_linux_amd64.zip") || strings.Contains(url, "?") {
 		t.Errorf("the archive is at %s", url)
@@ -113,8 +113,8 @@ func TestAccessToDocumentsAndArchives(t *testing.T) {
 	}
 }
 
-// TestCapabilityIsForOneDigest shows that the URL of an archive does not open another archive after the tag has
-// moved.
+// TestCapabilityIsForOneDigest shows that the URL of an archive does not open another archive after the
+// version's tag has moved.
 func TestCapabilityIsForOneDigest(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -123,7 +123,7 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	url := anybody.as("acme-token").archiveURL("1.0.0", linux)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, darwin)})
 	b.options.Log = nil
-	anybody = b.serve() // with empty caches
+	anybody = b.serve() // a new gateway with empty caches
 	if a := anybody.get(url); a.status != http.StatusForbidden {
 		t.Errorf("%+v", a)
 	}
@@ -132,9 +132,9 @@ func TestCapabilityIsForOneDigest(t *testing.T) {
 	}
 }
 
-// TestCapabilityIsForOneSignature shows that a replica with the same capability keys, which has another
-// signature of the same document, rejects the capability for the signature and accepts the one for the
-// document.
+// TestCapabilityIsForOneSignature compares two replicas with the same capability keys. They have the same
+// checksum document, but different signatures of it. The test shows that one replica accepts the other's
+// capability for the document, and rejects its capability for the signature.
 func TestCapabilityIsForOneSignature(t *testing.T) {
 	one, two := newPublisher(newBench(t)), newPublisher(newBench(t))
 	for _, p := range []*publisher{one, two} {
@@ -160,7 +160,8 @@ func TestCapabilityIsForOneSignature(t *testing.T) {
 	}
 }
 
-// TestEveryAnswerIsPrivate shows that with access control, even the answer to an invalid range is private.
+// TestEveryAnswerIsPrivate shows that responses are private if access is controlled. Even the response to an
+// invalid range is private.
 func TestEveryAnswerIsPrivate(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -190,8 +191,8 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.RoundTripper.RoundTrip(r)
 }
 
-// TestEveryRouteAsksForAToken checks that every route requires a token, except for the open routes that the
-// test lists. A new route must be guarded, or be added to that list.
+// TestEveryRouteAsksForAToken checks that every route requires a token. The only exceptions are the open routes
+// that the test lists. A new route must be guarded, or be added to the test's list.
 func TestEveryRouteAsksForAToken(t *testing.T) {
 	b := newBench(t)
 	b.controlled()
@@ -222,7 +223,7 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 	}
 }
 
-// TestAccessToWhatIsRemembered shows that cached documents require a token like documents from the registry.
+// TestAccessToWhatIsRemembered shows that a document requires a token even if the gateway has cached it.
 func TestAccessToWhatIsRemembered(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})

@@ -27,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// protocols runs a test with both versions of HTTP that clients use.
+// protocols runs a test over HTTP/1.1 and over HTTP/2, because clients use both.
 func protocols(t *testing.T, f func(t *testing.T, http2 bool)) {
 	t.Helper()
 	t.Run("HTTP/1.1", func(t *testing.T) { f(t, false) })
@@ -39,7 +39,7 @@ func (b *bench) serveOver(http2 bool) *client {
 	return b.start(httptest.NewUnstartedServer(gateway.NewWithin(b.options, b.limits)), http2)
 }
 
-// download requests an archive. It returns the bytes that arrived, and the client's error if the answer is
+// download requests an archive. It returns the bytes that arrived, and the client's error if the response is
 // incomplete.
 func (c *client) download(path string) (status int, data []byte, err error) {
 	c.t.Helper()
@@ -88,8 +88,8 @@ func chunked(data []byte) http.HandlerFunc {
 	}
 }
 
-// TestBlobThatIsNotItsDigest shows that a client sees an incomplete answer if a blob does not match its digest,
-// whether or not the blob fits into the gateway's buffer.
+// TestBlobThatIsNotItsDigest shows that the client sees an incomplete response if a blob does not match its
+// digest. The size of the blob does not matter: it may or may not fit into the gateway's buffer.
 func TestBlobThatIsNotItsDigest(t *testing.T) {
 	flip := func(at func(data []byte) int) func([]byte) []byte {
 		return func(data []byte) []byte {
@@ -150,8 +150,8 @@ func TestBlobOfOtherLength(t *testing.T) {
 	}
 }
 
-// TestBlobTrouble shows that a package whose blob cannot be fetched is not reported as absent, because the
-// index lists it.
+// TestBlobTrouble shows that a package is not reported as absent if its blob cannot be fetched. The reason is
+// that the index lists the package.
 func TestBlobTrouble(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -186,8 +186,8 @@ func TestBlobTrouble(t *testing.T) {
 	}
 }
 
-// TestLostLayer shows that a version stays listed, and its archive fails with 502, if a real registry has
-// lost the layer but not the manifest.
+// TestLostLayer deletes a package's layer from a real registry, but not its manifest. It shows that the version
+// stays listed, and that requests for the archive get 502.
 func TestLostLayer(t *testing.T) {
 	b := newBench(t)
 	v := b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})
@@ -204,11 +204,11 @@ func TestLostLayer(t *testing.T) {
 	}
 }
 
-// TestHEADOfProxyCaches shows that HEAD has the same status as GET if the registry answers HEAD of a package
-// with 404, as proxy caches do before the first GET.
+// TestHEADOfProxyCaches shows that HEAD of an archive has the same status as GET even if the registry answers
+// HEAD of the blob with 404. Registries that are proxy caches do this before the first GET.
 func TestHEADOfProxyCaches(t *testing.T) {
 	for name, tc := range map[string]struct {
-		get    int // the registry's status for GET; 0 for its real answer
+		get    int // the registry's status for GET; 0 for its real response
 		status int
 	}{
 		"not cached yet": {0, http.StatusOK},
@@ -249,16 +249,16 @@ func TestHEADOfProxyCaches(t *testing.T) {
 	}
 }
 
-// breaker describes how a registry breaks off its answers to requests for blobs.
+// breaker describes how a registry breaks off its responses with blobs.
 type breaker struct {
-	after   int                                               // bytes of each answer before it breaks
-	breaks  int                                               // number of answers that break
-	how     http.HandlerFunc                                  // called to break an answer, such as cut
+	after   int                                               // the number of bytes that are sent before a response breaks
+	breaks  int                                               // the number of responses that break
+	how     http.HandlerFunc                                  // called to break a response, such as cut
 	headers func(h http.Header)                               // changes the announced headers
 	ranges  func(w http.ResponseWriter, r *http.Request) bool // called for range requests; reports whether it has answered
 }
 
-// breakOff makes the registry break off its first answers with blobs, as br describes. Later answers are
+// breakOff makes the registry break off its first responses with blobs, as br describes. Later responses are
 // correct.
 func (b *bench) breakOff(br breaker) {
 	var served atomic.Int32
@@ -288,8 +288,8 @@ func (b *bench) breakOff(br breaker) {
 
 func noRanges(h http.Header) { h.Del("Accept-Ranges") }
 
-// TestBrokenTransferIsResumed shows that the gateway resumes a broken transfer from the registry, and that its
-// client does not notice.
+// TestBrokenTransferIsResumed shows that the gateway resumes a broken transfer from the registry, and that the
+// gateway's client does not notice.
 func TestBrokenTransferIsResumed(t *testing.T) {
 	const size = 1 << 20
 	refuseRange := func(status int) func(w http.ResponseWriter, r *http.Request) bool {
@@ -304,7 +304,7 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		breaker breaker
-		ranged  bool // whether the rest is fetched with Range
+		ranged  bool // whether the gateway fetches the rest with a Range header
 	}{
 		"cut in the middle":               {breaker{after: size / 2, breaks: 1, how: cut}, true},
 		"cut after the headers":           {breaker{after: 0, breaks: 1, how: cut}, false},
@@ -323,7 +323,7 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 				want := random(size)
 				b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: want})
 				b.breakOff(tc.breaker)
-				if strings.HasPrefix(name, "stalled") { // a slow machine may stall more often
+				if strings.HasPrefix(name, "stalled") { // on a slow machine, more transfers may stall
 					b.limits = gateway.Limits{RegistryStall: 100 * time.Millisecond, Resumes: 1000}
 				}
 				a := b.serveOver(http2).get(archivePath("1.0.0", linux))
@@ -344,8 +344,8 @@ func TestBrokenTransferIsResumed(t *testing.T) {
 	}
 }
 
-// TestTransferThatBreaksForEver shows that the gateway gives up a transfer that breaks again and again, and
-// that the client then sees an error.
+// TestTransferThatBreaksForEver shows that the gateway gives up if a transfer breaks again and again. The
+// client then sees an error.
 func TestTransferThatBreaksForEver(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -419,8 +419,8 @@ func TestClientThatGoesAway(t *testing.T) {
 	})
 }
 
-// TestClientThatStops shows that a client that keeps its connection without reading does not hold the
-// registry's connection forever.
+// TestClientThatStops shows that the gateway closes the connection to the registry if a client keeps its own
+// connection open but stops reading.
 func TestClientThatStops(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -432,7 +432,7 @@ func TestClientThatStops(t *testing.T) {
 			<-r.Context().Done()
 			close(stopped)
 		})
-		b.limits.ClientStall = time.Second // the client reads the first piece within this time
+		b.limits.ClientStall = time.Second // long enough for the client to read the first piece
 		c := b.serveOver(http2)
 		resp, err := c.http.Get(c.s.URL + archivePath("1.0.0", linux))
 		if err != nil {
@@ -447,7 +447,7 @@ func TestClientThatStops(t *testing.T) {
 }
 
 // deadlineWriter records whether a write deadline is set, and counts writes without a deadline. HTTP/2 enforces
-// the deadline even when nothing is written.
+// the deadline even while nothing is written.
 type deadlineWriter struct {
 	http.ResponseWriter
 	armed, written, unguarded atomic.Int32
@@ -490,8 +490,8 @@ func (b watchedBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// TestNoClientDeadlineWhileTheRegistryIsRead shows that no deadline for the client runs while the gateway waits
-// for the registry.
+// TestNoClientDeadlineWhileTheRegistryIsRead shows that no write deadline for the client is set while the
+// gateway waits for the registry.
 func TestNoClientDeadlineWhileTheRegistryIsRead(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(10*gateway.CopyBuffer + 1)})
@@ -510,8 +510,8 @@ func TestNoClientDeadlineWhileTheRegistryIsRead(t *testing.T) {
 	}
 }
 
-// TestStreamingMemory shows that streaming a large package does not allocate much more than streaming a small
-// one.
+// TestStreamingMemory shows that streaming a large package does not allocate much more memory than streaming a
+// small package.
 func TestStreamingMemory(t *testing.T) {
 	const small, large = 1 << 20, 64 << 20
 	b := newBench(t)
@@ -566,7 +566,7 @@ func (b *bench) tagSynthetic(version string, d digest.Digest, size int64) {
 	b.tag(b.repo, index, version)
 }
 
-// TestAbortedAnswerIsLoggedAsSuch shows that the log distinguishes aborted answers from complete ones.
+// TestAbortedAnswerIsLoggedAsSuch shows that the log distinguishes aborted responses from complete responses.
 func TestAbortedAnswerIsLoggedAsSuch(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(100)})

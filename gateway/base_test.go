@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// described has the URLs in a download document, which describes a package.
+// described has the URLs in a download document.
 type described struct {
 	Archive   string `json:"download_url"`
 	Sums      string `json:"shasums_url"`
@@ -31,7 +31,7 @@ func (d described) all() []string { return []string{d.Archive, d.Sums, d.Signatu
 // documentPath is the path of the download document of widget 1.0.0 for linux_amd64.
 const documentPath = hostsPrefix + "1.0.0/download/linux/amd64"
 
-// asks passes a request to a handler, as if it had arrived with or without TLS.
+// asks passes a request to a handler. If byTLS is true, the request seems to come over TLS.
 func asks(h http.Handler, path, host string, byTLS bool, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Host, r.TLS = host, nil
@@ -56,13 +56,13 @@ func describes(t *testing.T, w *httptest.ResponseRecorder) described {
 	return d
 }
 
-// filesOf returns the paths of a release's files, below its version.
+// filesOf returns the paths of a release's files, relative to VERSION/.
 func filesOf(r *release.Release) []string {
 	return []string{"linux_amd64/" + r.Package("linux", "amd64").Filename, "checksums/" + r.SHA256SUMSName(), "checksums/" + r.SHA256SUMSName() + ".sig"}
 }
 
-// TestURLsOfDocuments shows that the URLs in a download document begin with the public URL, or else with the
-// request's Host if it came over TLS, and otherwise are relative.
+// TestURLsOfDocuments shows that the URLs in a download document begin with the public URL if there is one.
+// Otherwise, they begin with the request's Host if the request came over TLS, and are relative if it did not.
 func TestURLsOfDocuments(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -105,8 +105,8 @@ func TestURLsOfDocuments(t *testing.T) {
 	}
 }
 
-// TestHostOfAnother shows that a request with a forged Host does not affect other clients, neither through a
-// cache nor through an ETag.
+// TestHostOfAnother shows that a request with a forged Host does not affect other clients. No cache and no
+// ETag passes the forged Host on.
 func TestHostOfAnother(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -149,8 +149,8 @@ func TestHostThatIsNone(t *testing.T) {
 	}
 }
 
-// TestMadeUpHostsTakeNoMemory shows that requests for a document with many different Hosts do not fill the
-// cache.
+// TestMadeUpHostsTakeNoMemory shows that many requests for a document do not fill the cache if each request
+// has another Host.
 func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -166,17 +166,17 @@ func TestMadeUpHostsTakeNoMemory(t *testing.T) {
 	}
 }
 
-// outside is a gateway with the URL at which clients reach it.
+// outside is a client of a gateway, with the URL at which clients reach the gateway.
 type outside struct {
 	*client
-	url string // without a slash at its end
+	url string // the gateway's URL, without a slash at the end
 
 	mu    sync.Mutex
 	asked []string // the requested paths below url, without capabilities
 }
 
-// reach serves a gateway over TLS or plain HTTP or, if public is not "", behind a proxy. The proxy speaks TLS
-// to clients, sends its own Host, and removes the path of the public URL.
+// reach serves a gateway over TLS or plain HTTP. If public is not "", the gateway is behind a proxy. The proxy
+// speaks TLS to clients, sends its own Host to the gateway, and removes the path of the public URL.
 func (b *bench) reach(public string, byTLS bool) *outside {
 	b.t.Helper()
 	options, at := b.options, ""
@@ -198,7 +198,7 @@ func (b *bench) reach(public string, byTLS bool) *outside {
 	})
 	o.client = b.start(httptest.NewUnstartedServer(h), byTLS || public != "")
 	if o.url = o.s.URL; public != "" {
-		// The server's certificate is also valid for this name.
+		// The certificate of the test's server is also valid for example.com.
 		o.url = "https://example.com" + at
 		transport := o.http.Transport.(*http.Transport).Clone()
 		transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
@@ -209,7 +209,7 @@ func (b *bench) reach(public string, byTLS bool) *outside {
 	return o
 }
 
-// fetch sends a GET request for a URL, with the client c.
+// fetch sends a GET request for a URL through the given client.
 func (o *outside) fetch(c *client, u string) answer {
 	o.t.Helper()
 	resp, err := c.http.Get(u)
@@ -234,14 +234,14 @@ func capabilityOf(path string) string {
 	return "cap1." + found + "/"
 }
 
-// TestTerragrunt shows that Terragrunt's provider cache server works with a host block, although it appends
-// relative URLs to the document's URL as if that were a folder.
+// TestTerragrunt shows that Terragrunt's provider cache server works with a host block. That server treats the
+// URL of a document as a folder when it resolves relative URLs.
 func TestTerragrunt(t *testing.T) {
 	right := []string{"versions", "1.0.0/download/linux/amd64", "1.0.0/linux_amd64/ZIP", "1.0.0/checksums/SUMS", "1.0.0/checksums/SUMS.sig"}
 	for name, tc := range map[string]struct {
 		public string
 		tls    bool
-		paths  []string // below the provider
+		paths  []string // the expected requests, as paths below the provider
 	}{
 		"TLS":                     {tls: true, paths: right},
 		"public URL":              {public: "https://example.com/", paths: right},
@@ -286,8 +286,8 @@ func TestTerragrunt(t *testing.T) {
 	}
 }
 
-// sees checks that exactly the wanted paths below a prefix were requested. ZIP, MAC and SUMS stand for the
-// names of the release's files.
+// sees checks that exactly the wanted paths below a prefix were requested. In these paths, ZIP, MAC and SUMS
+// stand for the names of the release's files.
 func (o *outside) sees(r *release.Release, prefix string, want []string) {
 	o.t.Helper()
 	names := strings.NewReplacer("ZIP", r.Package("linux", "amd64").Filename, "MAC", r.Package("darwin", "arm64").Filename, "SUMS", r.SHA256SUMSName())
@@ -302,8 +302,8 @@ func (o *outside) sees(r *release.Release, prefix string, want []string) {
 	}
 }
 
-// TestJoinedPaths shows that a path as Terragrunt joins it opens the same files, for the same clients, as the
-// right path.
+// TestJoinedPaths shows that the paths that Terragrunt joins open the same files as the right paths. The same
+// clients may read them.
 func TestJoinedPaths(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -339,8 +339,8 @@ func TestJoinedPaths(t *testing.T) {
 	}
 }
 
-// TestRenovate shows that Renovate's datasource and its lock file code work with /hosts/HOST below the gateway
-// as the registry URL, although Renovate appends relative URLs to the registry URL.
+// TestRenovate shows that Renovate's datasource and its lock file code work if the registry URL is /hosts/HOST
+// at the gateway. Renovate appends relative URLs to the registry URL.
 func TestRenovate(t *testing.T) {
 	join := func(base, ref string) string {
 		if strings.HasPrefix(ref, "https://") {
@@ -397,7 +397,7 @@ func TestRenovate(t *testing.T) {
 	}
 }
 
-// TestDiscoveryOfHosts checks the service URL in the discovery document of a mirrored host.
+// TestDiscoveryOfHosts checks the URL of the registry protocol in the discovery document of a mirrored host.
 func TestDiscoveryOfHosts(t *testing.T) {
 	b := newBench(t)
 	for name, tc := range map[string]struct {

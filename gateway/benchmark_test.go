@@ -9,9 +9,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The benchmarks compare the gateway with the registry itself. One run alternates between requests to both for
-// the same bytes. "x-registry" is the ratio of the gateway's time to the registry's. It can be compared
-// between machines, unlike nanoseconds.
+// The benchmarks compare the gateway with the registry itself. One run alternates between requests to the
+// gateway and requests for the same bytes to the registry. "x-registry" is the ratio of the gateway's time to
+// the registry's time. Unlike nanoseconds, the ratio can be compared between machines.
 
 func BenchmarkIndex(b *testing.B) {
 	benchmark(b, prefix+"index.json", "/v2/"+widget.Path()+"/tags/list", 1<<10)
@@ -27,7 +27,7 @@ func BenchmarkArchive(b *testing.B) {
 }
 
 // benchmark compares requests for path at the gateway with requests for registryPath at the registry. If
-// registryPath is "", it is the path of the package's blob.
+// registryPath is "", benchmark requests the package's blob from the registry.
 func benchmark(b *testing.B, path, registryPath string, size int) {
 	w := newBench(b)
 	v := w.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size), darwin: random(size)})

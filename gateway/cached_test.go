@@ -24,9 +24,9 @@ func (b *bench) cache() *archives.Cache {
 	return c
 }
 
-// TestCachedArchive shows that an archive is fetched once from a real registry, even if the connection breaks
-// during the download, and is then served from the cache. HEAD and GET have the same status, even if the
-// registry has lost the blob.
+// TestCachedArchive shows that the gateway fetches an archive once from a real registry, and then serves it
+// from the cache. The client gets the archive even if the connection to the registry breaks during the fetch.
+// HEAD and GET have the same status, even if the registry has lost the blob.
 func TestCachedArchive(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)
@@ -69,8 +69,8 @@ func TestCachedArchive(t *testing.T) {
 	})
 }
 
-// TestHeadWithoutRegistrySupport shows that HEAD of an archive succeeds if the registry does not support or
-// allow HEAD, and fails if the registry is unavailable or lacks the blob.
+// TestHeadWithoutRegistrySupport shows that HEAD of an archive succeeds even if the registry does not support
+// or allow HEAD. It fails if the registry is unavailable or lacks the blob.
 func TestHeadWithoutRegistrySupport(t *testing.T) {
 	for status, want := range map[int]int{405: 200, 501: 200, 403: 200, 404: 502, 500: 502, 429: 503, 503: 503} {
 		b := newBench(t)

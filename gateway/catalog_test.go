@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// catalog gives the gateway a new catalog, which reads the bench's registry.
+// catalog gives the gateway a new catalog of the bench's registry, and returns the catalog.
 func (b *bench) catalog(o catalog.Options) *catalog.Catalog {
 	b.t.Helper()
 	o.Repository, o.Log = b.options.Repository, b.options.Log
@@ -41,8 +41,8 @@ func (b *bench) requests() string {
 	return strings.Join(out, ", ")
 }
 
-// TestRequestsOfColdAndWarm shows that a document of a version that ocibridge has pushed needs one request to
-// the registry, and none while it is cached.
+// TestRequestsOfColdAndWarm shows that a document needs one request to the registry if ocibridge has pushed the
+// version. While the document is cached, it needs no request.
 func TestRequestsOfColdAndWarm(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux), darwin: zip(t, darwin)})
@@ -73,8 +73,8 @@ func TestRequestsOfColdAndWarm(t *testing.T) {
 	}
 }
 
-// TestRevalidatedByRealRegistry shows that an expired answer is revalidated with one HEAD request, and fetched
-// again if the tag has moved or HEAD fails.
+// TestRevalidatedByRealRegistry shows that the gateway revalidates an expired answer with one HEAD request. It
+// fetches the answer again if the tag has moved or HEAD fails.
 func TestRevalidatedByRealRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -94,7 +94,7 @@ func TestRevalidatedByRealRegistry(t *testing.T) {
 	if a := c.get(prefix + "1.0.0.json"); !strings.Contains(a.body, "darwin") || a.header.Get("ETag") == first.header.Get("ETag") {
 		t.Errorf("%+v", a)
 	}
-	// Some registries do not answer HEAD correctly. Then only the answer to GET counts.
+	// Some registries do not answer HEAD correctly. Then only the response to GET counts.
 	for name, head := range map[string]http.HandlerFunc{
 		"405": respond(405, "", ""), "404": respond(404, "", ""), "500": respond(500, "", ""), "without a digest": respond(200, "application/json", ""),
 	} {
@@ -110,8 +110,8 @@ func TestRevalidatedByRealRegistry(t *testing.T) {
 	}
 }
 
-// TestTagListIsRevalidated shows that the list of tags is revalidated with its ETag, unless it has several
-// pages.
+// TestTagListIsRevalidated shows that the gateway revalidates a list of tags with its ETag. A list with several
+// pages is always fetched again.
 func TestTagListIsRevalidated(t *testing.T) {
 	b := newBench(t)
 	etag, tags, pages := `"one"`, `["1.0.0"]`, 1
@@ -148,13 +148,13 @@ func TestTagListIsRevalidated(t *testing.T) {
 	etag, tags = `"two"`, `["1.0.0","1.1.0"]`
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"one"`)
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"two"`)
-	// An unchanged page of a list says nothing about the other pages.
+	// If the list has several pages, an unchanged page says nothing about the other pages.
 	etag, pages = `"three"`, 2
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, `"two"`, "")
 	ask(`{"versions":{"1.0.0":{},"1.1.0":{}}}`, "", "")
 }
 
-// conditionally makes repositories send conditional requests for lists of tags, as in the program.
+// conditionally makes repositories send conditional requests for lists of tags, as the command serve does.
 func conditionally(next func(context.Context, provider.Address) (gateway.Store, error)) func(context.Context, provider.Address) (gateway.Store, error) {
 	return func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		store, err := next(ctx, a)
@@ -230,8 +230,8 @@ func TestOneUpstreamRequest(t *testing.T) {
 	}
 }
 
-// TestRegistryStopped shows that a gateway whose registry is down still serves all documents that it has served
-// before, even after a restart.
+// TestRegistryStopped shows that the gateway still serves all documents that it has served before if its
+// registry is down. This is also true after a restart.
 func TestRegistryStopped(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()
@@ -268,15 +268,15 @@ func TestRegistryStopped(t *testing.T) {
 	}
 }
 
-// TestErrorPolicy checks the answer to each kind of failure, with and without a cached answer.
+// TestErrorPolicy checks the response to each kind of failure, with and without a cached answer.
 func TestErrorPolicy(t *testing.T) {
 	denies := respond(403, "application/json", `{"errors":[{"code":"DENIED"}]}`)
 	const gadget, good = "/providers/" + host + "/acme/gadget/", "200 good"
 	type answers struct{ index, version, archive string }
 	trouble := func(status string) answers { return answers{status, status, status} }
 	for name, tc := range map[string]struct {
-		means  bool             // denied_means_absent
-		lie    http.HandlerFunc // the repository's answer; nil for its real answer
+		means  bool             // the setting denied_means_absent
+		lie    http.HandlerFunc // the repository's response; nil for its real response
 		asked  string
 		before bool // the documents were requested before the failure
 		want   answers
@@ -319,7 +319,7 @@ func TestErrorPolicy(t *testing.T) {
 			c := b.serve()
 			archive := tc.asked + "1.0.0/linux_amd64/" + provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux)
 			paths := []string{tc.asked + "index.json", tc.asked + "1.0.0.json", archive}
-			c.get("/providers/" + host + "/acme/other/index.json") // the gateway now knows a repository that it can read
+			c.get("/providers/" + host + "/acme/other/index.json") // shows the gateway that it can read another repository
 			if tc.before {
 				for _, path := range paths {
 					c.get(path)
@@ -339,7 +339,8 @@ func TestErrorPolicy(t *testing.T) {
 	}
 }
 
-// checkPolicy checks the status of an answer, and its body if want has a word after the status.
+// checkPolicy checks the status of a response. If want has a word after the status, checkPolicy also checks the
+// body.
 func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	t.Helper()
 	status, what, _ := strings.Cut(want, " ")
@@ -365,7 +366,7 @@ func checkPolicy(t *testing.T, method, path string, a answer, want string) {
 	}
 }
 
-// publishAs stores an index in the repository of the provider a. The index claims to belong to another provider.
+// publishAs stores an index in a provider's repository. The index says that it belongs to the provider claimed.
 func (b *bench) publishAs(a, claimed provider.Address) {
 	b.t.Helper()
 	v := b.publish(a, "1.0.0", map[provider.Platform][]byte{linux: zip(b.t, linux)})
@@ -409,8 +410,8 @@ func TestRefreshIsForOperators(t *testing.T) {
 	}
 }
 
-// TestEveryDocumentHasAnETag shows that clients can revalidate every document by its ETag, even with access
-// control, when links depend on the client.
+// TestEveryDocumentHasAnETag shows that clients can revalidate every document by its ETag. This also works with
+// access control, although links then depend on the client.
 func TestEveryDocumentHasAnETag(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -441,7 +442,7 @@ func TestEveryDocumentHasAnETag(t *testing.T) {
 	check(p.serve().as("acme-token"))
 }
 
-// TestWarmAnswersAreLogged shows that answers that bypass the router are logged like other answers.
+// TestWarmAnswersAreLogged shows that a request that bypasses the router is logged like any other request.
 func TestWarmAnswersAreLogged(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -457,7 +458,7 @@ func TestWarmAnswersAreLogged(t *testing.T) {
 }
 
 // TestRegistryProtocolIsCachedToo shows that the gateway fetches a version's evidence once for all documents of
-// the registry protocol, and then serves them even if the registry is down.
+// the registry protocol. Then it serves these documents even if the registry is down.
 func TestRegistryProtocolIsCachedToo(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)

@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestDeniedInTheEmbeddedRegistry shows that the embedded registry refuses the tags of denied versions,
-// however the path is written, and omits them from lists.
+// TestDeniedInTheEmbeddedRegistry shows that the embedded registry refuses requests for the tags of
+// denied versions, however their paths are written. It omits these tags from lists.
 func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	b := newBench(t)
 	gadget := provider.MustParseAddress(host + "/acme/gadget")

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOwnHostByDiscovery shows that a client can install one of the gateway's own providers, although it
-// knows only the host name in the provider's address and starts with service discovery on port 443.
+// TestOwnHostByDiscovery shows that a client can install one of the gateway's own providers. At first, the
+// client knows only the host name in the provider's address. It starts with service discovery on port 443.
 func TestOwnHostByDiscovery(t *testing.T) {
 	for name, public := range map[string]string{"plain": "https://example.com/", "other port": "https://Example.com:8443/", "below a path": "https://example.com/tf/"} {
 		t.Run(name, func(t *testing.T) {
@@ -61,8 +61,8 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			// Clients send requests to port 443, except for files: the URLs of files have the public URL's
-			// port.
+			// Clients send requests for documents to port 443. They send requests for files to the port of
+			// the public URL.
 			files := net.JoinHostPort(b.options.PublicURL.Host, "443")
 			if b.options.PublicURL.Port() != "" {
 				files = b.options.PublicURL.Host
@@ -106,7 +106,7 @@ func TestDiscoveryDocument(t *testing.T) {
 	}
 }
 
-// TestLoginIsAnnounced checks the login service that clients find in the discovery document.
+// TestLoginIsAnnounced checks the description of the login service in the discovery document.
 func TestLoginIsAnnounced(t *testing.T) {
 	for name, login := range map[string]gateway.Login{
 		"all":  {Client: "cli", Authz: "https://id.example/authorize?audience=x", Token: "https://id.example/token", Ports: [2]int{10000, 10010}, Scopes: []string{"openid", "groups"}},
@@ -166,8 +166,8 @@ func TestHostHeaderNamesNoProvider(t *testing.T) {
 	}
 }
 
-// TestMirroredHostsAsClientsWriteThem checks the paths that clients request for mirrored hosts, including a
-// host with a port and one in Punycode.
+// TestMirroredHostsAsClientsWriteThem checks the paths that clients request for mirrored hosts. One of
+// these hosts has a port, and another is in Punycode.
 func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
 	for _, want := range []string{"localhost:9443/acme/widget", "испытание.com/acme/widget", "gateway.example/acme/widget"} {
 		b := newBench(t)

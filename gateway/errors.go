@@ -57,8 +57,8 @@ func StatusOf(err error) int {
 }
 
 // pauseOf returns the time after which a client should retry. limited is true if err means that a limit on
-// fetches from origins is reached. In that case, the pause is the limit's own. Otherwise the pause is the
-// time that the registry or the origin requested, or else a default.
+// fetches from origins is reached. In that case, the limit determines the pause. Otherwise the pause is
+// the time that the registry or the origin requested, or else a default.
 func pauseOf(err error) (pause time.Duration, limited bool) {
 	var busy *catalog.BusyError
 	var later *outgoing.LaterError

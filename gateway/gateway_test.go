@@ -40,12 +40,12 @@ var (
 	darwin = provider.MustParsePlatform("darwin_arm64")
 )
 
-// bench is a gateway in front of a real registry. A recorder between the two records the requests, and can
-// replace answers.
+// bench is a gateway in front of a real registry. A recorder between the two records requests, and can
+// replace the registry's responses.
 type bench struct {
 	t        testing.TB
 	truth    http.Handler       // the registry itself
-	registry *recorder.Recorder // in front of truth
+	registry *recorder.Recorder // between the gateway and truth
 	upstream *httptest.Server   // serves registry
 	repo     *remote.Repository // widget's repository
 	log      *logBuffer
@@ -96,7 +96,8 @@ func (b *bench) repository(a provider.Address) *remote.Repository {
 	return repo
 }
 
-// random returns a package of size incompressible bytes. The same size always gives the same bytes.
+// random returns a package of size incompressible bytes. It always returns the same bytes for the same
+// size.
 func random(size int) []byte {
 	data := make([]byte, size-release.ZipEndSize)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(data)
@@ -113,7 +114,7 @@ func zip(t testing.TB, p provider.Platform) []byte {
 	return data
 }
 
-// withoutH1 returns a small package without an h1 hash, because it has a directory entry.
+// withoutH1 returns a small package that has no h1 hash. The reason is a directory entry in the package.
 func withoutH1(t testing.TB) []byte {
 	t.Helper()
 	data, err := release.Zip(map[string][]byte{"docs/": nil, "terraform-provider-widget_v1.0.0": []byte("with a folder")})
@@ -123,8 +124,8 @@ func withoutH1(t testing.TB) []byte {
 	return data
 }
 
-// publish stores an unsigned version of a provider, without evidence but otherwise as a push does, and
-// returns it.
+// publish stores an unsigned version of a provider, and returns the version. The version has no evidence.
+// Otherwise it is the same as a pushed version.
 func (b *bench) publish(a provider.Address, version string, packages map[provider.Platform][]byte) artifact.Version {
 	b.t.Helper()
 	repo, v := b.repository(a), provider.MustParseVersion(version)
@@ -197,7 +198,7 @@ func archivePath(version string, p provider.Platform) string {
 	return prefix + version + "/" + p.String() + "/" + provider.PackageFilename(widget, provider.MustParseVersion(version), p)
 }
 
-// lie makes h answer all registry requests whose path contains part.
+// lie makes h answer all requests to the registry whose path contains part.
 func (b *bench) lie(part string, h http.HandlerFunc) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.Contains(r.URL.Path, part) {
@@ -236,7 +237,7 @@ type client struct {
 	http *http.Client
 }
 
-// answer is a complete answer of a gateway.
+// answer is a complete response of a gateway.
 type answer struct {
 	status int
 	header http.Header
@@ -341,7 +342,8 @@ func TestOtherMethods(t *testing.T) {
 	}
 }
 
-// TestHeadIsGetWithoutBody shows that HEAD has the same status and headers as GET, and fetches no blob.
+// TestHeadIsGetWithoutBody shows that the response to HEAD has the same status and headers as the response
+// to GET. HEAD does not make the gateway fetch a blob.
 func TestHeadIsGetWithoutBody(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		b := newBench(t)

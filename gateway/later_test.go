@@ -34,14 +34,14 @@ func (b *bench) viaAuth() {
 	}
 }
 
-// TestRetryAfterIsPassedOn shows that the gateway passes on the registry's Retry-After, but at most five
-// minutes, and replaces implausible values with the default.
+// TestRetryAfterIsPassedOn shows that the gateway passes on the registry's Retry-After. It reduces
+// values above five minutes to five minutes, and replaces implausible values with the default.
 func TestRetryAfterIsPassedOn(t *testing.T) {
 	date := func(after time.Duration) string { return time.Now().Add(after).UTC().Format(http.TimeFormat) }
 	for name, tc := range map[string]struct {
 		status      int
 		after       string
-		least, most int // seconds; the test itself may use up some of them
+		least, most int // in seconds; Retry-After counts down while the test runs
 	}{
 		"seconds":      {429, "200", 100, 200},
 		"503":          {503, "200", 100, 200},
@@ -79,8 +79,8 @@ func TestRetryAfterIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestDefaultRetryAfter shows that clients get the default Retry-After if an origin answers 429 or 503
-// without one.
+// TestDefaultRetryAfter shows that clients get the default Retry-After if an origin answers with 429 or
+// 503, but without Retry-After.
 func TestDefaultRetryAfter(t *testing.T) {
 	b := newBench(t)
 	busy := fmt.Errorf("%w: %w", catalog.ErrSource, &outgoing.LaterError{Err: errors.New("answered 429")})
@@ -92,8 +92,8 @@ func TestDefaultRetryAfter(t *testing.T) {
 	}
 }
 
-// TestLimitOfFetches checks the status and the Retry-After when a limit on fetches from origins is
-// reached.
+// TestLimitOfFetches checks the status and the Retry-After of a response if a limit on fetches from
+// origins is reached.
 func TestLimitOfFetches(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error

@@ -47,7 +47,7 @@ func TestIndexOfManyPages(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
 		page := len(r.URL.Query().Get("page"))
-		w.Header().Set("Content-Type", "text/plain") // some clients send this
+		w.Header().Set("Content-Type", "text/plain") // some registries send this
 		if page < 4 {
 			w.Header().Set("Link", fmt.Sprintf(`<%s?page=%s>; rel="next"`, r.URL.Path, strings.Repeat("x", page+1)))
 		}
@@ -91,7 +91,7 @@ func decode(t *testing.T, body string) (v any) {
 	return v
 }
 
-// pushByRecipe stores a version whose index has no annotations, as other tools push it.
+// pushByRecipe stores a version in the way of other tools: its index has no annotations.
 func (b *bench) pushByRecipe(version string) artifact.Version {
 	b.t.Helper()
 	v := b.publish(widget, version, map[provider.Platform][]byte{linux: zip(b.t, linux), darwin: zip(b.t, darwin)})
@@ -134,8 +134,8 @@ func TestVersionThatOtherToolsPushed(t *testing.T) {
 	}
 }
 
-// TestURLsLeadToArchives shows that the URLs in a version's document lead to its archives when they are
-// resolved relative to the document's URL, as clients do.
+// TestURLsLeadToArchives resolves the URLs in a version's document relative to the document's URL, like a
+// client. It shows that they lead to the version's archives.
 func TestURLsLeadToArchives(t *testing.T) {
 	unicode := provider.MustParseAddress("испытание.com/acme/widget")
 	for _, a := range []provider.Address{widget, unicode} {
@@ -168,7 +168,7 @@ func TestURLsLeadToArchives(t *testing.T) {
 
 const noArchives = `{"archives":{}}`
 
-// TestAbsence checks the answers to requests for something that does not exist.
+// TestAbsence checks the responses to requests for absent providers, versions and files.
 func TestAbsence(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -241,7 +241,7 @@ func (b *bench) retag(a provider.Address, from, to string) error {
 }
 
 // TestUnknownRepositoryIsListedEmpty shows that a provider is absent if the registry answers with an empty
-// list of tags, as some registries do for unknown repositories.
+// list of tags. Some registries give this response for unknown repositories.
 func TestUnknownRepositoryIsListedEmpty(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, _ *http.Request) {
@@ -258,7 +258,8 @@ func TestUnknownRepositoryIsListedEmpty(t *testing.T) {
 }
 
 // TestUnusableArtifacts shows that a version whose artifact is invalid stays listed, so that clients do not
-// silently install an older version. Requests for it get 502 with Retry-After, and only the log says why.
+// silently install an older version. Requests for that version get 502 with Retry-After. Only the log says
+// why.
 func TestUnusableArtifacts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(b *bench, v artifact.Version)
@@ -356,7 +357,7 @@ func (b *bench) tagVersionIn(repo *remote.Repository, v artifact.Version) {
 	b.tag(repo, index, "1.0.0")
 }
 
-// checkSilence checks that an answer does not name the registry, a repository or a digest.
+// checkSilence checks that a response does not name the registry, a repository or a digest.
 func (b *bench) checkSilence(a answer) {
 	b.t.Helper()
 	for _, secret := range []string{strings.TrimPrefix(b.upstream.URL, "http://"), "sha256", "acme", "manifests"} {

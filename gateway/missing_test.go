@@ -37,8 +37,8 @@ func (b *bench) lose(manifest ocispec.Descriptor) (putBack func()) {
 	}
 }
 
-// TestMissingManifest shows what happens if the registry lacks the manifest of one platform, in an index
-// that another tool has pushed. The other platform can be installed. The broken platform is listed, and
+// TestMissingManifest shows what happens if the registry lacks the manifest of one platform. Another tool
+// has pushed the version. Clients can install the other platform. The broken platform stays listed, and
 // requests for its archive get 502, so that clients do not look elsewhere.
 func TestMissingManifest(t *testing.T) {
 	b := newBench(t)
@@ -86,8 +86,8 @@ func TestMissingManifest(t *testing.T) {
 	}
 }
 
-// TestMissingManifestBehindAccess shows that the link to a missing package has a capability with access
-// control, and leads to the same error.
+// TestMissingManifestBehindAccess shows that, with access control, the link to a missing package has a
+// capability. The link leads to the same error as without access control.
 func TestMissingManifestBehindAccess(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -106,8 +106,8 @@ func TestMissingManifestBehindAccess(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInTrouble shows that a manifest that the registry fails to serve does not count as
-// missing: requests for the whole version fail.
+// TestMissingManifestInTrouble shows that requests for the whole version fail if the registry fails to serve
+// a manifest. Such a manifest does not count as missing.
 func TestMissingManifestInTrouble(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")
@@ -120,9 +120,9 @@ func TestMissingManifestInTrouble(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInRegistryProtocol shows that the registry protocol, too, lists a platform whose
-// manifest is missing, and answers requests for its package with 502. The version is signed, and another
-// tool has rewritten its index without annotations.
+// TestMissingManifestInRegistryProtocol shows that the registry protocol lists a platform whose manifest is
+// missing, like the network mirror. Requests for the platform's package get 502. The version is signed, but
+// another tool has replaced its index with an index without annotations.
 func TestMissingManifestInRegistryProtocol(t *testing.T) {
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +188,7 @@ type archiveOf struct {
 	Hashes []string
 }
 
-// stated returns the archives in VERSION.json by platform.
+// stated returns the archives in VERSION.json. The keys are platforms.
 func (c *client) stated(version string) map[string]archiveOf {
 	c.t.Helper()
 	a := c.get(prefix + version + ".json")
@@ -199,7 +199,8 @@ func (c *client) stated(version string) map[string]archiveOf {
 	return doc.Archives
 }
 
-// packages returns the packages in the download document of widget 1.0.0 for a platform.
+// packages returns the packages in the download document of widget 1.0.0 for the given platform. The keys
+// are platforms.
 func (c *client) packages(platform provider.Platform) map[string]archiveOf {
 	c.t.Helper()
 	a := c.get(fmt.Sprintf("%s1.0.0/download/%s/%s", hostsPrefix, platform.OS, platform.Arch))
@@ -210,8 +211,8 @@ func (c *client) packages(platform provider.Platform) map[string]archiveOf {
 	return doc.Packages
 }
 
-// withoutAnnotations replaces the index of a version with one that has no annotations, but the same packages
-// and evidence.
+// withoutAnnotations replaces the index of a version with an index without annotations. The new index has
+// the same packages and evidence.
 func (b *bench) withoutAnnotations(version string) *artifact.Version {
 	b.t.Helper()
 	v, err := artifact.Read(b.t.Context(), b.repo, widget, provider.MustParseVersion(version))

@@ -34,8 +34,8 @@ func TestEveryEndpointIsDocumented(t *testing.T) {
 	}
 }
 
-// TestWhoMayReadMetrics shows that with access control only operators can read the metrics, and without
-// it everyone can.
+// TestWhoMayReadMetrics shows that only operators can read the metrics if access is controlled.
+// Otherwise everyone can read them.
 func TestWhoMayReadMetrics(t *testing.T) {
 	b := newBench(t)
 	b.options.Metrics, b.options.Ready = http.HandlerFunc(gateway.Healthz), http.HandlerFunc(gateway.Healthz)

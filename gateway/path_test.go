@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// getRaw sends a GET request with exactly this path, which an http.Client might normalise.
+// getRaw sends a GET request with exactly the given path. An http.Client might normalise the path.
 func (c *client) getRaw(path string) *http.Response {
 	c.t.Helper()
 	conn, err := net.Dial("tcp", c.s.Listener.Addr().String())
@@ -163,7 +163,8 @@ func TestNamespaceWithUnderscore(t *testing.T) {
 	}
 }
 
-// TestNeedlessEscapesAreRead shows that characters in a path may be escaped without need, as some proxies do.
+// TestNeedlessEscapesAreRead shows that a client gets the same document if characters in the path are escaped
+// without need. Some proxies escape paths in this way.
 func TestNeedlessEscapesAreRead(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0+build.5", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -175,7 +176,7 @@ func TestNeedlessEscapesAreRead(t *testing.T) {
 	}
 }
 
-// emptyStore is an empty repository that records the tags that are requested.
+// emptyStore is an empty repository that records the requested tags.
 type emptyStore struct {
 	gateway.Store
 	tags []string
@@ -194,8 +195,8 @@ func (s *emptyStore) FetchReference(_ context.Context, ref string) (ocispec.Desc
 
 func (s *emptyStore) Tags(context.Context, string, func([]string) error) error { return nil }
 
-// FuzzPaths checks that a path causes a request to the registry only if it is the exact path of a resource.
-// Only its hostname may be written in two ways, in Punycode or in Unicode.
+// FuzzPaths checks that a path causes a request to the registry only if it is the exact path of a resource. The
+// only exception is the hostname, which may be in Punycode or in Unicode.
 func FuzzPaths(f *testing.F) {
 	for _, path := range []string{
 		prefix + "index.json", prefix + "1.0.0.json", prefix + "1.0.0-rc.1+b.json", archivePath("1.0.0", linux), "/healthz", "/v2/", "/", "*",
@@ -249,8 +250,9 @@ func FuzzPaths(f *testing.F) {
 	})
 }
 
-// below returns the part of a path after a provider's own path. mirror reports whether the path belongs to the
-// network mirror rather than to the provider registry protocol.
+// below returns the part of a path that follows the path of a provider. mirror is true for a path of the
+// network mirror, and false for a path of the provider registry protocol. ok is false if the path does not
+// belong to the provider.
 func below(path string, a provider.Address) (rest string, mirror, ok bool) {
 	service := "/v1/providers/" + a.Namespace() + "/" + a.Type() + "/"
 	shown, _, _ := strings.Cut(a.String(), "/")
@@ -266,8 +268,8 @@ func below(path string, a provider.Address) (rest string, mirror, ok bool) {
 	return rest, false, ok && a.Hostname() == "own.example"
 }
 
-// ofVersion reports whether rest, the part of a path after the provider, is that of a document or a file of the
-// version.
+// ofVersion reports whether a path is the path of a document or a file of the version. rest is the part of the
+// path that [below] returns.
 func ofVersion(rest string, v provider.Version, mirror bool) bool {
 	if mirror && rest == v.String()+".json" {
 		return true

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRegistryMethods shows that HEAD has the same status and headers as GET, and that other methods are
-// not allowed.
+// TestRegistryMethods shows that the response to HEAD has the same status and headers as the response to
+// GET. Other methods are not allowed.
 func TestRegistryMethods(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")

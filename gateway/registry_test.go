@@ -51,15 +51,15 @@ func newPublisher(b *bench) *publisher {
 	return p
 }
 
-// registryClient returns our own client of the provider registry protocol. It finds the service of host at
-// base.
+// registryClient returns package origin's client of the provider registry protocol. The client finds the
+// service of host at base.
 func registryClient(base string, transport http.RoundTripper) *realorigin.Registry {
 	services := disco.New()
 	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": base})
 	return realorigin.NewRegistry(realorigin.RegistryOptions{Services: services, Transport: transport})
 }
 
-// warned is an origin that offers no versions, only a warning.
+// warned is an origin that returns a warning, and offers no versions.
 type warned struct{ catalog.Origin }
 
 func (warned) Selects(provider.Address) bool { return true }
@@ -74,8 +74,8 @@ func (warned) Complete(_ context.Context, _ provider.Address, _ provider.Version
 
 func (warned) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
 
-// TestRequestsThatMayNotFetch shows that a request that must not cause fetches gets only the versions in the
-// registry, even from memory.
+// TestRequestsThatMayNotFetch shows that a request gets only the versions in the registry if it must not
+// cause fetches. This is also true if the document comes from memory.
 func TestRequestsThatMayNotFetch(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -119,8 +119,7 @@ func (offering) Offers(context.Context, provider.Address) ([]catalog.Offer, []st
 	return []catalog.Offer{{Version: provider.MustParseVersion("9.0.0")}}, nil, nil
 }
 
-// TestWarnings shows that the list of versions contains the origin's warnings, so that clients can show
-// them.
+// TestWarnings shows that the list of versions contains the origin's warnings, which clients show to users.
 func TestWarnings(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -146,7 +145,7 @@ func (p *publisher) spec(version string) release.Spec {
 	return s
 }
 
-// push makes the origin offer a signed release of the provider a, and pushes it.
+// push makes the origin offer a signed release of the given provider, and pushes the release.
 func (p *publisher) push(a provider.Address, version string) *release.Release {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -171,7 +170,7 @@ func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, vers
 	p.registry.Reset()
 }
 
-// pushUnsigned makes the origin offer an unsigned release of widget, and pushes it.
+// pushUnsigned makes the origin offer an unsigned release of widget, and pushes the release.
 func (p *publisher) pushUnsigned(version string) {
 	p.t.Helper()
 	spec := p.spec(version)
@@ -204,7 +203,7 @@ func sameRelease(t *testing.T, got, want *realorigin.Release) {
 	if len(g.Reported) < len(g.Announced) {
 		t.Errorf("hashes and sizes of %d files, want all", len(g.Reported))
 	}
-	g.Reported, w.Reported = nil, nil // not every origin has these
+	g.Reported, w.Reported = nil, nil // only some origins report hashes
 	if !reflect.DeepEqual(g, w) || !slices.Equal(got.Protocols, want.Protocols) {
 		t.Errorf("got\n%+v\nwant\n%+v", got, want)
 	}
@@ -238,8 +237,7 @@ func jsonEqual(t *testing.T, a, b []byte) bool {
 	return reflect.DeepEqual(decode(t, string(a)), decode(t, string(b)))
 }
 
-// TestRegistryRoundTrip shows that a release is the same when it is read from the gateway as when it is read
-// from its origin.
+// TestRegistryRoundTrip shows that a client gets the same release from the gateway as from its origin.
 func TestRegistryRoundTrip(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		p := newPublisher(newBench(t))
@@ -256,8 +254,8 @@ func TestRegistryRoundTrip(t *testing.T) {
 	})
 }
 
-// TestListingReadsEachIndexOnce checks the list of signed versions, and that it needs one request for the
-// tags and one for each index.
+// TestListingReadsEachIndexOnce checks the list of signed versions. It shows that the list needs one request
+// to the registry for the tags, and one request for each index.
 func TestListingReadsEachIndexOnce(t *testing.T) {
 	p := newPublisher(newBench(t))
 	for _, v := range []string{"1.10.0", "1.2.0", "2.0.0-rc.1"} {
@@ -346,8 +344,8 @@ func (c *client) archives(t *testing.T, version string) []servedArchive {
 	return out
 }
 
-// TestUnsignedVersionsAreAbsent shows that the registry protocol treats unsigned versions as absent, whether
-// ocibridge or another tool has pushed them.
+// TestUnsignedVersionsAreAbsent shows that the registry protocol treats unsigned versions as absent. It does
+// not matter whether ocibridge or another tool has pushed them.
 func TestUnsignedVersionsAreAbsent(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.pushUnsigned("1.0.0")
@@ -387,8 +385,8 @@ func TestProviderIsAbsent(t *testing.T) {
 	}
 }
 
-// TestInvalidProtocolsAreOmitted shows that invalid protocol versions are omitted, because clients would
-// refuse the whole answer.
+// TestInvalidProtocolsAreOmitted shows that the gateway omits invalid protocol versions. Otherwise clients
+// would refuse the whole response.
 func TestInvalidProtocolsAreOmitted(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -406,8 +404,8 @@ func TestInvalidProtocolsAreOmitted(t *testing.T) {
 	}
 }
 
-// TestAboutAVersion checks the source and the date of a version, which a second gateway can also read from
-// the download document.
+// TestAboutAVersion checks the source and the publication date of a version. A second gateway can read both
+// from the download document of the first.
 func TestAboutAVersion(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -437,8 +435,8 @@ func TestAboutAVersion(t *testing.T) {
 	}
 }
 
-// TestOriginClientSeesAbsence shows that our own client recognises the gateway's answer about an absent
-// provider.
+// TestOriginClientSeesAbsence shows that the client in package origin recognises the gateway's response for
+// an absent provider.
 func TestOriginClientSeesAbsence(t *testing.T) {
 	b := newBench(t)
 	c := b.serve()

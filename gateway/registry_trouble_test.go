@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// reindex replaces the index of a version with a changed one.
+// reindex changes the index of a version in the registry.
 func (p *publisher) reindex(version string, change func(*ocispec.Index)) {
 	p.t.Helper()
 	_, body, err := p.repo.FetchReference(p.t.Context(), version)
@@ -56,7 +56,7 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	for _, v := range []string{"1.0.0", "2.0.0"} {
 		p.reindex(v, func(i *ocispec.Index) { evidenceEntry(i).Annotations = nil })
 	}
-	c = p.serve() // with empty caches
+	c = p.serve() // a new gateway with empty caches
 	p.registry.Reset()
 	if a := c.get(hostsPrefix + "versions"); !strings.Contains(a.body, `"2.0.0"`) || strings.Contains(a.body, `"1.0.0"`) {
 		t.Errorf("indexes that do not say: %+v", a)
@@ -66,8 +66,8 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	}
 }
 
-// TestDamagedVersionStaysListed shows that a damaged version does not hide other versions, and stays listed, so
-// that clients do not silently install an older one.
+// TestDamagedVersionStaysListed shows that a damaged version does not hide other versions. It stays listed
+// itself, so that clients do not silently install an older version.
 func TestDamagedVersionStaysListed(t *testing.T) {
 	for name, damage := range map[string]func(*publisher){
 		"no provider": func(p *publisher) {
@@ -108,8 +108,8 @@ func TestDamagedVersionStaysListed(t *testing.T) {
 	}
 }
 
-// TestDamagedEvidence shows that requests for a version whose evidence cannot be read get 502: the version is
-// neither absent nor served.
+// TestDamagedEvidence shows that requests for a version get 502 if the version's evidence cannot be read. The
+// version is neither absent nor served.
 func TestDamagedEvidence(t *testing.T) {
 	for name, lie := range map[string]http.HandlerFunc{
 		"lost":   respond(404, "application/json", `{"errors":[{"code":"BLOB_UNKNOWN"}]}`),
@@ -129,8 +129,9 @@ func TestDamagedEvidence(t *testing.T) {
 	}
 }
 
-// TestPackageThatNobodySigned shows that a package is not served if the signed document does not list it, or
-// lists it with another digest. Its hashes are omitted, too, because OpenTofu might record them in a lock file.
+// TestPackageThatNobodySigned shows that a package is not served if the signed document does not list the
+// package, or lists it with another digest. The package's hashes are omitted, too, because OpenTofu might
+// record them in a lock file.
 func TestPackageThatNobodySigned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")
@@ -161,7 +162,7 @@ func TestPackageThatNobodySigned(t *testing.T) {
 }
 
 // TestSignedPackageInAnothersPlace shows that a signed package is not served for another platform or version,
-// even if the index lists it there. Clients would accept the package.
+// even if an index lists the package there. Without this protection, clients would accept the package.
 func TestSignedPackageInAnothersPlace(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -185,7 +186,7 @@ func TestSignedPackageInAnothersPlace(t *testing.T) {
 }
 
 // TestRegistryTroubleIsNotAbsence shows that no failure of the registry leads to a 404 in the registry
-// protocol, either.
+// protocol.
 func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -220,8 +221,8 @@ func TestRegistryTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// TestListFailsIfOneVersionFails shows that the list of versions fails if one version cannot be
-// read now: it is unknown whether that version is signed.
+// TestListFailsIfOneVersionFails shows that the list of versions fails if one version cannot be read. The
+// reason is that this version may or may not be signed.
 func TestListFailsIfOneVersionFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -237,8 +238,8 @@ func TestListFailsIfOneVersionFails(t *testing.T) {
 	}
 }
 
-// TestStaleListWithAnUnreadVersion shows that the gateway serves a cached list while the registry is down,
-// although one of the versions was never read. Clients can install the other version.
+// TestStaleListWithAnUnreadVersion shows that the gateway serves a cached list while the registry is down, even
+// if it has never read one of the versions. Clients can install the other version.
 func TestStaleListWithAnUnreadVersion(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"asked each time": -1, "current": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -267,8 +268,8 @@ func TestStaleListWithAnUnreadVersion(t *testing.T) {
 	}
 }
 
-// TestStaleListWithoutReadableVersions shows that a cached list fails while the registry is down if no signed
-// version on it was read before.
+// TestStaleListWithoutReadableVersions shows that requests for a cached list fail if the registry is down and
+// the gateway has read none of the list's signed versions.
 func TestStaleListWithoutReadableVersions(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")
@@ -308,7 +309,7 @@ func TestListingIsBounded(t *testing.T) {
 				close(full)
 			}
 		}
-		<-full // each request waits until the maximum is reached
+		<-full // until the maximum number of requests is in progress
 		respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)(w, r)
 		return true
 	})
@@ -320,8 +321,8 @@ func TestListingIsBounded(t *testing.T) {
 	}
 }
 
-// TestStalledEvidence shows that documents of the registry protocol get 504 if the registry does not answer in
-// time.
+// TestStalledEvidence shows that requests for documents of the registry protocol get 504 if the registry does
+// not answer in time.
 func TestStalledEvidence(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestReplacedIndexIsPruned shows that the gateway revalidates a tag immediately, although the cached index has
-// not expired, if the evidence that the index names has been pruned after a new push.
+// TestReplacedIndexIsPruned pushes a version again, and prunes the old evidence. It shows that the gateway then
+// revalidates the tag immediately, although the cached index has not expired.
 func TestReplacedIndexIsPruned(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.catalog(catalog.Options{TagTTL: time.Hour})
@@ -33,7 +33,7 @@ func TestReplacedIndexIsPruned(t *testing.T) {
 	if err := p.repo.Delete(t.Context(), *before.Evidence); err != nil {
 		t.Fatal(err)
 	}
-	p.signer = pgp.For(t, "Acme, with another key") // the new evidence differs
+	p.signer = pgp.For(t, "Acme, with another key") // makes the new evidence differ from the old evidence
 	p.push(widget, "1.0.0")
 	a := c.get(hostsPrefix + "1.0.0/download/linux/amd64")
 	if a.status != http.StatusOK || !strings.Contains(a.body, p.signer.KeyID()) {

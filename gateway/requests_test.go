@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// withID returns a client that sends a request ID.
+// withID returns a copy of c that sends the given request ID.
 func (c *client) withID(id string) *client {
 	shows := *c.http
 	shows.Transport = withHeader{"X-Request-Id", id, c.http.Transport}
@@ -78,13 +78,13 @@ func TestLongRequests(t *testing.T) {
 	}
 }
 
-// TestRequestIDOfErrors shows that every log line that a failing request causes has its ID, including lines
-// about the registry, and that the registry does not receive the ID.
+// TestRequestIDOfErrors shows that all log lines about a failing request have the request's ID, including
+// lines about the registry. The registry does not receive the ID.
 func TestRequestIDOfErrors(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
 	b.options.Log = slog.New(telemetry.Handler(slog.NewTextHandler(b.log, nil)))
-	var sent atomic.Int32 // IDs that the registry received
+	var sent atomic.Int32 // the number of IDs that the registry received
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("X-Request-Id") != "" {
 			sent.Add(1)
@@ -108,7 +108,7 @@ func TestRequestIDOfErrors(t *testing.T) {
 	}
 }
 
-// hooked records the calls of hooks.
+// hooked has hooks that record their calls.
 type hooked struct {
 	mu       sync.Mutex
 	began    int
@@ -166,7 +166,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestBrokenOff shows that hooks and counters see an answer that ends early as broken off.
+// TestBrokenOff shows that hooks and counters treat a response that ends early as broken off.
 func TestBrokenOff(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(1 << 20)})
@@ -197,7 +197,8 @@ func TestBrokenOff(t *testing.T) {
 	}
 }
 
-// FuzzRequestID checks that the ID in an answer is the client's ID if that is valid, and otherwise a new ID.
+// FuzzRequestID checks that the ID in a response is the client's ID if the client's ID is valid, and
+// otherwise a new ID.
 func FuzzRequestID(f *testing.F) {
 	for _, id := range []string{"", "4bf92f35-77b3.4da6_a3ce", "Root=1-67891233-abcdef012345678912345678", strings.Repeat("x", 65), "a b", "a\nlevel=ERROR", "ü", "a\x1b[2K", `"`} {
 		f.Add(id)

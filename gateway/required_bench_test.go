@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// required is a bench whose gateway serves only packages that a pinned key has
-// signed.
+// required is a bench whose gateway has verify = "required". So the gateway serves only
+// packages that a pinned key has signed.
 type required struct {
 	*bench
 	acme    *pgp.Signer
@@ -42,8 +42,8 @@ func newRequired(t *testing.T) *required {
 	return r
 }
 
-// stored describes a version to store in the registry. Tests can forge parts of
-// it.
+// stored describes a version before it is stored in the registry. Tests can forge parts
+// of the version.
 type stored struct {
 	packages map[provider.Platform][]byte
 	// signed is what the evidence says, and who signed it.
@@ -59,7 +59,7 @@ type stored struct {
 	raw      func(index *ocispec.Index)              // changes the encoded index
 }
 
-// honest returns widget 1.0.0 with valid evidence.
+// honest returns a description of widget 1.0.0 with valid evidence.
 func (r *required) honest() *stored {
 	s := &stored{packages: map[provider.Platform][]byte{linux: zip(r.t, linux), darwin: zip(r.t, darwin)}}
 	s.signed.provider, s.signed.version, s.signed.packages, s.signed.by = widget, "1.0.0", maps.Clone(s.packages), r.acme
@@ -76,7 +76,8 @@ func evil(t testing.TB) []byte {
 	return data
 }
 
-// put stores a version, valid or not, in widget's repository under a tag.
+// put stores a version in widget's repository with the given tag. The version may be
+// invalid.
 func (r *required) put(s *stored, tag string) *artifact.Version {
 	r.t.Helper()
 	v := provider.MustParseVersion("1.0.0")
@@ -157,7 +158,7 @@ func (r *required) evidenceOf(s *stored) artifact.Evidence {
 	return e
 }
 
-// hashesOf returns the hashes in VERSION.json by platform.
+// hashesOf returns the hashes of packages in VERSION.json. The keys are platforms.
 func (r *required) hashesOf(a answer) map[string][]string {
 	r.t.Helper()
 	var doc struct {

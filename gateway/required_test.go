@@ -27,7 +27,7 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 	c := r.serve()
 	a := c.get(prefix + "1.0.0.json")
 	for p, content := range s.packages {
-		// The index claims an unsigned h1: hash.
+		// The index claims an h1: hash that nobody has signed. The gateway must not serve that hash.
 		if got := r.hashesOf(a)[p.String()]; !slices.Equal(got, []string{zipHash(content)}) {
 			t.Errorf("%s: %v", p, got)
 		}
@@ -49,8 +49,8 @@ func TestRequiredServesWhatIsSigned(t *testing.T) {
 	}
 }
 
-// TestRequiredH1 shows that the gateway serves an h1: hash that it has computed itself, and never the one in
-// the index.
+// TestRequiredH1 shows that the gateway serves an h1: hash that it has computed itself, and never the h1: hash
+// in the index.
 func TestRequiredH1(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -80,8 +80,8 @@ func TestRequiredH1(t *testing.T) {
 	}
 }
 
-// TestRequiredRequests shows that a cold VERSION.json needs at most six requests to the registry, and that the
-// evidence is not read again.
+// TestRequiredRequests shows that the first request for VERSION.json causes at most six requests to the
+// registry. Later requests do not make the gateway read the evidence again.
 func TestRequiredRequests(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
@@ -94,7 +94,7 @@ func TestRequiredRequests(t *testing.T) {
 	for _, path := range []string{prefix + "1.0.0.json", archivePath("1.0.0", linux), prefix + "1.0.0.json"} {
 		c.get(path)
 	}
-	// The gateway reads the evidence once for each index.
+	// The gateway does not read the same evidence again.
 	if n := r.registry.Count(recorder.PathContains("/manifests/sha256:")); n != 0 {
 		t.Errorf("%d more manifests", n)
 	}
@@ -103,7 +103,7 @@ func TestRequiredRequests(t *testing.T) {
 	}
 }
 
-// TestRequiredWarmRequests shows that neither protocol needs a request to the registry for cached documents.
+// TestRequiredWarmRequests shows that cached documents of both protocols cause no requests to the registry.
 func TestRequiredWarmRequests(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")
@@ -124,8 +124,8 @@ func TestRequiredWarmRequests(t *testing.T) {
 	}
 }
 
-// TestCompromisedRegistry shows that the gateway serves nothing of a version that an attacker has forged in the
-// registry, on any path, but still lists the version.
+// TestCompromisedRegistry shows that the gateway serves no file of a version, on any path, if an attacker has
+// forged the version in the registry. The gateway still lists the version.
 func TestCompromisedRegistry(t *testing.T) {
 	mallory := pgp.For(t, "Mallory")
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
@@ -146,7 +146,8 @@ func TestCompromisedRegistry(t *testing.T) {
 		}, "checksum mismatch"},
 		"altered manifest": {func(r *required, s *stored) {
 			r.send(r.repo, blobOf("archive/zip", evil(t)))
-			// Without annotations, the manifests describe the packages.
+			// Without annotations in the index, the gateway takes the description of packages from their
+			// manifests.
 			s.raw = func(index *ocispec.Index) {
 				for i := range index.Manifests {
 					index.Manifests[i].Annotations = nil
@@ -236,14 +237,14 @@ func TestCompromisedRegistry(t *testing.T) {
 			if !strings.Contains(r.log.String(), tc.log) {
 				t.Errorf("the log does not say %q:\n%s", tc.log, r.log)
 			}
-			// The version stays listed, so that clients do not silently look elsewhere.
+			// The version stays listed, so that clients do not silently install another version.
 			for _, path := range []string{prefix + "index.json", hostsPrefix + "versions"} {
 				if a := c.get(path); a.status != http.StatusOK || !strings.Contains(a.body, `"1.0.0"`) {
 					t.Errorf("%s: %+v", path, a)
 				}
 			}
 			if strings.Contains(tc.log, "says that it is") {
-				return // the catalog has refused the index before the check
+				return // the catalog refuses the index before the checker sees it
 			}
 			if r.counts() != (counts{refused: 1}) {
 				t.Errorf("%+v", r.counts())
@@ -256,8 +257,9 @@ func TestCompromisedRegistry(t *testing.T) {
 	}
 }
 
-// TestLyingAnnotations shows that clients get the signed packages, under their standard names, if the
-// annotations of the index give the signed digests but the manifests and file names are forged.
+// TestLyingAnnotations forges the manifests of a version, and the file names in its index. The annotations in
+// the index still have the signed digests. The test shows that clients get the signed packages under their
+// standard names.
 func TestLyingAnnotations(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -281,8 +283,8 @@ func TestLyingAnnotations(t *testing.T) {
 	}
 }
 
-// TestRequiredWithholds shows that an unsigned platform in a signed version is withheld, and that the other
-// platforms are served.
+// TestRequiredWithholds shows that the gateway withholds an unsigned platform of a signed version, and serves
+// the other platforms.
 func TestRequiredWithholds(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -304,8 +306,8 @@ func TestRequiredWithholds(t *testing.T) {
 	}
 }
 
-// TestReplacedAfterwards shows that a version is refused once its index is replaced with a forged one, and
-// served again once the signed index is back.
+// TestReplacedAfterwards shows that a version is refused after an attacker has replaced its index with a forged
+// index. It is served again after the signed index is restored.
 func TestReplacedAfterwards(t *testing.T) {
 	r := newRequired(t)
 	s := r.honest()
@@ -331,8 +333,8 @@ func TestRequiredWithoutKeys(t *testing.T) {
 	}
 }
 
-// TestFailedCheckIsNotCached shows that a version is not remembered as refused if the registry fails while
-// evidence is read.
+// TestFailedCheckIsNotCached shows that the gateway does not cache a refusal of a version if the registry fails
+// while the gateway reads the evidence.
 func TestFailedCheckIsNotCached(t *testing.T) {
 	r := newRequired(t)
 	r.put(r.honest(), "1.0.0")

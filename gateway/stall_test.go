@@ -18,16 +18,16 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The tests in this file use virtual time, so they need not wait for the limits to expire. Network connections
-// do not work with virtual time, so the registry is in memory. Tests can slow it down.
+// The tests in this file use virtual time, so that they need not wait until the limits expire. Network
+// connections do not work with virtual time, so the registry is in memory. Tests can slow the registry down.
 
 // memory is a repository with one version of widget.
 type memory struct {
 	gateway.Store
 	index, blob []byte
-	fetches     int                                                // number of fetches of the blob
-	unclosed    int                                                // number of answers with the blob that are not closed
-	tags, open  func(ctx context.Context) error                    // called before tags or the index are returned, and before the blob is
+	fetches     int                                                // the number of fetches of the blob
+	unclosed    int                                                // the number of fetched blobs that are not closed
+	tags, open  func(ctx context.Context) error                    // tags is called before tags or the index are returned, and open before the blob is returned
 	read        func(ctx context.Context, fetch, number int) error // called before each read of the blob
 }
 
@@ -65,7 +65,7 @@ func (m *memory) FetchReference(ctx context.Context, _ string) (ocispec.Descript
 	return blobOf(ocispec.MediaTypeImageIndex, m.index).Descriptor, io.NopCloser(bytes.NewReader(m.index)), err
 }
 
-// Fetch returns the blob. Its answer does not support ranges.
+// Fetch returns the blob. The returned body does not support ranges.
 func (m *memory) Fetch(ctx context.Context, _ ocispec.Descriptor) (io.ReadCloser, error) {
 	m.fetches++
 	if err := m.open(ctx); err != nil {
@@ -106,7 +106,7 @@ func waits(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// get sends a request to a gateway with default limits, and returns how long the answer took.
+// get sends a request to a gateway with default limits. It returns the duration of the request.
 func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -118,7 +118,8 @@ func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Dura
 	return time.Since(start)
 }
 
-// TestWaitingForTheRegistry shows that requests get 504 after the limit if the registry does not answer.
+// TestWaitingForTheRegistry shows that a request gets 504 after its time limit if the registry does not
+// answer.
 func TestWaitingForTheRegistry(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path  string
@@ -127,7 +128,7 @@ func TestWaitingForTheRegistry(t *testing.T) {
 	}{
 		"versions":     {prefix + "index.json", func(m *memory) { m.tags = waits }, 8 * time.Second},
 		"version":      {prefix + "1.0.0.json", func(m *memory) { m.tags = waits }, 8 * time.Second},
-		"archive":      {archivePath("1.0.0", linux), func(m *memory) { m.tags = waits }, 8 * time.Second}, // for metadata
+		"archive":      {archivePath("1.0.0", linux), func(m *memory) { m.tags = waits }, 8 * time.Second}, // the limit for metadata
 		"archive blob": {archivePath("1.0.0", linux), func(m *memory) { m.open = waits }, 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,7 +144,8 @@ func TestWaitingForTheRegistry(t *testing.T) {
 	}
 }
 
-// TestStallIsResumed shows that the gateway resumes a blob if the registry sends nothing for a minute.
+// TestStallIsResumed shows that the gateway resumes the transfer of a blob if the registry sends nothing for a
+// minute.
 func TestStallIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -161,8 +163,8 @@ func TestStallIsResumed(t *testing.T) {
 	})
 }
 
-// TestSlowRegistryIsNotStalled shows that a registry that sends some bytes every 50 seconds does not count as
-// stalled, even while bytes are skipped after a lost connection.
+// TestSlowRegistryIsNotStalled shows that a registry does not count as stalled if it sends some bytes every 50
+// seconds. This is also true while the gateway skips bytes after a lost connection.
 func TestSlowRegistryIsNotStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)
@@ -181,7 +183,7 @@ func TestSlowRegistryIsNotStalled(t *testing.T) {
 	})
 }
 
-// slowWriter is a client that takes an hour for every write.
+// slowWriter is an [http.ResponseWriter] whose writes each take an hour.
 type slowWriter struct{ *httptest.ResponseRecorder }
 
 func (w slowWriter) Write(p []byte) (int, error) {
@@ -190,7 +192,8 @@ func (w slowWriter) Write(p []byte) (int, error) {
 }
 
 // TestSlowClientIsNotTheRegistrysFault shows that the registry's connection stays open while the gateway waits
-// for a slow client. Here the client has no write deadline, which only a server enforces.
+// for a slow client. No write deadline ends the wait in this test, because only a real server enforces write
+// deadlines.
 func TestSlowClientIsNotTheRegistrysFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory(t, 1<<20)

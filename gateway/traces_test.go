@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestTraces shows that a request's trace has spans for the fetches that it causes, and that traces contain
+// TestTraces shows that a request's trace has spans for the fetches that the request causes. Traces contain
 // no secrets.
 func TestTraces(t *testing.T) {
 	b := newBench(t)

@@ -41,8 +41,8 @@ func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 // cut breaks the connection.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// TestTroubleIsNotAbsence shows that no failure of the registry leads to an answer that says that something is
-// absent.
+// TestTroubleIsNotAbsence shows that no failure of the registry makes the gateway report a provider, version
+// or file as absent.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -104,7 +104,8 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 	}
 }
 
-// checkTrouble checks that an answer has the status and a Retry-After, and reveals nothing about the registry.
+// checkTrouble checks that a response has the given status and a Retry-After, and reveals nothing about the
+// registry.
 func (b *bench) checkTrouble(a answer, what string, status int) {
 	b.t.Helper()
 	if after, err := strconv.Atoi(a.header.Get("Retry-After")); a.status != status || err != nil || after <= 0 {
@@ -136,8 +137,8 @@ func hangAfter(start string) http.HandlerFunc {
 	}
 }
 
-// TestOverloadIsNotAbsence shows that clients get 503 if the gateway has too many requests to the registry or
-// too many documents from origins in progress.
+// TestOverloadIsNotAbsence shows that clients get 503 if too many requests to the registry are in progress, or
+// too many fetches of documents from origins.
 func TestOverloadIsNotAbsence(t *testing.T) {
 	for name, busy := range map[string]error{"questions": catalog.ErrBusy, "documents": fmt.Errorf("%w: %w", catalog.ErrSource, document.ErrBusy)} {
 		t.Run(name, func(t *testing.T) {
@@ -161,12 +162,12 @@ func TestRegistryIsDown(t *testing.T) {
 }
 
 // TestOnlyTheTagListDecidesAbsence shows that a version is absent only if the list of tags says so. A listed
-// version is not absent, even if the registry answers 404 to the request for its index.
+// version is not absent, even if the registry returns 404 for the version's index.
 func TestOnlyTheTagListDecidesAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
 		listed string // status or body for a version in the list of tags
-		absent string // status or body for another version
+		absent string // status or body for a version that is not in the list of tags
 	}{
 		"page with 404":   {respond(404, "text/html", "<html>Not Found"), "502", noArchives},
 		"404 of its own":  {respond(404, "application/json", `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`), "502", noArchives},
@@ -188,7 +189,7 @@ func TestOnlyTheTagListDecidesAbsence(t *testing.T) {
 	}
 }
 
-// onlyGet answers GET without a Content-Length, and fails on HEAD.
+// onlyGet answers GET without a Content-Length, and HEAD with 500.
 func onlyGet(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
 		w.WriteHeader(http.StatusInternalServerError)
@@ -199,8 +200,8 @@ func onlyGet(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, "{}")
 }
 
-// TestTokenServerIsNotTheRegistry shows that a 404 of the token server does not mean that something is absent:
-// only a 404 of the registry does.
+// TestTokenServerIsNotTheRegistry shows that the gateway does not report a provider or a version as absent if
+// the token server returns 404. Only a 404 of the registry itself counts.
 func TestTokenServerIsNotTheRegistry(t *testing.T) {
 	b := newBench(t)
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
@@ -234,7 +235,7 @@ func TestTagListWithoutEnd(t *testing.T) {
 		w.Header().Set("Link", `<`+r.URL.Path+`>; rel="next"`)
 		respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
 	})
-	b.limits.Metadata = time.Minute // the limit on pages is reached first
+	b.limits.Metadata = time.Minute // long enough for the limit on pages to be reached first
 	a := b.serve().get(prefix + "index.json")
 	b.checkTrouble(a, "index.json", http.StatusBadGateway)
 	if n := b.registry.Count(); n != artifact.MaxTagPages+1 {
@@ -242,8 +243,8 @@ func TestTagListWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestLaterPageOfTagsIsMissing shows that the gateway does not serve a truncated list if a later page of the
-// tags cannot be read.
+// TestLaterPageOfTagsIsMissing shows that the gateway does not serve a truncated list of versions if the
+// second page of the tags cannot be read.
 func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	for name, second := range map[string]http.HandlerFunc{
 		"503": respond(503, "text/plain", ""), "cut": cut, "page for people": respond(200, "text/html", "<html>"), "404 of a proxy": respond(404, "text/html", "<html>"),
@@ -265,8 +266,8 @@ func TestLaterPageOfTagsIsMissing(t *testing.T) {
 	}
 }
 
-// TestRepositoryCannotBeOpened shows that requests get 502 if no client for the registry can be created, such
-// as when a login file does not parse.
+// TestRepositoryCannotBeOpened shows that requests get 502 if the gateway cannot create a client for the
+// registry. For example, the login file may be malformed.
 func TestRepositoryCannotBeOpened(t *testing.T) {
 	b := newBench(t)
 	b.options.Repository = func(context.Context, provider.Address) (gateway.Store, error) {
@@ -278,8 +279,8 @@ func TestRepositoryCannotBeOpened(t *testing.T) {
 	}
 }
 
-// TestAnswerAfterClientIsGone shows that a request whose client has left is answered with 502, not with an
-// empty success. Proxies that half-close a connection see that answer.
+// TestAnswerAfterClientIsGone shows that the response to a request whose client has left is 502, and not an
+// empty success. A proxy that half-closes its connection sees this response.
 func TestAnswerAfterClientIsGone(t *testing.T) {
 	b := newBench(t)
 	held := make(chan struct{})
@@ -300,7 +301,8 @@ func TestAnswerAfterClientIsGone(t *testing.T) {
 	}
 }
 
-// TestLogSaysWhatToDo shows that the hint for an error is logged, and not sent to the client.
+// TestLogSaysWhatToDo shows that the gateway logs the hint of an error, and does not send the hint to the
+// client.
 func TestLogSaysWhatToDo(t *testing.T) {
 	b := newBench(t)
 	b.options.Explain = func(a provider.Address, err error) error {

@@ -17,9 +17,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// BenchmarkWarm compares a gateway that serves documents from memory, and logs to a file, with a bare
-// server that writes the same bytes. One run alternates between the two, over TLS connections that are
-// kept alive. "of-bare" is the median ratio of the gateway's throughput to that of the bare server.
+// BenchmarkWarm compares a gateway with a bare server that writes the same bytes. The gateway serves
+// documents from memory, and logs to a file. One run alternates between the two, over TLS connections
+// that are kept alive. "of-bare" is the median ratio of the gateway's throughput to the bare server's
+// throughput.
 func BenchmarkWarm(b *testing.B) {
 	w := newBench(b)
 	packages := map[provider.Platform][]byte{}
@@ -71,7 +72,8 @@ func startTLS(b *testing.B, h http.Handler) *client {
 	return c
 }
 
-// many sends requests from several concurrent clients, and returns how long that took.
+// many sends requests from several concurrent clients. It returns the duration of all requests
+// together.
 func (c *client) many(path string) time.Duration {
 	const clients, requests = 8, 250
 	var wg sync.WaitGroup

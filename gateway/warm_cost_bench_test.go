@@ -31,7 +31,7 @@ func BenchmarkWarmCost(b *testing.B) {
 	}
 }
 
-// nowhere is a ResponseWriter that discards the answer.
+// nowhere is an [http.ResponseWriter] that discards the response.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }
