@@ -206,7 +206,7 @@ func TestOperator(t *testing.T) {
 	}
 }
 
-// TestSecretsStayInside shows that neither the token nor the capability of a request reaches the log or the
+// TestSecretsStayInside shows that the token and the capability of a request reach neither the log nor the
 // handler behind the control.
 func TestSecretsStayInside(t *testing.T) {
 	var log bytes.Buffer

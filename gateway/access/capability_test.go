@@ -65,7 +65,7 @@ func TestCapabilityRepeats(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if again := d.link("ci-token"); again == link {
-			t.Error("it never changes")
+			t.Error("the capability never changes")
 		}
 		time.Sleep(59 * time.Second)
 		late := d.link("ci-token")

@@ -34,8 +34,8 @@ const (
 	// clients give up. fetchTimeout is the maximum duration of a fetch of keys.
 	maxWait      = 5 * time.Second
 	fetchTimeout = 10 * time.Second
-	// maxDocument is the maximum size of an issuer's document in bytes, and maxIssuerKeys the maximum number of
-	// its keys.
+	// maxDocument is the maximum size of an issuer's document in bytes. maxIssuerKeys is the maximum number of
+	// an issuer's keys.
 	maxDocument   = 1 << 20
 	maxIssuerKeys = 100
 	// minModulus and maxModulus limit the size of an issuer's RSA keys in bits. RFC 7518 requires the minimum.

@@ -97,7 +97,7 @@ func TestKeysAreCountedWhileTheyAreRead(t *testing.T) {
 	body := append(append([]byte(`{"keys":[`), bytes.Repeat([]byte("{},"), 300_000)...), "{}]}"...)
 	allocations := testing.AllocsPerRun(1, func() {
 		if _, err := access.ParseKeySet(body); err == nil {
-			t.Error("it is accepted")
+			t.Error("the key set is accepted")
 		}
 	})
 	if allocations > 2000 {

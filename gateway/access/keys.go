@@ -17,7 +17,7 @@ const (
 	maxKeys = 16
 )
 
-// Keys sign and verify capabilities. The first key signs new capabilities; a capability is valid if any of the
+// Keys sign and verify capabilities. The first key signs new capabilities. A capability is valid if any of the
 // keys has signed it.
 type Keys struct{ keys [][]byte }
 

@@ -25,7 +25,8 @@ import (
 
 const issuerURL = "https://issuer.example/ci"
 
-// issuer is a fake OpenID Connect issuer, and the http.RoundTripper that reaches it.
+// issuer is a fake OpenID Connect issuer. It is also the http.RoundTripper that answers requests to the
+// issuer.
 type issuer struct {
 	t         *testing.T
 	key       *ecdsa.PrivateKey
@@ -330,7 +331,7 @@ func TestIssuerInTrouble(t *testing.T) {
 					t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
 				}
 				if waited := time.Since(start); waited > 8*time.Second { // of virtual time
-					t.Errorf("it took %s", waited)
+					t.Errorf("the response took %s", waited)
 				}
 				for text, status := range map[string]int{"static-token": 200, "nonsense": 401, i.token(map[string]any{"iss": "https://other.example"}): 401} {
 					if w := d.get(doc, "Bearer "+text); w.Code != status {
@@ -409,7 +410,7 @@ func TestIssuerIsAskedSeldom(t *testing.T) {
 			t.Errorf("asked %d times in %s", asked, time.Since(start))
 		}
 
-		// A new key is valid immediately; the old one is no longer valid.
+		// The issuer's new key is valid immediately. Its old key is no longer valid.
 		time.Sleep(time.Minute)
 		i.rotate("second")
 		if w := d.get(doc, "Bearer "+i.token(nil)); w.Code != http.StatusOK {

@@ -6,7 +6,7 @@ import (
 )
 
 // Challenge is the WWW-Authenticate header that makes a browser prompt for a user name and a password. The
-// password is a token; the user name does not matter.
+// password must be a token. The user name does not matter.
 const Challenge = `Basic realm="ocibridge", charset="UTF-8"`
 
 // everybody is the subject of every request if access is not controlled. It may read everything.
