@@ -40,7 +40,7 @@ var (
 	// ErrStalled means that the registry accepted a request and then sent no bytes for too
 	// long.
 	ErrStalled = errors.New("the registry sends nothing")
-	// ErrGone means that the registry does not have the blob that its manifest names.
+	// ErrGone means that the registry does not have the blob that a package's manifest names.
 	ErrGone = errors.New("the registry does not have the package that its manifest names")
 )
 
@@ -101,7 +101,7 @@ type Archive struct {
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error {
 	r = h.withoutRange(r)
 	if status := h.status(r, a); status != http.StatusOK && status != http.StatusPartialContent {
-		h.serve(w, r, a, sized(a.Package.Size)) // the answer has no content
+		h.serve(w, r, a, sized(a.Package.Size)) // the response has no content
 		return nil
 	}
 	if r.Method == http.MethodHead {

@@ -105,7 +105,7 @@ func (c *Cache) remove(s *shared) {
 	}
 }
 
-// isUnchanged reports whether the file of an archive is still the one that was verified.
+// isUnchanged reports whether the file of an archive is unchanged since it was verified.
 func (c *Cache) isUnchanged(s *shared) bool {
 	info, err := s.file.Stat()
 	return err == nil && c.isVerified(s.blob.hex, info)
@@ -122,8 +122,8 @@ func (c *Cache) fill(ctx context.Context, s *shared, a Archive, l Limits) {
 	c.hashContent(ctx, s.file, s.blob)
 }
 
-// fetch fetches an archive from the registry, and stores it in the folder once it is
-// verified. Clients can read it during the fetch.
+// fetch fetches an archive from the registry, and verifies it. Then it stores the archive
+// in the folder. Clients can read the archive during the fetch.
 func (c *Cache) fetch(ctx context.Context, s *shared, a Archive, l Limits) (err error) {
 	end, err := c.prepare(ctx, s)
 	if err != nil {

@@ -206,7 +206,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 
 const halfway = "halfway\n"
 
-// TestFetchForParent is the other process of [TestKilledInTheMiddle].
+// TestFetchForParent runs in the process that [TestKilledInTheMiddle] starts and kills.
 func TestFetchForParent(t *testing.T) {
 	dir := os.Getenv("FETCH_INTO")
 	if dir == "" {
@@ -282,8 +282,9 @@ func TestAbandonedFetchIsCancelled(t *testing.T) {
 	})
 }
 
-// TestH1 checks that the cache computes the h1: hash of an archive, keeps it across
-// restarts, ignores a damaged meta file, and drops the hash when the archive is evicted.
+// TestH1 checks that the cache computes the h1: hash of an archive, and keeps the hash
+// across restarts. The cache ignores a damaged meta file. It drops the hash when it evicts
+// the archive.
 func TestH1(t *testing.T) {
 	s := newScene(t)
 	s.options.H1 = true

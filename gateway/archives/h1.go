@@ -59,8 +59,8 @@ func (c *Cache) setH1(hex, h1 string) {
 	c.update(hex, func(k *known) { k.h1 = h1 })
 }
 
-// readMeta returns the h1 hash in an archive's meta file, or "" if the file contains none
-// or is damaged.
+// readMeta returns the h1 hash in an archive's meta file. It returns "" if the file
+// contains no hash or is damaged.
 func (c *Cache) readMeta(hex string) string {
 	f, err := os.Open(c.meta(hex))
 	if err != nil {

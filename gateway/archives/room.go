@@ -67,7 +67,7 @@ func (c *Cache) shrink(limit int64) (total int64, err error) {
 		if inUse[a.hex] {
 			continue
 		}
-		// Windows refuses to remove a file that another process reads.
+		// On Windows, a file cannot be removed while another process reads it.
 		if err := os.Remove(c.path(a.hex)); err == nil || errors.Is(err, fs.ErrNotExist) {
 			_ = os.Remove(c.meta(a.hex)) // if that fails, the next count removes it
 			total -= a.size
@@ -201,7 +201,7 @@ func (c *Cache) create(size int64) (*os.File, error) {
 }
 
 // commit renames a fetched file to its final name. After a crash, some file systems leave
-// only a part of the file; the cache notices that when it hashes the file.
+// only a part of the file. The cache notices this when it hashes the file.
 func (c *Cache) commit(f *os.File, hex string) error {
 	if err := f.Sync(); err != nil {
 		return err

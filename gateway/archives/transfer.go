@@ -108,9 +108,9 @@ func (s *stream) open(within time.Duration) error {
 	return nil
 }
 
-// Seek implements [io.Seeker] as far as http.ServeContent needs it for a file or a range: it
-// seeks to the end, to get the size, and then back and forward. The next Read reads and
-// hashes the bytes that Seek skips.
+// Seek implements [io.Seeker] as far as http.ServeContent needs it for a file or a range.
+// http.ServeContent seeks to the end to get the size, then back to the start, and then
+// forward to the range. The next Read reads and hashes the bytes that Seek skips.
 func (s *stream) Seek(offset int64, whence int) (int64, error) {
 	switch {
 	case whence == io.SeekEnd && offset == 0:
