@@ -190,7 +190,8 @@ func (b *bench) serve(control *access.Control) *client {
 	return &client{b.t, gateway.New(gateway.Options{Catalog: c, Access: control, Page: page.New(b.options)}), ""}
 }
 
-// client sends requests to the gateway, with an Authorization header if it has one.
+// client sends requests to a gateway. If authorization is not "", every request has it as
+// the Authorization header.
 type client struct {
 	t             *testing.T
 	gateway       http.Handler

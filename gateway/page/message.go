@@ -63,7 +63,7 @@ func (p *page) say(w http.ResponseWriter, r *http.Request, m messageView) {
 	p.render(w, r, m.Status, "message", layout{View: m})
 }
 
-// refuse answers clients without a valid token.
+// refuse answers a request without a valid token. err is the error of [access.Control.Person].
 func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.Access.Refused(err)
 	if errors.Is(err, access.ErrUnavailable) {
@@ -74,7 +74,8 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.say(w, r, messageView{Kind: "no token", Status: http.StatusUnauthorized})
 }
 
-// forbid answers a client that may not read a provider, whether or not the provider exists.
+// forbid answers a request for a provider that the subject may not read. The response does not depend on
+// whether the provider exists.
 func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, a provider.Address) {
 	p.Access.Refused(nil)
 	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, Address: a.String(), Who: who.Name()})

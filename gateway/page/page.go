@@ -54,8 +54,8 @@ type Options struct {
 	Reference func(gateway string, a provider.Address, v provider.Version) string
 	// Policy returns the trust policy of a provider. If Policy is nil, no keys are pinned.
 	Policy func(provider.Address) trust.Policy
-	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, it never
-	// does.
+	// Pulls reports whether the gateway fetches missing versions of a provider from its origin. If nil, the gateway
+	// never does so.
 	Pulls func(provider.Address) bool
 	// Configured are the providers that the configuration names.
 	Configured []provider.Address
@@ -170,7 +170,7 @@ func (p *page) gatewayURL(r *http.Request) *url.URL {
 		return p.PublicURL
 	}
 	if gateway.ValidHost(r.Host) {
-		// Clients require TLS. If this request came without it, a proxy must terminate it.
+		// Clients require TLS. If this request came without TLS, a proxy must have terminated TLS.
 		return &url.URL{Scheme: "https", Host: strings.ToLower(r.Host), Path: "/"}
 	}
 	if p.Address != nil {

@@ -56,7 +56,7 @@ func TestSignatureStates(t *testing.T) {
 	c.want(widgetPage+"/1.1.0", 200, "Not signed by a pinned key")
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{strings.Repeat("A", 40)}} }
 	if a := b.serve(nil).want(widgetPage+"/1.0.0", 200, "Not signed by a pinned key"); strings.Contains(a.text(), fingerprint) {
-		t.Errorf("it names a signer that is not pinned: %s", a.text())
+		t.Errorf("the page names a signer that is not pinned: %s", a.text())
 	}
 
 	b.lie("/blobs/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
@@ -75,7 +75,7 @@ func TestSignedUnderAnotherName(t *testing.T) {
 	a := c.want(widgetPage+"/1.0.0", 200, "Signed under another name Use it", b.signer.Fingerprint(), "Widget_linux_amd64.zip Signed under another name", "1.0.0 signed under another name", "1.1.0 signed")
 	for _, wrong := range []string{"does not vouch", "Not all platforms"} {
 		if strings.Contains(a.text(), wrong) {
-			t.Errorf("it says %q: %s", wrong, a.text())
+			t.Errorf("the page says %q: %s", wrong, a.text())
 		}
 	}
 	if a := c.want(widgetPage+"/1.1.0", 200, "Signed, key not pinned"); strings.Contains(a.text(), "Signed under another name") {

@@ -67,7 +67,7 @@ func TestPullThroughOnPages(t *testing.T) {
 		}
 	}
 	if widgets.has("not there yet") {
-		t.Errorf("it is stored:\n%s", widgets.text())
+		t.Errorf("the page says that a stored version is not stored:\n%s", widgets.text())
 	}
 	if n := b.origin.Count(recorder.PathContains("/2.0.0/")) + b.origin.Count(recorder.PathContains("/3.0.0")); n != 0 {
 		t.Errorf("listing versions caused %d requests to the origin for single versions", n)
