@@ -185,7 +185,7 @@ func TestMissingManifestArrives(t *testing.T) {
 		t.Errorf("without its only package: %+v, %v", got, err)
 	}
 	if got, err := c.Check(t.Context(), m, widget, v100, &later); err != nil || len(got.Packages) != 1 {
-		t.Errorf("with it: %+v, %v", got, err)
+		t.Errorf("with the package: %+v, %v", got, err)
 	}
 }
 
