@@ -137,8 +137,8 @@ func TestBlobThatIsNotItsDigest(t *testing.T) {
 	}
 }
 
-// TestBlobOfOtherLength shows that the gateway answers 502 if the Content-Length of a blob differs from the
-// size in its manifest.
+// TestBlobOfOtherLength shows that a request for a package gets 502 if the Content-Length of the package's blob
+// differs from the size in the manifest.
 func TestBlobOfOtherLength(t *testing.T) {
 	for name, data := range map[string][]byte{"shorter": random(99), "longer": random(101), "empty": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -377,8 +377,8 @@ func TestResumedWithOtherBytes(t *testing.T) {
 	}
 }
 
-// TestClientThatGoesAway shows that the transfer from the registry stops when the client disconnects, and that
-// this is not logged as an error.
+// TestClientThatGoesAway shows that the transfer from the registry stops when the client disconnects. The
+// disconnect is not logged as an error.
 func TestClientThatGoesAway(t *testing.T) {
 	protocols(t, func(t *testing.T, http2 bool) {
 		b := newBench(t)

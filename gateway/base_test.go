@@ -224,7 +224,8 @@ func (o *outside) fetch(c *client, u string) answer {
 	return answer{resp.StatusCode, resp.Header, string(body)}
 }
 
-// capabilityOf returns the capability in a path, with the slash that follows, or "".
+// capabilityOf returns the capability in a path and the slash after the capability. It returns "" if the path
+// has no capability.
 func capabilityOf(path string) string {
 	_, found, ok := strings.Cut(path, "/cap1.")
 	if !ok {

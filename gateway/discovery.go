@@ -23,8 +23,9 @@ const HostsPath = "/hosts/"
 // discoveryPath is the path of service discovery on a host.
 const discoveryPath = "/.well-known/terraform.json"
 
-// RegistryURL returns the base URL of the provider registry protocol for a mirrored host, as users write it into
-// a host block. public is the gateway's URL. hostname must be in the form that clients use in paths.
+// RegistryURL returns the base URL of the provider registry protocol for a mirrored host. Users write this URL
+// into a host block. public is the gateway's URL. hostname must be in Punycode, as in the paths that clients
+// request.
 func RegistryURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + RegistryPath
 }
@@ -114,8 +115,8 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
 
-// routeRegistry adds the routes of the provider registry protocol. If the gateway announces no host name, its own
-// providers have no routes.
+// routeRegistry adds the routes of the provider registry protocol. If the gateway announces no host name, there
+// are no routes for the gateway's own providers.
 func (g *gateway) routeRegistry(r *mux.Router) {
 	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, func(next http.HandlerFunc) http.HandlerFunc { return next })
 	host := ownHost(g.announced())

@@ -32,7 +32,8 @@ func TestOwnHostByDiscovery(t *testing.T) {
 			b.options.PublicURL = parseURL(t, public)
 			path := strings.TrimSuffix(b.options.PublicURL.Path, "/")
 			h := gateway.NewBacked(b.options)
-			// A proxy in front of the gateway removes the path, except for discovery.
+			// A proxy in front of the gateway passes on requests for service discovery. It removes the
+			// public URL's path from all other requests.
 			proxy := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/.well-known/terraform.json" {
 					h.ServeHTTP(w, r)
@@ -145,8 +146,8 @@ func TestLoginIsAnnounced(t *testing.T) {
 	}
 }
 
-// TestHostHeaderNamesNoProvider shows that the Host header of a request, which an attacker or a proxy can
-// set, does not change which provider the gateway serves.
+// TestHostHeaderNamesNoProvider shows that the Host header of a request does not change which provider the
+// gateway serves. An attacker or a proxy may have set that header.
 func TestHostHeaderNamesNoProvider(t *testing.T) {
 	b := newBench(t)
 	p := newPublisher(b)

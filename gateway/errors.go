@@ -76,8 +76,8 @@ func pauseOf(err error) (pause time.Duration, limited bool) {
 const (
 	// retryAfter is the default Retry-After.
 	retryAfter = 5 * time.Second
-	// maxRetryAfter is the maximum Retry-After that the gateway passes on from a registry or an origin,
-	// because Terraform sleeps for any time that it receives.
+	// maxRetryAfter is the maximum Retry-After that the gateway passes on from a registry or an origin.
+	// Without this limit, Terraform would sleep for as long as the registry or the origin requests.
 	maxRetryAfter = 5 * time.Minute
 )
 

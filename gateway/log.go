@@ -39,7 +39,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 	})
 }
 
-// begin starts the log line of a request.
+// begin starts the log line of a request, and calls the hook Began.
 func (g *gateway) begin(w http.ResponseWriter, r *http.Request, now time.Time) *requestLine {
 	line := &requestLine{request: r, start: now}
 	line.identify(w)
@@ -61,7 +61,7 @@ func clip(s string) string {
 	return strings.Clone(s[:maxLogged]) + "..."
 }
 
-// ended calls the hook for an answered request, and logs the request.
+// ended calls the hook Ended, and logs the request.
 func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	r, took := line.request, time.Since(line.start)
 	if g.Hooks.Ended != nil {
@@ -71,7 +71,7 @@ func (g *gateway) ended(line *requestLine, status int, bytes int64) {
 	if line.route == routeHealth {
 		level = slog.LevelDebug // monitoring polls these paths
 	}
-	ctx := context.Background() // without the request's context, which would add the request's ID again
+	ctx := context.Background() // the request's context would add the request's ID to the line again
 	if g.Log.Enabled(ctx, level) {
 		g.Log.LogAttrs(ctx, level, "request", append([]slog.Attr{
 			slog.String("method", clip(r.Method)), slog.String("path", clip(r.URL.Path)), slog.Int("status", status), slog.Int64("bytes", bytes),

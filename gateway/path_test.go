@@ -127,8 +127,8 @@ func TestMalformedPaths(t *testing.T) {
 	}
 }
 
-// TestUnicodeHost shows that a hostname in a path may be in Punycode, as clients write it, or in Unicode, as
-// people write it.
+// TestUnicodeHost shows that a hostname in a path may be in Punycode or in Unicode. Clients write Punycode, and
+// people write Unicode.
 func TestUnicodeHost(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(provider.MustParseAddress("испытание.com/acme/widget"), "1.0.0")

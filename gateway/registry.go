@@ -37,7 +37,7 @@ const checksumsDir = "checksums"
 // versionsJSON is the response of "List Available Versions" in the provider registry protocol.
 type versionsJSON struct {
 	Versions []*listedJSON `json:"versions"`
-	// Warnings are shown by OpenTofu and Terraform.
+	// Warnings are texts that OpenTofu and Terraform show to users.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
@@ -68,7 +68,7 @@ type downloadJSON struct {
 	provider.About                             // for other gateways and pushes whose origin is this gateway
 }
 
-// packageJSON has the hashes and the size of one platform's package. Only OpenTofu reads it.
+// packageJSON has the hashes and the size of one platform's package. Only OpenTofu reads this object.
 type packageJSON struct {
 	Hashes []provider.Hash `json:"hashes"`
 	Size   int64           `json:"package_size,omitempty"` // 0: unknown
@@ -262,7 +262,8 @@ func (g *gateway) signedVersion(r *http.Request, a provider.Address) (*signedVer
 	return s, nil
 }
 
-// sumsName is the file name of the checksum document; the name of its signature has the suffix .sig.
+// sumsName returns the file name of the checksum document. The file name of its signature has the additional
+// suffix .sig.
 func (s *signedVersion) sumsName() string {
 	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
 }

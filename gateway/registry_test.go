@@ -274,8 +274,8 @@ func TestListingReadsEachIndexOnce(t *testing.T) {
 	}
 }
 
-// TestDownload shows that the gateway's download document equals the origin's, apart from its URLs and the
-// hashes of packages.
+// TestDownload shows that the gateway's download document is the same as the origin's document, except for
+// the URLs and the hashes of packages.
 func TestDownload(t *testing.T) {
 	p := newPublisher(newBench(t))
 	r := p.push(widget, "1.0.0")

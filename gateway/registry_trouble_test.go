@@ -39,8 +39,8 @@ func evidenceEntry(index *ocispec.Index) *ocispec.Descriptor {
 	return &index.Manifests[slices.IndexFunc(index.Manifests, func(d ocispec.Descriptor) bool { return d.ArtifactType == artifact.TypeEvidence })]
 }
 
-// TestAnnotationsDecideNothing shows that an unsigned version is absent even if its index says that it is
-// signed, and that a signed version is listed even if its index does not say so.
+// TestAnnotationsDecideNothing shows that an unsigned version is absent even if the annotations of its index
+// say that the version is signed. A signed version is listed even if its index has no such annotation.
 func TestAnnotationsDecideNothing(t *testing.T) {
 	const verdict = "io.github.ocibridge.verdict"
 	p := newPublisher(newBench(t))

@@ -321,8 +321,8 @@ func TestReplacedAfterwards(t *testing.T) {
 	r.hashesOf(r.serve().get(prefix + "1.0.0.json"))
 }
 
-// TestRequiredWithoutKeys shows that a provider without pinned keys is refused, even if its versions are
-// signed.
+// TestRequiredWithoutKeys shows that all versions of a provider without pinned keys are refused, even if they
+// are signed.
 func TestRequiredWithoutKeys(t *testing.T) {
 	r := newRequired(t)
 	r.checker = verify.New(verify.Options{Counters: &r.counted, Log: slog.New(slog.NewTextHandler(r.log, nil))})
