@@ -77,7 +77,7 @@ func newKeySource(issuer string, client *http.Client, log *slog.Logger) *keySour
 
 // find returns the issuer's keys with the given key ID, or all its keys if keyID is "". It fails with
 // ErrUnavailable if the issuer cannot be reached, and with ErrUnknown if the issuer has no key with that ID.
-// find does not wait if such a key is cached.
+// find does not wait if a key with that ID is cached.
 func (s *keySource) find(ctx context.Context, keyID string) ([]crypto.PublicKey, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
