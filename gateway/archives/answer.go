@@ -51,8 +51,8 @@ func (a *answer) Write(p []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
 	}
-	// The ResponseWriter of net/http's server supports deadlines. Other ResponseWriters
-	// may fail here, which does not matter.
+	// The call fails for some ResponseWriters, but not for those of net/http's server.
+	// The error does not matter.
 	_ = a.client.SetWriteDeadline(time.Now().Add(a.stall))
 	n, err := a.ResponseWriter.Write(p)
 	a.sent += int64(n)

@@ -75,8 +75,8 @@ func New(o Options) *Handler {
 
 // Blob is a package in the registry or at its origin.
 type Blob interface {
-	// Open opens the package. size is the package's size in bytes. body begins at the
-	// package's byte number start, which is offset, or 0 if the source cannot skip bytes.
+	// Open opens the package. size is the package's size in bytes. body begins with the
+	// package's byte at start. start is offset, or 0 if the source cannot skip bytes.
 	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
 	// Exists reports whether the package can be opened. It is called for HEAD requests.
 	Exists(context.Context) (bool, error)
