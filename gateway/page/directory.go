@@ -60,8 +60,8 @@ func newDirectory(o Options) *directory {
 }
 
 // known returns the known names, sorted and without duplicates. If the registry's list is missing or too old,
-// known requests a new list and waits briefly. Only one such request runs at a time. The request continues even
-// if no client waits for it.
+// known requests a new list and waits briefly. Only one request for the list runs at a time. That request
+// continues even if no client waits for it.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
 	all := slices.Concat(out.providers, d.configured, d.catalog.Known())

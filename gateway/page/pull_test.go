@@ -44,8 +44,8 @@ func (b *bench) pulls() {
 	b.options.Pulls = scope.Selector.Selects
 }
 
-// TestPullThroughOnPages shows that the page distinguishes stored versions from versions that can be
-// fetched. It names the origin of the latter.
+// TestPullThroughOnPages shows that the page distinguishes stored versions from versions that the
+// gateway can fetch. The page names the origin of the versions that the gateway can fetch.
 func TestPullThroughOnPages(t *testing.T) {
 	b := newBench(t)
 	b.pulls()
