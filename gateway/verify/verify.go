@@ -36,8 +36,8 @@ var ErrRefused = errors.New("refused: its evidence does not vouch for it")
 
 // Options configure a [Checker].
 type Options struct {
-	// Policy returns a provider's trust policy. It pins the keys that may sign the provider's versions. If it
-	// pins no key, all versions are refused. If Policy is nil, no keys are pinned.
+	// Policy returns a provider's trust policy. The policy pins the keys that may sign the provider's
+	// versions. If the policy pins no key, all versions are refused. If Policy is nil, no keys are pinned.
 	Policy func(provider.Address) trust.Policy
 	// Log receives each refusal once, with its reason. If nil, refusals are not logged.
 	Log *slog.Logger
