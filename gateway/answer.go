@@ -69,8 +69,8 @@ func matches(header []string, etag string) bool {
 }
 
 // answer answers with the item's document. If forAll is true, all clients get the same document, and answer
-// caches it with the item. Otherwise answer builds the document for this client alone. document returns the
-// document before it is encoded.
+// caches it with the item. Otherwise answer builds the document for this client alone. document builds the
+// document.
 func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {

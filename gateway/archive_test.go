@@ -89,7 +89,7 @@ func chunked(data []byte) http.HandlerFunc {
 }
 
 // TestBlobThatIsNotItsDigest shows that the client sees an incomplete response if a blob does not match its
-// digest. The size of the blob does not matter: it may or may not fit into the gateway's buffer.
+// digest. Some of the blobs fit into the gateway's buffer, and others are larger.
 func TestBlobThatIsNotItsDigest(t *testing.T) {
 	flip := func(at func(data []byte) int) func([]byte) []byte {
 		return func(data []byte) []byte {

@@ -20,8 +20,8 @@ type boundWriter struct {
 }
 
 func (b *boundWriter) Write(p []byte) (int, error) {
-	// The ResponseWriter of net/http's server supports deadlines. Other ResponseWriters may fail here,
-	// which does not matter.
+	// The call fails for some ResponseWriters, but not for those of net/http's server. The error does
+	// not matter.
 	_ = b.client.SetWriteDeadline(time.Now().Add(b.limit))
 	defer b.client.SetWriteDeadline(time.Time{})
 	return b.ResponseWriter.Write(p)

@@ -230,8 +230,8 @@ func TestOneUpstreamRequest(t *testing.T) {
 	}
 }
 
-// TestRegistryStopped shows that the gateway still serves all documents that it has served before if its
-// registry is down. This is also true after a restart.
+// TestRegistryStopped stops the registry. It shows that the gateway still serves all documents that it has
+// served before, even after a restart.
 func TestRegistryStopped(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()

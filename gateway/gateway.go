@@ -54,7 +54,7 @@ type Options struct {
 	//
 	// The providers under [RegistryPath] have the host name of PublicURL or Address, without the port. Service
 	// discovery announces the path of that URL. If both URLs are nil, or if no provider address can contain the
-	// host name, the gateway neither serves nor announces such providers.
+	// host name, the gateway serves and announces no providers under [RegistryPath].
 	Address *url.URL
 	// Login says where clients get a token for the gateway. If nil, service discovery does not announce it.
 	Login *Login

@@ -106,8 +106,8 @@ func TestMissingManifestBehindAccess(t *testing.T) {
 	}
 }
 
-// TestMissingManifestInTrouble shows that requests for the whole version fail if the registry fails to serve
-// a manifest. Such a manifest does not count as missing.
+// TestMissingManifestInTrouble shows that a manifest does not count as missing if the registry fails to
+// serve the manifest. Instead, requests for the whole version fail.
 func TestMissingManifestInTrouble(t *testing.T) {
 	b := newBench(t)
 	v := b.pushByRecipe("1.0.0")

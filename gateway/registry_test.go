@@ -74,8 +74,8 @@ func (warned) Complete(_ context.Context, _ provider.Address, _ provider.Version
 
 func (warned) Blob(provider.Address, digest.Digest) ([]byte, bool) { return nil, false }
 
-// TestRequestsThatMayNotFetch shows that a request gets only the versions in the registry if it must not
-// cause fetches. This is also true if the document comes from memory.
+// TestRequestsThatMayNotFetch shows that a request that must not cause fetches gets only the versions in the
+// registry. Other requests get the origin's versions, too, even while both documents are in memory.
 func TestRequestsThatMayNotFetch(t *testing.T) {
 	p := newPublisher(newBench(t))
 	p.push(widget, "1.0.0")

@@ -43,7 +43,7 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 }
 
 // vouchedFor returns the packages that the checksum document lists with their file name and digest. It omits a
-// package whose file name belongs to another version or platform. Nobody has signed such a package for the
+// package whose file name belongs to another version or platform. Nobody has signed that package for the
 // version and platform in the index, and clients would not notice that. An error means that the checksum
 // document cannot be parsed.
 func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
