@@ -39,7 +39,7 @@ var (
 type network struct {
 	t     *testing.T
 	ca    *tlsca.CA
-	addrs sync.Map // address by "HOST:PORT"
+	addrs sync.Map // from "HOST:PORT" to the server's address on this machine
 }
 
 func newNetwork(t *testing.T) *network {
@@ -78,7 +78,7 @@ func (n *network) addr(at string) string {
 	return addr.(string)
 }
 
-// port returns the port of addr.
+// port returns the port of the address that addr returns.
 func (n *network) port(at string) string {
 	n.t.Helper()
 	_, port, err := net.SplitHostPort(n.addr(at))
@@ -102,8 +102,8 @@ func (n *network) transport() http.RoundTripper {
 	return transport
 }
 
-// client returns a client of the network that has a token for the origin; "" means no
-// token.
+// client returns a registry client and a discovery client of the network. They have the
+// given token for the origin; "" means no token.
 func (n *network) client(token string) (*origin.Registry, *disco.Disco) {
 	transport := n.transport()
 	var options []disco.DiscoOption
@@ -147,7 +147,8 @@ func build(t *testing.T, signer *pgp.Signer, version string) *release.Release {
 	return release.For(t, spec)
 }
 
-// get reads version 1.0.0.
+// get reads version 1.0.0 of widget with the given platforms, or with all platforms if
+// none is given.
 func (b *bench) get(want ...string) (*origin.Release, error) {
 	l, err := b.client.Versions(b.t.Context(), widget)
 	if err != nil {
@@ -166,7 +167,7 @@ func (b *bench) mustGet(want ...string) *origin.Release {
 	return r
 }
 
-// answer makes h answer all requests whose path ends in suffix.
+// answer makes h handle all requests to the origin whose path ends in suffix.
 func (b *bench) answer(suffix string, h http.HandlerFunc) {
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -180,7 +181,8 @@ func (b *bench) answer(suffix string, h http.HandlerFunc) {
 // alter changes the origin's documents about packages before they are sent.
 func (b *bench) alter(change func(map[string]any)) { b.alterWith("", change) }
 
-// alterWith is like alter. Unless list is "", it also replaces the list of versions.
+// alterWith is like alter. If list is not "", the origin also sends list as its list of
+// versions.
 func (b *bench) alterWith(list string, change func(map[string]any)) {
 	honest := testorigin.New(testorigin.Options{}, b.release)
 	b.asked.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -208,7 +210,7 @@ func sendJSON(w http.ResponseWriter, body any) {
 	json.NewEncoder(w).Encode(body)
 }
 
-// text returns a handler that answers with a body of the media type.
+// text returns a handler that sends the body with the given media type.
 func text(mediaType, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)
@@ -238,7 +240,7 @@ func names(r *origin.Release) string {
 
 const allPlatforms = "darwin_arm64 linux_amd64 windows_amd64"
 
-// read reads a package to its end.
+// read returns the content of a package, and the size that Open returned.
 func read(t *testing.T, p origin.Package) (string, int64) {
 	t.Helper()
 	body, size, err := p.Open(t.Context())

@@ -17,7 +17,7 @@ import (
 )
 
 // expensive is a transport to an origin and a mirror. Its discovery documents are valid,
-// and every other answer is the given document.
+// and the body of every other response is the given document.
 type expensive struct{ document []byte }
 
 func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,8 +32,8 @@ func (e expensive) RoundTrip(r *http.Request) (*http.Response, error) {
 var answer = `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` + strings.Repeat("00", 32) +
 	`","download_url":"widget.zip","shasums_url":"SHA256SUMS",`
 
-// TestKeptOfDocuments shows how much memory lists and packages take after the documents
-// that they come from were read. Pull-through keeps them for a long time.
+// TestKeptOfDocuments shows how much memory lists and packages take after their documents
+// have been read. Pull-through keeps lists and packages for a long time.
 func TestKeptOfDocuments(t *testing.T) {
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
@@ -78,7 +78,8 @@ func TestCostOfDocuments(t *testing.T) {
 	}
 	index := func(r *Registry) error { _, err := mirror(r).Versions(t.Context(), a); return err }
 	contents := func(r *Registry) error { _, _, err := mirror(r).version(t.Context(), a, v); return err }
-	// 1,030 versions with so many platforms have almost the allowed number of values.
+	// 1,030 versions with maxPlatforms platforms each have almost the maximum number of
+	// values.
 	platforms := string(cost.Counted(maxPlatforms, "", `{"os":"x","arch":"y%d"}`, ""))
 	for name, tc := range map[string]struct {
 		document []byte
@@ -157,8 +158,8 @@ func TestPackageKeepsNoRegistry(t *testing.T) {
 	runtime.KeepAlive(pkg)
 }
 
-// TestErrorsAreShort shows that errors, which are logged and cached, shorten long texts of
-// an origin.
+// TestErrorsAreShort shows that errors truncate long texts of an origin. The reason is that
+// errors are logged and cached.
 func TestErrorsAreShort(t *testing.T) {
 	a, v, p := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0"), provider.Platform{OS: "linux", Arch: "amd64"}
 	const most = 4 << 10
@@ -167,7 +168,7 @@ func TestErrorsAreShort(t *testing.T) {
 		return http.Header{name: {value}}
 	}
 	for name, tc := range map[string]struct {
-		path   string // the suffix of the path whose answer is replaced
+		path   string // the suffix of the paths to which the origin sends this response
 		status int
 		header http.Header
 		body   string
@@ -210,7 +211,8 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// answers is a transport that always answers with the same status, header and body.
+// answers is a transport. For each request, the function returns the status, header and
+// body of the response.
 type answers func(*http.Request) (int, http.Header, []byte)
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -34,9 +34,9 @@ func NewDiscovery(transport http.RoundTripper, options ...disco.DiscoOption) *di
 	return disco.New(append(options, disco.WithHTTPClient(client))...)
 }
 
-// refusals turns the status of a refused request into a *statusError, because the errors
-// of package disco contain the status only as text. A 404 is left alone: it means that
-// the host has no services.
+// refusals is a transport that returns a *statusError for a response with an error status.
+// The errors of package disco would contain the status only as text. A response with status
+// 404 is returned unchanged, because it means that the host has no services.
 type refusals struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -56,8 +56,8 @@ func (r refusals) RoundTrip(req *http.Request) (*http.Response, error) {
 const (
 	// maxBase is the maximum length of a service's URL in bytes.
 	maxBase = 2 << 10
-	// maxContentType is the maximum number of bytes that a discovery error quotes of a
-	// media type.
+	// maxContentType is the maximum length in bytes of a Content-Type header that package
+	// disco may quote in an error.
 	maxContentType = 256
 )
 
@@ -65,9 +65,10 @@ const (
 // KiB.
 var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
 
-// smallAnswers reads whole answers before it returns them, so a request is retried if its
-// answer breaks off. It reduces an answer to the parts that discovery needs, because
-// package disco keeps and quotes everything in it.
+// smallAnswers is a transport that reads the whole body before it returns a response. A
+// body that breaks off therefore makes the request fail, and the request is retried. The
+// transport also removes the parts of a response that discovery does not need, because
+// package disco caches and quotes every part.
 type smallAnswers struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
@@ -166,7 +167,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	}, nil
 }
 
-// explainDiscovery says why a host provides no discovery document.
+// explainDiscovery adds a hint to an error of service discovery for the provider's host.
 func explainDiscovery(err error, a provider.Address) error {
 	const help = "is it the host of a provider registry?"
 	var refused *statusError
@@ -177,7 +178,8 @@ func explainDiscovery(err error, a provider.Address) error {
 		fmt.Sprintf("%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it", a.Hostname(), tokenVariable(a.Hostname()))), help)
 }
 
-// explain says what a status means. notFound is the meaning of a 404.
+// explain adds a hint to the error of a request to the registry of a provider. For a
+// response with status 404, the result wraps notFound.
 func (r *Registry) explain(err error, a provider.Address, notFound error) error {
 	absent := fmt.Sprintf("check the address: %s does not know it", a.Hostname())
 	if notFound == ErrPlatformNotFound {
@@ -187,8 +189,10 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 		fmt.Sprintf("log in with terraform login or tofu login %[1]s, or set TF_TOKEN_%[2]s", a.Hostname(), tokenVariable(a.Hostname())))
 }
 
-// explainStatus adds the meaning of a status to an error, and a hint: absent for a 404, and
-// login if the server refuses the credentials. It returns other errors unchanged.
+// explainStatus adds a hint to an error that wraps a *statusError. For status 404, the
+// result wraps notFound and the hint is absent. If the server refuses the credentials, the
+// result wraps [ErrUnauthorized] and the hint is login. Other errors are returned
+// unchanged.
 func explainStatus(err error, server string, notFound error, absent, login string) error {
 	var status *statusError
 	switch {
@@ -202,7 +206,8 @@ func explainStatus(err error, server string, notFound error, absent, login strin
 	return hint.Wrap(err, "%s reports a server error: run it again later", server)
 }
 
-// tokenVariable encodes a host name as in the name of a TF_TOKEN_ variable.
+// tokenVariable returns the encoded form of a host name that follows TF_TOKEN_ in the name
+// of an environment variable.
 func tokenVariable(host string) string {
 	return strings.NewReplacer("-", "__", ".", "_").Replace(host)
 }

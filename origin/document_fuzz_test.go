@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// said is a transport that always gives the same answer.
+// said is a transport that always returns the same response.
 type said struct {
 	body   []byte
 	header http.Header
@@ -29,8 +29,8 @@ func (s *said) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: s.header, Body: io.NopCloser(strings.NewReader(string(s.body))), ContentLength: int64(len(s.body)), Request: r}, nil
 }
 
-// FuzzDiscovery shows that every base URL that is accepted from a discovery document is
-// safe to request.
+// FuzzDiscovery shows that every base URL in an accepted discovery document is safe to
+// request.
 func FuzzDiscovery(f *testing.F) {
 	for _, s := range []string{`{"providers.v1":"/v1/providers/"}`, `{"providers.v1":"https://api.example.com/p"}`, `{"providers.v1":"http://api.example.com/"}`, `{"providers.v1":"file:///etc/"}`,
 		`{"providers.v1":"https://u:p@h/"}`, `{"providers.v1":"//h"}`, `{"providers.v1":{"a":1}}`, `{"providers.v2":"/"}`, `{"providers.v1":"https:///x"}`, `[]`} {
@@ -49,8 +49,8 @@ func FuzzDiscovery(f *testing.F) {
 	})
 }
 
-// FuzzNetworkMirror shows that everything accepted from a mirror's answers is safe to use:
-// URLs are fetched, and names become names in a registry.
+// FuzzNetworkMirror shows that the accepted documents of a mirror are safe to use. Their
+// URLs are requested, and their names become names in a registry.
 func FuzzNetworkMirror(f *testing.F) {
 	for _, s := range []string{
 		`{"versions":{"1.0.0":{},"v1":{},"1.0.0+b":{}}}`, `{"versions":{"../1.0.0":null}}`,

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxResumes is how many times in a row a download is resumed without progress. Less
-	// than minProgress bytes do not count as progress.
+	// maxResumes is the maximum number of times that a download is resumed in a row
+	// without progress. Fewer than minProgress bytes do not count as progress.
 	maxResumes  = 5
 	minProgress = 1 << 20
 	// resumePause is the wait before a download is resumed for the first time. It doubles
@@ -22,9 +22,10 @@ const (
 	resumePause = 250 * time.Millisecond
 )
 
-// download opens a file of any size and returns its size, or -1 if the origin does not
-// announce it. If the download breaks off, it resumes at the same position; the reader
-// does not notice. It fails if the origin is too slow: see [pace].
+// download requests a file of any size. It returns the file's content and its size in
+// bytes, or -1 if the origin does not announce the size. If the connection of a file of
+// known size is lost, the reader requests the rest of the file and continues. The
+// download fails if the origin is too slow: see [pace].
 func (c *client) download(ctx context.Context, u *url.URL) (io.ReadCloser, int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	d := &download{cancel: cancel, pace: newPace(cancel), client: c, url: u, body: http.NoBody}
@@ -57,12 +58,12 @@ type download struct {
 	body   io.ReadCloser
 
 	have    int64 // bytes read so far
-	resumed int   // the number of attempts in a row without progress
-	since   int64 // the position at the first of these attempts
+	resumed int   // the number of resumptions since the last progress
+	since   int64 // the position at the last progress
 }
 
-// ask requests the file, or a range of it, and makes the answer's body the body of the
-// download.
+// ask requests the file, or the given range of the file, and sets d.body to the body of
+// the response.
 func (d *download) ask(byteRange string) (*http.Response, error) {
 	resp, err := d.client.ask(d.ctx, d.client.downloads, http.MethodGet, d.url, func(req *http.Request) {
 		// If the file were compressed in transit, its offsets would differ.
@@ -91,8 +92,8 @@ func (d *download) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// explain returns the reason why the origin is too slow if that ended the download, and
-// otherwise err.
+// explain returns err, unless the download was cancelled because the origin is too slow.
+// In that case it returns the error of [pace.explain].
 func (d *download) explain(err error) error {
 	if context.Cause(d.ctx) == errTooSlow {
 		return d.pace.explain()
@@ -126,8 +127,8 @@ func (d *download) Close() error {
 	return d.body.Close()
 }
 
-// resume reopens the file at the position where it broke off. If that fails, it returns
-// an error that wraps cause.
+// resume requests the rest of the file after a read failed with the error cause. If the
+// rest is not available, resume returns an error that wraps cause.
 func (d *download) resume(cause error) error {
 	if cause == io.EOF {
 		cause = io.ErrUnexpectedEOF
@@ -158,9 +159,10 @@ func (d *download) resume(cause error) error {
 	return nil
 }
 
-// position makes the body of an answer continue at the current position. If the origin
-// supports ranges, it already does. Otherwise position discards the bytes that were read
-// before. The checksum of the whole file is verified later in any case.
+// position makes the body of a response continue at the current position. The body of a
+// response with status 206 already does. The body of any other response is the whole
+// file, so position skips the bytes that were read before. Callers later verify the
+// checksum of the whole file.
 func (d *download) position(resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent {
 		want := fmt.Sprintf("bytes %d-%d/%d", d.have, d.size-1, d.size)

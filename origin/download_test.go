@@ -16,9 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// breaking is a transport that breaks off the answers for packages. Each element of
-// cuts is the number of bytes before one break. A negative number means that the break
-// looks like the end of the file.
+// breaking is a transport whose responses with packages break off. The n-th response
+// breaks off after the number of bytes in cuts[n]. If the number is negative, the
+// response ends without an error.
 type breaking struct {
 	inProcess
 	cuts *[]int
@@ -54,14 +54,14 @@ func (b *brokenBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestDownloadIsResumed shows when a download that breaks off is resumed, at which
-// position, and when it fails.
+// TestDownloadIsResumed shows in which cases a download that breaks off is resumed, the
+// position of each resumption, and in which cases the download fails.
 func TestDownloadIsResumed(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	pkg := rel.Package("linux", "amd64")
 	for name, tc := range map[string]struct {
 		cuts      []int
-		header    func(http.Header, int) // changes the answer to the n-th request for the package
+		header    func(http.Header, int) // changes the headers of the response to the n-th request for the package
 		noRanges  bool
 		ranges    []string // the requested ranges
 		says      string
@@ -178,8 +178,8 @@ func TestBoundOfOneHost(t *testing.T) {
 	})
 }
 
-// TestDownloadFindsConnection shows that a package is downloaded over a connection that
-// was opened for the documents next to it.
+// TestDownloadFindsConnection shows that the download of a package reuses a connection
+// that was opened for SHA256SUMS or its signature.
 func TestDownloadFindsConnection(t *testing.T) {
 	b := newBench(t)
 	p := b.mustGet("linux_amd64").Packages[0]

@@ -70,8 +70,8 @@ func FuzzVersions(f *testing.F) {
 	})
 }
 
-// FuzzPackageAnswer shows that everything accepted from a document about a package is safe
-// to use: the file name becomes a name in a registry, and URLs are fetched.
+// FuzzPackageAnswer shows that an accepted document about a package is safe to use. Its
+// file name becomes a name in a registry, and its URLs are requested.
 func FuzzPackageAnswer(f *testing.F) {
 	seed(f)
 	at, err := url.Parse("https://registry.example.com/v1/providers/acme/widget/1.0.0/download/linux/amd64")
@@ -104,8 +104,8 @@ func FuzzPackageAnswer(f *testing.F) {
 	})
 }
 
-// FuzzMirrorVersion shows that everything accepted from a VERSION.json in a folder is safe
-// to use: URLs become file names.
+// FuzzMirrorVersion shows that an accepted VERSION.json in a folder is safe to use. Its
+// URLs become names of files in the folder.
 func FuzzMirrorVersion(f *testing.F) {
 	seed(f)
 	dir := f.TempDir()

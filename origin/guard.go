@@ -17,32 +17,33 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// ErrPrivate means that an origin, or a host that it refers to, does not have a public
+// ErrPrivate means that an origin, or a host that the origin refers to, has no public
 // address.
 var ErrPrivate = errors.New("its address is not public")
 
 // errDowngrade means that an origin redirects from https to http.
 var errDowngrade = errors.New("the redirect leaves https")
 
-// Guard restricts requests to public addresses if their hosts are chosen by others, such
-// as the users of a gateway or the answers of an origin. It checks the resolved address
-// when a connection is opened. Therefore neither a redirect nor a DNS name that changes
-// its address can lead to a private address. The guard also refuses redirects from https
-// to http.
+// Guard restricts requests to public addresses. It is for requests whose hosts are
+// chosen by other parties, such as the clients of a gateway or an origin. It checks the
+// resolved address when a connection is opened. Therefore neither a redirect nor a DNS
+// name that changes its address can lead to a private address. The guard also refuses
+// redirects from https to http.
 //
-// A proxy resolves names itself. Behind a proxy, the guard checks host names only as
-// text, and the proxy must restrict the rest.
+// A proxy resolves host names itself. Behind a proxy, the guard can check only the text
+// of host names, and the proxy must restrict the addresses.
 type Guard struct {
 	named    func(host, port string) bool
 	lenient  bool     // see [NewLenientGuard]
-	asked    sync.Map // the hosts whose providers the user of a lenient guard requested
+	asked    sync.Map // the hosts of providers and mirrors that the user of a lenient guard requested
 	proxies  sync.Map // the "host:port" of proxies in the environment
-	services sync.Map // the "host:port" of a named host's services, by the "host:port" of its discovery document
+	services sync.Map // from the host of a named host's discovery document to the "host:port" of its services
 }
 
 // NewGuard returns a guard. A host for which named returns true may have any address.
-// This applies to the port that named is called with, and to the port that the host's
-// own discovery document names. named gets the host as in a URL, without brackets.
+// This permission covers the port that named is called with, and the port that the
+// host's own discovery document gives for its services. named gets the host as in a URL,
+// without brackets.
 func NewGuard(named func(host, port string) bool) *Guard { return &Guard{named: named} }
 
 // Transport returns a copy of base that is restricted by the guard.
@@ -65,7 +66,8 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 		if err != nil || g.lenient {
 			return through, err
 		}
-		// At the address of a proxy, the dialer cannot tell another host from the proxy.
+		// The dialer allows every connection to the address of a proxy, so another host
+		// with this address is refused here.
 		if _, isProxy := g.proxies.Load(hostPort(req.URL)); through != nil || isProxy {
 			return through, g.checkName(req.URL)
 		}
@@ -88,7 +90,8 @@ func (g *Guard) Transport(base *http.Transport) *http.Transport {
 	return t
 }
 
-// checkName refuses a host whose name, as text, does not look like a public host's.
+// checkName returns an error if the text of the URL's host shows that the host is not
+// public.
 func (g *Guard) checkName(u *url.URL) error {
 	host := u.Hostname()
 	if g.isNamed(host, portOf(u)) {
@@ -114,7 +117,7 @@ func (g *Guard) checkName(u *url.URL) error {
 	return nil
 }
 
-// checkAddress refuses to open a connection to an address that is not allowed.
+// checkAddress returns an error if the guard does not allow connections to the address.
 func (g *Guard) checkAddress(address string) error {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -138,8 +141,8 @@ func private(host, port, why string) error {
 }
 
 // addService allows the port that a named host's own discovery document gives for its
-// services. Each document allows one port, which replaces the port of the previous
-// document.
+// services. The port replaces the port from the host's previous document. A document
+// with services on another host allows no port.
 func (g *Guard) addService(host, base *url.URL) {
 	if !g.named(host.Hostname(), portOf(host)) {
 		return
@@ -151,7 +154,8 @@ func (g *Guard) addService(host, base *url.URL) {
 	g.services.Store(canonical(host.Host), net.JoinHostPort(canonical(base.Hostname()), portOf(base)))
 }
 
-// hasServices reports whether a discovery document allows the port.
+// hasServices reports whether a discovery document gives this host and port for its
+// services. See [Guard.addService].
 func (g *Guard) hasServices(host, port string) (found bool) {
 	at := net.JoinHostPort(canonical(host), port)
 	g.services.Range(func(_, service any) bool {
@@ -161,9 +165,9 @@ func (g *Guard) hasServices(host, port string) (found bool) {
 	return found
 }
 
-// special lists address ranges that are not public, in addition to those that package
-// netip knows: IANA's registries of special-purpose addresses, and one address that only
-// looks public.
+// special lists the address ranges that are not public, but that no method of package
+// netip recognizes. They come from IANA's registries of special-purpose addresses,
+// except for one address that only looks public.
 var special = []struct {
 	prefix netip.Prefix
 	what   string
@@ -200,7 +204,7 @@ var embedding = []struct {
 	{netip.MustParsePrefix("2002::/16"), 2},     // 6to4
 }
 
-// notPublic says why an address is not public; "" if it is.
+// notPublic returns the reason why an address is not public, or "" if it is public.
 func notPublic(ip netip.Addr) string {
 	ip = ip.WithZone("").Unmap()
 	switch {

@@ -16,7 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// guarded returns a client with a guard whose user has named the given "HOST:PORT".
+// guarded returns a client with a guard that allows any address for the named hosts, each
+// of the form "HOST:PORT".
 func guarded(t *testing.T, proxy string, named ...string) *http.Client {
 	t.Helper()
 	base := http.DefaultTransport.(*http.Transport).Clone()
@@ -40,12 +41,12 @@ func guarded(t *testing.T, proxy string, named ...string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// refused lists hosts, as in URLs, that a guard must refuse.
+// refused lists hosts that a guard must refuse, in the notation of URLs.
 var refused = []string{
 	"127.0.0.1", "127.9.8.7", "[::1]", "0.0.0.0", "0.1.2.3", "[::]",
 	"10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "[fc00::1]", "[fd00:ec2::254]", "[fec0::1]",
 	"169.254.169.254", "169.254.0.1", "[fe80::1]",
-	"100.64.0.1", "100.127.255.254", "100.100.100.200", "168.63.129.16", // carriers' and clouds' metadata
+	"100.64.0.1", "100.127.255.254", "100.100.100.200", "168.63.129.16", // the networks of carriers, and cloud metadata services
 	"192.0.0.192", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1",
 	"224.0.0.1", "239.255.255.250", "240.0.0.1", "255.255.255.255", "[ff02::1]",
 	"[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::7f00:1]", // IPv4 in IPv6
@@ -64,8 +65,8 @@ func TestGuardRefusesAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardLooksAtWhatNamesMean shows that the guard checks the address that a name
-// resolves to when the connection is opened.
+// TestGuardLooksAtWhatNamesMean shows that the guard checks the resolved address of a host
+// name when it opens a connection.
 func TestGuardLooksAtWhatNamesMean(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -151,8 +152,8 @@ func TestGuardBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestGuardKeepsToTheProxysName shows that the guard refuses the proxy as an origin if some
-// hosts are reached without the proxy, the proxy's own host among them.
+// TestGuardKeepsToTheProxysName shows that the guard refuses requests to the proxy's own
+// address as an origin, even if these requests do not go through the proxy.
 func TestGuardKeepsToTheProxysName(t *testing.T) {
 	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer proxy.Close()
@@ -178,14 +179,15 @@ func TestGuardKeepsToTheProxysName(t *testing.T) {
 }
 
 // TestGuardOpensPorts shows which ports of a named host on this machine can be reached if
-// its documents refer to them: the port that the user names, and the port that the host's
-// discovery document names.
+// the host's documents refer to them. They are the port that the user named, and the port
+// that the discovery document gives for the services.
 func TestGuardOpensPorts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		// lead makes the origin refer to other, usually its own host at another port. The
-		// user names only the port in at.
+		// lead makes the origin refer to the address other, which is another port of the
+		// origin's host in most cases. The origin's own address is at, and the user names
+		// its port.
 		lead    func(b *bench, at, other string)
-		unnamed bool // the user names no host, and discovery was answered from a public address
+		unnamed bool // the user names no host; the discovery document came from a public address
 		also    bool // the user also names the other port
 		reached bool // the other port is reached
 	}{

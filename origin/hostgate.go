@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
 
-// hostGate limits how many answers from one host are pending or being read at the same
-// time. A request holds its slot until the answer's body is closed.
+// hostGate is a transport that limits the number of concurrent requests to one host. A
+// request holds its slot until the body of its response is closed.
 type hostGate struct {
 	next http.RoundTripper
 	*hostSlots
@@ -24,8 +24,8 @@ func newHostGate(next http.RoundTripper, limit int64) *hostGate {
 // over returns a gate for another transport. Both gates share one limit per host.
 func (g *hostGate) over(next http.RoundTripper) *hostGate { return &hostGate{next, g.hostSlots} }
 
-// hostSlots holds the slots of the hosts with active requests only, because others can
-// choose any number of host names.
+// hostSlots holds the slots of the hosts with active requests. It removes the slots of
+// all other hosts, because clients and origins can name any number of hosts.
 type hostSlots struct {
 	limit int64
 
@@ -59,8 +59,8 @@ func (h *hostSlots) leave(host string, s *slots) {
 	}
 }
 
-// wait takes a slot. The origin's clock is stopped while it waits, because the limit is
-// ours.
+// wait acquires a slot. While it waits, it stops the [pace] of the download, because the
+// origin is not responsible for the wait.
 func (s *slots) wait(ctx context.Context) error {
 	if s.TryAcquire(1) {
 		return nil

@@ -15,8 +15,9 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestHostsThatAreNotAskedTakeNothing shows that a slot is released however a request
-// ends, and that a host's slots are removed with its last request.
+// TestHostsThatAreNotAskedTakeNothing shows that every request releases its slot, whether it
+// succeeds, fails or is cancelled. When the last request to a host ends, the host's slots
+// are removed.
 func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -39,7 +40,7 @@ func TestHostsThatAreNotAskedTakeNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			resp.Body.Close()
-			resp.Body.Close() // closing twice releases one slot
+			resp.Body.Close() // a second Close does not release a second slot
 			if _, err := ask(t.Context(), fmt.Sprintf("broken%d.example", i)); !errors.Is(err, broken) {
 				t.Fatal(err)
 			}

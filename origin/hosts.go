@@ -12,22 +12,23 @@ import (
 type AskedHost struct {
 	Name string
 	// Address is an IPv4 address, or the /64 network of an IPv6 address, because one machine
-	// can have all addresses of such a network. It is zero when the request begins.
+	// can have all addresses of such a network. It is the zero prefix in the first report of
+	// a request.
 	Address netip.Prefix
-	// Connected reports whether the request uses a connection to the address. If not, the
-	// request is trying to connect.
+	// Connected reports whether the request has a connection to Address. If Connected is
+	// false and Address is not zero, the request is trying to connect.
 	Connected bool
 }
 
 // WatchHosts returns a context in which the download of a package reports the hosts that it
-// contacts. Each request calls asks when it begins, for each address that it tries, and when
-// it has a connection. Redirects and resumptions are requests too. A request that has a
-// connection can still report addresses that it tried before.
+// contacts. A request calls asks when it begins, before it tries each address, and when it
+// has a connection. Redirects and resumptions are requests too. A request that has a
+// connection can still report the addresses of earlier attempts to connect.
 //
-// Behind a proxy, which resolves names itself, no address is reported.
+// A request through a proxy reports no address, because the proxy resolves the host name.
 //
-// The function asks may be called concurrently, and after the download has ended. The
-// request waits until it returns.
+// Calls of asks may be concurrent, and may come after the download has ended. A request
+// waits until asks returns.
 func WatchHosts(ctx context.Context, asks func(AskedHost)) context.Context {
 	return context.WithValue(ctx, watchKey{}, asks)
 }
@@ -78,7 +79,7 @@ func (w hostWatcher) proxied(req *http.Request) bool {
 		return false
 	}
 	through, err := w.proxy(req)
-	return through != nil || err != nil // with an error, no connection is opened
+	return through != nil || err != nil // after an error, no connection is opened
 }
 
 // networkOf returns the value of [AskedHost.Address] for an address.

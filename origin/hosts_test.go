@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 )
 
-// TestWatchHosts shows that each request reports its host's name, and also the address that
-// it connects to, except through a proxy.
+// TestWatchHosts shows that each request reports the name of its host and the addresses
+// that it connects to. A request through a proxy reports only the name.
 func TestWatchHosts(t *testing.T) {
 	addresses := map[string]string{
 		"a.example:80": "198.51.100.1:80", "b.example:80": "[2001:db8:1:2:3::4]:80", "c.example:80": "198.51.100.1:80", "d.example:80": "198.51.100.1:80", "proxy.example:80": "198.51.100.9:80",
@@ -107,8 +107,8 @@ func TestWatchHosts(t *testing.T) {
 	}
 }
 
-// TestNetworks shows that an IPv4 address stands for itself in every notation, and that an
-// IPv6 address stands for the network that might belong to its machine.
+// TestNetworks shows that networkOf returns the same network for every notation of an IPv4
+// address. For an IPv6 address, it returns the network that might belong to one machine.
 func TestNetworks(t *testing.T) {
 	for address, want := range map[string]string{
 		"198.51.100.1":          "198.51.100.1/32",

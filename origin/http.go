@@ -25,18 +25,18 @@ import (
 const (
 	// maxDocumentBytes is the maximum size in bytes of SHA256SUMS, and of its signature.
 	maxDocumentBytes = 1 << 20
-	// metadataTimeout limits the time for requesting and reading an answer in JSON or a
-	// small document.
+	// metadataTimeout is the maximum time for one request for JSON or a small document,
+	// including retries and reading the response.
 	metadataTimeout = 60 * time.Second
-	// maxRedirects is how many redirects one request may follow.
+	// maxRedirects is the maximum number of redirects that a request follows.
 	maxRedirects = 10
-	// maxTextLen is the maximum number of characters that are shown of an origin's text.
+	// maxTextLen is the maximum number of characters of an origin's text in a message.
 	maxTextLen = 500
 )
 
-// client sends the requests of a [Registry]. It is a separate type because a package
-// keeps its client for a long time, and must not keep the discovery documents of the
-// registry.
+// client sends the requests of a [Registry]. Packages refer to a client instead of the
+// Registry, because callers keep packages for a long time. A package that referred to the
+// Registry would keep its discovery documents in memory.
 type client struct {
 	http      *http.Client
 	downloads *http.Client
@@ -44,8 +44,9 @@ type client struct {
 	via       string
 }
 
-// newHTTPClient returns a client for requests to origins. It drops credentials on a
-// redirect to any other host; net/http would keep them for subdomains.
+// newHTTPClient returns a client for requests to origins. The client drops the
+// credentials of a request that is redirected to another host or scheme. On its own,
+// net/http would send them to subdomains of the first host.
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: &retry.Transport{Base: transport, Policy: func() retry.Policy { return retryPolicy{} }},
@@ -72,7 +73,7 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 
 const redirectHelp = "check the address, and ask the operator of the server. Behind a proxy that ends TLS, a server may redirect to https for ever, until the proxy sends it X-Forwarded-Proto"
 
-// statusError means that an origin answered with an unexpected status.
+// statusError means that an origin sent a response with an unexpected status.
 type statusError struct {
 	url    string
 	status int
@@ -82,8 +83,8 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("%s answered %d %s", e.url, e.status, http.StatusText(e.status))
 }
 
-// unauthorized reports whether the server refuses the credentials, or requires
-// credentials.
+// unauthorized reports whether the status means that the server requires credentials or
+// refuses the request's credentials.
 func (e *statusError) unauthorized() bool {
 	return e.status == http.StatusUnauthorized || e.status == http.StatusForbidden
 }
@@ -100,7 +101,7 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 	t.Protocols = &http.Protocols{}
 	t.Protocols.SetHTTP1(true)
 	if t.TLSClientConfig != nil {
-		t.TLSClientConfig.NextProtos = nil // a transport that was used before offers h2 here
+		t.TLSClientConfig.NextProtos = nil // the first use of a transport adds h2 here
 	}
 	t.TLSNextProto = nil
 	t.ReadBufferSize = 64 << 10
@@ -108,7 +109,7 @@ func forDownloads(transport http.RoundTripper) http.RoundTripper {
 }
 
 // size requests the size of a file and returns it in bytes, or -1 if the origin does not
-// announce it. The connection can then be reused for the download.
+// announce it. The download can then reuse the connection.
 func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -120,9 +121,10 @@ func (c *client) size(ctx context.Context, u *url.URL) int64 {
 	return resp.ContentLength
 }
 
-// ask sends a request and returns its answer, if the status is 200, or 206 for a range.
-// Otherwise it returns a *statusError, within an [outgoing.LaterError] for 429 and 503.
-// The caller closes the body.
+// ask sends a request and returns the response if its status is 200, or 206 for a request
+// with a Range header. For any other status, ask returns an error that wraps a
+// *statusError. For 429 and 503, this error is an [outgoing.LaterError]. The caller
+// closes the body.
 func (c *client) ask(ctx context.Context, over *http.Client, method string, u *url.URL, prepare func(*http.Request)) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
@@ -155,20 +157,22 @@ func (c *client) ask(ctx context.Context, over *http.Client, method string, u *u
 	return resp, nil
 }
 
-// answered describes the answer that contained a document.
+// answered describes the response that contained a document.
 type answered struct {
-	url         *url.URL // after redirects; relative URLs in the document refer to it
-	contentType string   // the value of the header
+	url         *url.URL // the URL after redirects; the base of relative URLs in the document
+	contentType string   // the value of the Content-Type header
 }
 
-// mediaType returns the media type without parameters; "" if it is missing.
+// mediaType returns the media type without parameters, or "" if the header is missing or
+// invalid.
 func (a answered) mediaType() string {
 	mediaType, _, _ := mime.ParseMediaType(a.contentType)
 	return mediaType
 }
 
-// getJSON decodes an answer into out, and calls use with a description of the answer. The
-// budget of the document is released when use returns.
+// getJSON requests JSON and decodes it into out. It then calls use with a description of
+// the response. When use returns, getJSON releases the memory budget that the document
+// took.
 func (c *client) getJSON(ctx context.Context, u *url.URL, prepare func(*http.Request), limits document.Limits, out any, use func(answered) error) error {
 	var doc *document.Document
 	by := answered{url: u}
@@ -216,8 +220,9 @@ func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err 
 	return data, err
 }
 
-// read sends a request and passes the answer to take, which reads its body. If an answer
-// breaks off, the request is sent again, as if the answer had never begun.
+// read sends a request and passes the response to take, which reads the body. If the
+// connection is lost while take reads, read sends the request again, and take starts over
+// with the new response.
 func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -245,8 +250,9 @@ func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepar
 
 const brokeOff = "the connection broke off: run it again; if that does not help, is there a proxy in between?"
 
-// redactedURL returns a URL for messages. It omits user, password and query, which may be
-// secrets, as in the presigned URLs of object storage. It truncates long URLs.
+// redactedURL returns a URL for messages. It omits the user, the password and the query,
+// because they may be secrets. The query of a presigned URL of object storage is an
+// example. It truncates long URLs.
 func redactedURL(u *url.URL) string {
 	s := (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
 	if len(s) > maxTextLen {
@@ -258,7 +264,7 @@ func redactedURL(u *url.URL) string {
 // oneLine makes an origin's text safe to show: one line without control characters, of at
 // most maxTextLen characters.
 func oneLine(s string) string {
-	s = s[:min(len(s), 8*maxTextLen)] // the rest would be cut off below anyway
+	s = s[:min(len(s), 8*maxTextLen)] // limits the work for a long text
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -272,8 +278,10 @@ func oneLine(s string) string {
 	return strings.Clone(s) // so that callers do not keep the whole document in memory
 }
 
-// explainTransport says which request got no answer, and adds a hint. If discovery has
-// wrapped a refusal, it returns only the refusal, which names its own request.
+// explainTransport adds the URL and a hint to the error of a request that got no
+// response. If err comes from service discovery and wraps a *statusError or an
+// [outgoing.LaterError], only the wrapped error is returned, because that error already
+// contains its URL.
 func explainTransport(err error) error {
 	var refused *statusError
 	var later *outgoing.LaterError
@@ -312,7 +320,7 @@ func explainTransport(err error) error {
 	return err
 }
 
-// certificateHelp says what to do about a certificate that is not trusted.
+// certificateHelp returns the hint for an error in verifying a server's certificate.
 func certificateHelp(err error) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError

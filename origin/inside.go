@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// errLocal means that an origin on another machine refers its clients to this machine,
-// or to its local link, where clouds have their metadata services.
+// errLocal means that an origin on another machine refers its clients to this machine, or to this
+// machine's local link. Clouds have their metadata services on the local link.
 var errLocal = errors.New("an origin on another machine refers to it")
 
 // metadata lists the addresses of cloud metadata services that are not link-local.
@@ -24,21 +24,21 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),   // Azure; it looks public
 }
 
-// NewLenientGuard returns a guard for requests on behalf of a local user, who may contact
-// every host. The guard prevents origins elsewhere from leading the client to this machine
-// or to its local link, where clouds have their metadata services, whether by addresses,
-// redirects or DNS names. The origins themselves, and hosts for which named returns true,
-// are allowed there. Private networks are allowed.
+// NewLenientGuard returns a guard for requests on behalf of a local user, who may contact every
+// host. The guard stops an origin on another machine from leading the client to this machine or
+// to its local link. This applies to the addresses, redirects and DNS names that the origin
+// sends. The origins themselves, and hosts for which named returns true, may have local
+// addresses. Addresses in private networks are allowed.
 //
-// A proxy resolves names itself. Behind a proxy, the guard checks host names only as
-// text.
+// A proxy resolves host names itself. Behind a proxy, the guard can check only the text of host
+// names.
 func NewLenientGuard(named func(host, port string) bool) *Guard {
 	return &Guard{named: named, lenient: true}
 }
 
-// isNamed reports whether a host may have any address. Addresses on this machine are
-// allowed here, because checkLocalReference has checked the URL before: an origin that is on this
-// machine may refer to it.
+// isNamed reports whether a host may have any address. A lenient guard also returns true for a
+// host whose text shows that it is local. The URL of such a host has passed checkLocalReference,
+// so the origin that refers to it is local, too.
 func (g *Guard) isNamed(host, port string) bool {
 	if g.named(host, port) || g.hasServices(host, port) {
 		return true
@@ -50,15 +50,16 @@ func (g *Guard) isNamed(host, port string) bool {
 	return asked || isLocal(host)
 }
 
-// recordAsked records a host whose providers the user requests, or the host of a mirror.
+// recordAsked records that the user requests providers of a host, or that the host is the user's
+// mirror. A lenient guard then allows any address for the host.
 func (g *Guard) recordAsked(host string) {
 	if g != nil && g.lenient {
 		g.asked.Store(canonical(host), true)
 	}
 }
 
-// checkService checks the URL of a host's services, which the user may have named, and
-// allows its port.
+// checkService checks the URL that the discovery document of a host gives for its services. It
+// allows every URL with a host and port that the user named. It also calls [Guard.addService].
 func (g *Guard) checkService(from, to *url.URL) error {
 	if g == nil {
 		return nil
@@ -70,7 +71,7 @@ func (g *Guard) checkService(from, to *url.URL) error {
 	return checkLocalReference(from, to)
 }
 
-// checkLocalAddress refuses to open a connection to an address of this machine or its link.
+// checkLocalAddress returns an error if the address belongs to this machine or to its local link.
 func checkLocalAddress(ip netip.Addr) error {
 	if !isLocalAddress(ip) {
 		return nil
@@ -79,9 +80,10 @@ func checkLocalAddress(ip netip.Addr) error {
 		"that is this machine, or what is next to it: ask the operator of the origin; if it is meant, a host block of the CLI configuration whose providers.v1 URL has that host says so")
 }
 
-// checkLocalReference refuses a URL from an origin, in a document or a redirect, if the
-// text of its host shows that it is on this machine or its link. An origin that is there
-// itself may use such URLs. A [Guard] checks the addresses that names resolve to.
+// checkLocalReference checks a URL in a document or a redirect of an origin. It returns an error
+// if the text of the URL's host shows that the host is this machine or is on its local link. An
+// origin that is local itself may refer to local hosts. The addresses that host names resolve to
+// are checked by a [Guard].
 func checkLocalReference(from, to *url.URL) error {
 	if !isLocal(to.Hostname()) || isLocal(from.Hostname()) {
 		return nil
@@ -95,7 +97,8 @@ func isLocal(host string) bool {
 		return isLocalAddress(addr)
 	}
 	last := host[strings.LastIndexByte(host, '.')+1:]
-	// A number in the last part is an address in a form that programs read differently.
+	// If the last part is a number, the host is an IP address in a notation that programs parse
+	// differently.
 	return last == "localhost" || last != "" && strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 

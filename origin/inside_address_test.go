@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestInsideAddresses shows which addresses count as local. Private networks do not,
-// because companies have origins there.
+// TestInsideAddresses shows which addresses count as local. Addresses of private
+// networks do not count as local, because companies have origins there.
 func TestInsideAddresses(t *testing.T) {
 	for address, want := range map[string]bool{
 		"127.0.0.1": true, "127.9.8.7": true, "::1": true, "0.0.0.0": true, "::": true, "169.254.169.254": true, "fe80::1%eth0": true,

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// resolved is a network whose names are resolved to addresses of this machine. Each server
-// has its own port.
+// resolved is a network whose host names resolve to addresses of this machine, so its
+// clients can use the normal dialer. Each server has its own port.
 type resolved struct {
 	*network
 	named sync.Map // the "host:port" of hosts that the user has named
@@ -38,7 +38,8 @@ func (n *resolved) serve(name string, h http.Handler) (string, *recorder.Recorde
 	return net.JoinHostPort(name, n.port(name+":443")), asked
 }
 
-// client returns a client with the same kind of guard as a push.
+// client returns a registry client and a discovery client with a lenient guard, as in a
+// push.
 func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	n.t.Helper()
 	guard := origin.NewLenientGuard(func(host, port string) bool {
@@ -53,12 +54,13 @@ func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Guard: guard, Services: services}), services
 }
 
-// TestOriginsLeadNowhereInside shows that the names that an origin refers to are checked
-// when they are resolved. The origin's own host may have any address.
+// TestOriginsLeadNowhereInside shows that the guard checks the resolved addresses of the
+// host names that an origin refers to. The origin's own host may have any address.
 func TestOriginsLeadNowhereInside(t *testing.T) {
 	const refused = "an origin on another machine refers to it"
 	for name, tc := range map[string]struct {
-		// lead makes the origin, whose address is at, refer to the host inside.
+		// lead makes the origin refer to the host at the address inside. The origin's own
+		// address is at.
 		lead func(b *bench, at, inside string)
 		name bool // the user names the host inside
 		says string
@@ -170,8 +172,8 @@ func TestServicesThatTheUserNames(t *testing.T) {
 	}
 }
 
-// TestOriginsBehindAProxyOnThisMachine shows that a proxy, which resolves the names itself,
-// may have any address too.
+// TestOriginsBehindAProxyOnThisMachine shows that requests go through a proxy even if the
+// proxy has a local address.
 func TestOriginsBehindAProxyOnThisMachine(t *testing.T) {
 	n := newResolved(t)
 	proxy := recorder.New(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -6,25 +6,25 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 )
 
-// Limits of an origin's answers about a provider. A document within these limits takes
-// less than 64 MiB when decoded.
+// Limits of an origin's documents about a provider. A decoded document within these limits
+// takes less than 64 MiB of memory.
 const (
-	// maxVersions limits the number of versions of a provider. The longest list of a
+	// maxVersions is the maximum number of versions of a provider. The longest list of a
 	// public provider has fewer than 2,000.
 	maxVersions = 10_000
-	// maxPlatforms limits the number of platforms of one version. Go supports fewer than
-	// 50.
+	// maxPlatforms is the maximum number of platforms of one version. Go supports fewer
+	// than 50.
 	maxPlatforms = 128
-	// maxProtocols limits the number of plugin protocols of one version. Real versions
+	// maxProtocols is the maximum number of plugin protocols of one version. Real versions
 	// have one or two. Package artifact stores at most this many.
 	maxProtocols = 16
-	// maxWarnings limits the number of warnings in one list.
+	// maxWarnings is the maximum number of warnings in one list.
 	maxWarnings = 64
 	// maxURL is the maximum length of a URL in bytes. Real URLs, including the signatures
 	// of object storage, have fewer than 2,000 bytes.
 	maxURL = 8 << 10
-	// maxHashes limits the number of hashes of one package. Real packages have one hash
-	// for each of two schemes.
+	// maxHashes is the maximum number of hashes of one package. Real packages have one
+	// hash for each of two schemes.
 	maxHashes = 64
 )
 
@@ -33,14 +33,16 @@ var (
 	// document of a public provider has about 2 MiB and 160,000 values.
 	listLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: maxVersions}
 	// indexLimits are the limits of the list of versions of a network mirror or a mirror
-	// folder. The list is a JSON object, and encoding/json merges repeated members.
+	// folder. The list is a JSON object. Repeated members count, although encoding/json
+	// merges them.
 	indexLimits = document.Limits{Bytes: 8 << 20, Values: 2*maxVersions + 1_000, Elements: maxVersions}
 	// versionLimits are the limits of documents about one version or one package. Most of
 	// their bytes are signing keys.
 	versionLimits = document.Limits{Bytes: 4 << 20, Values: 20_000, Elements: 1_000}
 )
 
-// checkCount returns an error if n exceeds most. what names the counted things.
+// checkCount returns an error that wraps [document.ErrTooLarge] if n exceeds most. The
+// error names the counted things with what.
 func checkCount(what string, n, most int) error {
 	if n <= most {
 		return nil

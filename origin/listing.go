@@ -18,6 +18,7 @@ func (m *member[T]) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &m.value)
 }
 
-// errNoVersionList means that a document has no list of versions, so it says nothing about
-// versions. If it counted as an empty list, clients would fall back to another origin.
+// errNoVersionList means that a document has no list of versions. Such a document must not
+// count as an empty list, because clients of a mirror without versions fall back to
+// another origin.
 var errNoVersionList = errors.New(`the document has no list of versions: "versions" is missing`)

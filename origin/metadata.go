@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// metadataRequests is how many requests for package metadata run concurrently for one
-// release.
+// metadataRequests is the maximum number of concurrent requests for the package metadata
+// of one release.
 const metadataRequests = 4
 
 // packageMeta is the protocol's document about one package.
@@ -32,7 +32,8 @@ type packageMeta struct {
 	SHASumsSignatureURL string          `json:"shasums_signature_url"`
 	SigningKeys         json.RawMessage `json:"signing_keys"`
 	Packages            packagesJSON    `json:"packages"`
-	// These are not part of the protocol, so a wrong type is not an error.
+	// Source and PublishedAt are not part of the protocol, so a value of a wrong type is
+	// not an error.
 	Source      json.RawMessage `json:"source"`
 	PublishedAt json.RawMessage `json:"published_at"`
 
@@ -54,7 +55,7 @@ func (m *packageMeta) about() provider.About {
 	return out
 }
 
-// textOf returns the string in a JSON value; "" for a value of another type.
+// textOf returns the string in a JSON value, or "" for a value of another type.
 func textOf(raw json.RawMessage) string {
 	var s string
 	if json.Unmarshal(raw, &s) != nil {
@@ -63,7 +64,8 @@ func textOf(raw json.RawMessage) string {
 	return s
 }
 
-// metadata requests the documents about the packages of all platforms, in their order.
+// metadata returns the documents about a version's packages for the given platforms, in
+// the same order.
 func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.Version, platforms []provider.Platform) ([]*packageMeta, error) {
 	base, prepare, err := r.endpoint(ctx, a)
 	if err != nil {
@@ -92,7 +94,8 @@ func (r *Registry) metadata(ctx context.Context, a provider.Address, v provider.
 	return metas, g.Wait()
 }
 
-// check validates a document and completes it. at is the URL of the document.
+// check validates a document about the package for p, and sets the fields that are not in
+// the JSON. Relative URLs in the document are resolved against the document's own URL.
 func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 	if m.OS != p.OS || m.Arch != p.Arch {
 		return fmt.Errorf("the answer is about %.80q", m.OS+"_"+m.Arch)
@@ -111,7 +114,7 @@ func (m *packageMeta) check(p provider.Platform, at *url.URL) error {
 	if m.reported, err = m.Packages.reports(p); err != nil {
 		return err
 	}
-	m.Packages = nil // the reports contain the same information
+	m.Packages = nil // m.reported contains the same information
 	for _, ref := range []struct {
 		name, raw string
 		into      **url.URL

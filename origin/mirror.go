@@ -19,22 +19,22 @@ import (
 // mirror gives hashes of its packages, but no signature.
 type mirror struct {
 	files  mirrorFiles
-	origin string // as in [Release]
-	strict bool   // invalid names are errors; otherwise they are ignored with a warning, as clients ignore them
+	origin string // the value of [Release.Origin]
+	strict bool   // invalid names are errors; if false, they are ignored with a warning, because clients ignore them
 	help   string // the hint for invalid documents
 	empty  string // the hint for a version without packages
 }
 
-// mirrorFiles are the files of a mirror, on a server or in a folder.
+// mirrorFiles reads the files of a mirror on a server or in a folder.
 type mirrorFiles interface {
-	// get decodes a provider's document. If the document does not exist, the error wraps
-	// notFound.
+	// get decodes the named document of a provider into out. If the document does not
+	// exist, the error wraps notFound.
 	get(ctx context.Context, a provider.Address, name string, limits document.Limits, out any, notFound error) (mirrorDocument, error)
 	// locate returns the package that an entry of a version's document describes.
 	locate(from mirrorDocument, a provider.Address, v provider.Version, p provider.Platform, entry mirrorArchive) (Package, error)
 }
 
-// mirrorDocument describes a document of a mirror.
+// mirrorDocument describes a document of a mirror, without its content.
 type mirrorDocument struct {
 	at       string   // its location, for messages
 	url      *url.URL // nil in a folder
@@ -152,7 +152,7 @@ type mirrorIndex struct {
 	Versions member[map[string]json.RawMessage] `json:"versions"`
 }
 
-// check returns an error for a document without a list, or with too many versions.
+// check returns an error if the document has no list of versions, or too many versions.
 func (i *mirrorIndex) check() error {
 	if !i.Versions.given {
 		return errNoVersionList
@@ -165,7 +165,8 @@ type mirrorVersion struct {
 	Archives map[string]mirrorArchive `json:"archives"`
 }
 
-// check returns an error for a document with too many packages or hashes.
+// check returns an error if the document has too many packages, or a package has too many
+// hashes.
 func (c *mirrorVersion) check() error {
 	if err := checkCount("packages of one version", len(c.Archives), maxPlatforms); err != nil {
 		return err
@@ -178,8 +179,9 @@ func (c *mirrorVersion) check() error {
 	return nil
 }
 
-// knownPlatforms returns the platforms of the packages, sorted, and the keys that are not
-// platforms. A client looks up only its own platform, so it ignores such keys.
+// knownPlatforms returns the sorted platforms of the packages, and the ignored keys, which
+// are not platforms. A client looks up only its own platform, so clients ignore these
+// keys, too.
 func (c *mirrorVersion) knownPlatforms() (out []provider.Platform, ignored names) {
 	for _, s := range slices.Sorted(maps.Keys(c.Archives)) {
 		p, err := provider.ParsePlatform(s)
@@ -198,9 +200,10 @@ type mirrorArchive struct {
 	Hashes []string `json:"hashes"`
 }
 
-// knownHashes returns the hashes of known schemes. It returns none if the document gives
-// no hash at all; clients install such a package unchecked. Like clients, knownHashes
-// ignores unknown schemes if there is a known one, and fails if there is not.
+// knownHashes returns the hashes of known schemes, and ignores all other hashes. If no
+// scheme is known, it returns an error, because clients refuse such a package. If the
+// document gives no hash at all, it returns no hash and no error, because clients install
+// such a package unchecked.
 func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	out, err := parseHashes(a.Hashes)
 	if err == nil && len(out) == 0 && len(a.Hashes) > 0 {
@@ -210,7 +213,7 @@ func (a mirrorArchive) knownHashes() ([]provider.Hash, error) {
 	return out, err
 }
 
-// parseHashes returns the hashes of known schemes.
+// parseHashes parses the hashes of known schemes, and ignores all other hashes.
 func parseHashes(hashes []string) ([]provider.Hash, error) {
 	var out []provider.Hash
 	for _, s := range hashes {
@@ -228,7 +231,7 @@ func parseHashes(hashes []string) ([]provider.Hash, error) {
 }
 
 // checkSchemes returns an error if any hash has no scheme. Clients of network mirrors
-// refuse the package then, even if it has other hashes.
+// refuse a package with such a hash, even if the package has other hashes.
 func (a mirrorArchive) checkSchemes() error {
 	for _, s := range a.Hashes {
 		if scheme, _, found := strings.Cut(s, ":"); !found || scheme == "" {

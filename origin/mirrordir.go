@@ -23,7 +23,8 @@ import (
 //	HOSTNAME/NAMESPACE/TYPE/VERSION.json
 //	HOSTNAME/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip
 //
-// Nothing outside the folder is read, wherever its links and URLs point.
+// No file outside the folder is read, even if a link or a URL in the folder points to
+// it.
 type MirrorDir struct {
 	mirror
 	root *os.Root
@@ -86,7 +87,8 @@ func (m *MirrorDir) Releases(ctx context.Context, platforms []provider.Platform)
 	return out, nil
 }
 
-// dir returns the folder of a provider. Clients write hostnames in Unicode.
+// dir returns the folder of a provider. Clients name it with the hostname in Unicode. If
+// there is no such folder, dir returns the name with the hostname in Punycode.
 func (m *MirrorDir) dir(a provider.Address) string {
 	if _, err := m.root.Stat(a.String()); err == nil {
 		return a.String()
@@ -148,7 +150,8 @@ func fileSize(root *os.Root, name string) (int64, error) {
 
 // openFile opens a regular file for reading.
 func openFile(root *os.Root, name string) (io.ReadCloser, int64, error) {
-	// This comes first, because opening a pipe would block until something writes to it.
+	// The type of the file is checked first, because opening a pipe would block until a
+	// process writes to the pipe.
 	size, err := fileSize(root, name)
 	if err != nil {
 		return nil, 0, err

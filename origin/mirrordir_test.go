@@ -28,7 +28,8 @@ func newMirror(t *testing.T) mirror {
 
 const widgetDir = host + "/acme/widget"
 
-// The hashes that clients write: Terraform writes only h1, and OpenTofu both.
+// The hashes that clients write into a mirror folder. Terraform writes only h1: hashes.
+// OpenTofu writes h1: and zh: hashes.
 var (
 	h1Only = func(t *testing.T, p release.Package) []string { return []string{h1(t, p)} }
 	h1AndZ = func(t *testing.T, p release.Package) []string { return []string{h1(t, p), "zh:" + p.SHA256} }
@@ -154,7 +155,8 @@ func TestMirrorDir(t *testing.T) {
 }
 
 // TestMirrorDirOfManyProviders shows the order of providers and of versions. It also shows
-// that the folder of a host may be named as clients name it: in Unicode, and with a port.
+// that the name of a host's folder may be in Unicode and contain a port, as clients write
+// it.
 func TestMirrorDirOfManyProviders(t *testing.T) {
 	m := newMirror(t)
 	m.add(widgetDir, build(t, nil, "1.10.0"), h1Only)
@@ -227,7 +229,7 @@ func TestMirrorDirRefused(t *testing.T) {
 	}
 	zh := "zh:" + strings.Repeat("0", 64)
 	const file = "terraform-provider-widget_1.0.0_linux_amd64.zip"
-	// version replaces 1.0.0.json.
+	// version returns a function that replaces 1.0.0.json in the folder.
 	version := func(content string) func(mirror) {
 		return func(m mirror) { m.write(widgetDir+"/1.0.0.json", content) }
 	}
@@ -364,8 +366,8 @@ func TestMirrorDirPlatforms(t *testing.T) {
 	}
 }
 
-// TestMirrorDirChangedLater shows that a link out of the folder is not followed if it
-// replaces a package after the package was found.
+// TestMirrorDirChangedLater shows that Open fails if a link out of the folder has replaced
+// the package since the release was read.
 func TestMirrorDirChangedLater(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")

@@ -16,30 +16,31 @@ import (
 )
 
 // Netrc provides the logins in the user's .netrc file (on Windows, _netrc), or in the file
-// that the variable NETRC names. They are used for downloads of packages.
+// that the environment variable NETRC names. The logins are used only to download packages.
 //
-// The rules and the parser are those of "providers mirror" of OpenTofu and Terraform, their
-// only command that uses the file for providers. A machine entry matches the host of a URL,
-// including the port if the URL has one. The entry "default" matches all other hosts. A
-// user in the URL itself takes precedence. The login is sent with the first request. A
-// redirect drops the login, unless the redirect is relative and thus stays on the host.
-// Unlike those commands, Netrc sends a login only over TLS or to this machine.
+// The rules and the parser are those of the command "providers mirror" of OpenTofu and
+// Terraform. Their other commands do not use the file for providers. A machine entry
+// matches the host of a URL, including the port if the URL has one. The entry "default"
+// matches all other hosts. A user in the URL itself takes precedence. The login is sent
+// with the first request. A redirect to an absolute URL drops the login. A relative
+// redirect stays on the host and keeps the login. Unlike "providers mirror", Netrc sends a
+// login only over TLS or to this machine.
 //
 // The file is read before each download.
 type Netrc struct {
-	// Getenv and ReadFile behave like their namesakes in package os, errors included; each
-	// may be nil.
+	// Getenv and ReadFile behave like the functions of the same names in package os, and
+	// return the same errors. Each may be nil.
 	Getenv   func(string) string
 	ReadFile func(string) ([]byte, error)
 	Home     string // the home directory; empty if there is none
-	GOOS     string // as runtime.GOOS
-	// NoDefault ignores the entry "default". It is for programs in which the hosts are not
-	// chosen by the owner of the file.
+	GOOS     string // the operating system, as in runtime.GOOS
+	// NoDefault makes Netrc ignore the entry "default". It is for programs whose clients
+	// choose the hosts, instead of the owner of the file.
 	NoDefault bool
 }
 
-// authorize returns the URL of a package with its login, or unchanged if it has none. A
-// nil Netrc has no logins.
+// authorize returns the URL of a package with the login for its host. Without a login, it
+// returns the URL unchanged. A nil Netrc has no logins.
 func (n *Netrc) authorize(u *url.URL) (*url.URL, error) {
 	if n == nil || u.User != nil && u.User.Username() != "" || u.Scheme != "https" && !isLoopback(u.Hostname()) {
 		return u, nil
@@ -62,11 +63,11 @@ func isLoopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// byteOrderMark begins a text file of some Windows programs.
+// byteOrderMark is the start of the text files that some Windows programs write.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// read parses the file. A file that does not exist has no logins. Errors quote nothing from
-// the file.
+// read parses the file. If the file does not exist, the result has no logins. Errors do not
+// quote the file's content.
 func (n *Netrc) read() (*netrc.Netrc, error) {
 	name := n.file()
 	if name == "" || n.ReadFile == nil {
@@ -91,7 +92,7 @@ func (n *Netrc) read() (*netrc.Netrc, error) {
 	return out, nil
 }
 
-// file returns the path of the file, or "".
+// file returns the path of the file, or "" if neither NETRC nor Home is set.
 func (n *Netrc) file() string {
 	if n.Getenv != nil {
 		if name := n.Getenv("NETRC"); name != "" {

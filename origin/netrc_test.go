@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// netrc returns the logins in a file with the given content.
+// netrc returns a Netrc that reads a file with the given content.
 func netrc(content string) *origin.Netrc {
 	return &origin.Netrc{
 		GOOS: "linux", Home: "/home/u",
@@ -26,7 +26,7 @@ func netrc(content string) *origin.Netrc {
 	}
 }
 
-// logins records the login of each request: "HOST/NAME USER:PASSWORD".
+// logins records the login of each request in the form "HOST/NAME USER:PASSWORD".
 type logins []string
 
 func (l *logins) watch(name string, next http.Handler) http.Handler {
@@ -98,8 +98,8 @@ func TestNetrc(t *testing.T) {
 	}
 }
 
-// TestNetrcWithoutDefault shows that the entry "default" is not used if others choose
-// the hosts.
+// TestNetrcWithoutDefault shows that NoDefault disables the entry "default", and no
+// other entry.
 func TestNetrcWithoutDefault(t *testing.T) {
 	for file, want := range map[string]string{
 		"default login me password secret\n":                                           "",

@@ -61,7 +61,8 @@ func TestNetrcChanges(t *testing.T) {
 	}
 }
 
-// loginIn returns the login for a host in the file src: USER:PASSWORD, or "".
+// loginIn returns the login for a host in a file with the content src, as
+// USER:PASSWORD. It returns "" if the file has no login for the host.
 func loginIn(src, host string) (string, error) {
 	n := &Netrc{Home: "/home/u", ReadFile: func(string) ([]byte, error) { return []byte(src), nil }}
 	u, err := n.authorize(&url.URL{Scheme: "https", Host: host})

@@ -23,7 +23,7 @@ type NetworkMirror struct {
 const helpMirror = "the mirror does not keep to the provider network mirror protocol, or a proxy has changed its answer; nothing was stored"
 
 // NetworkMirror returns a client of the mirror at base, an https: URL that ends in a
-// slash. Tokens for its host are sent only with requests for JSON.
+// slash. The token for the mirror's host is sent only with requests for JSON.
 func (r *Registry) NetworkMirror(base *url.URL) *NetworkMirror {
 	r.guard.recordAsked(base.Hostname())
 	m := &NetworkMirror{registry: r, base: base}
@@ -60,8 +60,8 @@ func (m *NetworkMirror) get(ctx context.Context, a provider.Address, name string
 	return from, nil
 }
 
-// locate implements [mirrorFiles]. The protocol has no file names, and a mirror may choose
-// any URL.
+// locate implements [mirrorFiles]. The protocol has no file names and allows any URL, so
+// the package gets the file name under which it was published.
 func (m *NetworkMirror) locate(from mirrorDocument, a provider.Address, v provider.Version, p provider.Platform, entry mirrorArchive) (Package, error) {
 	u, err := reference(from.url, entry.URL)
 	if err != nil {

@@ -153,7 +153,7 @@ func TestNetworkMirrorRefused(t *testing.T) {
 	}
 }
 
-// answerJSON replaces the mirror's answer for paths with the suffix.
+// answerJSON replaces the mirror's response to requests whose path ends in suffix.
 func answerJSON(rec *recorder.Recorder, suffix, contentType, body string) {
 	rec.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -165,8 +165,8 @@ func answerJSON(rec *recorder.Recorder, suffix, contentType, body string) {
 	})
 }
 
-// TestNetworkMirrorWithoutList shows that a document without a list is an error, while an
-// empty list means that there are no versions.
+// TestNetworkMirrorWithoutList shows that a document without a list of versions is an
+// error. A document with an empty list means that there are no versions.
 func TestNetworkMirrorWithoutList(t *testing.T) {
 	for body, says := range map[string]string{
 		`{}`:                   "no list of versions",
@@ -194,8 +194,8 @@ func TestNetworkMirrorWithoutList(t *testing.T) {
 	}
 }
 
-// TestNetworkMirrorAsClientsRead shows that the parts of documents that clients ignore
-// are ignored here too.
+// TestNetworkMirrorAsClientsRead shows that NetworkMirror ignores the parts of documents
+// that clients ignore.
 func TestNetworkMirrorAsClientsRead(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")
@@ -252,8 +252,8 @@ func TestNetworkMirrorAsClientsRead(t *testing.T) {
 	}
 }
 
-// TestNetworkMirrorMediaTypes shows the warning about answers whose media type clients
-// refuse.
+// TestNetworkMirrorMediaTypes shows that a response with a media type that clients refuse
+// leads to a warning.
 func TestNetworkMirrorMediaTypes(t *testing.T) {
 	m := newMirror(t)
 	r := build(t, nil, "1.0.0")

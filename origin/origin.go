@@ -2,10 +2,10 @@
 // registries (by service discovery and the provider registry protocol), network mirrors,
 // mirror folders and release folders.
 //
-// Each of them yields a [Release]: the origin's claims about one version, and functions
-// that open its packages. This package verifies none of the claims; package trust does.
-// Every answer is bounded. A credential is sent only to the origin's own JSON endpoints,
-// and never unencrypted.
+// Each kind of origin yields a [Release]: the origin's claims about one version, and
+// functions that open the packages of the version. This package verifies none of the
+// claims; package trust does. The size of every document is limited. A credential is sent
+// only to the origin's own JSON endpoints, and never unencrypted.
 package origin
 
 import (
@@ -25,8 +25,9 @@ import (
 type Release struct {
 	// Claims is the input of package trust.
 	Claims trust.Claims
-	// Origin names the origin in the evidence: the host name of a registry, or the kind of
-	// folder. It never depends on the machine.
+	// Origin names the origin in the evidence: the host name of a registry or a network
+	// mirror, or the kind of folder. It does not depend on the machine that reads the
+	// origin.
 	Origin string
 	// Protocols lists the plugin protocols, such as 5.0; nil if unknown.
 	Protocols []string
@@ -34,13 +35,14 @@ type Release struct {
 	About provider.About
 	// Packages lists the requested packages, sorted by platform.
 	Packages []Package
-	// Partial reports whether the version might have more packages: the origin has some
-	// that were not requested, or the origin is a folder or a mirror.
+	// Partial reports whether the version might have more packages. It is true if the
+	// origin has packages that were not requested, or does not list its platforms. It is
+	// always true for a folder or a mirror.
 	Partial bool
 	// ByPlatform reports whether several jobs, each building one platform, are likely to
 	// push the version concurrently. It is true for release folders.
 	ByPlatform bool
-	// Warnings lists the origin's messages to its users.
+	// Warnings lists warnings for the user, such as a package without a hash.
 	Warnings []string
 }
 
@@ -58,21 +60,23 @@ type Package struct {
 	Host string
 	// Open opens the package and returns its size, or -1 if the origin does not announce
 	// it. A download fails if the origin sends less than 16 KiB/s for a minute, or on
-	// average over the whole file. [WatchHosts] reports the hosts that it contacts.
+	// average over the whole file. [WatchHosts] reports the hosts that the download
+	// contacts.
 	Open func(ctx context.Context) (body io.ReadCloser, size int64, err error)
 	// Size returns the package's size in bytes without downloading it, or -1 if the origin
-	// does not announce it. It is only for display. Only the packages of a [Source] have
-	// this function.
+	// does not announce it. The size is only for display. Size is nil for the packages of a
+	// [ReleaseDir].
 	Size func(ctx context.Context) int64
-	// MismatchHint names the most likely cause of a checksum mismatch, if the origin gives
-	// reason to suspect one.
+	// MismatchHint is the hint for a checksum mismatch of the package: its most likely
+	// cause. It is "" if the kind of origin suggests no cause.
 	MismatchHint string
 }
 
-// Source is an origin that can list what it offers for a provider.
+// Source lists and reads the versions of providers at an origin.
 type Source interface {
-	// Versions lists the versions of a provider. Its errors wrap [ErrProviderNotFound] or
-	// [ErrUnauthorized] if that is the reason.
+	// Versions lists the versions of a provider. Errors wrap [ErrProviderNotFound] if the
+	// origin does not have the provider, and [ErrUnauthorized] if it refuses the
+	// credentials.
 	Versions(ctx context.Context, a provider.Address) (*Listing, error)
 	// Platforms returns the platforms of a version in l, or nil if the origin does not list
 	// them.
@@ -96,11 +100,11 @@ var (
 	ErrUnauthorized     = errors.New("credentials refused")
 )
 
-// maxListed is how many names an error message lists.
+// maxListed is the maximum number of names in a message.
 const maxListed = 8
 
-// selectPlatforms returns the wanted platforms, or all available ones if none is named.
-// partial reports whether available platforms were omitted.
+// selectPlatforms returns the platforms in want, or all platforms in have if want is empty.
+// partial reports whether have contains platforms that are not returned.
 func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
 	have, want = distinct(have), distinct(want)
 	if len(want) == 0 {
@@ -130,7 +134,8 @@ func list[T fmt.Stringer](all []T) string {
 	return out.String()
 }
 
-// names are names for a message, which shows the first few and counts the rest.
+// names is a list of names for a message. The message shows the first names and the number
+// of the remaining names.
 type names []string
 
 // String joins the names.

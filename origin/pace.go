@@ -21,8 +21,8 @@ const (
 	leastBytes = leastRate * int64(paceWindow/time.Second)
 )
 
-// errTooSlow is the cause with which a download's context is cancelled if the origin is
-// too slow. Readers get the error of [pace.explain].
+// errTooSlow is the cause for which the context of a download is cancelled if the origin
+// is too slow. The reader of the download gets the error of [pace.explain].
 var errTooSlow = errors.New("the origin is too slow")
 
 // pace ends a download whose origin is too slow. It has two rules:
@@ -31,11 +31,10 @@ var errTooSlow = errors.New("the origin is too slow")
 //   - The whole file must arrive within the time that its size takes at leastRate, plus
 //     one paceWindow. Bytes that are read again after a break do not add to the size.
 //
-// Both are measured by a clock that the reader starts and stops. The clock runs while the
-// reader waits for the origin, and stands still while the reader is busy with something
-// else. The methods are not safe for concurrent use.
+// The reader starts and stops the clock that measures these times. The clock runs only
+// while the reader waits for the origin. The methods are not safe for concurrent use.
 type pace struct {
-	timer   *time.Timer   // ends the download; runs while the clock runs
+	timer   *time.Timer   // cancels the download; runs while the clock runs
 	since   time.Time     // when the clock was started
 	window  time.Duration // the time left for the bytes of this window
 	whole   time.Duration // the time left for the whole file
@@ -52,7 +51,8 @@ func newPace(cancel context.CancelCauseFunc) *pace {
 	return p
 }
 
-// expect sets the deadline of a file from its size in bytes; -1 sets none.
+// expect sets the time that is left for the whole file from the file's size in bytes. A
+// size of -1 means no limit.
 func (p *pace) expect(size int64) {
 	if size >= 0 {
 		p.size, p.whole = size, wholeTime(size)-(paceWindow-p.window)
@@ -98,7 +98,7 @@ func (p *pace) count(n int) {
 	p.start()
 }
 
-// explain says which rule the origin broke. The clock must be stopped.
+// explain returns an error with the rule that the origin broke. The clock must be stopped.
 func (p *pace) explain() error {
 	found := fmt.Sprintf("the origin sent %d bytes in %s: at least %d KiB/s are needed", p.brought, paceWindow, leastRate>>10)
 	switch {
@@ -110,7 +110,7 @@ func (p *pace) explain() error {
 	return hint.New(found, "try again later; if it stays slow, look at the network and at proxies on the way to the origin")
 }
 
-// pacedBody is the body of an answer whose bytes are counted by a pace.
+// pacedBody is the body of a response. Its bytes are counted by a pace.
 type pacedBody struct {
 	io.ReadCloser
 	pace *pace

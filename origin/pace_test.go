@@ -17,11 +17,11 @@ import (
 type dripping struct {
 	inProcess
 	size   int64
-	hidden bool // the size is not announced
+	hidden bool // the origin does not announce the size
 	piece  int
 	pause  time.Duration
-	until  int64 // each answer stalls after so many bytes; 0 means never
-	cut    int64 // each answer breaks off after so many bytes; 0 means never
+	until  int64 // the number of bytes after which a response stalls; 0 means never
+	cut    int64 // the number of bytes after which a response breaks off; 0 means never
 	ranges bool
 
 	asked int
@@ -90,11 +90,12 @@ func TestDrippingDownload(t *testing.T) {
 		"just fast enough, and no size": {dripping{size: 1650 * 2000, hidden: true, piece: 1650, pause: tenth}, 200 * time.Second, ""},
 		"silence after a megabyte":      {dripping{size: 3 << 20, piece: 1 << 20, until: 1 << 20}, time.Minute, "sent nothing for 1m0s"},
 		"too small for the average":     {dripping{size: 1000, piece: 10, pause: time.Second}, time.Minute, "at least 16 KiB/s"},
-		// Each answer delivers a third of a MiB, enough progress for the download to be
-		// resumed without end.
+		// Each response breaks off after a third of a MiB. A few of them make enough
+		// progress for an unlimited number of resumptions.
 		"resumed, and too slow":        {dripping{size: 3 << 20, piece: 1500, pause: tenth, cut: 1500 * 220, ranges: true}, time.Minute, "at least 16 KiB/s"},
 		"resumed, and slow, and moves": {dripping{size: 3 << 20, piece: 1700, pause: tenth, cut: 1700 * 220, ranges: true}, 187 * time.Second, ""},
-		// Each answer begins with the first byte again, and is just fast enough.
+		// Each response begins again with the first byte of the file, and is just fast
+		// enough.
 		"sent again and again": {dripping{size: 4 << 20, piece: 1650, pause: tenth, cut: 3 << 20}, 60*time.Second + 256*time.Second, "the origin took longer than 5m16s for 4194304 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestDrippingDownload(t *testing.T) {
 }
 
 // TestWaitingForASlotIsNotSlow shows that an origin does not count as slow while a
-// download waits because of the limit per host.
+// download waits for a slot of the host.
 func TestWaitingForASlotIsNotSlow(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,9 @@ import (
 
 var protocol = regexp.MustCompile(`^[0-9]{1,4}(\.[0-9]{1,4}){0,2}$`)
 
-// knownProtocols returns the valid protocol versions in the first list that has any. An
-// origin may omit them from the list of versions or from the document about a package.
+// knownProtocols returns the valid protocol versions in the first list that contains a
+// valid version. There are several lists because an origin may omit the protocols from
+// the list of versions or from the document about a package.
 func knownProtocols(lists ...[]string) []string {
 	for _, list := range lists {
 		var out []string
@@ -36,8 +37,8 @@ func protocolsOf(metas []*packageMeta, listed []string) []string {
 }
 
 // warnProtocols returns a warning if the platforms of a version have different protocols
-// or none, and "" otherwise. A version has one list of protocols for all platforms, from
-// which clients decide whether they can run the provider.
+// or none, and "" otherwise. A version has a single list of protocols for all its
+// platforms. Clients decide from this list whether they can run the provider.
 func warnProtocols(host string, platforms []provider.Platform, metas []*packageMeta, listed []string) string {
 	first := protocolsOf(metas, listed)
 	var others names

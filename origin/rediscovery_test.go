@@ -10,8 +10,8 @@ import (
 	"github.com/opentofu/svchost/disco"
 )
 
-// TestServicesAreDiscoveredAnew shows that cached services expire: a gateway may run
-// for months.
+// TestServicesAreDiscoveredAnew shows that cached services expire, because a gateway
+// may run for months.
 func TestServicesAreDiscoveredAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		made := 0
@@ -37,7 +37,7 @@ func TestServicesAreDiscoveredAnew(t *testing.T) {
 }
 
 // TestMadeUpHostsTakeLittle shows that the number of hosts with cached services is
-// limited: clients of a gateway may name any number of hosts.
+// limited, because clients of a gateway may name any number of hosts.
 func TestMadeUpHostsTakeLittle(t *testing.T) {
 	made := 0
 	r := NewRegistry(RegistryOptions{Rediscover: func() *disco.Disco { made++; return disco.New() }})

@@ -5,8 +5,8 @@ import (
 	"net/url"
 )
 
-// reference resolves raw, a URL in a document, against at, the document's own
-// URL. Its error begins with the quoted URL.
+// reference resolves a URL in a document against the document's own URL. Errors begin
+// with the quoted raw URL, except for the errors of checkLocalReference.
 func reference(at *url.URL, raw string) (*url.URL, error) {
 	if len(raw) > maxURL {
 		return nil, fmt.Errorf("%.200q, which has more than %d bytes", raw, maxURL)

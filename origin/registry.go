@@ -37,8 +37,8 @@ type RegistryOptions struct {
 	Rediscover func() *disco.Disco
 	// UserAgent is sent with every request.
 	UserAgent string
-	// Via is sent with every request as the Via header. It shows servers that the request
-	// is on behalf of others; "" sends no header.
+	// Via is sent with every request as the Via header. It tells servers that the request
+	// is on behalf of another client. "" means no Via header.
 	Via string
 	// Guard is the guard of Transport and Services; nil means none.
 	Guard *Guard
@@ -46,8 +46,8 @@ type RegistryOptions struct {
 	Netrc *Netrc
 }
 
-// Registry is a client of the provider registry protocol, for all hosts in provider
-// addresses.
+// Registry is a client of the provider registry protocol. It contacts the host in each
+// provider's address.
 type Registry struct {
 	*client
 	guard      *Guard
@@ -83,8 +83,8 @@ func NewRegistry(o RegistryOptions) *Registry {
 // Listing lists the versions of a provider at an origin.
 type Listing struct {
 	Versions []provider.Version // oldest first
-	// Warnings lists the origin's messages to its users, and the parts of its answer that
-	// were ignored.
+	// Warnings lists the origin's messages to its users, and warnings about the ignored
+	// parts of its document.
 	Warnings []string
 	// OriginWarnings is the part of Warnings that the origin wrote, such as the deprecation
 	// of a provider.
@@ -96,8 +96,8 @@ type Listing struct {
 	Protocols map[provider.Version][]string
 }
 
-// Versions lists the versions of a provider. Its errors wrap ErrProviderNotFound or
-// ErrUnauthorized if that is the reason.
+// Versions lists the versions of a provider. Errors wrap [ErrProviderNotFound] if the
+// origin does not have the provider, and [ErrUnauthorized] if it refuses the credentials.
 func (r *Registry) Versions(ctx context.Context, a provider.Address) (*Listing, error) {
 	base, prepare, err := r.endpoint(ctx, a)
 	if err != nil {
@@ -131,7 +131,7 @@ type versionJSON struct {
 	} `json:"platforms"`
 }
 
-// check returns an error for a document without a list, or with too many elements.
+// check returns an error if the document has no list of versions, or too many elements.
 func (b *versionsJSON) check() error {
 	err := errors.Join(checkCount("versions", len(b.Versions.value), maxVersions), checkCount("warnings", len(b.Warnings), maxWarnings))
 	for _, v := range b.Versions.value {
@@ -146,8 +146,8 @@ func (b *versionsJSON) check() error {
 	return err
 }
 
-// listing converts the document. An invalid entry must not hide the valid ones, so it is
-// ignored with a warning.
+// listing converts the document to a [Listing]. It ignores invalid entries with a warning,
+// because they must not hide the valid entries.
 func (b *versionsJSON) listing(host string) (*Listing, error) {
 	if err := b.check(); err != nil {
 		return nil, err
@@ -205,9 +205,10 @@ func (r *Registry) Platforms(_ context.Context, _ provider.Address, l *Listing, 
 	return l.Platforms[v], nil
 }
 
-// Package returns the package of a version for a platform, and the SHA-256 that the origin
-// announces for it. It fetches only the document about the package, and nothing to verify
-// the SHA-256 with, so it is only for callers that already know which SHA-256 is signed.
+// Package returns a version's package for a platform, and the SHA-256 that the origin
+// announces for the package. It fetches the document about the package, but no signature to
+// verify the SHA-256. It is therefore only for callers that already know the signed
+// SHA-256.
 func (r *Registry) Package(ctx context.Context, a provider.Address, v provider.Version, p provider.Platform) (Package, [sha256.Size]byte, error) {
 	metas, err := r.metadata(ctx, a, v, []provider.Platform{p})
 	if err != nil {
@@ -323,10 +324,10 @@ func (r *Registry) signature(ctx context.Context, m *packageMeta) ([]byte, error
 	return data, err
 }
 
-// newPackage returns the package that a document describes. Like clients, it downloads
-// archives without credentials, except those in the .netrc file; a nil netrc has none.
-// Callers may keep packages for a long time, so a package keeps neither the document nor
-// the registry in memory.
+// newPackage returns the package at a URL in an origin's document. Like downloads by
+// clients, its download carries no credentials except a login from the .netrc file. A nil
+// netrc has no logins. Callers may keep packages for a long time, so a package keeps
+// neither the document nor the registry in memory.
 func (c *client) newPackage(p provider.Platform, name string, from *url.URL, netrc *Netrc) Package {
 	return Package{
 		Platform: p, Filename: name, Host: canonical(from.Hostname()),
@@ -351,8 +352,9 @@ func (c *client) newPackage(p provider.Platform, name string, from *url.URL, net
 	}
 }
 
-// resolve returns the URL of an endpoint. Like clients, it resolves the path relative to
-// the base URL, which loses its last part if it does not end in a slash.
+// resolve returns the URL of an endpoint. It resolves the path relative to the base URL, as
+// clients do. If the base URL does not end in a slash, the result lacks the last part of
+// the base URL.
 func resolve(base *url.URL, parts ...string) *url.URL {
 	return base.ResolveReference(&url.URL{Path: path.Join(parts...)})
 }

@@ -85,8 +85,8 @@ func TestPlatformsWanted(t *testing.T) {
 	}
 }
 
-// TestDiscovery shows which path is requested for each form of a base URL. The handlers are
-// in the order of the requests.
+// TestDiscovery shows, for each form of a base URL, the host and the path of the request for
+// the versions.
 func TestDiscovery(t *testing.T) {
 	for name, tc := range map[string]struct {
 		document http.HandlerFunc
@@ -166,8 +166,8 @@ func TestDiscoveryRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedDiscovery shows the errors for a host that refuses discovery, which may still
-// be a provider registry.
+// TestRefusedDiscovery shows the errors for a host that refuses its discovery document. Such
+// a host may still be a provider registry.
 func TestRefusedDiscovery(t *testing.T) {
 	const free = "registry.acme.example refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_registry_acme_example"
 	later := func(status int) http.HandlerFunc {
@@ -315,7 +315,7 @@ func TestHostOverride(t *testing.T) {
 	if n := b.asked.Count(); n != 0 {
 		t.Errorf("%d requests to the host itself", n)
 	}
-	// Like clients, it sends the token of the provider's host.
+	// The requests carry the token for the provider's host, as in clients.
 	if json, tokens := gateway.Count(recorder.PathContains("/v1/providers/")), gateway.Count(recorder.Authorized()); json != 4 || tokens != json {
 		t.Errorf("%d requests for JSON, %d requests with a token", json, tokens)
 	}
@@ -354,7 +354,7 @@ func TestTokenGoesToJSONAlone(t *testing.T) {
 	}
 }
 
-// TestTokenAndRedirects shows to which hosts a token follows a redirect.
+// TestTokenAndRedirects shows which redirected requests still carry the token.
 func TestTokenAndRedirects(t *testing.T) {
 	for _, from := range []string{"/.well-known/terraform.json", "/v1/providers/acme/widget/versions"} {
 		for name, tc := range map[string]struct {
@@ -412,8 +412,8 @@ func TestTokenAndRedirects(t *testing.T) {
 	}
 }
 
-// TestTokenNeverGoesUnencrypted shows that a base URL with plain HTTP is not requested if
-// the request would carry a token.
+// TestTokenNeverGoesUnencrypted shows that no request is sent to a base URL with plain HTTP
+// if there is a token for the host.
 func TestTokenNeverGoesUnencrypted(t *testing.T) {
 	n := newNetwork(t)
 	n.serve(host, doc(`{"providers.v1":"http://registry.acme.example/v1/providers/"}`))
@@ -488,8 +488,8 @@ func TestOriginWarnings(t *testing.T) {
 	}
 }
 
-// TestVersionListedTwice shows that a version that is listed twice has the platforms of both
-// entries.
+// TestVersionListedTwice shows that a version with two entries in the list has the platforms
+// of both entries.
 func TestVersionListedTwice(t *testing.T) {
 	b := newBench(t)
 	b.answer("/versions", doc(`{"versions":[
@@ -645,8 +645,8 @@ func manyPackages(n, m int) map[string]any {
 	return out
 }
 
-// TestPackageAnswerRefused shows that a document about a package is refused for each kind of
-// error in it.
+// TestPackageAnswerRefused shows that each kind of error in a document about a package leads
+// to a refusal.
 func TestPackageAnswerRefused(t *testing.T) {
 	set := func(key string, value any) func(map[string]any) {
 		return func(m map[string]any) {
@@ -776,8 +776,8 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// TestUnsigned shows the claims of a release without a signature or without keys. Package
-// trust decides whether they are acceptable.
+// TestUnsigned shows that a release without keys has claims without keys and without a
+// signature. Package trust decides whether such claims are acceptable.
 func TestUnsigned(t *testing.T) {
 	for name, change := range map[string]func(map[string]any){
 		"no keys":                      func(m map[string]any) { m["signing_keys"] = map[string]any{"gpg_public_keys": []any{}} },
@@ -897,8 +897,8 @@ func TestSharedPackage(t *testing.T) {
 	}
 }
 
-// TestBuildMetadata shows that the URL for a version with a plus sign is the URL that
-// clients use.
+// TestBuildMetadata shows that a version with a plus sign is requested at the same URL as by
+// clients.
 func TestBuildMetadata(t *testing.T) {
 	b := newBench(t)
 	b.origin.Add(release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0+b.1", Signer: b.signer,

@@ -46,10 +46,10 @@ const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file 
 // Close releases the folder.
 func (d *ReleaseDir) Close() error { return d.root.Close() }
 
-// Release returns the content of the folder as version v of a, with the given platforms.
-// If no platform is given, the release has all platforms with a package in SHA256SUMS or
-// in the folder. publicKey contains ASCII-armoured keys, one of which must have signed the
-// release; "" means that the release is not signed.
+// Release returns the content of the folder as the given version of the provider, with the
+// given platforms. If no platform is given, the release has all platforms with a package
+// in SHA256SUMS or in the folder. publicKey contains ASCII-armoured keys, and one of them
+// must have signed the release. "" means that the release is not signed.
 func (d *ReleaseDir) Release(ctx context.Context, a provider.Address, v provider.Version, publicKey string, want []provider.Platform) (*Release, error) {
 	r, err := d.release(ctx, a, v, publicKey, want)
 	if err != nil {
@@ -67,7 +67,8 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	if err != nil {
 		return nil, err
 	}
-	// The folders of other build jobs might have other platforms of this version.
+	// The release is always partial, because the folders of other build jobs might have
+	// other platforms of this version.
 	platforms, _, err := selectPlatforms(a, v, have, want)
 	if err != nil {
 		return nil, err
@@ -122,8 +123,8 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 	return c, err
 }
 
-// splitKeys splits a file with public keys into its armoured blocks, one key ring each, as
-// registries provide them. It ignores text around the blocks.
+// splitKeys splits the content of a file with public keys into its armoured blocks. Each
+// block is a key ring, as in a registry's document. Text around the blocks is ignored.
 func splitKeys(armoured string) (out []string) {
 	const begin = "-----BEGIN PGP "
 	blocks := strings.Split(armoured, begin)
@@ -136,7 +137,8 @@ func splitKeys(armoured string) (out []string) {
 	return out
 }
 
-// signature reads the detached signature of a file, binary or armoured.
+// signature returns the detached signature of a file in binary form. It reads binary and
+// armoured signatures.
 func (d *ReleaseDir) signature(name string) ([]byte, error) {
 	for _, suffix := range []string{".sig", ".asc"} {
 		data, err := d.read(name + suffix)
@@ -153,7 +155,8 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 		"sign it with gpg --detach-sign, or leave out --public-key and accept it with --allow-unsigned")
 }
 
-// whatIsThere returns the hint for a wrong version or type.
+// whatIsThere returns the hint for a folder that lacks the SHA256SUMS of the given version
+// and type. The hint lists the releases in the folder.
 func (d *ReleaseDir) whatIsThere(a provider.Address) string {
 	found, err := fs.Glob(d.root.FS(), "*_SHA256SUMS")
 	if err != nil || len(found) == 0 {
@@ -175,8 +178,9 @@ func (d *ReleaseDir) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// platforms returns the platforms with a package in SHA256SUMS or in the folder. If a zip
-// is not listed, the release is broken, and package trust reports it.
+// platforms returns the platforms with a package in SHA256SUMS or in the folder. If the
+// folder has a zip that SHA256SUMS does not list, the release is broken, and package trust
+// reports the error.
 func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []byte) ([]provider.Platform, error) {
 	name := regexp.MustCompile(`terraform-provider-` + regexp.QuoteMeta(a.Type()+"_"+v.String()) + `_([a-z0-9]+_[a-z0-9]+)\.zip`)
 	zips, err := fs.Glob(d.root.FS(), "*.zip")
@@ -203,9 +207,10 @@ func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []by
 	return out, nil
 }
 
-// protocols reads the registry manifest, under its name in a release or in the source
-// tree. It returns nil if there is none. If SHA256SUMS lists the manifest, its checksum is
-// verified.
+// protocols returns the plugin protocols in the registry manifest, or nil if there is no
+// manifest. The manifest has either its name in a release or its name in the source tree.
+// If SHA256SUMS lists the manifest, protocols adds the manifest to c.Announced, so that
+// package trust verifies its checksum.
 func (d *ReleaseDir) protocols(c *trust.Claims) ([]string, error) {
 	released := fmt.Sprintf("terraform-provider-%s_%s_manifest.json", c.Provider.Type(), c.Version)
 	for _, name := range []string{released, "terraform-registry-manifest.json"} {

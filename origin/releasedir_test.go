@@ -193,7 +193,7 @@ func without(doc []byte, s string) string {
 	return strings.Join(slices.DeleteFunc(strings.SplitAfter(string(doc), "\n"), func(line string) bool { return strings.Contains(line, s) }), "")
 }
 
-// privateKey returns a throw-away private key in ASCII armour.
+// privateKey returns a new private key in ASCII armour.
 func privateKey(t *testing.T) string {
 	t.Helper()
 	e, err := openpgp.NewEntity("Acme", "", "acme@example.com", nil)
@@ -269,8 +269,9 @@ func zips(d *dist) (out []string) {
 	return out
 }
 
-// TestReleaseDirOfAnotherRelease shows that the hint for a wrong name or version lists the
-// releases in the folder, and that a missing platform is a single error.
+// TestReleaseDirOfAnotherRelease shows that the hint for a wrong type or version lists the
+// releases in the folder. A platform that the folder does not have leads to
+// ErrPlatformNotFound.
 func TestReleaseDirOfAnotherRelease(t *testing.T) {
 	d := newDist(t)
 	for name, as := range map[string]struct {

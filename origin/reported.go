@@ -10,16 +10,16 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packagesJSON is the report of newer origins about all packages of a version, in the
+// packagesJSON is the report about all packages of a version. Newer origins add it to the
 // document about each package. The keys are platforms.
 type packagesJSON map[string]struct {
 	Hashes []string `json:"hashes"`
 	Size   int64    `json:"package_size"`
 }
 
-// reports parses the reports about packages. Like clients, it returns an error if there
-// are reports but none for the requested platform, or if a size is not positive. Unlike
-// clients, it ignores unknown platforms and hash schemes.
+// reports parses the reports about packages. It returns an error if a size is not
+// positive, or if there are reports but none for the requested platform. Clients refuse
+// such reports, too. Unlike clients, it ignores unknown platforms and hash schemes.
 func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]trust.Report, error) {
 	if len(ps) == 0 {
 		return nil, nil
@@ -53,8 +53,8 @@ func (ps packagesJSON) reports(asked provider.Platform) (map[provider.Platform]t
 	return out, nil
 }
 
-// joinReports merges the reports in the documents about all platforms into one report per
-// file. It returns an error if documents contradict each other.
+// joinReports merges the reports in the documents about all platforms. The result maps
+// file names to reports. It returns an error if two documents contradict each other.
 func joinReports(a provider.Address, v provider.Version, platforms []provider.Platform, metas []*packageMeta) (map[string]trust.Report, error) {
 	names := map[provider.Platform]string{}
 	for i, m := range metas {

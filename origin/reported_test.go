@@ -16,13 +16,15 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// packages returns the report of a newer origin about the bench's release, which maps each
-// platform to the hashes and the size of its package.
+// packages returns the object with which a newer origin reports the packages of the
+// bench's release. The object maps each platform to the hashes and the size of its
+// package.
 func (b *bench) packages() map[string]any {
 	b.t.Helper()
 	out := map[string]any{}
 	for _, p := range b.release.Packages {
-		// Requests that were cancelled when the test ended may still be answered.
+		// The origin may still handle a request after the test ended and its context was
+		// cancelled.
 		h1, err := provider.H1(context.Background(), bytes.NewReader(p.Data), p.Size)
 		if err != nil {
 			b.t.Fatal(err)
@@ -32,7 +34,8 @@ func (b *bench) packages() map[string]any {
 	return out
 }
 
-// report adds packages to the origin's documents, as modified by change.
+// report adds the object from packages, modified by change, to each of the origin's
+// documents.
 func (b *bench) report(change func(asked string, packages map[string]any)) {
 	b.alter(func(m map[string]any) {
 		packages := b.packages()
@@ -140,7 +143,8 @@ func TestReportedPackages(t *testing.T) {
 	}
 }
 
-// TestProtocols shows which of an origin's documents the protocols come from.
+// TestProtocols shows that the protocols come from the document about a package, or from
+// the list of versions if that document has no protocols.
 func TestProtocols(t *testing.T) {
 	b := newBench(t)
 	b.alter(func(m map[string]any) { delete(m, "protocols") })

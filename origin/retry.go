@@ -11,23 +11,24 @@ import (
 )
 
 const (
-	// maxPerHost is the maximum number of answers from one host, downloads included, that
-	// are pending or being read at the same time.
+	// maxPerHost is the maximum number of concurrent requests to one host, including
+	// downloads. A request ends when the body of its response is closed.
 	maxPerHost = 16
 	// maxRetryAfter is the longest Retry-After that is honoured. If an origin asks for a
 	// longer wait, the request is not repeated.
 	maxRetryAfter = 30 * time.Second
-	// losses is how many times a request is repeated if its connection is refused or lost.
+	// losses is the maximum number of times that a request is repeated because its
+	// connection is refused or lost.
 	losses = 2
 )
 
-// retryPolicy is the retry policy for origins. It is oras-go's default policy, but waits at
-// least as long as Retry-After says.
+// retryPolicy is the retry policy for origins. It is oras-go's default policy, except that
+// a wait is at least as long as the Retry-After header says.
 type retryPolicy struct{}
 
-// Retry implements [retry.Policy]. If an origin refuses or loses a connection before it
-// answers, it may be restarting: the request is repeated soon, or not at all. All requests
-// to origins are safe to repeat.
+// Retry implements [retry.Policy]. If the connection is refused or lost before the response
+// begins, the origin may be restarting, so the request is repeated after a short wait. All
+// requests to origins are safe to repeat.
 func (retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
 	if err != nil && neterr.Lost(err) && attempt < losses {
 		return retry.DefaultBackoff(attempt, resp), nil
@@ -42,7 +43,8 @@ func (retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Dura
 	}
 	wait = max(wait, after)
 	if resp.Request != nil {
-		// The last answer is more informative than an exceeded deadline.
+		// The status of this response is more informative than the error for an exceeded
+		// deadline.
 		if deadline, ok := resp.Request.Context().Deadline(); ok && time.Now().Add(wait).After(deadline) {
 			return -1, nil
 		}

@@ -34,7 +34,8 @@ func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// body ends with its request's context, like the body of a real transport.
+// body is the body of a response. Its reads fail after the context of the request has ended,
+// as in a real transport.
 type body struct {
 	io.ReadCloser
 	ctx context.Context
@@ -51,8 +52,8 @@ func registryOver(transport http.RoundTripper) *origin.Registry {
 	return origin.NewRegistry(origin.RegistryOptions{Transport: transport, Services: origin.NewDiscovery(transport)})
 }
 
-// TestRetries shows that requests to a failing origin are repeated, but only a limited
-// number of times and for a limited time. Requests with other answers are not repeated.
+// TestRetries shows that requests to a failing origin are repeated, but only a limited number
+// of times and for a limited time. A request is not repeated after any other response.
 func TestRetries(t *testing.T) {
 	const bound = 15 * time.Second
 	for name, tc := range map[string]struct {
@@ -142,10 +143,10 @@ func TestEveryRequestIsRetried(t *testing.T) {
 	}
 }
 
-// silent is a transport to an origin that stops answering after some request.
+// silent is a transport to an origin that stops sending in the middle of its work.
 type silent struct {
 	inProcess
-	headers, body string // suffixes of the paths whose answers do not begin, or do not end
+	headers, body string // the suffixes of the paths whose responses send no headers, or only the start of the body
 }
 
 func (s silent) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -218,7 +219,8 @@ func readWidget(t *testing.T, client *origin.Registry) error {
 	return err
 }
 
-// TestSlowReader shows that the time limits apply to the origin, not to the reader.
+// TestSlowReader shows that the time limits apply only to the origin, and not to a slow
+// reader of the download.
 func TestSlowReader(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	synctest.Test(t, func(t *testing.T) {
@@ -249,7 +251,7 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// TestCanceled shows that a cancelled push ends immediately, at every stage.
+// TestCanceled shows that a push ends immediately if it is cancelled, at every stage.
 func TestCanceled(t *testing.T) {
 	rel := build(t, nil, "1.0.0")
 	for _, part := range []string{"/terraform.json", "/versions", "/download/linux/amd64", "_SHA256SUMS", ".zip"} {
@@ -282,8 +284,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// losing is a transport that loses the connections of requests before they are answered.
-// left is the number of requests that still lose their connection.
+// losing is a transport that loses the connections of requests before a response begins. left
+// is the number of further requests that lose their connection.
 type losing struct {
 	http.RoundTripper
 	with error
@@ -297,8 +299,8 @@ func (l *losing) RoundTrip(req *http.Request) (*http.Response, error) {
 	return l.RoundTripper.RoundTrip(req)
 }
 
-// TestLostConnections shows that requests are repeated after lost connections, but not
-// forever.
+// TestLostConnections shows that a request is repeated after its connection is lost, but only
+// a limited number of times.
 func TestLostConnections(t *testing.T) {
 	for name, err := range map[string]error{
 		"refused":            &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
@@ -326,12 +328,11 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
-// cutting is a transport that cuts off the bodies of answers to one kind of request. left
-// is the number of answers that are still cut off. SHA256SUMS and its signature are
-// requested concurrently.
+// cutting is a transport that truncates the bodies of the first left responses to one kind of
+// request. It has a mutex because SHA256SUMS and its signature are requested concurrently.
 type cutting struct {
 	inProcess
-	part string // a part of the paths
+	part string // a substring of the paths of these requests
 	left int
 
 	mu    sync.Mutex
@@ -351,7 +352,8 @@ func (b *cutting) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// TestBrokenAnswers shows that documents that break off are requested again, but not forever.
+// TestBrokenAnswers shows that a document that breaks off is requested again, but only a
+// limited number of times.
 func TestBrokenAnswers(t *testing.T) {
 	for _, part := range []string{"/terraform.json", "/versions", "/download/linux/amd64", "_SHA256SUMS", ".sig"} {
 		for broken, fine := range map[int]bool{2: true, 100: false} {
