@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// About holds the source and the publication time of a version, as far as its origin states
-// them.
+// About holds the source and the publication time of a version, if its origin states them.
 type About struct {
 	// Source is the URL of the repository with the version's source code; "" if unknown.
 	Source string `json:"source,omitempty"`
@@ -22,7 +21,7 @@ const (
 	maxTime = 64
 )
 
-// Normal returns a without invalid fields, and with the time in canonical form.
+// Normal returns the valid fields, with the time in canonical form.
 func (a About) Normal() About {
 	var out About
 	u, err := url.Parse(a.Source)

@@ -68,8 +68,8 @@ func ParseAddress(s string) (Address, error) {
 	if p.IsBuiltIn() {
 		return Address{}, hint.New(fmt.Sprintf("provider %s is built into the clients", s), "leave it out: it has no packages")
 	}
-	// The host library accepts some names, but cannot parse the displayed form of the
-	// result. An address must be readable in both forms.
+	// The host library accepts some hostnames although it cannot parse their form for
+	// display. An address must be parseable in both forms.
 	if back, err := svchost.ForComparison(svchost.ForDisplay(string(p.Hostname))); err != nil || back != p.Hostname {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: its hostname is not valid", s), "check how its hostname is written")
 	}
@@ -108,13 +108,15 @@ func parseSource(s string) (regaddr.Provider, error) {
 	return p, nil
 }
 
-// underscored matches a namespace with underscores. It does not exclude consecutive dashes.
+// underscored matches a namespace with underscores. It also matches consecutive dashes,
+// which are not allowed.
 var underscored = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?$`)
 
 // parseNamespace parses a namespace like Terraform 1.16, which accepts underscores because
-// organizations of HCP Terraform may have them. A namespace with underscores must otherwise
-// be ASCII, like those organizations and OCI repositories. All other namespaces are parsed
-// by the address library, whose rules are OpenTofu's.
+// organizations of HCP Terraform may have them. The letters of a namespace with underscores
+// must be ASCII, because the names of those organizations and of OCI repositories are
+// ASCII. All other namespaces are parsed by the address library, which has the rules of
+// OpenTofu.
 func parseNamespace(s string) (string, error) {
 	switch {
 	case !strings.Contains(s, "_"):
@@ -128,9 +130,9 @@ func parseNamespace(s string) (string, error) {
 // MustParseAddress is [ParseAddress] for constants; it panics on error.
 func MustParseAddress(s string) Address { return must(ParseAddress(s)) }
 
-// AddressFromPath parses the three parts of an address as clients put them into request
-// paths: with the hostname in Punycode, whereas [ParseAddress] expects Unicode. It accepts
-// only the canonical form, so each provider has exactly one path.
+// AddressFromPath parses the three parts of an address in the request path of a client. The
+// hostname is in Punycode there, but [ParseAddress] expects Unicode. AddressFromPath
+// accepts only the canonical form, so each provider has exactly one path.
 func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 	if err := tooLong(hostname + "/" + namespace + "/" + typ); err != nil {
 		return Address{}, err
@@ -146,8 +148,8 @@ func AddressFromPath(hostname, namespace, typ string) (Address, error) {
 }
 
 // AddressFromURL is like [AddressFromPath] for the path of a request, but also accepts a
-// hostname in Unicode, as [Address.String] writes it. Terraform and OpenTofu send Punycode.
-// People, and tools that build URLs from addresses, send Unicode.
+// hostname in Unicode, as in the result of [Address.String]. Terraform and OpenTofu send
+// Punycode. People send Unicode, and so do tools that build URLs from addresses.
 func AddressFromURL(hostname, namespace, typ string) (Address, error) {
 	written := hostname + "/" + namespace + "/" + typ
 	if a, err := ParseAddress(written); err == nil && a.String() == written {
@@ -166,7 +168,8 @@ func (a Address) ServiceHost() svchost.Hostname { return a.host }
 // Namespace returns the second part of the address.
 func (a Address) Namespace() string { return a.namespace }
 
-// ClientWarning names the clients that refuse the address. It is "" if no client does.
+// ClientWarning names the clients that refuse the address. It is "" if no client refuses
+// the address.
 func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
 
 // Type returns the last part of the address.

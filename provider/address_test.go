@@ -76,7 +76,7 @@ func TestParseAddressRefused(t *testing.T) {
 }
 
 // TestErrorsOfLongTexts shows that errors quote only the beginning of a long text.
-// Registries and origins may send texts of megabytes.
+// Registries and origins may send texts of several megabytes.
 func TestErrorsOfLongTexts(t *testing.T) {
 	long := strings.Repeat("\x7f", 1<<20)
 	for name, parse := range map[string]func() error{

@@ -22,7 +22,7 @@ type counted struct {
 	io.ReaderAt
 	bytes int64
 	after int64
-	then  func() // called once more than after bytes have been read; may be nil
+	then  func() // called at the end of each read if bytes exceeds after; may be nil
 }
 
 func (c *counted) ReadAt(p []byte, off int64) (int, error) {
@@ -34,12 +34,13 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// bomb returns a zip with many entries, whose headers are arbitrary and whose content is the
-// same piece of compressed zeros.
+// bomb returns a zip with the given number of entries. All entries have the same content, 1
+// MiB of compressed zeros. The header of each entry claims that the content unpacks to says
+// bytes.
 func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	t.Helper()
 	var out bytes.Buffer
-	out.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26)) // a local header, of which only the length matters
+	out.WriteString("PK\x03\x04" + strings.Repeat("\x00", 26)) // a local header, which the library reads only for its length
 	w, err := flate.NewWriter(&out, flate.BestCompression)
 	if err == nil {
 		_, err = io.CopyN(w, zeros{}, 1<<20)
@@ -83,7 +84,7 @@ func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 // zip64End returns the end of a zip whose directory has the given offset and size, and which
 // claims to have the given number of entries.
 func zip64End(at, size int, entries uint64) []byte {
-	// The ZIP64 form can hold any number of entries.
+	// The ZIP64 form of the end record can state any number of entries.
 	end := append([]byte("PK\x06\x06"), make([]byte, 52)...)
 	binary.LittleEndian.PutUint64(end[4:], 44)
 	binary.LittleEndian.PutUint64(end[24:], entries)
@@ -162,10 +163,10 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestH1OfBombs shows that zips that unpack to a billion times their size, or to a million
-// files, have no h1 hash. To find that out, H1 reads at most their directory, and no more of
-// the directory than the limit allows.
+// files, have no h1 hash. H1 refuses such a zip after it has read the directory, or as much
+// of the directory as the limit allows.
 func TestH1OfBombs(t *testing.T) {
-	// A valid zip shows that the zips built here can be read.
+	// A zip with true sizes shows that H1 can read the zips that bomb returns.
 	honest := bomb(t, 2, 1<<20)
 	if h, err := H1(t.Context(), honest, honest.Size()); err != nil || h.IsZero() {
 		t.Fatalf("two entries that say what they are: %s, %v", h, err)

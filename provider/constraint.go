@@ -20,10 +20,11 @@ type VersionSet struct {
 	text  string
 }
 
-// ParseConstraint parses a version constraint like clients: conditions joined by commas, each
-// of =, !=, >, >=, <, <= or ~> and a version. A trailing comma is allowed. A prerelease is in
-// the set only if a condition names it exactly. An empty constraint is an error; write
-// ">= 0" for every release.
+// ParseConstraint parses a version constraint as clients do. A constraint is a list of
+// conditions that are separated by commas. A trailing comma is allowed. A condition is an
+// operator (=, !=, >, >=, <, <= or ~>) and a version; without an operator, it means =. A
+// prerelease is in the set only if a condition names it exactly. An empty constraint is an
+// error. The constraint ">= 0" matches every release.
 func ParseConstraint(s string) (VersionSet, error) {
 	const help = `a constraint is written as in required_providers, such as "~> 3.2" or ">= 3.0, < 4.0"`
 	switch {
@@ -37,7 +38,7 @@ func ParseConstraint(s string) (VersionSet, error) {
 	}
 	if suffixed.MatchString(s) {
 		if _, err := ParseVersion(s); err != nil {
-			return VersionSet{}, err // clients read the constraint 1.2.3- as 1.2.3
+			return VersionSet{}, err // clients would parse the constraint 1.2.3- as 1.2.3
 		}
 	}
 	spec, err := constraints.ParseRubyStyleMulti(s)
@@ -60,9 +61,9 @@ func (s VersionSet) String() string { return s.text }
 // Has reports whether v meets the constraint.
 func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
 
-// HasPrerelease reports whether the constraint includes both v, a prerelease that the
-// constraint need not name, and the release that v precedes: "< 4.0.0" is not meant to
-// include 4.0.0-beta1.
+// HasPrerelease reports whether v is a prerelease that meets the constraint, even if no
+// condition names v. The release that v precedes must meet the constraint too. Therefore "<
+// 4.0.0" does not include 4.0.0-beta1.
 func (s VersionSet) HasPrerelease(v Version) bool {
 	if s.text == "" || !v.IsPrerelease() {
 		return false

@@ -2,10 +2,11 @@
 // version constraints, platforms, package hashes, and include and exclude patterns.
 //
 // The values are small and comparable. They are validated and normalised when they are
-// created: the result of a Parse function prints to a string that parses to an equal value.
-// The rules are those of the clients, Terraform and OpenTofu. They come from the libraries
-// that the clients use, with stricter checks where those libraries panic or accept more than
-// they write.
+// created. The result of a Parse function prints to a string that parses to an equal value.
+// The rules are those of the clients, Terraform and OpenTofu. The rules come from the
+// libraries of the clients. The checks are stricter where those libraries panic, or accept
+// texts that they never write.
 //
-// The package does no I/O; [H1] reads a zip through the reader that it is given.
+// The package does no I/O. [H1] and [CheckZip] read a zip from the reader that the caller
+// provides.
 package provider

@@ -73,7 +73,7 @@ func FuzzParsePattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The expected meaning of a pattern, computed in another way.
+		// The expected result, computed from the texts of the pattern and the address.
 		parts, of := strings.Split(p.String(), "/"), strings.Split(a.String(), "/")
 		want := true
 		for i, part := range parts {
@@ -88,8 +88,8 @@ func FuzzParsePattern(f *testing.F) {
 	})
 }
 
-// FuzzH1 compares the hash of a zip with the hash of the folder that it unpacks to, which
-// clients compute.
+// FuzzH1 compares H1 with the hash that clients compute, which is the hash of the
+// unpacked folder.
 func FuzzH1(f *testing.F) {
 	add := func(entries ...entry) {
 		var buf bytes.Buffer
@@ -128,7 +128,7 @@ func FuzzH1(f *testing.F) {
 		for _, file := range z.File {
 			name := filepath.Join(dir, filepath.FromSlash(file.Name))
 			if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-				return // a file and a folder have the same name, and no client can unpack it
+				return // a file and a folder have the same name, and no client can unpack the zip
 			}
 			r, err := file.Open()
 			if err != nil {

@@ -22,10 +22,10 @@ import (
 // no hash.
 type Hash struct{ s string }
 
-// maxHash is the maximum length of a hash in bytes: zh: and 64 digits.
+// maxHash is the maximum length of a hash in bytes, which is the length of a zh: hash.
 const maxHash = 67
 
-// ParseHash parses a hash whose scheme clients know.
+// ParseHash parses a hash of a scheme that clients know, which is zh or h1.
 func ParseHash(s string) (Hash, error) {
 	scheme, value, _ := strings.Cut(s[:min(len(s), maxHash+1)], ":")
 	switch scheme {
@@ -56,14 +56,15 @@ func (h Hash) IsZip() bool { return strings.HasPrefix(h.s, "zh:") }
 // MarshalText implements [encoding.TextMarshaler].
 func (h Hash) MarshalText() ([]byte, error) { return []byte(h.s), nil }
 
-// ErrNoH1 is returned by [H1] if clients would compute different hashes for a zip.
+// ErrNoH1 means that a zip has no h1: hash, because clients could compute different hashes or
+// refuse the zip.
 var ErrNoH1 = errors.New("no h1 hash")
 
-// ErrNotZip means that bytes are not a zip, or that an entry cannot be unpacked. An error of
-// [H1] that wraps it also wraps ErrNoH1.
+// ErrNotZip means that bytes are not a zip, or that an entry cannot be unpacked. Errors of
+// [H1] that wrap ErrNotZip also wrap ErrNoH1.
 var ErrNotZip = errors.New("not a zip")
 
-// notZipError says why bytes are not a zip.
+// notZipError means that bytes are not a zip, for the reason why.
 type notZipError struct{ why error }
 
 func (e *notZipError) Error() string { return fmt.Sprintf("%v: %v", ErrNotZip, e.why) }
@@ -75,8 +76,8 @@ func (e *notZipError) Is(target error) bool { return target == ErrNotZip || targ
 var errLargeDirectory = errors.New("its directory is too large")
 
 const (
-	// maxDirectoryBytes is the maximum number of bytes that are read of a zip to find its
-	// entries: the central directory, which is kept in memory.
+	// maxDirectoryBytes is the maximum number of bytes that are read to find the entries of a
+	// zip. They are the central directory, which is stored in memory.
 	maxDirectoryBytes = 16 << 20
 	// maxEntries is the maximum number of entries that a zip may claim to have. Each entry
 	// takes at least 46 bytes of the directory.
@@ -86,8 +87,8 @@ const (
 	maxUnpackedBytes = 8 << 30
 )
 
-// H1 returns the h1: hash of the zip of size bytes in r, as clients compute it over the
-// unpacked folder.
+// H1 returns the h1: hash of the zip in the first size bytes of r. It is the hash that clients
+// compute for the unpacked folder.
 //
 // The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked.
 // It wraps only ErrNoH1 if clients could compute different hashes or refuse the zip. The
@@ -110,7 +111,8 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 		if files[f.Name] != nil {
 			return Hash{}, fmt.Errorf("%w: entry %q is there twice", ErrNoH1, f.Name)
 		}
-		// The sum is checked after each entry. Below, no entry is read beyond its stated size.
+		// The sum is checked after each entry, so it cannot overflow. The code below does not
+		// read an entry beyond its stated size.
 		if unpacked += f.UncompressedSize64; unpacked > maxUnpackedBytes || f.UncompressedSize64 > maxUnpackedBytes {
 			return Hash{}, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
 		}
@@ -127,9 +129,9 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	return Hash{h}, nil
 }
 
-// CheckZip returns an error that wraps ErrNotZip unless the size bytes in r end with the
-// directory of a zip. It reads at most the directory, and returns errors of r and ctx
-// unchanged.
+// CheckZip returns nil if the first size bytes of r end with the directory of a zip, and
+// otherwise an error that wraps ErrNotZip. It reads at most the directory. It returns errors
+// of r and ctx unchanged.
 func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	_, err := newSourceReader(ctx, r, size).open(size)
 	if errors.Is(err, errLargeDirectory) {
@@ -138,8 +140,8 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	return err
 }
 
-// unhashable says why an entry cannot be unpacked, or why the hash of the unpacked folder
-// would differ from the hash computed from the zip; "" if neither applies.
+// unhashable returns the reason why clients could refuse an entry, or could compute different
+// hashes of its zip. It returns "" if there is no such reason.
 func unhashable(f *zip.File) string {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
@@ -160,7 +162,7 @@ type sourceReader struct {
 	alive  func() error // returns an error if reading must stop
 	limit  int64        // how many more bytes may be read; negative means no limit
 	zip64  bool         // a ZIP64 end record was read
-	says   uint64       // the number of entries in that record
+	says   uint64       // the number of entries that the ZIP64 end record states
 	failed error        // the first error of r or alive, other than [io.EOF]
 }
 
@@ -186,9 +188,10 @@ func (s *sourceReader) open(size int64) (*zip.Reader, error) {
 	return z, nil
 }
 
-// checkEnd returns an error if p, which was read at off, is a ZIP64 end record with more
-// than maxEntries entries. The library allocates memory for all entries before it reads the
-// first. The library reads the record with a single call.
+// checkEnd returns an error if p is a ZIP64 end record with more than maxEntries entries. The
+// bytes p were read at the offset off. The check is needed because the library allocates
+// memory for all entries before it reads the first entry. The library reads the whole record
+// with a single call, so p never contains only a part of it.
 func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	const length = 56 // of the record without extensions
 	if len(p) != length || string(p[:4]) != "PK\x06\x06" {
@@ -198,7 +201,8 @@ func (s *sourceReader) checkEnd(p []byte, off int64) error {
 	if s.says <= maxEntries {
 		return nil
 	}
-	// Unless a directory precedes the record, this is no zip, whatever the record says.
+	// If no directory precedes the record, the bytes are not a zip, and the number of entries
+	// does not matter.
 	size := binary.LittleEndian.Uint64(p[40:])
 	if size > uint64(off) {
 		return zip.ErrFormat

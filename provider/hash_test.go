@@ -40,7 +40,8 @@ func makeZip(t *testing.T, entries ...entry) *bytes.Reader {
 	return bytes.NewReader(buf.Bytes())
 }
 
-// TestH1IsTheUnpackedFolders compares H1 with the hash that clients compute.
+// TestH1IsTheUnpackedFolders shows that H1 returns the hash that clients compute for
+// the unpacked folder.
 func TestH1IsTheUnpackedFolders(t *testing.T) {
 	files := []entry{{"terraform-provider-null_v3.2.4", "binary", 0o755}, {"LICENSE.txt", "text", 0}, {"docs/index.md", "# null", 0}}
 	dir := t.TempDir()
@@ -90,7 +91,9 @@ func TestNoH1WhereClientsDisagree(t *testing.T) {
 	}
 }
 
-// TestNotZip distinguishes bytes that no client unpacks from zips without an h1 hash.
+// TestNotZip shows that H1 returns ErrNotZip for bytes that no client can unpack, but
+// not for zips without an h1: hash. It also shows that CheckZip examines only the
+// directory.
 func TestNotZip(t *testing.T) {
 	text := entry{"a", strings.Repeat("text", 1000), 0}
 	whole := makeZip(t, text)
@@ -130,7 +133,7 @@ func TestNotZip(t *testing.T) {
 	}
 }
 
-// spoilt fails when the first entry of a zip is read, after the directory.
+// spoilt is a zip whose directory can be read. A read of the first entry returns err.
 type spoilt struct {
 	*bytes.Reader
 	err error
@@ -143,8 +146,8 @@ func (s spoilt) ReadAt(p []byte, off int64) (int, error) {
 	return s.Reader.ReadAt(p, off)
 }
 
-// TestH1ReturnsReadErrors shows that H1 returns a read error unchanged, because it says
-// nothing about the zip.
+// TestH1ReturnsReadErrors shows that H1 and CheckZip return a read error unchanged,
+// because a read error says nothing about the zip.
 func TestH1ReturnsReadErrors(t *testing.T) {
 	z, broken := makeZip(t, entry{"a", strings.Repeat("text", 5000), 0}), errors.New("input/output error")
 	if _, err := H1(t.Context(), spoilt{z, broken}, z.Size()); err != broken {

@@ -13,9 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Pattern matches provider addresses part by part: registry.opentofu.org/*/*,
-// registry.opentofu.org/hashicorp/* or */*/*. A part may be the wildcard * only if every part
-// after it is a wildcard too.
+// Pattern matches provider addresses part by part. Examples are registry.opentofu.org/*/*,
+// registry.opentofu.org/hashicorp/* and */*/*. A part may be the wildcard * only if every
+// following part is a wildcard too.
 type Pattern struct {
 	host      svchost.Hostname
 	namespace string
@@ -36,8 +36,8 @@ func ParsePattern(s string) (Pattern, error) {
 // MustParsePattern is [ParsePattern] for constants; it panics on error.
 func MustParsePattern(s string) Pattern { return must(ParsePattern(s)) }
 
-// ParsePatternAsOpenTofu parses a pattern as OpenTofu does in its own configuration: a
-// pattern of two parts is for registry.opentofu.org.
+// ParsePatternAsOpenTofu parses a pattern as OpenTofu does in its own configuration. The
+// hostname of a pattern with two parts is registry.opentofu.org.
 func ParsePatternAsOpenTofu(s string) (Pattern, error) {
 	if strings.Count(s, "/") == 1 {
 		s = string(regaddr.DefaultProviderRegistryHost) + "/" + s
@@ -86,11 +86,11 @@ func invalidPattern(s string, err error) error {
 		"a pattern is HOSTNAME/NAMESPACE/TYPE, such as registry.opentofu.org/hashicorp/*")
 }
 
-// PatternFor returns the pattern that matches only a.
+// PatternFor returns the pattern that matches only the given address.
 func PatternFor(a Address) Pattern { return Pattern(a) }
 
-// ClientWarning names the clients that refuse the addresses that the pattern matches. It is
-// "" if no client does.
+// ClientWarning names the clients that refuse addresses matching the pattern. It is "" if no
+// client refuses them.
 func (p Pattern) ClientWarning() string {
 	if !strings.Contains(p.namespace, "_") {
 		return ""
@@ -98,15 +98,15 @@ func (p Pattern) ClientWarning() string {
 	return "OpenTofu refuses a provider address with an underscore in its namespace; Terraform accepts it from 1.16 on"
 }
 
-// Matches reports whether the pattern matches a.
+// Matches reports whether the pattern matches the address.
 func (p Pattern) Matches(a Address) bool {
 	return (p.host == wildcard || p.host == a.host) &&
 		(p.namespace == wildcard || p.namespace == a.namespace) &&
 		(p.typ == wildcard || p.typ == a.typ)
 }
 
-// Parts returns how many parts of the pattern are not wildcards. Of two patterns that match
-// the same address, the one with more parts is more specific.
+// Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
+// that match the same address, the one with more parts is more specific.
 func (p Pattern) Parts() int {
 	n := 0
 	for _, part := range p.parts() {
@@ -125,8 +125,8 @@ func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
 }
 
-// Example returns a provider that the pattern matches, with likely values in place of the
-// wildcards.
+// Example returns an address that the pattern matches. It replaces wildcards with common
+// values.
 func (p Pattern) Example() Address {
 	a := Address(p)
 	if a.host == wildcard {
@@ -152,16 +152,16 @@ type Selector struct {
 	Exclude []Pattern // takes precedence over Include
 }
 
-// Selects reports whether a is included and not excluded.
+// Selects reports whether the provider is included and not excluded.
 func (s Selector) Selects(a Address) bool {
 	matches := func(p Pattern) bool { return p.Matches(a) }
 	return !slices.ContainsFunc(s.Exclude, matches) &&
 		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
 }
 
-// SingleParts reports, for each of hostname, namespace and type, whether the include
-// patterns contain exactly one value. A template need not use such a part. Like OpenTofu,
-// it counts only values, and ignores additional wildcards.
+// SingleParts reports, for each of hostname, namespace and type, whether the include patterns
+// contain exactly one value. A repository template need not contain a placeholder for such a
+// part. Wildcards in other patterns are ignored, as in OpenTofu.
 func (s Selector) SingleParts() (single [3]bool) {
 	for i := range single {
 		named := map[string]bool{}

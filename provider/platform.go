@@ -80,10 +80,10 @@ func PackageFilename(a Address, v Version, p Platform) string {
 
 var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// Misnamed reports whether a file name contains a different version or platform than the
-// package that is offered. A signature covers only the name and the bytes of a package, so
-// only the name ties the bytes to a version and a platform. It returns false for a file
-// name of another form.
+// Misnamed reports whether the file name of a package contains another version or platform
+// than the given ones. A signature covers only the file name and the bytes of a package,
+// so only the file name shows for which version and platform the bytes were signed. For a
+// file name that is not in the published form, Misnamed returns false.
 func Misnamed(filename string, v Version, p Platform) bool {
 	m := published.FindStringSubmatch(filename)
 	return m != nil && (m[1] != v.String() || m[2] != p.String())

@@ -56,7 +56,8 @@ func parseVersion(s string) (Version, error) {
 	if n := largeNumber(s); n != "" {
 		return Version{}, fmt.Errorf("invalid version %q: %s is larger than %s", s, n, maxNumber)
 	}
-	// A version outlives the request or the document that contains s.
+	// Without the clone, the version would keep the whole request or document with s in
+	// memory.
 	v, err := versions.ParseVersion(strings.Clone(s))
 	if err != nil {
 		return Version{}, fmt.Errorf("invalid version %q: %v", s, err)
@@ -69,14 +70,14 @@ func parseVersion(s string) (Version, error) {
 	return Version{v, true}, nil
 }
 
-// LooseVersion parses versions as people and release tags write them, such as v3.2 or 3.2,
-// and returns the canonical form.
+// LooseVersion parses a version in a form that people and release tags use, such as v3.2 or
+// 3.2. It returns the canonical form, and reports whether s has such a form.
 func LooseVersion(s string) (Version, bool) {
 	if len(s) > maxVersionLen || largeNumber(s) != "" {
 		return Version{}, false
 	}
 	loose, err := goversion.NewVersion(strings.TrimSpace(s))
-	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // go-version parses 1.2.3- like this
+	if err != nil || len(loose.Segments()) > 3 || loose.Prerelease() == "-" { // the result of go-version for 1.2.3-
 		return Version{}, false
 	}
 	v, err := parseVersion(loose.String())
@@ -86,11 +87,11 @@ func LooseVersion(s string) (Version, bool) {
 // ErrOpenTofuPanics means that OpenTofu panics when it reads a text as a version.
 var ErrOpenTofuPanics = errors.New("OpenTofu panics when it reads this as a version")
 
-// ReadByOpenTofu returns the version, in canonical form, that OpenTofu's oci_mirror reads from
-// a text. OpenTofu accepts more than [ParseVersion]: 2 is 2.0.0, and 01.2.3 and 1.2.3- are
-// 1.2.3. The result is a string because its numbers may be too large for a [Version]. The
-// error is ErrOpenTofuPanics, or the library's error for a text that OpenTofu does not accept
-// as a version.
+// ReadByOpenTofu returns the canonical form of the version that OpenTofu's oci_mirror reads
+// from a text. OpenTofu accepts more texts than [ParseVersion]. For example, it reads 2 as
+// 2.0.0, and 01.2.3 and 1.2.3- as 1.2.3. The result is a string because its numbers may be too
+// large for a [Version]. The error is ErrOpenTofuPanics, or the library's error for a text
+// that OpenTofu does not accept as a version.
 func ReadByOpenTofu(s string) (canonical string, err error) {
 	defer func() {
 		if recover() != nil { // the library panics on numbers beyond 64 bits
@@ -143,9 +144,10 @@ func (v *Version) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Compare returns -1, 0 or +1 if v comes before, is equal to, or comes after w. The order is
-// the clients' order. Clients do not order versions that differ only in build metadata;
-// Compare orders them by that text, so that results are reproducible.
+// Compare returns -1 if v comes before w, 0 if v equals w, and +1 if v comes after w. The
+// order is the clients' order. Clients do not order versions that differ only in build
+// metadata. Compare orders such versions by the text of the metadata, so that results are
+// reproducible.
 func (v Version) Compare(w Version) int {
 	switch {
 	case v.v.LessThan(w.v):

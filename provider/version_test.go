@@ -199,14 +199,14 @@ func TestHasPrerelease(t *testing.T) {
 		want                bool
 	}{
 		{">= 1.0", "1.1.0-beta1", true},
-		{">= 1.0", "1.0.0-beta1", false}, // it precedes 1.0.0
+		{">= 1.0", "1.0.0-beta1", false}, // the prerelease comes before 1.0.0
 		{">= 1.0.0-alpha", "1.0.0-beta1", true},
-		{"< 2.0", "2.0.0-beta1", false}, // it precedes an excluded release
+		{"< 2.0", "2.0.0-beta1", false}, // the release 2.0.0 is excluded
 		{"< 2.0", "1.9.0-beta1", true},
 		{"~> 1.2", "1.3.0-rc1+build", true},
 		{"~> 1.2", "2.0.0-rc1", false},
 		{">= 1.0, != 1.1.0", "1.1.0-rc1", false},
-		{">= 1.0", "1.1.0", false}, // it is not a prerelease
+		{">= 1.0", "1.1.0", false}, // the version is not a prerelease
 	} {
 		s, err := ParseConstraint(tt.constraint)
 		if err != nil {
