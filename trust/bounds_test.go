@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// tooLarge is a test case with keys that exceed a limit. An error about the limit, and not
-// about the signature, shows that the keys were refused before any of them was used.
+// tooLarge is a test case with keys that exceed a limit. The error ErrTooLarge shows that
+// the keys were refused before any key was used.
 type tooLarge struct {
 	keys []string
 	says string
@@ -44,13 +44,13 @@ func (tc tooLarge) run(t *testing.T, acme *pgp.Signer) {
 	}
 	claims.Keys = append([]string{acme.ArmoredPublicKey()}, tc.keys...)
 	_, err = trust.Policy{Keys: []string{acme.Fingerprint()}}.Accept(t.Context(), claims)
-	// Only the keys that are verified count towards the cost: the pinned ones.
+	// Only pinned keys are verified, so only pinned keys count towards the cost.
 	if costs := strings.Contains(tc.says, "to verify"); costs && err != nil || !costs && !errors.Is(err, trust.ErrTooLarge) {
 		t.Errorf("next to the pinned key: %v", err)
 	}
 }
 
-// forged returns an armoured block of keys.
+// forged returns an armoured block with the given forged keys.
 func forged(t *testing.T, keys ...pgp.Forged) string {
 	t.Helper()
 	var packets [][]byte
@@ -109,8 +109,8 @@ func TestKeysTooLarge(t *testing.T) {
 	}
 }
 
-// TestUnpinnedKeysAreNotVerified shows that an invalid key does no harm if another key is
-// pinned.
+// TestUnpinnedKeysAreNotVerified shows that a release with an invalid key is accepted if
+// only the signer's key is pinned.
 func TestUnpinnedKeysAreNotVerified(t *testing.T) {
 	acme := pgp.For(t, "Acme", pgp.Subkey())
 	broken := pgp.ForgedDSA(t, 1024, 160).Packets()
@@ -125,8 +125,8 @@ func TestUnpinnedKeysAreNotVerified(t *testing.T) {
 	}
 }
 
-// TestPinnedSubkey shows that the fingerprint of a subkey in the policy does not pin its
-// key, and that the error names the primary key.
+// TestPinnedSubkey shows that a signature is refused if the policy names the fingerprint
+// of a subkey. The error names the primary key.
 func TestPinnedSubkey(t *testing.T) {
 	acme := pgp.For(t, "Acme", pgp.Subkey())
 	doc := sumsOf(name)
@@ -155,7 +155,7 @@ func TestSignatureBounds(t *testing.T) {
 	}
 	for what, tc := range map[string]struct {
 		signature []byte
-		says      string // the error; "" means that it is accepted
+		says      string // the error; "" means that the signature is accepted
 	}{
 		"a second signer's":     {join(1, strange), ""},
 		"as many as may be":     {join(trust.MaxSignaturePackets-1, strange), ""},
@@ -179,7 +179,7 @@ func TestSignatureBounds(t *testing.T) {
 	}
 }
 
-// askedForEnd is a context that signals when a caller begins to wait for its end.
+// askedForEnd is a context that signals when a caller asks for its Done channel.
 type askedForEnd struct {
 	context.Context
 	asked chan struct{}
@@ -223,11 +223,11 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 	}
 }
 
-// endsWhenAsked is a context that ends when it is checked for the nth time.
+// endsWhenAsked is a context that ends after left calls of Err.
 type endsWhenAsked struct {
 	context.Context
 	left  int
-	after int // the number of checks after it ended
+	after int // the number of calls of Err after the context ended
 }
 
 func (c *endsWhenAsked) Err() error {
@@ -239,12 +239,12 @@ func (c *endsWhenAsked) Err() error {
 	return nil
 }
 
-// TestContextEndsBetweenKeys shows that verification stops soon after its context ends, at
-// each of the places that check the context.
+// TestContextEndsBetweenKeys shows that verification stops soon after its context ends.
+// The context ends at each of the places that check it.
 func TestContextEndsBetweenKeys(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	doc := sumsOf(name)
-	// The first two keys are in one block. None of the keys made the signature.
+	// The first two keys are in one block. The third key made the signature.
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc),
 		Keys: []string{pgp.ArmoredKeyRing(t, pgp.For(t, "Other"), pgp.For(t, "Another")), acme.ArmoredPublicKey()}}
 	// The context is checked before the slot, before each packet, before each of the three
@@ -256,8 +256,8 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || trust.Refused(err) {
 			t.Errorf("asked %d times before it ends: %v", n, err)
 		}
-		// The context is checked where verification stops, and where the error is created,
-		// but not for later packets.
+		// After its end, the context is checked only where verification stops and where
+		// the error is created.
 		if ctx.after > 4 {
 			t.Errorf("asked %d times before it ends, and then %d times", n, ctx.after)
 		}
@@ -276,7 +276,7 @@ func TestContextEndsBetweenKeys(t *testing.T) {
 // The library hashes the document once for each block of keys.
 func TestCostOfHashing(t *testing.T) {
 	acme, other := pgp.For(t, "Acme"), pgp.For(t, "Other")
-	doc := append(sumsOf(name), bytes.Repeat([]byte("\n"), 1<<20-1<<10)...) // costs 31 units
+	doc := append(sumsOf(name), bytes.Repeat([]byte("\n"), 1<<20-1<<10)...) // costs 31 units for each block of keys
 	claims := trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: sign(t, acme, doc)}
 	for keys, accepted := range map[int]bool{2: true, 20: true, 40: false} {
 		claims.Keys = append(slices.Repeat([]string{other.ArmoredPublicKey()}, keys-1), acme.ArmoredPublicKey())
@@ -326,7 +326,7 @@ func realKeys(t testing.TB) map[string][]byte {
 	return out
 }
 
-// summary describes keys for comparison.
+// summary returns a text for each key, so that two lists of keys can be compared.
 func summary(keys openpgp.EntityList) (out []string) {
 	for _, e := range keys {
 		s := fmt.Sprintf("%X %d user IDs %d revocations", e.PrimaryKey.Fingerprint, len(e.Identities), len(e.Revocations))
@@ -338,8 +338,8 @@ func summary(keys openpgp.EntityList) (out []string) {
 	return out
 }
 
-// TestKeysReadAsTheLibraryReadsThem shows that keys as publishers create them, such as one
-// with 300 certifications, are read as the library reads them.
+// TestKeysReadAsTheLibraryReadsThem shows that the real keys of publishers, including a
+// key with 300 certifications, have the same content as when the library reads them.
 func TestKeysReadAsTheLibraryReadsThem(t *testing.T) {
 	for what, packets := range realKeys(t) {
 		want, err := openpgp.ReadKeyRing(bytes.NewReader(packets))

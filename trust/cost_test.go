@@ -6,7 +6,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// TestCostOfSigningKeys measures the most expensive signing_keys objects.
+// TestCostOfSigningKeys shows that the most expensive signing_keys objects stay within
+// the memory limit.
 func TestCostOfSigningKeys(t *testing.T) {
 	for name, object := range map[string][]byte{
 		"empty keys":     cost.Filled(4<<20, `{"gpg_public_keys":[`, `{}`, `]}`),

@@ -22,7 +22,7 @@ import (
 var signingKeysLimits = document.Limits{Bytes: 4 << 20, Values: 10_000, Elements: 1_000}
 
 // ParseSigningKeys returns the armoured keys of a signing_keys object of the provider
-// registry protocol, in their order. It returns none if there is no object.
+// registry protocol, in their order. It returns no key if the object is empty or null.
 func ParseSigningKeys(object json.RawMessage) ([]string, error) {
 	if len(object) == 0 || string(object) == "null" {
 		return nil, nil
@@ -55,16 +55,17 @@ const (
 
 var errPrivateKey = errors.New("it is a private key")
 
-// ring is an armoured block of keys, or the reason why it cannot be read.
+// ring holds the keys of an armoured block, or the error if the block cannot be read.
 type ring struct {
 	keys []unverifiedKey
 	err  error
 }
 
 // readRings splits armoured blocks into their packets, and verifies nothing. It returns an
-// error if the blocks exceed a limit, or if any key is private, because all keys are stored
-// with the release. If a block cannot be read, the error is stored in its ring, and matters
-// only if the ring is used. Cancelling ctx stops readRings between two packets.
+// error if the blocks exceed a limit. It also returns an error if any key is private,
+// because all keys are stored with the release for everybody to read. If a block cannot be
+// read, the error is stored in the block's ring, and matters only if that ring is used.
+// Cancelling ctx stops readRings between two packets.
 func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	if len(armoured) > maxKeys {
 		return nil, hint.Wrap(tooLarge("%d signing keys are offered, more than %d", len(armoured), maxKeys), tooLargeHelp)
@@ -86,8 +87,8 @@ func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 	return out, nil
 }
 
-// read reads an armoured block with public keys. Clients would also accept private keys;
-// here they are an error.
+// read reads an armoured block with public keys. It returns an error for a private key,
+// although clients accept private keys.
 func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	if l.bytes += len(text); l.bytes > maxKeyBytes {
 		return nil, tooLarge("the signing keys have more than %d bytes", maxKeyBytes)
@@ -107,7 +108,7 @@ func (l *load) read(ctx context.Context, text string) ([]unverifiedKey, error) {
 	return l.walk(ctx, body)
 }
 
-// unreadable wraps an error to say that it concerns a signing key.
+// unreadable wraps an error about a signing key, and adds a hint.
 func unreadable(err error) error {
 	if err == nil {
 		return nil
@@ -120,11 +121,11 @@ func unreadable(err error) error {
 }
 
 // maxArmourLine is the maximum length of a line in bytes. The library copies a header line
-// again for every 100 bytes by which it continues.
+// again for every further 100 bytes of the line.
 const maxArmourLine = 4 << 10
 
-// dearmour returns the type and the content of the first block of ASCII armour in a text,
-// or io.EOF if there is none.
+// dearmour returns the type and the content of the first block of ASCII armour in a text. It
+// returns io.EOF if the text has no such block.
 func dearmour(text string) (blockType string, body []byte, err error) {
 	defer recoverPanic(&err)
 	for line := range strings.SplitSeq(text, "\n") {
@@ -140,12 +141,14 @@ func dearmour(text string) (blockType string, body []byte, err error) {
 	return block.Type, body, err
 }
 
-// hashedBytes is the number of document bytes that are hashed in the time of one unit of
-// [verificationCost]. The slowest case is a text signature over a document of line feeds.
+// hashedBytes is the number of bytes of a document that the library hashes during one unit
+// of [verificationCost]. It was measured in the slowest case, which is a text signature over
+// a document of line feeds.
 const hashedBytes = 32 << 10
 
-// checkCost returns an error if verifying with all keys would take too long. The library
-// hashes the signed document once for each ring; doc is nil if nothing was signed.
+// checkCost returns an error if the verifications with all keys would take too long. The
+// library hashes the signed document once for each ring. If there is no signed document, doc
+// is nil.
 func checkCost(rings []ring, doc []byte) error {
 	cost := 0
 	for _, r := range rings {
@@ -192,7 +195,8 @@ func (k unverifiedKey) entity() (read openpgp.EntityList, err error) {
 	return openpgp.ReadKeyRing(bytes.NewReader(k.packets))
 }
 
-// isSkipped reports whether the library, after this error, continues with the next key.
+// isSkipped reports whether the library skips a key with the given error and continues with
+// the next key.
 func isSkipped(err error) bool {
 	var unsupported pgperrors.UnsupportedError
 	var structural pgperrors.StructuralError
@@ -210,8 +214,8 @@ func KeyIDs(ctx context.Context, armoured []string) ([]string, error) {
 	return out, err
 }
 
-// readEach verifies the self-signatures in each armoured block, and calls take with its
-// keys. It returns an error if a block is invalid.
+// readEach verifies the self-signatures in each armoured block, and calls take with the
+// valid keys of the block. It returns an error if a block is invalid.
 func readEach(ctx context.Context, armoured []string, take func(ring, openpgp.EntityList) error) error {
 	release, err := acquireSlot(ctx)
 	if err != nil {

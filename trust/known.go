@@ -10,31 +10,32 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrUnknown means that a package is not among the packages in [Claims.Known].
+// ErrUnknown means that a lock file in [Claims.Known] has no hash of a package.
 var ErrUnknown = errors.New("not known")
 
 // Known holds the hashes of a version's packages in a lock file. A lock file does not say
 // which hash belongs to which platform, and might lack the hashes of some platforms.
 type Known struct {
-	// Where is the location, such as .terraform.lock.hcl:12.
+	// Where is the file and the line of the hashes, such as .terraform.lock.hcl:12.
 	Where  string
 	Hashes []provider.Hash
 }
 
-// KnownBySum reports whether the listed SHA-256 of a file is enough to know that the
-// package is in every lock file. If not, the bytes of the package are needed.
+// KnownBySum reports whether every lock file has the zh: hash of a file, according to the
+// SHA-256 that SHA256SUMS lists. If not, the bytes of the package are needed to decide.
 func (c *Checksums) KnownBySum(filename string) bool {
 	sum, ok := c.sums[filename]
 	return len(c.claims.Known) == 0 || ok && !slices.ContainsFunc(c.claims.Known, func(k Known) bool { return !k.hasZip(sum) })
 }
 
-// checkKnown returns ErrUnknown or ErrChecksum if a lock file does not have the package.
-// Until the bytes of the package have been read, any h1: hash in a lock file might belong to
-// it.
+// checkKnown returns ErrUnknown or ErrChecksum if a lock file does not have the package. If
+// read is false, the bytes of the package have not been read yet, and any h1: hash in a lock
+// file might be the hash of the package.
 //
-// Like clients, it accepts a package if one hash matches. But if a lock file has only the
-// h1: hash of the package, and zh: hashes that the release does not list, the lock file was
-// created from different packages.
+// Like clients, it accepts a package if the lock file has one of its two hashes, with one
+// exception. If the lock file has only the h1: hash of the package, and a zh: hash that the
+// release does not list, the lock file was created from different packages. checkKnown then
+// returns ErrChecksum.
 func (c *Checksums) checkKnown(p Package, read bool) error {
 	for _, k := range c.claims.Known {
 		if k.hasZip(p.sum) {

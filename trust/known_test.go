@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// zipOf returns a zip with one file, and its two hashes.
+// zipOf returns a zip with one file that contains text, and the two hashes of the zip.
 func zipOf(t *testing.T, text string) (data []byte, zh, h1 provider.Hash) {
 	t.Helper()
 	var buf bytes.Buffer
@@ -96,8 +96,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestKnownMirror shows that the bytes of a package are needed if its release has no
-// checksum document.
+// TestKnownMirror shows that a package of a release without SHA256SUMS is compared with
+// the lock files only after its bytes have been read.
 func TestKnownMirror(t *testing.T) {
 	data, zh, h1 := zipOf(t, "linux")
 	_, strangeZH, _ := zipOf(t, "another")

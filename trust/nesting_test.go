@@ -11,8 +11,8 @@ import (
 )
 
 // nested returns a packet of the given size with nested signatures of the given type. Each
-// signature is a subpacket of the one around it. The version determines whether lengths have
-// 16 or 32 bits.
+// signature is in a subpacket of the signature around it. The lengths of subpacket areas have
+// 32 bits in version 6, and 16 bits in other versions.
 func nested(size int, version, signatureType byte) []byte {
 	// The signatures from the outermost to the innermost, each with the length of its content.
 	lengthBytes := 2
@@ -41,8 +41,8 @@ func claimingMore(packet []byte) []byte {
 	return packet
 }
 
-// TestNestedSignatures shows that it takes little memory to read nested signatures. At each
-// level, the library would copy everything within it.
+// TestNestedSignatures shows that nested signatures take little memory. The library would copy
+// the rest of the packet at each level.
 func TestNestedSignatures(t *testing.T) {
 	const size = 40_000 // about 200 MB without the check; ten times the size would take gigabytes
 	for name, packet := range map[string][]byte{

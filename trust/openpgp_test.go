@@ -12,13 +12,13 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestKeysOfEveryKind shows which of the kinds of keys and signatures that clients encounter
-// are accepted.
+// TestKeysOfEveryKind shows, for each kind of key and signature that publishers use, whether
+// the signature is accepted.
 func TestKeysOfEveryKind(t *testing.T) {
 	for what, tc := range map[string]struct {
 		options []pgp.Option
 		expired bool
-		err     string // "" means that it is accepted
+		err     string // "" means that the signature is accepted
 	}{
 		"Ed25519":             {},
 		"RSA":                 {options: []pgp.Option{pgp.RSA(2048)}},
@@ -56,7 +56,7 @@ func TestKeysOfEveryKind(t *testing.T) {
 						t.Errorf("%s, pinned %v: %v", form, pins, err)
 						continue
 					}
-					// A subkey is identified by its primary key.
+					// If a subkey made the signature, the Signer is its primary key.
 					if s := sums.Signer(); s.Fingerprint != signer.Fingerprint() || s.KeyID != signer.KeyID() || s.Expired != tc.expired {
 						t.Errorf("%s, pinned %v: signed by %+v", form, pins, s)
 					}
@@ -110,8 +110,8 @@ func TestGnuPG(t *testing.T) {
 	}
 }
 
-// TestHostileKeys shows that keys that are meant to deceive or to crash the reader are
-// refused.
+// TestHostileKeys shows that keys are refused if they are made to deceive or crash the
+// program.
 func TestHostileKeys(t *testing.T) {
 	acme, mallory := pgp.For(t, "Acme"), pgp.For(t, "Mallory", pgp.Subkey())
 	other := pgp.For(t, "Other")

@@ -35,11 +35,12 @@ func (p Package) Sum() [sha256.Size]byte { return p.sum }
 // Size returns the size of the package in bytes.
 func (p Package) Size() int64 { return p.size }
 
-// H1 returns the hash of the unpacked content. It is zero if clients might compute
-// different hashes.
+// H1 returns the h1: hash of the package. It is zero if clients might compute different h1:
+// hashes for the package.
 func (p Package) H1() provider.Hash { return p.h1 }
 
-// Verifier checks the bytes of one package as they are written to the verifier.
+// Verifier verifies one package. The caller writes the bytes of the package to it, and then
+// calls Accept.
 type Verifier struct {
 	checksums *Checksums
 	platform  provider.Platform
@@ -49,8 +50,9 @@ type Verifier struct {
 }
 
 // Verifier returns a verifier for the package published as filename. It returns
-// ErrNotListed if the checksums do not cover that name, and ErrUnknown or ErrChecksum if
-// the listed checksum contradicts a lock file.
+// ErrNotListed if the checksums do not cover that name. It returns ErrUnknown or
+// ErrChecksum if the listed checksum already shows that a lock file does not have the
+// package.
 func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, error) {
 	sum, listed := c.sums[filename]
 	_, offered := c.claims.Hashes[filename] // the list of hashes may be empty
@@ -58,7 +60,7 @@ func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, e
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", filename, ErrNotListed),
 			"the release is incomplete: its publisher must list every package under its exact file name")
 	}
-	if listed { // otherwise the bytes of the package decide
+	if listed { // otherwise Accept checks the lock files
 		if err := c.checkKnown(Package{platform: p, filename: filename, sum: sum}, false); err != nil {
 			return nil, err
 		}
@@ -66,7 +68,7 @@ func (c *Checksums) Verifier(p provider.Platform, filename string) (*Verifier, e
 	return &Verifier{checksums: c, platform: p, filename: filename, hash: sha256.New()}, nil
 }
 
-// Write takes the next bytes of the package. It never fails.
+// Write adds the next bytes of the package. It never returns an error.
 func (v *Verifier) Write(p []byte) (int, error) {
 	v.size += int64(len(p))
 	return v.hash.Write(p)
@@ -74,9 +76,9 @@ func (v *Verifier) Write(p []byte) (int, error) {
 
 // Accept returns the package if the written bytes match the checksums and are a zip. It
 // returns ErrChecksum for other bytes, [provider.ErrNotZip] for bytes that are not a zip or
-// cannot be unpacked, and ErrUnknown if a lock file does not have the package. content must
-// read the same bytes again: Accept computes the hash of the unpacked package from it, and
-// stops when ctx ends.
+// cannot be unpacked, and ErrUnknown if a lock file does not have the package. The reader
+// content must contain the bytes that were written. Accept reads content to compute the h1:
+// hash, and stops when ctx ends.
 func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, error) {
 	p := Package{platform: v.platform, filename: v.filename, size: v.size, sum: [sha256.Size]byte(v.hash.Sum(nil))}
 	if want, ok := v.checksums.sums[v.filename]; ok && want != p.sum {
@@ -115,9 +117,9 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 const NotZipHint = "no client could unpack it: its publisher released a file that is not a zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
 // matches reports whether, for each scheme in hashes, the package has one of the hashes.
-// This rule is stricter than that of clients, which accept one match of any scheme. If
-// clients might compute different content hashes of the package, only the hash of the zip
-// counts.
+// This rule is stricter than the rule of clients, which accept a package with one match of
+// any scheme. If clients might compute different h1: hashes of the package, only the zh:
+// hash counts.
 func matches(p Package, isZip bool, hashes []provider.Hash) bool {
 	zip := provider.ZipHash(p.sum)
 	given := func(isZip bool) bool {

@@ -15,35 +15,35 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 )
 
-// The library verifies every self-signature while it reads a key, however large the key is,
-// and cannot be cancelled. Therefore the packets are examined first: [load] refuses keys
-// that would cost too much, and nothing is verified until all keys of a release are known to
-// be within these limits. The limits apply to all keys of a release together.
+// The library verifies every self-signature while it reads a key. It does so for keys of any
+// size, and cannot be cancelled. Therefore [load] examines the packets of all keys of a
+// release before the first verification, and refuses keys that exceed these limits. The
+// limits apply to all keys of a release together.
 const (
-	// maxKeys limits the number of armoured blocks.
+	// maxKeys is the maximum number of armoured blocks.
 	maxKeys = 64
 	// maxKeyBytes is the maximum size of the armoured text in bytes. A key with many
 	// certifications has about 100 KiB and 700 signatures. Few releases have more than two
 	// keys.
 	maxKeyBytes = 512 << 10
-	// maxPackets limits the number of packets, including packets of unknown types.
+	// maxPackets is the maximum number of packets, including packets of unknown types.
 	maxPackets = 4096
-	// maxSignatures limits the number of signatures. It allows three keys with many
-	// certifications.
+	// maxSignatures is the maximum number of signatures. Three keys with many certifications
+	// stay below it.
 	maxSignatures = 2048
-	// maxSubpackets limits the number of subpackets in all signatures together, to 16 for
-	// each of maxSignatures. The library allocates memory for each subpacket. Real
-	// signatures have 4 to 12 of them.
+	// maxSubpackets is the maximum number of subpackets in all signatures together. It is 16
+	// for each of maxSignatures signatures. It is limited because the library allocates
+	// memory for each subpacket. Real signatures have 4 to 12 subpackets.
 	maxSubpackets = 16 * maxSignatures
-	// maxKeyPackets limits the number of primary keys and subkeys. It allows three subkeys
-	// for each of maxKeys keys.
+	// maxKeyPackets is the maximum number of primary keys and subkeys. This is enough for
+	// maxKeys keys with three subkeys each.
 	maxKeyPackets = 256
-	// maxCost limits the CPU time for the verifications of one release to about a second. It
-	// is in units of [verificationCost].
+	// maxCost is the maximum CPU time for the verifications of one release, in units of
+	// [verificationCost]. It is about a second.
 	maxCost = 1000
 
-	// maxUserIDBytes is the maximum length in bytes of a user ID, which the library hashes
-	// for each signature over it. GnuPG reads at most 2 KiB.
+	// maxUserIDBytes is the maximum length in bytes of a user ID. The library hashes a user
+	// ID for each signature over it. GnuPG reads at most 2 KiB.
 	maxUserIDBytes = 4 << 10
 	// maxRSABits is the maximum size in bits of the modulus of an RSA key. At this size,
 	// verification takes 10 ms.
@@ -51,14 +51,15 @@ const (
 	// maxDSABits and maxDSAOrderBits are the maximum sizes in bits of p and q of a DSA key.
 	// The standard allows 3072 and 256 bits. At these sizes, verification takes 6 ms.
 	maxDSABits, maxDSAOrderBits = 4096, 512
-	// maxElgamalBits is the maximum size in bits of the numbers of an Elgamal key, which
-	// cannot verify signatures.
+	// maxElgamalBits is the maximum size in bits of the numbers of an Elgamal key. Elgamal
+	// keys cannot verify signatures.
 	maxElgamalBits = 16384
-	// maxSignaturePackets limits the number of packets in a detached signature, which
-	// usually has one for each signer. The library reads them again for each key.
+	// maxSignaturePackets is the maximum number of packets in a detached signature. Real
+	// signatures have one packet for each signer. The library reads all packets again for
+	// each key.
 	maxSignaturePackets = 64
-	// maxSignatureSubpackets limits the number of subpackets in a detached signature, to 16
-	// for each packet.
+	// maxSignatureSubpackets is the maximum number of subpackets in a detached signature. It
+	// is 16 for each of maxSignaturePackets packets.
 	maxSignatureSubpackets = 16 * maxSignaturePackets
 )
 
@@ -73,7 +74,7 @@ func tooLarge(format string, args ...any) error {
 // not been verified yet.
 type unverifiedKey struct {
 	packets []byte
-	primary *packet.PublicKey // nil if the library supports no primary key in the block
+	primary *packet.PublicKey // nil if the packets contain no primary key that the library supports
 	subkeys []*packet.PublicKey
 	cost    int // the cost of all verifications with the key, in units of [verificationCost]
 }
@@ -84,9 +85,10 @@ type load struct{ bytes, packets, keys, signatures, subpackets int }
 // walk splits the packets of a block into its keys, and verifies nothing. It uses the
 // library's parser, so the library finds the same packets later.
 //
-// If the content of a packet is invalid, the packet is only counted: the library will
-// ignore it or refuse the key. Errors wrap errTooLarge or errPrivateKey if that is the
-// reason. walk checks ctx before each packet, and returns its error.
+// A packet with invalid content is only counted, because the library will later ignore the
+// packet or refuse the key. An error wraps errTooLarge if a limit is exceeded, and
+// errPrivateKey if a key is private. walk checks ctx before each packet. If ctx has ended,
+// it returns the error of ctx.
 func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err error) {
 	defer recoverPanic(&err)
 	keys = make([]unverifiedKey, 1)
@@ -101,7 +103,7 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 		}
 		p, err := packet.Read(r)
 		switch {
-		case err == io.EOF: // the library would take it for the end of the block
+		case err == io.EOF: // the library would treat this error as the end of the block
 			return nil, io.ErrUnexpectedEOF
 		case err != nil:
 			continue
@@ -120,8 +122,8 @@ func (l *load) walk(ctx context.Context, body []byte) (keys []unverifiedKey, err
 	return keys, nil
 }
 
-// admit returns an error if the library must not parse the first of the packets, because
-// parsing it would take more time or memory than the limits allow.
+// admit returns an error if the library must not parse the first packet in packets. Such a
+// packet would take too much time or memory to parse, or does not belong in a public key.
 func (l *load) admit(packets []byte) error {
 	if l.packets++; l.packets > maxPackets {
 		return tooLarge("the signing keys hold more than %d packets", maxPackets)
@@ -172,7 +174,7 @@ func (k *unverifiedKey) add(p packet.Packet) {
 		} else {
 			k.primary = p
 		}
-		k.cost += verificationCost(p) // the key may have made the detached signature
+		k.cost += verificationCost(p) // the library may verify the detached signature with this key
 	case *packet.Signature:
 		if k.primary == nil || isCertification(p) && !p.CheckKeyIdOrFingerprint(k.primary) {
 			return // the library skips certifications by other keys
@@ -212,12 +214,13 @@ var (
 	errIndefinite = errors.New("it holds a packet of indefinite length, which no key or signature has")
 )
 
-// packetContent returns the content of the first packet. It returns an error if the packet
-// does not have a single length (RFC 9580, section 4.2.1.4), or is shorter than its length.
+// packetContent returns the content of the first packet. It returns errIndefinite if the
+// packet has an indefinite length or partial lengths (RFC 9580, section 4.2.1.4). It returns
+// errCutOff if packets ends before the end of the packet.
 //
-// The library is less strict: it takes only the bytes that it needs from a packet, and reads
-// the next packet after them. Without this check, each of many packets could claim the whole
-// rest of a block.
+// The library is less strict. It reads only the bytes that it needs from a packet, and looks
+// for the next packet right after these bytes. Without this check, each of many packets
+// could claim all following bytes of a block as its content.
 func packetContent(packets []byte) ([]byte, error) {
 	var length uint64
 	header, content := packets[0], packets[1:]
@@ -242,8 +245,9 @@ func packetContent(packets []byte) ([]byte, error) {
 	return content[:length], nil
 }
 
-// countPacket returns the number of subpackets in the first packet, which is 0 unless the
-// packet is a signature. It returns an error if the library must not parse the packet.
+// countPacket returns the number of subpackets in the first packet in packets. The number is
+// 0 for a packet that is not a signature. countPacket returns an error if the library must
+// not parse the packet.
 func countPacket(t int, packets []byte) (subpackets int, err error) {
 	content, err := packetContent(packets)
 	if err != nil || t != typeSignature {
@@ -268,7 +272,8 @@ const (
 )
 
 // checkKeyPacketType returns an error for a packet type that does not occur in public keys.
-// The library would read the content of compressed and encrypted packets.
+// This excludes compressed and encrypted packets, because the library would read their
+// content.
 func checkKeyPacketType(t int) error {
 	switch t {
 	case typePrivateKey, typePrivateSubkey:
@@ -338,8 +343,9 @@ func verificationCost(pk *packet.PublicKey) int {
 	return slow
 }
 
-// checkSignaturePackets examines the packets of a detached signature as the library does for
-// each key, up to the first invalid packet.
+// checkSignaturePackets returns an error if a detached signature exceeds a limit or has a
+// packet of an unexpected type. It checks the packets up to the first invalid packet,
+// because the library reads no further.
 func checkSignaturePackets(signature []byte) (err error) {
 	defer recoverPanic(&err)
 	n, subpackets := 0, 0
@@ -370,7 +376,7 @@ func checkSignaturePackets(signature []byte) (err error) {
 	return nil
 }
 
-// isIgnored reports whether the library skips a packet after this error.
+// isIgnored reports whether the library skips a packet that it cannot parse because of err.
 func isIgnored(err error) bool {
 	var unknown pgperrors.UnknownPacketTypeError
 	var unsupported pgperrors.UnsupportedError

@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 )
 
-// withLength returns a packet of the new format whose header claims n bytes.
+// withLength returns a packet of the new format whose header claims a content of n bytes.
 func withLength(packetType byte, n uint32, content []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0xc0 | packetType, 0xff}, n), content...)
 }
@@ -72,7 +72,7 @@ func TestIndefiniteLengths(t *testing.T) {
 		if err := read[what](packets); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		// Both end in a signature.
+		// The key and the detached signature both end with a signature packet.
 		at, content := 0, []byte(nil)
 		for next := 0; next < len(packets); {
 			at = next
@@ -81,7 +81,7 @@ func TestIndefiniteLengths(t *testing.T) {
 			}
 			next = cap(packets) - cap(content) + len(content)
 		}
-		const log = 6 // the logarithm of the size of the first part
+		const log = 6 // the binary logarithm of the length of the first part
 		for form, last := range map[string][]byte{
 			"no length": slices.Concat([]byte{0x83 | typeSignature<<2}, content),
 			"parts":     slices.Concat([]byte{0xc0 | typeSignature, 224 + log}, content[:1<<log], []byte{byte(len(content) - 1<<log)}, content[1<<log:]),
@@ -93,9 +93,9 @@ func TestIndefiniteLengths(t *testing.T) {
 	}
 }
 
-// TestPacketsThatClaimTheRest shows that it takes little memory to read many signatures
-// that each claim the whole rest of the block. The library takes some bytes of a
-// signature, and reads the next signature after them.
+// TestPacketsThatClaimTheRest shows that many signatures take little memory even if each
+// signature claims all following bytes of the block. The library would read a few bytes of
+// a signature, and look for the next signature right after them.
 func TestPacketsThatClaimTheRest(t *testing.T) {
 	content := []byte{4, 0x10, 1, 8, 0, 6, 5, 2, 1, 2, 3, 4, 0, 0, 0, 0, 0, 1, 1}
 	const n, padding = 400, 60_000 // about 100 MB without the check
@@ -125,7 +125,7 @@ func TestPacketsThatClaimTheRest(t *testing.T) {
 }
 
 // withSubpackets returns a packet with a signature of n subpackets. If embedded is not
-// negative, the signature contains another signature with that many subpackets.
+// negative, one subpacket is another signature, which has embedded subpackets.
 func withSubpackets(n, embedded int) []byte {
 	signature := func(kind byte, subpackets []byte) []byte {
 		content := append([]byte{6, kind, 1, 8}, binary.BigEndian.AppendUint32(nil, uint32(len(subpackets)))...)
@@ -162,7 +162,7 @@ func TestSubpackets(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			key := armouredKey(tc.packets(maxSubpackets))
-			cost.Check(t, len(key), true, func() error { // no packet is a key
+			cost.Check(t, len(key), true, func() error { // KeyIDs fails, because no packet is a key
 				_, err := KeyIDs(t.Context(), []string{key})
 				if errors.Is(err, errTooLarge) != tc.refused {
 					t.Errorf("key: %v, too large: %t", err, tc.refused)

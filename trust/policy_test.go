@@ -12,12 +12,12 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// policyCase is a document that one key signed, the keys that are offered, and
-// the expected result of a policy.
+// policyCase is a policy, the keys that the origin offers, and the expected result for
+// a signed document.
 type policyCase struct {
 	policy trust.Policy
 	keys   []string
-	err    error // nil means that it is accepted
+	err    error // nil means that the document is accepted
 	signer *pgp.Signer
 	says   []string // substrings of the error
 }

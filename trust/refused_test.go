@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestChecksumDocumentsRefused shows that documents are refused if readers
-// understand them differently, or if they are too large.
+// TestChecksumDocumentsRefused shows that a checksum document is refused if two
+// programs could read different checksums in it, or if it is too large.
 func TestChecksumDocumentsRefused(t *testing.T) {
 	const sum, other = "0000000000000000000000000000000000000000000000000000000000000000", "1111111111111111111111111111111111111111111111111111111111111111"
 	for says, doc := range map[string]string{
@@ -32,7 +32,7 @@ func TestChecksumDocumentsRefused(t *testing.T) {
 	}
 }
 
-// TestErrorsAreShort shows that errors shorten very long file names and names of
+// TestErrorsAreShort shows that errors truncate very long file names and names of
 // notations.
 func TestErrorsAreShort(t *testing.T) {
 	long := strings.Repeat("\x7f", 100_000)
@@ -77,8 +77,8 @@ func TestSignaturesRefused(t *testing.T) {
 	}
 }
 
-// TestReportOnAMirrorsPackage shows that a package is refused if the mirror's
-// report contradicts the mirror's hashes.
+// TestReportOnAMirrorsPackage shows that a package is refused if the report about it
+// contradicts its bytes, although it matches the mirror's hashes.
 func TestReportOnAMirrorsPackage(t *testing.T) {
 	zh := func(b byte) provider.Hash { return provider.ZipHash([32]byte{b}) }
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{

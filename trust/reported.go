@@ -9,14 +9,15 @@ import (
 )
 
 // Report holds the hashes and the size of a package that newer registries report in addition
-// to the checksum document. A report proves nothing. But a package that contradicts its
-// report is refused, because one of the two is wrong, and clients record the hashes.
+// to the checksum document. A report does not prove that a package is right. However, a
+// package that contradicts its report is refused, because either the package or the report
+// is wrong. Clients also record the reported hashes in lock files.
 type Report struct {
 	Hashes []provider.Hash
 	Size   int64 // bytes; 0 means unknown
 }
 
-// hashes returns the hashes of one scheme.
+// hashes returns the zh: hashes if zip is true, and the h1: hashes otherwise.
 func (r Report) hashes(zip bool) []provider.Hash {
 	var out []provider.Hash
 	for _, h := range r.Hashes {
@@ -29,8 +30,8 @@ func (r Report) hashes(zip bool) []provider.Hash {
 
 const reportHelp = "the origin contradicts its own checksum document or package, and clients would refuse it or record a wrong hash; nothing was stored. Tell the operator of the origin"
 
-// checkReports compares the reports with the checksum document. It ignores files that the
-// document does not list.
+// checkReports returns ErrChecksum if a report contradicts the checksum document. It ignores
+// files that the document does not list.
 func (s sums) checkReports(reports map[string]Report) error {
 	for name, r := range reports {
 		sum, listed := s[name]
@@ -43,8 +44,9 @@ func (s sums) checkReports(reports map[string]Report) error {
 	return nil
 }
 
-// checkPackage compares the report with a verified package. If clients would compute
-// different h1: hashes of the package, the h1: hashes in the report are ignored.
+// checkPackage returns ErrChecksum if the report contradicts a verified package. If clients
+// would compute different h1: hashes of the package, the h1: hashes in the report are
+// ignored.
 func (r Report) checkPackage(p Package) error {
 	if r.Size != 0 && r.Size != p.size {
 		return hint.Wrap(fmt.Errorf("%s: %w: it has %d bytes, its origin reports %d", p.filename, ErrChecksum, p.size, r.Size), reportHelp)

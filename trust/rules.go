@@ -12,8 +12,9 @@ type Rule struct {
 type Rules []Rule
 
 // For returns the policy of the most specific pattern that matches a provider, or the zero
-// policy if no pattern matches. Of equally specific patterns, the first wins. The policies
-// of less specific patterns are not merged into the result.
+// policy if no pattern matches. If several matching patterns are equally specific, the
+// first rule applies. The policies of less specific patterns are not merged into the
+// result.
 func (rs Rules) For(a provider.Address) Policy {
 	var best *Rule
 	for i := range rs {

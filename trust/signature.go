@@ -26,7 +26,7 @@ const (
 type Signer struct {
 	// Fingerprint is the fingerprint of the primary key, in upper-case hexadecimal.
 	Fingerprint string
-	// KeyID is the primary key's 64-bit ID, as clients print it.
+	// KeyID is the 64-bit ID of the primary key, in the form that clients print.
 	KeyID string
 	// Expired reports whether the key or the signature has expired. Clients accept such a
 	// signature with a warning.
@@ -42,13 +42,14 @@ var (
 	errNotPinned = errors.New("the signature was made by none of the pinned keys")
 )
 
-// verifySignature verifies a detached signature of doc with each key in order, with the same
-// result as clients. The search ends with an error at an invalid key, and at a key whose ID
-// matches but that does not verify the signature. An expired key counts only if no other key
-// verifies the signature. If the policy pins keys, other keys are not tried.
+// verifySignature returns the first key that verifies a detached signature of doc. Its result
+// is the same as that of clients. It tries the keys in order, and returns an error at the
+// first invalid key. It also returns an error if a key has the ID in the signature but does
+// not verify the signature. It returns an expired key only if no other key verifies the
+// signature. If the policy pins keys, other keys are not tried.
 //
-// It uses one of the process's slots, and checks ctx before each packet of the keys and
-// before each key. If ctx ends, the signature is neither accepted nor refused.
+// verifySignature uses one of the process's slots. It checks ctx before each packet of the
+// keys and before each key. If ctx ends, the signature is neither accepted nor refused.
 func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys []string) (Signer, error) {
 	if len(signature) > maxSignatureBytes {
 		return Signer{}, fmt.Errorf("the signature has more than %d bytes", maxSignatureBytes)
@@ -87,7 +88,8 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 }
 
 // findSigner returns the first key that verifies the signature and has not expired. If there
-// is none, it returns the first expired key that verifies the signature, or else nil.
+// is no such key, it returns the first expired key that verifies the signature. If no key
+// verifies the signature, it returns nil.
 func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []byte) (*Signer, error) {
 	var expired *Signer
 	for _, r := range rings {
@@ -95,7 +97,7 @@ func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []b
 			return nil, r.err
 		}
 		if len(r.keys) == 0 {
-			continue // none of its keys is pinned
+			continue // no key of the ring is pinned
 		}
 		keys, err := r.entities(ctx)
 		if err != nil {
@@ -118,8 +120,8 @@ func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []b
 	return expired, nil
 }
 
-// signerIn returns the key of a ring that verifies the signature, even if the key has
-// expired. It returns nil if another key made the signature.
+// signerIn returns the key of a ring that verifies the signature, even if the key has expired.
+// It returns nil if no key of the ring made the signature.
 func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signer, error) {
 	entity, err := check(keys, doc, signature)
 	switch {
@@ -136,7 +138,8 @@ func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signe
 		return nil, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
 			"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
 	}
-	// The library's error may contain text from the signature, such as the name of a notation.
+	// The library's error may contain a long text from the signature, such as the name of a
+	// notation.
 	return nil, fmt.Errorf("the signature is not valid: %.200s", err)
 }
 
@@ -152,9 +155,9 @@ func primariesOf(rings []ring) (out []string) {
 	return out
 }
 
-// dropUnpinned removes each key if neither its primary key nor a subkey is pinned, so the
-// signatures of that key are not verified. Packets without a primary key remain, because
-// they lead to an error later.
+// dropUnpinned removes each key if neither the primary key nor a subkey is pinned. The
+// self-signatures of a removed key are never verified. Packets without a primary key remain,
+// because they must lead to an error later.
 func (p Policy) dropUnpinned(rings []ring) {
 	if !p.Pins() {
 		return
@@ -166,8 +169,8 @@ func (p Policy) dropUnpinned(rings []ring) {
 	}
 }
 
-// notPinnedHelp returns the hint for a signature that no pinned key made. rings is the
-// result of [Policy.dropUnpinned].
+// notPinnedHelp returns the hint for a signature that no pinned key made.
+// [Policy.dropUnpinned] has already removed keys from rings.
 func (p Policy) notPinnedHelp(rings []ring) string {
 	for _, r := range rings {
 		for _, k := range r.keys {
@@ -185,16 +188,16 @@ func check(ring openpgp.EntityList, doc, signature []byte) (entity *openpgp.Enti
 	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(signature), nil)
 }
 
-// recoverPanic turns a panic of the OpenPGP library into an error. The library panics on
-// some malformed keys, such as one whose only statement about its user ID is a revocation.
-// Such a key must not end the process.
+// recoverPanic turns a panic of the OpenPGP library into an error. The library panics on some
+// malformed keys. An example is a key whose only signature over its user ID is a revocation.
+// Without this function, such a key would end the process.
 func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the key or the signature is malformed: %v", p)
 	}
 }
 
-// pinned returns the keys of a ring that may sign.
+// pinned returns the keys of a ring that the policy allows to sign.
 func (p Policy) pinned(ring openpgp.EntityList) openpgp.EntityList {
 	if !p.Pins() {
 		return ring
@@ -216,12 +219,12 @@ func (p Policy) signerOf(e *openpgp.Entity, expired bool) *Signer {
 		Fingerprint: fingerprintOf(e.PrimaryKey),
 		KeyID:       e.PrimaryKey.KeyIdString(),
 		Expired:     expired,
-		Pinned:      p.Pins(), // other keys are not tried
+		Pinned:      p.Pins(), // if the policy pins keys, only pinned keys are tried
 	}
 }
 
-// BinarySignature removes the ASCII armour from a detached signature, because the provider
-// registry protocol needs binary signatures. It returns a binary signature unchanged.
+// BinarySignature removes the ASCII armour from a detached signature, because signatures are
+// binary in the provider registry protocol. It returns a binary signature unchanged.
 func BinarySignature(signature []byte) ([]byte, error) {
 	if !bytes.HasPrefix(bytes.TrimSpace(signature), []byte("-----BEGIN")) {
 		return signature, nil

@@ -19,8 +19,8 @@ type sums map[string][sha256.Size]byte
 // parseSums parses a document in the format of sha256sum: each line has a hexadecimal
 // SHA-256 and a file name. Like clients, it splits lines at white space, and compares
 // names exactly. Unlike clients, it refuses a line that is not exactly a checksum and a
-// name, and two different checksums for one name. A document is signed as a whole, so its
-// meaning must not depend on the reader.
+// name. It also refuses two different checksums for one name. The reason is that a
+// document is signed as a whole, and all programs must read the same checksums in it.
 func parseSums(doc []byte) (sums, error) {
 	if len(doc) > maxSumsBytes {
 		return nil, fmt.Errorf("SHA256SUMS has %d bytes, more than %d", len(doc), maxSumsBytes)

@@ -1,15 +1,16 @@
 // Package trust decides whether a package is acceptable. Only this package can create an
 // accepted package.
 //
-// A release comes with [Claims], the unverified statements of its origin. A [Policy] turns
-// them into [Checksums]. These are either signed (a SHA256SUMS document with a valid
-// detached OpenPGP signature by an accepted key) or, if the policy allows it, checksum only.
-// A [Verifier] of these checksums reads the bytes of one package. It returns a [Package] if,
-// and only if, the bytes match the checksum for exactly that file name and are a zip. There
-// is no other way to create a Package with content, and only a Package is ever stored.
+// A release comes with [Claims], the unverified statements of its origin. A [Policy] that
+// accepts the claims turns them into [Checksums]. They are signed if the claims contain a
+// SHA256SUMS document with a valid detached OpenPGP signature by an accepted key. Otherwise
+// they are checksum only, which the policy must allow. A [Verifier] of these checksums reads
+// the bytes of one package. It returns a [Package] only if the bytes match the checksum for
+// exactly that file name and are a zip. There is no other way to create a Package with
+// content, and only a Package is ever stored.
 //
-// The sizes of keys and signatures are checked before any of them is verified: within their
-// limits, verification takes at most about a second of CPU time for each release. The
+// The sizes of all keys and signatures are checked before the first verification. Within the
+// limits, the verifications of one release take at most about a second of CPU time. The
 // package does no I/O.
 package trust
 
@@ -33,20 +34,20 @@ const (
 	// Signed means that the package's checksum is in a document with a valid signature.
 	Signed Verdict = "signed"
 	// ChecksumOnly means that the package matches an unsigned checksum, or that it comes
-	// from a mirror without a checksum.
+	// from a mirror that gives no hash of it.
 	ChecksumOnly Verdict = "checksum only"
 )
 
-// Policy determines what is accepted. Like clients, the zero value accepts only signed
-// releases, and trusts the keys that come with them.
+// Policy determines which releases are accepted. The zero value has the rules of clients: it
+// accepts only signed releases, and trusts the keys that the origin sends with them.
 type Policy struct {
 	// AllowUnsigned accepts a release if the origin offers no key, or only unsigned hashes.
-	// An invalid signature is refused nevertheless.
+	// A release with an invalid signature is refused in any case.
 	AllowUnsigned bool
 	// Keys pins the keys that may sign. It lists the full fingerprints of primary keys in
-	// upper-case hexadecimal; if it is empty, the keys in the claims may sign. Other keys in
-	// the claims are not tried. With Keys, AllowUnsigned has no effect: pinning a key means
-	// that a signature is required.
+	// upper-case hexadecimal. Keys in the claims that are not pinned are not tried. If Keys
+	// is empty, all keys in the claims may sign. If it is not empty, a signature is
+	// required, and AllowUnsigned has no effect.
 	Keys []string
 	// StrictExpiry refuses expired signatures and signatures by expired keys. Clients only
 	// warn about them.
@@ -59,8 +60,9 @@ func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 // allowsUnsigned reports whether a release without a signature is acceptable.
 func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
 
-// orUnsigned returns the end of a hint: how to accept a release without a signature, if the
-// policy allows doing so. what is the object of the verb "accept".
+// orUnsigned returns the end of the hint for a release without a signature. It says how to
+// accept the release, or that the pinned keys must have signed it. The parameter what is the
+// object of the verb "accept" in the hint.
 func (p Policy) orUnsigned(a provider.Address, what string) string {
 	if p.Pins() {
 		return "; its trust block names the keys that must have signed it"
@@ -91,24 +93,24 @@ type Claims struct {
 	// SigningKeys is the JSON object with the keys, for the evidence.
 	SigningKeys json.RawMessage
 
-	// Announced maps file names to the SHA-256 sums that the origin states outside the
-	// document. The document must list all of them.
+	// Announced maps file names to the SHA-256 sums that the origin states outside
+	// SHA256SUMS. SHA256SUMS must list each of these files with the same sum.
 	Announced map[string][sha256.Size]byte
 
 	// Reported maps file names to additional hashes and sizes from the origin. A package
-	// must not contradict them.
+	// that contradicts its report is refused.
 	Reported map[string]Report
-	// Hashes maps file names to hashes, for a release without SHA256SUMS, such as one from a
-	// mirror folder. If the list is empty, the file has no hash: its package is accepted
-	// without a check, if the policy allows releases without a signature.
+	// Hashes maps file names to hashes. It is for a release without SHA256SUMS, such as a
+	// release from a mirror folder. An empty list means that the file has no hash. If the
+	// policy allows releases without a signature, such a file is accepted without a check.
 	Hashes map[string][]provider.Hash
 
-	// Known lists lock files, each of which must have every package. This is required in
-	// addition to all other checks.
+	// Known lists lock files. Every package must be in each lock file, in addition to all
+	// other checks.
 	Known []Known
 }
 
-// lacksHashes reports whether the claims have no hash for some file.
+// lacksHashes reports whether the claims contain a file without a hash.
 func (c Claims) lacksHashes() bool {
 	for _, hashes := range c.Hashes {
 		if len(hashes) == 0 {
@@ -126,8 +128,8 @@ var (
 	ErrNotListed = errors.New("not listed in SHA256SUMS")
 )
 
-// Refused reports whether an error has one of these reasons. Such an error is about the
-// claims, and not about the connection.
+// Refused reports whether err means that claims or a package were refused for one of these
+// reasons. It returns false for errors of the connection or of a context.
 func Refused(err error) bool {
 	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed) ||
 		errors.Is(err, provider.ErrNotZip)
@@ -141,12 +143,13 @@ type Checksums struct {
 	sums    sums
 }
 
-// Accept verifies claims against the policy. Errors wrap ErrUnsigned or ErrSignature if that
-// is the reason.
+// Accept verifies claims against the policy. If it refuses the claims for one of the reasons
+// ErrUnsigned, ErrSignature, ErrChecksum and ErrNotListed, its error wraps that reason.
 //
 // For a release with keys, Accept waits for one of the process's slots for verifying
-// signatures. If ctx ends first, or between two keys, nothing is decided: Accept returns the
-// error of ctx, for which [Refused] returns false.
+// signatures. If ctx ends before a slot is free or between two keys, Accept neither accepts
+// nor refuses the claims. It then returns an error that wraps the error of ctx, and
+// [Refused] returns false for this error.
 func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 	accepted, err := p.accept(ctx, c)
 	if err != nil {
@@ -217,20 +220,20 @@ func (c *Checksums) Verdict() Verdict { return c.verdict }
 // Signer returns the key that verified the signature. It is the zero value for ChecksumOnly.
 func (c *Checksums) Signer() Signer { return c.signer }
 
-// Document returns SHA256SUMS, its binary signature, and the signing keys as received. Each
-// is nil if the release does not have it.
+// Document returns SHA256SUMS, its binary signature, and the JSON of the signing keys as the
+// origin sent it. Each result is nil if the release does not have it.
 func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMessage) {
 	return c.claims.SHA256SUMS, c.claims.Signature, c.claims.SigningKeys
 }
 
-// Sum returns the SHA-256 of a file in the accepted document. It identifies a package before
-// the package is downloaded. A file that has only hashes of the unpacked package has no
-// SHA-256.
+// Sum returns the SHA-256 of a file in the accepted document. Callers can identify a package
+// by it before they download the package. The bool is false if the document does not list
+// the file, or if the release has no document.
 func (c *Checksums) Sum(filename string) ([sha256.Size]byte, bool) {
 	sum, ok := c.sums[filename]
 	return sum, ok
 }
 
-// Files returns the sorted file names in the accepted document, or none if there is no
-// document.
+// Files returns the sorted file names in the accepted document. The result is empty if the
+// release has no document.
 func (c *Checksums) Files() []string { return slices.Sorted(maps.Keys(c.sums)) }

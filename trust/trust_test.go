@@ -65,7 +65,7 @@ func TestAccept(t *testing.T) {
 	for what, tc := range map[string]struct {
 		policy trust.Policy
 		claims trust.Claims
-		err    error // nil means that it is accepted
+		err    error // nil means that the claims are accepted
 		want   trust.Verdict
 	}{
 		"signed":                       {claims: claims(func(*trust.Claims) {}), want: trust.Signed},
@@ -158,8 +158,8 @@ func TestVerifier(t *testing.T) {
 	}
 }
 
-// TestWithoutHashes shows that a package without a hash, as some mirrors offer, is accepted
-// only if releases without a signature are.
+// TestWithoutHashes shows that a package without a hash is accepted only if the policy
+// allows releases without a signature. Some mirrors offer such packages.
 func TestWithoutHashes(t *testing.T) {
 	pinned := trust.Policy{AllowUnsigned: true, Keys: []string{newSigner(t).Fingerprint()}}
 	bare := trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: nil}}
@@ -317,8 +317,8 @@ func TestHashesOfAMirror(t *testing.T) {
 	}
 }
 
-// TestHashesOfAZipWithFolders shows that only the hash of the zip itself counts if clients
-// hash its content differently.
+// TestHashesOfAZipWithFolders shows that only the zh: hash of a package counts if clients
+// compute different h1: hashes of it.
 func TestHashesOfAZipWithFolders(t *testing.T) {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
@@ -371,8 +371,8 @@ func FuzzAccept(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The checksum that is accepted for a name is the checksum that clients read: it is
-		// in the first line whose second field is the name.
+		// The accepted checksum of a file name must be the checksum that clients read.
+		// Clients read it from the first line whose second field is the file name.
 		sum, ok := sums.Sum(filename)
 		var want string
 		for line := range strings.SplitSeq(string(doc), "\n") {
@@ -387,7 +387,8 @@ func FuzzAccept(f *testing.F) {
 	})
 }
 
-// FuzzSigningKeys reads signing_keys objects, and each of their keys separately.
+// FuzzSigningKeys shows that the keys in a signing_keys object are never accepted as the
+// signers of a document that they did not sign.
 func FuzzSigningKeys(f *testing.F) {
 	acme, err := pgp.NewSigner("Acme")
 	if err != nil {
@@ -412,7 +413,7 @@ func FuzzSigningKeys(f *testing.F) {
 				t.Errorf("key ID %q", id)
 			}
 		}
-		// The keys did not sign anything.
+		// None of the keys signed the document.
 		if sums, err := (trust.Policy{AllowUnsigned: true}).Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Signature: []byte{0}, Keys: keys}); err == nil && (len(keys) > 0 || sums.Verdict() != trust.ChecksumOnly) {
 			t.Errorf("accepted as %s", sums.Verdict())
 		}
