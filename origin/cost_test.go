@@ -205,7 +205,7 @@ func TestErrorsAreShort(t *testing.T) {
 				}
 			}
 			if err == nil || len(err.Error())+len(hint.Of(err)) > most || asked == 0 {
-				t.Errorf("asked %d times, and then: %.500v", asked, err)
+				t.Errorf("%d requests, and then: %.500v", asked, err)
 			}
 		})
 	}

@@ -111,7 +111,7 @@ func TestDownloadIsResumed(t *testing.T) {
 					ranges = append(ranges, r.Range)
 				}
 				if fmt.Sprint(ranges) != fmt.Sprint(tc.ranges) {
-					t.Errorf("asked for %q, want %q", ranges, tc.ranges)
+					t.Errorf("requested ranges %q, want %q", ranges, tc.ranges)
 				}
 			})
 		})

@@ -138,7 +138,7 @@ func TestGuardBehindAProxy(t *testing.T) {
 		}
 	}
 	if len(asked) > 0 {
-		t.Fatalf("the proxy is asked for %q", asked)
+		t.Fatalf("the proxy received requests for %q", asked)
 	}
 	for _, host := range []string{"registry.opentofu.org", "artifactory.internal", "8.8.8.8", "[2606:4700::1111]"} {
 		resp, err := client.Get("http://" + host + "/")
@@ -148,7 +148,7 @@ func TestGuardBehindAProxy(t *testing.T) {
 		resp.Body.Close()
 	}
 	if strings.Join(asked, " ") != "registry.opentofu.org artifactory.internal 8.8.8.8 2606:4700::1111" {
-		t.Errorf("the proxy is asked for %q", asked)
+		t.Errorf("the proxy received requests for %q", asked)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestGuardOpensPorts(t *testing.T) {
 				t.Errorf("%v (%s)", err, hint.Of(err))
 			}
 			if (reached.Count() > 0) != tc.reached {
-				t.Errorf("the other port is asked for %+v", reached.Requests())
+				t.Errorf("the other port received the requests %+v", reached.Requests())
 			}
 		})
 	}

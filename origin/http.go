@@ -210,8 +210,9 @@ func explainDocument(err error) error {
 	return err
 }
 
-// getDocument returns a small file. It uses the client for downloads, because the file is
-// published next to the packages, whose download can then reuse the connection.
+// getDocument returns the content of a small file. It uses the client for downloads,
+// because such files are published next to the packages. The download of a package can
+// then reuse the connection.
 func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err error) {
 	err = c.read(ctx, c.downloads, u, nil, func(resp *http.Response) (err error) {
 		data, err = document.ReadAll(resp.Body, maxDocumentBytes)
@@ -261,8 +262,8 @@ func redactedURL(u *url.URL) string {
 	return s
 }
 
-// oneLine makes an origin's text safe to show: one line without control characters, of at
-// most maxTextLen characters.
+// oneLine returns an origin's text in a form that is safe to show. The result is one line
+// without control characters. A text of more than maxTextLen characters is truncated.
 func oneLine(s string) string {
 	s = s[:min(len(s), 8*maxTextLen)] // limits the work for a long text
 	s = strings.Map(func(r rune) rune {

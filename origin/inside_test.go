@@ -112,7 +112,7 @@ func TestOriginsLeadNowhereInside(t *testing.T) {
 			}
 			checkError(t, err, tc.says, "this machine")
 			if reached.Count() > 0 {
-				t.Errorf("it is asked for %+v", reached.Requests())
+				t.Errorf("the host inside received the requests %+v", reached.Requests())
 			}
 		})
 	}
@@ -168,7 +168,7 @@ func TestServicesThatTheUserNames(t *testing.T) {
 		}
 	}
 	if reached.Count() > 0 {
-		t.Errorf("it is asked for %+v", reached.Requests())
+		t.Errorf("the host inside received the requests %+v", reached.Requests())
 	}
 }
 
@@ -191,6 +191,6 @@ func TestOriginsBehindAProxyOnThisMachine(t *testing.T) {
 		resp.Body.Close()
 	}
 	if proxy.Count() != 2 {
-		t.Errorf("the proxy is asked for %+v", proxy.Requests())
+		t.Errorf("the proxy received the requests %+v", proxy.Requests())
 	}
 }

@@ -1,6 +1,6 @@
-// Package origin reads provider releases from where they are published: origin
-// registries (by service discovery and the provider registry protocol), network mirrors,
-// mirror folders and release folders.
+// Package origin reads provider releases from their origins. An origin is a registry, a
+// network mirror, a mirror folder or a release folder. Registries are found by service
+// discovery and read with the provider registry protocol.
 //
 // Each kind of origin yields a [Release]: the origin's claims about one version, and
 // functions that open the packages of the version. This package verifies none of the
@@ -67,8 +67,8 @@ type Package struct {
 	// does not announce it. The size is only for display. Size is nil for the packages of a
 	// [ReleaseDir].
 	Size func(ctx context.Context) int64
-	// MismatchHint is the hint for a checksum mismatch of the package: its most likely
-	// cause. It is "" if the kind of origin suggests no cause.
+	// MismatchHint is the hint for a checksum mismatch of the package. It names the most
+	// likely cause. It is "" if the kind of origin suggests no cause.
 	MismatchHint string
 }
 

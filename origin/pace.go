@@ -126,8 +126,8 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 // paceKey is the key of the context value that holds the pace of a download.
 type paceKey struct{}
 
-// paceOf returns the pace of the download that a request belongs to; nil for other
-// requests.
+// paceOf returns the pace of a download, given the context of one of its requests. It
+// returns nil for the context of any other request.
 func paceOf(ctx context.Context) *pace {
 	p, _ := ctx.Value(paceKey{}).(*pace)
 	return p

@@ -30,8 +30,9 @@ func knownProtocols(lists ...[]string) []string {
 	return nil
 }
 
-// protocolsOf returns the protocols to store with a version: the protocols of its first
-// platform, or else those in the list of versions.
+// protocolsOf returns the protocols that are stored with a version. They are the
+// protocols of the first platform. If the first platform has no protocols, they are the
+// protocols in the list of versions.
 func protocolsOf(metas []*packageMeta, listed []string) []string {
 	return knownProtocols(metas[0].Protocols, listed)
 }

@@ -115,7 +115,7 @@ func TestDiscovery(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(l.Versions) != 1 || servers[tc.host].Count(recorder.Path(tc.path)) != 1 {
-				t.Errorf("asked for %+v and %+v", servers[host].Requests(), servers["api.acme.example"].Requests())
+				t.Errorf("the requests are %+v and %+v", servers[host].Requests(), servers["api.acme.example"].Requests())
 			}
 		})
 	}
@@ -236,7 +236,7 @@ func TestProxyInTheWay(t *testing.T) {
 			_, err = registry.NetworkMirror(base).Versions(t.Context(), widget)
 			checkError(t, err, tc.says, tc.hint)
 			if base.Scheme == "https" {
-				_, err = registry.Versions(t.Context(), widget) // begins with discovery
+				_, err = registry.Versions(t.Context(), widget) // the first request is for service discovery
 				checkError(t, err, tc.says, "which HTTPS_PROXY names,")
 			}
 		})
@@ -390,7 +390,7 @@ func TestTokenAndRedirects(t *testing.T) {
 					t.Fatal(err)
 				}
 				if r := first.Requests(recorder.Path(from)); len(r) != 1 || !r[0].Authorized {
-					t.Errorf("asked for %+v", r)
+					t.Errorf("the requests are %+v", r)
 				}
 				arrived := 0
 				for _, s := range servers {
@@ -578,7 +578,7 @@ func TestVersionsRefused(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			if n := b.asked.Count(recorder.PathSuffix("/versions")); n != 1 {
-				t.Errorf("asked %d times", n)
+				t.Errorf("%d requests", n)
 			}
 		})
 	}
@@ -632,7 +632,7 @@ func TestNotThere(t *testing.T) {
 }
 
 // manyPackages returns reports about the packages of all platforms and about n more
-// packages, with m hashes each.
+// packages. Each report has m hashes.
 func manyPackages(n, m int) map[string]any {
 	out := map[string]any{}
 	names := []string{"windows_amd64", "linux_amd64", "darwin_arm64"}
@@ -732,7 +732,7 @@ func TestPackageURLs(t *testing.T) {
 		t.Errorf("by HTTP %+v", p)
 	}
 	if cdn.Count(recorder.PathSuffix("_SHA256SUMS")) != 1 || b.asked.Count(recorder.PathSuffix(".sig")) != 1 {
-		t.Errorf("asked for %+v, %+v", cdn.Requests(), b.asked.Requests())
+		t.Errorf("the requests are %+v and %+v", cdn.Requests(), b.asked.Requests())
 	}
 }
 

@@ -97,7 +97,7 @@ func TestRetries(t *testing.T) {
 					t.Errorf("it took %s", took)
 				}
 				if n := server.Count(recorder.PathSuffix("/versions")); n != tc.asked {
-					t.Errorf("asked %d times", n)
+					t.Errorf("%d requests", n)
 				}
 				if tc.says != "" {
 					checkError(t, err, tc.says, "")
@@ -363,7 +363,7 @@ func TestBrokenAnswers(t *testing.T) {
 					transport := &cutting{inProcess: inProcess{testorigin.New(testorigin.Options{}, rel)}, part: part, left: broken}
 					err := readWidget(t, registryOver(transport))
 					if fine && err != nil || transport.asked < 3 || transport.asked > 10 {
-						t.Errorf("asked %d times: %v", transport.asked, err)
+						t.Errorf("%d requests: %v", transport.asked, err)
 					}
 					if !fine {
 						checkError(t, err, "unexpected EOF", "")
