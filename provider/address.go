@@ -127,7 +127,7 @@ func parseNamespace(s string) (string, error) {
 	return strings.ToLower(s), nil
 }
 
-// MustParseAddress is [ParseAddress] for constants; it panics on error.
+// MustParseAddress is like [ParseAddress], but panics on error. It is for constants.
 func MustParseAddress(s string) Address { return must(ParseAddress(s)) }
 
 // AddressFromPath parses the three parts of an address in the request path of a client. The
@@ -159,7 +159,7 @@ func AddressFromURL(hostname, namespace, typ string) (Address, error) {
 }
 
 // Hostname returns the origin's hostname in the form for comparison, requests and storage:
-// in lower case and Punycode, with the port unless it is 443.
+// in lower case and Punycode. The result contains the port if the port is not 443.
 func (a Address) Hostname() string { return string(a.host) }
 
 // ServiceHost returns the hostname in the type of the service discovery library.

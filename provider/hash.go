@@ -64,7 +64,7 @@ var ErrNoH1 = errors.New("no h1 hash")
 // [H1] that wrap ErrNotZip also wrap ErrNoH1.
 var ErrNotZip = errors.New("not a zip")
 
-// notZipError means that bytes are not a zip, for the reason why.
+// notZipError means that bytes are not a zip. The field why holds the reason.
 type notZipError struct{ why error }
 
 func (e *notZipError) Error() string { return fmt.Sprintf("%v: %v", ErrNotZip, e.why) }

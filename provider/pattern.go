@@ -33,7 +33,7 @@ func ParsePattern(s string) (Pattern, error) {
 	return parsePattern(s)
 }
 
-// MustParsePattern is [ParsePattern] for constants; it panics on error.
+// MustParsePattern is like [ParsePattern], but panics on error. It is for constants.
 func MustParsePattern(s string) Pattern { return must(ParsePattern(s)) }
 
 // ParsePatternAsOpenTofu parses a pattern as OpenTofu does in its own configuration. The

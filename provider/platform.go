@@ -45,7 +45,7 @@ func NewPlatform(os, arch string) (Platform, error) {
 	return p, nil
 }
 
-// MustParsePlatform is [ParsePlatform] for constants; it panics on error.
+// MustParsePlatform is like [ParsePlatform], but panics on error. It is for constants.
 func MustParsePlatform(s string) Platform { return must(ParsePlatform(s)) }
 
 func (p Platform) valid() bool {
@@ -95,6 +95,6 @@ func NamesPackage(filename string) bool { return published.MatchString(filename)
 
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
 
-// ValidFilename reports whether name is acceptable as the file name of a package: a plain
-// ASCII name without special meaning in paths, URLs and shells.
+// ValidFilename reports whether name is acceptable as the file name of a package. Such a
+// name is plain ASCII, and has no special meaning in paths, URLs and shells.
 func ValidFilename(name string) bool { return filename.MatchString(name) }

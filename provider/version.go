@@ -13,9 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Version is one release of a provider in canonical form: three numbers of at most 2^63-1
-// each, an optional prerelease, and optional build metadata. The zero value is not a valid
-// version.
+// Version is one release of a provider in canonical form. It has three numbers of at most
+// 2^63-1 each, an optional prerelease, and optional build metadata. The zero value is not a
+// valid version.
 type Version struct {
 	v   versions.Version
 	set bool
@@ -45,7 +45,7 @@ func ParseVersion(s string) (Version, error) {
 	return v, nil
 }
 
-// MustParseVersion is [ParseVersion] for constants; it panics on error.
+// MustParseVersion is like [ParseVersion], but panics on error. It is for constants.
 func MustParseVersion(s string) Version { return must(ParseVersion(s)) }
 
 func parseVersion(s string) (Version, error) {
