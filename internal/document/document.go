@@ -1,13 +1,13 @@
 // Package document limits the memory and the processor time that the JSON documents of other
 // parties take.
 //
-// encoding/json turns the three bytes "{}," into a struct of a hundred bytes and more.
-// Therefore a limit on bytes does not limit memory. This package counts the values of a
-// document before anything decodes them, in one pass that allocates nothing. A document that
-// exceeds a limit is an error; it is never truncated.
+// encoding/json can decode the three bytes "{}," to a struct of more than a hundred bytes. Therefore a limit on
+// the size of a document does not limit the memory. This package counts the values of a document before it
+// decodes the document. The count takes one pass and allocates nothing. A document that exceeds a limit leads
+// to an error, and is never truncated.
 //
-// Documents from a network also share two budgets of the process: one for the bytes that are
-// read, and one for the values that these bytes decode to.
+// Documents from a network also share two budgets of the process. The first budget is for the bytes of the
+// documents, and the second is for the decoded values.
 package document
 
 import (
@@ -22,9 +22,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Limits are the limits of one document. All of them must be set.
+// Limits are the limits of one document. All fields must be set.
 type Limits struct {
-	// Bytes is the maximum size of the document after decompression.
+	// Bytes is the maximum size of the document in bytes, after decompression.
 	Bytes int64
 	// Values is the maximum number of objects, arrays, strings, numbers and literals.
 	Values int
@@ -32,14 +32,14 @@ type Limits struct {
 	Elements int
 }
 
-// maxDepth limits the nesting of arrays and objects. The protocols' documents nest six
-// levels deep.
+// maxDepth is the smallest number of nested arrays and objects that is too large. The documents of the
+// protocols have six levels.
 const maxDepth = 64
 
 // ErrTooLarge means that a document exceeds one of its limits.
 var ErrTooLarge = errors.New("the document is too large")
 
-// tooLarge returns an ErrTooLarge that names the limit.
+// tooLarge returns an error that wraps ErrTooLarge and names the limit.
 func tooLarge(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrTooLarge, fmt.Sprintf(format, args...))
 }
@@ -48,15 +48,15 @@ func tooLarge(format string, args ...any) error {
 // section 8.1). encoding/json would replace each invalid byte with three bytes.
 var errNotUTF8 = errors.New("the document is not UTF-8")
 
-// Check counts the bytes and values of a document. Its errors wrap [ErrTooLarge], except for a document that is
-// not UTF-8. It does not check the syntax, so it may accept invalid JSON.
+// Check counts the bytes and values of a document. If a limit is exceeded, the error wraps [ErrTooLarge]. A
+// document that is not UTF-8 is an error, too. Check does not check the syntax, so it may accept invalid JSON.
 func (l Limits) Check(data []byte) error {
 	_, err := l.count(data)
 	return err
 }
 
-// count returns an upper bound for the number of values. The first value of an array or
-// object is counted at the opening bracket, and each further value at the comma before it.
+// count returns an upper bound for the number of values within the outermost value. It counts the first value
+// of an array or object at the opening bracket, and each further value at the comma before that value.
 func (l Limits) count(data []byte) (values int, err error) {
 	if int64(len(data)) > l.Bytes {
 		return 0, tooLarge("it has more than %d bytes", l.Bytes)
@@ -95,11 +95,11 @@ func (l Limits) count(data []byte) (values int, err error) {
 	return values, nil
 }
 
-// maxErrorText is the maximum length of an error of encoding/json, in characters. Such an
-// error repeats a number that does not fit, however long the number is.
+// maxErrorText is the maximum length of an error of encoding/json, in characters. Such an error quotes a number
+// that is too large for its Go type, even if the number has millions of digits.
 const maxErrorText = 200
 
-// unmarshal decodes a document that is within its limits.
+// unmarshal decodes a document that is within its limits, and truncates long errors.
 func unmarshal(data []byte, out any) error {
 	err := json.Unmarshal(data, out)
 	if err != nil && utf8.RuneCountInString(err.Error()) > maxErrorText {
@@ -108,8 +108,8 @@ func unmarshal(data []byte, out any) error {
 	return err
 }
 
-// Unmarshal decodes a document that is already in memory. It returns [ErrTooLarge] before it decodes anything,
-// or the error of encoding/json, shortened if necessary.
+// Unmarshal decodes a document that is already in memory. It returns the error of [Limits.Check], in which case
+// out is unchanged. Otherwise it returns the error of encoding/json, truncated if necessary.
 func (l Limits) Unmarshal(data []byte, out any) error {
 	if err := l.Check(data); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (l Limits) Unmarshal(data []byte, out any) error {
 	return unmarshal(data, out)
 }
 
-// ReadAll reads r to its end. It returns [ErrTooLarge] if there are more than limit bytes.
+// ReadAll reads r to its end. If r has more than limit bytes, the error wraps [ErrTooLarge].
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -130,17 +130,17 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 }
 
 const (
-	// readBudget is the maximum number of bytes of all documents that are being read,
-	// without the first freeBytes of each. A slow origin holds its share for a long time, so
-	// a document that finds no room fails instead of waiting.
+	// readBudget is the maximum number of bytes of all open documents together. The first freeBytes bytes of
+	// each document do not count. A slow origin holds its share for a long time, so a read fails if the budget
+	// is used up, instead of waiting.
 	readBudget = 256 << 20
-	// freeBytes is the size of a document that needs no share of the budget. Most documents
-	// are smaller, so an exhausted budget does not affect them.
+	// freeBytes is the maximum size in bytes of a document's buffer that needs no share of readBudget. Most
+	// documents are smaller, so they can be read even if the budget is used up.
 	freeBytes = 256 << 10
 	// firstRead is the initial size of a document's buffer.
 	firstRead = 32 << 10
-	// decodeBudget is the maximum memory in bytes for documents that are being decoded.
-	// Decoding takes well under a second, so a document waits for room.
+	// decodeBudget is the maximum memory in bytes for the values of all decoded documents together. A document
+	// is decoded in well under a second, so other documents wait for their share.
 	decodeBudget = 64 << 20
 	// bytesPerValue is the maximum memory in bytes of a decoded value in the documents that
 	// are read by [Read]. The growth of slices is included.
@@ -152,14 +152,13 @@ var (
 	decoding = semaphore.NewWeighted(decodeBudget)
 )
 
-// ErrBusy means that too many documents are being read at this moment. A retry after
-// [RetryAfter] may succeed.
+// ErrBusy means that the budget for reading documents is used up. A retry after [RetryAfter] may succeed.
 var ErrBusy = errors.New("too many documents of other parties are being read at once")
 
 // RetryAfter is the pause before the retry of a read that failed with [ErrBusy].
 const RetryAfter = 10 * time.Second
 
-// Document is a document in memory, which holds its share of the budgets until it is closed.
+// Document is a document in memory. It holds its shares of the two budgets until it is closed.
 type Document struct {
 	limits  Limits
 	data    []byte
@@ -167,8 +166,8 @@ type Document struct {
 	decoded int64 // this document's share of decodeBudget
 }
 
-// Read reads a whole document. It fails with [ErrTooLarge], with [ErrBusy], or with
-// the error of r.
+// Read reads a whole document. The error wraps [ErrTooLarge] if the document has too many bytes, or is
+// [ErrBusy] or the error of r. The caller closes the document.
 func Read(r io.Reader, l Limits) (*Document, error) {
 	d := &Document{limits: l}
 	for {
@@ -193,8 +192,8 @@ func Read(r io.Reader, l Limits) (*Document, error) {
 	}
 }
 
-// grow doubles the buffer, up to one byte beyond the limit. That byte shows whether the
-// document exceeds the limit.
+// grow doubles the buffer, to at most one byte more than the limit. If a document fills this byte, it exceeds
+// the limit.
 func (d *Document) grow() error {
 	size := min(max(firstRead, 2*int64(cap(d.data))), d.limits.Bytes+1)
 	charged := max(0, size-freeBytes)
@@ -206,9 +205,9 @@ func (d *Document) grow() error {
 	return nil
 }
 
-// Decode decodes the document into out, once its share of the budget is free. It returns
-// [ErrTooLarge], the error of ctx, or the error of Unmarshal. The caller copies the parts of
-// out that it needs, drops the rest, and then closes the document.
+// Decode waits for a share of the decode budget, and then decodes the document into out. It returns the error
+// of [Limits.Check], of ctx, or of encoding/json. The caller copies the parts of out that it needs, drops out,
+// and then closes the document.
 func (d *Document) Decode(ctx context.Context, out any) error {
 	values, err := d.limits.count(d.data)
 	if err != nil {
@@ -222,7 +221,7 @@ func (d *Document) Decode(ctx context.Context, out any) error {
 	return unmarshal(d.data, out)
 }
 
-// Close returns the document's share of the budgets. It may be called twice.
+// Close releases the document's shares of the two budgets. It may be called more than once.
 func (d *Document) Close() {
 	reading.Release(d.read)
 	decoding.Release(d.decoded)

@@ -17,7 +17,7 @@ var small = Limits{Bytes: 1000, Values: 10, Elements: 5}
 func TestLimits(t *testing.T) {
 	for name, tc := range map[string]struct {
 		doc  string
-		says string // "": within the limits
+		says string // the error; "" means that the document is within the limits
 	}{
 		"empty":                       {``, ""},
 		"five elements":               {`[1,2,3,4,5]`, ""},
@@ -62,8 +62,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrorsOfNumbers shows that the errors for numbers that do not fit are short,
-// although encoding/json repeats the numbers.
+// TestErrorsOfNumbers shows that the error for a number that is too large for its Go
+// type is short, although encoding/json quotes the number.
 func TestErrorsOfNumbers(t *testing.T) {
 	limits := Limits{Bytes: 4 << 20, Values: 10, Elements: 10}
 	for name, n := range map[string]int{"long": 4_000_000, "short": 30} {
@@ -82,7 +82,8 @@ func TestErrorsOfNumbers(t *testing.T) {
 	}
 }
 
-// FuzzCount compares the count with the values that encoding/json finds.
+// FuzzCount shows that the count is an upper bound for the number of values that
+// encoding/json decodes.
 func FuzzCount(f *testing.F) {
 	for _, s := range []string{`{"versions":[{},{"a":[1,2,null]},"\"[,"]}`, `[[],{},"",0]`, `"\\"`, `1`, `{"a":{"b":{"c":[[[]]]}}}`} {
 		f.Add([]byte(s))
@@ -93,8 +94,9 @@ func FuzzCount(f *testing.F) {
 		if err != nil || json.Unmarshal(data, &out) != nil {
 			return
 		}
-		// The outermost value has no bracket or comma before it. An object may
-		// contain a name twice.
+		// The outermost value is not counted, because no bracket or comma is before it.
+		// If an object contains a name twice, encoding/json decodes fewer values than
+		// it has.
 		if decoded := valuesOf(out) - 1; decoded > counted || counted > strings.Count(string(data), ",")+strings.Count(string(data), "{")+strings.Count(string(data), "[") {
 			t.Errorf("counted %d values, decoded %d", counted, decoded)
 		}
@@ -182,8 +184,8 @@ func nothingHeld(t *testing.T) {
 	}
 }
 
-// TestManyDocumentsAtOnce shows that a document fails if too many others are open,
-// and that small documents need no room.
+// TestManyDocumentsAtOnce shows that Read returns ErrBusy if the open documents use up
+// the budget. A small document can still be read.
 func TestManyDocumentsAtOnce(t *testing.T) {
 	limits := Limits{Bytes: 32<<20 - 1, Values: 1, Elements: 1}
 	body := make([]byte, limits.Bytes)
@@ -216,8 +218,7 @@ func TestManyDocumentsAtOnce(t *testing.T) {
 	open = append(open, d)
 }
 
-// TestDecodingWaits shows that a document waits to be decoded while the budget is
-// used up.
+// TestDecodingWaits shows that Decode waits while the decode budget is used up.
 func TestDecodingWaits(t *testing.T) {
 	d, err := Read(strings.NewReader(`[1]`), small)
 	if err != nil {
