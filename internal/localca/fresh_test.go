@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestFresh shows when a leaf counts as fresh. Unlike a test in virtual time,
-// it can set the clock back.
+// TestFresh shows at which times a leaf counts as fresh. These times include times
+// before the leaf was issued, which a test in virtual time cannot reach.
 func TestFresh(t *testing.T) {
 	issued := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	leaf := &x509.Certificate{NotBefore: issued.Add(-margin), NotAfter: issued.Add(leafValidity)}

@@ -17,13 +17,14 @@ import (
 
 const (
 	leafValidity = 90 * 24 * time.Hour
-	// leafAge is the age at which a leaf is renewed, early enough for clients with a fast
-	// clock.
+	// leafAge is the age at which a leaf is renewed. The difference to leafValidity is
+	// for clients with a fast clock.
 	leafAge = 60 * 24 * time.Hour
 )
 
-// Leaf is a server certificate. Its CA signs it, and renews it in time. Each renewal
-// creates a new key, which exists only in memory. Methods may be called concurrently.
+// Leaf is a server certificate that is signed by a [CA]. [Leaf.Get] renews the
+// certificate before it expires. Each renewal creates a new key, which exists only in
+// memory. Methods may be called concurrently.
 type Leaf struct {
 	ca    *CA
 	hosts []string
@@ -32,7 +33,8 @@ type Leaf struct {
 	current *tls.Certificate
 }
 
-// Issue signs a certificate for at least one host name or IP address.
+// Issue signs a certificate for the given host names and IP addresses. There must be at
+// least one.
 func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 	if len(hosts) == 0 {
 		return nil, hint.New("there is no host to sign a certificate for", "name one by --listen")
@@ -45,8 +47,9 @@ func (ca *CA) Issue(hosts []string) (*Leaf, error) {
 // CA returns the CA that signs the certificate.
 func (l *Leaf) CA() *CA { return l.ca }
 
-// Get returns the certificate, for [tls.Config]. It renews the certificate after 60 days,
-// and also if the certificate is not valid yet, because the clock was set back.
+// Get returns the certificate, and can be the GetCertificate function of a [tls.Config].
+// It renews the certificate after 60 days. It also renews a certificate that is not valid
+// yet, which happens if the clock was set back.
 func (l *Leaf) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +69,8 @@ func fresh(leaf *x509.Certificate, now time.Time) bool {
 	return !now.Before(leaf.NotBefore) && now.Before(leaf.NotBefore.Add(margin+leafAge))
 }
 
-// sign creates a key and signs a certificate for it, which expires no later than the CA.
+// sign creates a key and signs a certificate for the key. The certificate expires no
+// later than the CA.
 func (ca *CA) sign(hosts []string, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,14 +1,12 @@
 // Package localca manages the CA of a gateway that has no configured certificate.
 //
-// A folder holds one CA: its certificate, which clients trust, and its key, which
-// only its owner can read. [Open] creates the CA if the folder does not exist. The
-// folder appears completely or not at all, and if several processes start at the same
-// time, one creates the CA and all use it. No process ever replaces a CA: if it is
-// damaged or has expired, Open fails.
+// A folder holds one CA: its certificate, which clients trust, and its key, which only its owner can read.
+// [Open] creates the CA if the folder does not exist. A crash never leaves an incomplete CA in the folder.
+// If several processes start concurrently, one process creates the CA and all processes use it. No process
+// ever replaces a CA. If the CA is damaged or has expired, Open returns an error.
 //
-// The CA signs only server certificates, and no other CA. It has no name constraints,
-// because the names of the gateway may change with each start. [CA.Issue] signs a
-// [Leaf], which stays in memory.
+// The CA signs only server certificates. It cannot sign other CAs. It has no name constraints, because the
+// names of the gateway may change with each start. [CA.Issue] signs a [Leaf], which stays in memory.
 package localca
 
 import (
@@ -41,7 +39,8 @@ const (
 	tempPrefix = ".ca-"
 
 	years = 10 // the lifetime of a CA
-	// margin is the maximum time by which a client's clock may be behind.
+	// margin is how long before their creation certificates become valid. A client accepts a new certificate
+	// if its clock is slow by at most margin.
 	margin = time.Hour
 )
 
@@ -59,10 +58,10 @@ type CA struct {
 	file string
 }
 
-// Open returns the CA of a folder, and creates it if the folder does not exist.
+// Open returns the CA in a folder. It creates the CA if the folder does not exist.
 //
-// If other users have access to the folder or the key's file, Open narrows the mode
-// and logs a warning. A nil log discards the warning.
+// If other users have access to the folder or to the file with the key, Open removes their access and logs a
+// warning. If log is nil, the warning is discarded.
 func Open(dir string, log *slog.Logger) (*CA, error) {
 	if err := makeOnce(dir); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("make a local CA: %w", err), "name another data folder by --data, or a certificate of your own by --tls-cert and --tls-key")
@@ -78,14 +77,14 @@ func Open(dir string, log *slog.Logger) (*CA, error) {
 // File returns the path of the PEM file with the CA's certificate, for clients.
 func (ca *CA) File() string { return ca.file }
 
-// makeOnce creates the folder of a CA unless it exists.
+// makeOnce creates the folder of a CA if the folder does not exist.
 func makeOnce(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	failed := create(dir)
 	if _, err := os.Stat(dir); err == nil {
-		return nil // created here, or by another process in the meantime
+		return nil // this process or another process has created the CA
 	}
 	return failed
 }
@@ -106,7 +105,7 @@ func create(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(temp, 0o700); err != nil { // independent of the umask
+	if err := os.Chmod(temp, 0o700); err != nil { // MkdirTemp applies the umask
 		return err
 	}
 	if err := write(filepath.Join(temp, keyName), keyPEM, 0o600); err != nil {
@@ -118,7 +117,7 @@ func create(dir string) error {
 	return os.Rename(temp, dir)
 }
 
-// write creates a file with the given mode, whatever the umask, and syncs it to disk.
+// write creates a file with exactly the given mode, independently of the umask. It syncs the file to disk.
 func write(name string, data []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -134,8 +133,8 @@ func write(name string, data []byte, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// sweep removes temporary folders of processes that crashed. A process that is still
-// creating a CA in such a folder does not need the folder, because the CA exists.
+// sweep removes the temporary folders of processes that crashed. It is called when the CA exists, so a
+// process that is still creating another CA no longer needs its temporary folder.
 func sweep(parent string) {
 	entries, _ := os.ReadDir(parent) // after an error, the next start tries again
 	for _, e := range entries {
@@ -152,7 +151,7 @@ func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
 		return nil, nil, err
 	}
 	template := &x509.Certificate{
-		// The text distinguishes the CAs of several data folders in a trust store.
+		// The random text distinguishes the CAs of several data folders in a client's trust store.
 		Subject:               pkix.Name{CommonName: "ocibridge local CA " + rand.Text()[:8], Organization: []string{"ocibridge"}},
 		NotBefore:             now.Add(-margin),
 		NotAfter:              now.AddDate(years, 0, 0),
@@ -174,7 +173,7 @@ func generate(now time.Time) (certPEM, keyPEM []byte, err error) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// open narrows the folder of a CA, reads the CA and checks it.
+// open removes the access of other users to the folder, reads the CA, and checks the CA.
 func open(dir string, log *slog.Logger) (*CA, error) {
 	ca := &CA{file: filepath.Join(dir, certName)}
 	keyFile := filepath.Join(dir, keyName)
@@ -202,7 +201,7 @@ func open(dir string, log *slog.Logger) (*CA, error) {
 	return ca, nil
 }
 
-// help says what to do about a CA that cannot be used.
+// help returns the hint for an error of open.
 func help(err error, dir string) string {
 	const again = "serve then makes another CA, which clients have to trust"
 	switch {

@@ -60,7 +60,7 @@ func current(t *testing.T, leaf *localca.Leaf) *x509.Certificate {
 	return cert.Leaf
 }
 
-// read returns the certificate and the key of the CA in a folder.
+// read returns the certificate and the key of the CA in the folder dir.
 func read(t *testing.T, dir string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca-key.pem"))
@@ -74,14 +74,14 @@ func poolOf(cert *x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// trusted returns nil if a client that trusts the CA also trusts the certificate for a host,
-// and otherwise the reason why it does not.
+// trusted returns nil if a client that trusts ca accepts cert as the certificate of a host,
+// and otherwise the client's error.
 func trusted(cert *x509.Certificate, ca *x509.Certificate, host string) error {
 	_, err := cert.Verify(x509.VerifyOptions{DNSName: host, Roots: poolOf(ca)})
 	return err
 }
 
-// wantNames fails the test unless the folder contains exactly these files.
+// wantNames fails the test unless the names of the files in the folder are want.
 func wantNames(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -125,9 +125,9 @@ func TestMadeOnce(t *testing.T) {
 	})
 }
 
-// TestFirstStartsAtOnce shows that all concurrent calls of Open get the same CA, without
-// shared state, like separate processes. A concurrent reader of the folder always finds a
-// complete CA.
+// TestFirstStartsAtOnce shows that concurrent calls of Open return the same CA. The calls
+// share no state, as if they were in separate processes. A concurrent reader of the folder
+// finds a complete CA or no CA.
 func TestFirstStartsAtOnce(t *testing.T) {
 	for range 20 {
 		data := t.TempDir()
@@ -176,8 +176,8 @@ func TestFirstStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestCrashWhileMaking shows that the temporary folder of a process that crashed before its
-// CA was complete does no harm.
+// TestCrashWhileMaking shows that Open removes the temporary folder of a process that
+// crashed while it was creating a CA.
 func TestCrashWhileMaking(t *testing.T) {
 	data := t.TempDir()
 	for _, files := range [][]string{{}, {"ca-key.pem"}, {"ca-key.pem", "ca.pem"}} {
@@ -192,8 +192,8 @@ func TestCrashWhileMaking(t *testing.T) {
 	wantNames(t, filepath.Join(data, "ca"), "ca-key.pem", "ca.pem")
 }
 
-// TestSignsServersOnly shows what the CA's key can sign for clients that trust the CA:
-// server certificates, but no other CA.
+// TestSignsServersOnly shows that clients that trust the CA accept the server certificates
+// that it signs, but no other CA that it signs.
 func TestSignsServersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -297,13 +297,14 @@ func TestLeafIsRenewed(t *testing.T) {
 	})
 }
 
-// TestServes shows that a server can use the leaf, and that a client that has only the CA's
-// file trusts it.
+// TestServes shows that a client that trusts only the CA's file can connect to a server with
+// the leaf.
 func TestServes(t *testing.T) {
 	ca := open(t, filepath.Join(t.TempDir(), "ca"))
 	server := httptest.NewUnstartedServer(http.NotFoundHandler())
 	config := &tls.Config{GetCertificate: issue(t, ca, hosts).Get}
-	// httptest adds its own certificate, which would answer requests without SNI.
+	// httptest adds its own certificate, which the server would otherwise use for
+	// connections without SNI.
 	server.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return config, nil }}
 	server.StartTLS()
 	defer server.Close()
@@ -321,15 +322,15 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// TestNeverReplaced shows that Open does not replace a damaged CA: it reports the problem
-// and the next step, and leaves the folder unchanged.
+// TestNeverReplaced shows that Open never replaces a damaged or expired CA. Its error names
+// the problem, its hint names the next step, and the files in the folder are unchanged.
 func TestNeverReplaced(t *testing.T) {
 	const remove = "clients have to trust"
 	other, err := tlsca.New()
 	must(t, err)
 	server, err := other.Issue("localhost")
 	must(t, err)
-	later := filepath.Join(t.TempDir(), "ca") // the bubbles below begin in the year 2000
+	later := filepath.Join(t.TempDir(), "ca") // the virtual time below begins in the year 2000
 	open(t, later)
 	for name, tt := range map[string]struct {
 		damage func(t *testing.T, cert, key string)

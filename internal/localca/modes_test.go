@@ -21,8 +21,8 @@ func mode(t *testing.T, path string) os.FileMode {
 	return info.Mode().Perm()
 }
 
-// TestOnlyTheOwnerReadsTheKey shows that the key's file is never open to other users, with any umask. It must not run
-// in parallel, because a process has one umask.
+// TestOnlyTheOwnerReadsTheKey shows that other users cannot read the file with the key, whatever the umask is. The
+// test must not run in parallel with others, because the umask belongs to the whole process.
 func TestOnlyTheOwnerReadsTheKey(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077, 0o177, 0o777} {
 		dir := filepath.Join(t.TempDir(), "ca")
@@ -40,7 +40,8 @@ func TestOnlyTheOwnerReadsTheKey(t *testing.T) {
 	}
 }
 
-// TestWideModesAreNarrowed shows that Open narrows each mode that is too wide, logs a warning, and keeps the CA.
+// TestWideModesAreNarrowed shows that Open removes the access of other users to the folder and the key. It logs a
+// warning for each of the two, and the CA remains the same.
 func TestWideModesAreNarrowed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ca")
 	key := filepath.Join(dir, "ca-key.pem")
