@@ -13,11 +13,11 @@ import (
 // literal text of a template is very unlikely to contain a marker.
 var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0ocibridge0"}
 
-// Providers returns the providers that the template selects and to which a repository may
-// belong. There may be several if the template joins parts with a character that the parts
-// may contain, as in ${namespace}-${type}. Parts that the template does not use come from its
-// include patterns. If a template has conditions (%{ if }), only the branch for unknown
-// providers is considered.
+// Providers returns the selected providers that the template maps to the given repository.
+// There may be several providers if the template joins parts with a character that parts can
+// contain. The template ${namespace}-${type} is an example. Parts of an address that the
+// template does not use come from the include patterns. If the template has conditions (%{ if
+// }), only the branch for providers that no condition names is considered.
 func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
 	shape, err := t.evaluate(markers[0], markers[1], markers[2])
 	if err != nil {
@@ -55,8 +55,9 @@ func (t *Template) patterns() []provider.Pattern {
 	return t.selector.Include
 }
 
-// match calls yield for every way in which s matches shape, and passes the values of the
-// markers. All occurrences of a marker must have the same value.
+// match calls yield for every way in which s matches shape, with the values of the markers in
+// s. The values in found are already known. All occurrences of a marker must have the same
+// value.
 func match(shape, s string, found [3]string, yield func([3]string)) {
 	at, which := len(shape), -1
 	for i, m := range markers {
@@ -87,8 +88,8 @@ func match(shape, s string, found [3]string, yield func([3]string)) {
 	}
 }
 
-// Registry returns the registry of the template's repositories, if it is the same for all of
-// them.
+// Registry returns the registry of the template's repositories. The bool reports whether the
+// registry is the same for all repositories.
 func (t *Template) Registry() (ociaddr.Registry, bool) {
 	repo, err := t.evaluate(markers[0], markers[1], markers[2])
 	return repo.Registry, err == nil && !strings.Contains(string(repo.Registry), "0ocibridge0")

@@ -1,11 +1,11 @@
 // Package templates implements repository_template, the HCL template that maps a provider to
 // its OCI repository.
 //
-// As in OpenTofu, a template can use hostname, namespace and type, but no functions, so both
-// programs can use the same text. It must use every part of an address that its include
-// patterns do not restrict to one value, because otherwise two providers would share a
-// repository. [Parse] reports errors that affect every provider. [Template.Repository]
-// reports errors that depend on the provider.
+// A template can use hostname, namespace and type, but no functions. The rules are those of
+// OpenTofu, so both programs can use the same template. If the include patterns of a template
+// do not restrict a part of an address to one value, the template must use that part.
+// Otherwise two providers would share a repository. [Parse] reports errors that affect every
+// provider. [Template.Repository] reports errors that depend on the provider.
 package templates
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Template maps the providers that its selector selects to repositories. It is immutable.
+// Template maps each provider that its selector selects to a repository. It is immutable.
 type Template struct {
 	source   string
 	expr     hclsyntax.Expression
@@ -36,7 +36,7 @@ var symbols = []string{"hostname", "namespace", "type"}
 
 const helpExample = "for example: ghcr.io/acme/providers/${hostname}/${namespace}/${type}"
 
-// Parse parses and checks a template for the providers that sel selects.
+// Parse parses and checks a template. The template applies to the providers that sel selects.
 func Parse(source string, sel provider.Selector) (*Template, error) {
 	if ociaddr.HideLogin(source) != source {
 		// The parser's error could quote the login.
@@ -54,8 +54,9 @@ func Parse(source string, sel provider.Selector) (*Template, error) {
 		return nil, invalid(source, err, helpExample)
 	}
 	t := &Template{source, expr, sel}
-	// With unknown values, HCL finds errors that do not depend on the provider, such as a
-	// function call. With an ordinary address, it shows whether the result is a repository.
+	// An evaluation with unknown values finds errors that do not depend on the provider, such
+	// as a function call. The evaluation with an ordinary address below shows whether the
+	// result is a repository.
 	unknown := cty.UnknownVal(cty.String)
 	if _, diags := expr.Value(context(unknown, unknown, unknown)); diags.HasErrors() {
 		return nil, invalid(source, diagsError(diags), helpExample)
@@ -88,12 +89,12 @@ func (t *Template) Source() string { return t.source }
 // Selector returns the selector of the template.
 func (t *Template) Selector() provider.Selector { return t.selector }
 
-// Selects reports whether the template applies to a.
+// Selects reports whether the template applies to the provider.
 func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(a) }
 
-// Repository returns the repository of a provider, whether or not the template selects it. It
-// returns ErrNoRepository if the result is not a repository, for example because of a
-// hostname with a port.
+// Repository returns the repository of a provider, even if the template does not select the
+// provider. If the result is not a repository, the error wraps ErrNoRepository. A hostname
+// with a port is one possible reason.
 func (t *Template) Repository(a provider.Address) (ociaddr.Repository, error) {
 	repo, err := t.evaluate(a.Hostname(), a.Namespace(), a.Type())
 	if err != nil {
@@ -125,8 +126,8 @@ func invalid(source string, err error, help string) error {
 	return hint.Wrap(fmt.Errorf("invalid repository_template %q: %w", ociaddr.HideLogin(source), err), "%s", help)
 }
 
-// diagsError returns the first error on one line. It omits the position, because nearly all
-// templates have a single line.
+// diagsError returns the first error in diags, with a message on one line. The message omits
+// the position, because nearly all templates have a single line.
 func diagsError(diags hcl.Diagnostics) error {
 	for _, d := range diags {
 		if d.Severity == hcl.DiagError {
@@ -136,8 +137,8 @@ func diagsError(diags hcl.Diagnostics) error {
 	return diags
 }
 
-// Set is an ordered list of templates. For each provider, the first template that selects it
-// applies.
+// Set is an ordered list of templates. The first template that selects a provider applies to
+// the provider.
 type Set []*Template
 
 // The reasons why a provider has no repository.
@@ -148,7 +149,8 @@ var (
 	ErrNoRepository = errors.New("it yields no repository")
 )
 
-// For returns the first template that selects a, or ErrNotSelected if no template does.
+// For returns the first template that selects the provider. If no template selects it, the
+// error wraps ErrNotSelected.
 func (s Set) For(a provider.Address) (*Template, error) {
 	for _, t := range s {
 		if t.Selects(a) {
@@ -159,9 +161,9 @@ func (s Set) For(a provider.Address) (*Template, error) {
 		"widen the include patterns, or give --template")
 }
 
-// Example returns a provider to which t applies. t must be in the set. No earlier template
-// selects the example. Example returns the zero address if it finds none among likely
-// providers.
+// Example returns a provider that t selects and that no earlier template in the set selects.
+// The template t must be in the set. Example tries only a few common providers. If none of
+// them is suitable, it returns the zero address.
 func (s Set) Example(t *Template) provider.Address {
 	for _, pattern := range t.patterns() {
 		e := pattern.Example()
@@ -182,8 +184,8 @@ func (s Set) Example(t *Template) provider.Address {
 	return provider.Address{}
 }
 
-// Repository returns the repository of a by the first template that selects it, or
-// ErrNotSelected if no template does.
+// Repository returns the repository of a provider, according to the first template that
+// selects the provider. If no template selects it, the error wraps ErrNotSelected.
 func (s Set) Repository(a provider.Address) (ociaddr.Repository, error) {
 	t, err := s.For(a)
 	if err != nil {

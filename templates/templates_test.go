@@ -124,8 +124,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// An accepted template always maps a provider to the same repository, the one that
-		// OpenTofu computes.
+		// An accepted template maps a provider to the same repository in each call.
+		// OpenTofu computes the same repository, too.
 		a, err := tmpl.Repository(null)
 		if err != nil {
 			return
@@ -162,9 +162,8 @@ func TestLoginsAreNotQuoted(t *testing.T) {
 	}
 }
 
-// TestExampleOfEachTemplate shows that the example of a template is a provider that no
-// earlier template selects, even if earlier templates select a part of the template's
-// providers.
+// TestExampleOfEachTemplate shows that the example of a template is a provider to which
+// the template applies, even if earlier templates select some of the template's providers.
 func TestExampleOfEachTemplate(t *testing.T) {
 	exclude := func(sel provider.Selector, patterns ...string) provider.Selector {
 		sel.Exclude = include(t, patterns...).Include

@@ -8,8 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// TestURITemplate shows that the URI template, as tofu providers lock -oci-mirror expands it,
-// gives the same repository as the original template in oci_mirror.
+// TestURITemplate shows that the URI template and the repository template lead to the same
+// repository. The URI template is expanded as by tofu providers lock -oci-mirror.
 func TestURITemplate(t *testing.T) {
 	a := provider.MustParseAddress("registry.acme.example/acme/widget")
 	for source, want := range map[string]string{
