@@ -6,16 +6,17 @@ import (
 	"strings"
 )
 
-// maxBrief is the maximum length in bytes of the text that [Brief] keeps of an error, and of the hint.
+// maxBrief is the maximum length in bytes of the text of an error after [Brief], and of its hint.
 const maxBrief = 2 << 10
 
 // cut marks the end of a shortened text.
 const cut = "..."
 
-// Brief returns err in a form that is small enough to keep for a long time. An error can be of any length,
-// because it can contain text from other parties. Brief replaces a long error with one that has only the
-// beginning of its text and of its hint. With [errors.Is], the new error matches the same targets as err.
-// Brief returns short errors and its own results unchanged.
+// Brief returns err in a form that is small enough to cache for a long time. An error can be of any
+// length, because it can contain text from other parties. Brief replaces a long error with a new error
+// that has only the beginning of the text and the beginning of the hint. With [errors.Is], the new error
+// matches those of the given targets that err matches, and no other error. Brief returns short errors and
+// its own results unchanged.
 func Brief(err error, targets ...error) error {
 	if err == nil || len(err.Error()) <= maxBrief && len(Of(err)) <= maxBrief {
 		return err
@@ -23,8 +24,8 @@ func Brief(err error, targets ...error) error {
 	return Flatten(err, targets...)
 }
 
-// Flatten is like [Brief], but also replaces a short error, because an error can reference more than its
-// text, such as the certificates that a client refused.
+// Flatten is like [Brief], but also replaces short errors. The reason is that even a short error can keep
+// large values in memory, such as the certificates that a client refused.
 func Flatten(err error, targets ...error) error {
 	if err == nil {
 		return nil
@@ -37,7 +38,8 @@ func Flatten(err error, targets ...error) error {
 	return short
 }
 
-// beginning returns the beginning of a text. It copies the beginning, so that the whole text can be freed.
+// beginning returns a copy of the beginning of a text, which has at most maxBrief bytes. Because the
+// result is a copy, the whole text can be freed.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)

@@ -1,7 +1,7 @@
-// Package hint attaches a hint to an error: what the user can do about the error.
+// Package hint attaches a hint to an error. The hint says what the user can do about the error.
 //
-// The command line prints the hint on its own line, after the error. Every package may import this one; it
-// imports none of ours.
+// The command line prints the hint on its own line, after the error. Every package of the project may import
+// this package, because it imports none of them.
 package hint
 
 import (
@@ -16,8 +16,9 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
-// Wrap returns err with a hint, formatted as by [fmt.Sprintf]. If err already has a hint, that one stays: the
-// hint nearest to the cause is more specific. Wrap(nil) is nil.
+// Wrap returns err with a hint, which is formatted as by [fmt.Sprintf]. If err already has a hint, Wrap
+// returns err unchanged, because the hint nearest to the cause is more specific. If err is nil, it returns
+// nil.
 func Wrap(err error, format string, args ...any) error {
 	if err == nil || Of(err) != "" {
 		return err
@@ -25,7 +26,8 @@ func Wrap(err error, format string, args ...any) error {
 	return &hinted{err, fmt.Sprintf(format, args...)}
 }
 
-// Replace is like [Wrap], but replaces an existing hint: use it if the caller knows better than the cause.
+// Replace is like [Wrap], but replaces an existing hint. It is for callers that know more about the error
+// than the function that caused it.
 func Replace(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -38,7 +40,7 @@ func New(msg, format string, args ...any) error {
 	return Wrap(errors.New(msg), format, args...)
 }
 
-// Of returns the hint of err, or of an error that it wraps, or "".
+// Of returns the hint of err or of an error that err wraps. It returns "" if there is no hint.
 func Of(err error) string {
 	var h *hinted
 	if errors.As(err, &h) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestLost checks that Lost recognises the errors of connections that were refused or
-// broken off, and no other errors.
+// TestLost shows that Lost returns true for the errors of refused and broken
+// connections, and false for other errors.
 func TestLost(t *testing.T) {
 	over := func(http2 bool, h http.HandlerFunc) error {
 		server := httptest.NewUnstartedServer(h)

@@ -1,6 +1,7 @@
-// Package query parses arguments that select providers and versions: PROVIDER,
-// PROVIDER@VERSION, PROVIDER@CONSTRAINT, and a PATTERN of providers. It does no I/O, so a
-// query can select a version that does not exist.
+// Package query parses command-line arguments that select providers and versions. The
+// forms are PROVIDER, PROVIDER@VERSION, PROVIDER@CONSTRAINT, and PATTERN for several
+// providers. The package does no I/O, so a query can select a version that does not
+// exist.
 package query
 
 import (
@@ -14,9 +15,9 @@ import (
 // Query selects versions of a provider, or all providers that match a pattern.
 type Query struct {
 	Provider provider.Address
-	Version  provider.Version    // selects one version
-	Versions provider.VersionSet // selects the versions that match a constraint
-	Pattern  *provider.Pattern   // selects all matching providers instead of Provider; nil for a query about one provider
+	Version  provider.Version    // selects this version; zero if no single version is named
+	Versions provider.VersionSet // selects the versions that match the constraint; zero if there is no constraint
+	Pattern  *provider.Pattern   // selects all providers that match, in place of Provider; nil if the query names one provider
 }
 
 // ParseRelease parses PROVIDER@VERSION or PROVIDER@CONSTRAINT.
@@ -36,8 +37,8 @@ func ParseRelease(s string) (Query, error) {
 	if q.Version, err = provider.ParseVersion(versions); err == nil {
 		return q, nil
 	}
-	// If the text looks like a single version, the error says what is wrong with that
-	// version.
+	// If the text looks like a single version, the error of ParseVersion is more useful
+	// than the error of ParseConstraint.
 	var cerr error
 	if q.Versions, cerr = provider.ParseConstraint(versions); cerr == nil {
 		return q, nil
@@ -76,12 +77,13 @@ func Parse(s string, versions bool) (Query, error) {
 // All reports whether the query selects every version of its provider.
 func (q Query) All() bool { return q.Version.IsZero() && q.Versions.IsZero() }
 
-// Has reports whether the query selects the version v of its provider.
+// Has reports whether the query selects the given version of its provider.
 func (q Query) Has(v provider.Version) bool {
 	return q.All() || q.Version == v || q.Versions.Has(v)
 }
 
-// Addresses returns the providers of queries. It ignores patterns.
+// Addresses returns the providers that the queries name. It ignores queries with a
+// pattern.
 func Addresses(queries []Query) []provider.Address {
 	var out []provider.Address
 	for _, q := range queries {

@@ -13,7 +13,7 @@ const null = "registry.acme.example/acme/null"
 
 func TestParse(t *testing.T) {
 	for arg, want := range map[string]struct {
-		has, lacks string // versions
+		has, lacks string // versions that the query must select, and must not select
 		pattern    bool
 		err        string
 	}{
@@ -52,8 +52,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestVersionsAreRefused checks that Parse refuses a version, with a hint, for commands
-// that show all versions of a provider.
+// TestVersionsAreRefused shows that Parse refuses an argument with a version if
+// versions is false. The hint shows the argument without the version.
 func TestVersionsAreRefused(t *testing.T) {
 	_, err := query.Parse(null+"@1.0.0", false)
 	if err == nil || hint.Of(err) != "write "+null+"; ocibridge inspect "+null+"@1.0.0 shows one version" {

@@ -1,5 +1,5 @@
-// Package refusals recognises why a registry refused a request. Registries use different statuses, codes and
-// messages for the same reason.
+// Package refusals recognises the reason for which a registry refused a request. For the same reason,
+// different registries send different statuses, codes and messages.
 package refusals
 
 import (
@@ -13,7 +13,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// maxBody is the maximum number of bytes of a refusal that are read.
+// maxBody is the maximum number of bytes that are read of the body of a response.
 const maxBody = 8 << 10
 
 // Read returns a registry's refusal as an error with the registry's own message. It reads the body of the
@@ -29,9 +29,10 @@ func Read(resp *http.Response) *errcode.ErrorResponse {
 	return out
 }
 
-// Full reports whether a registry refuses more content because a quota is reached. Harbor 2.15 answers 403;
-// other versions and registries answer 412 and other statuses. A 507 has no other meaning (RFC 4918, section
-// 11.5), so it needs no message. A 429 is about a quota of requests, not of content.
+// Full reports whether a registry refuses more content because a quota is reached. The status is 403 in Harbor
+// 2.15, and 412 or another status in other versions and registries. Status 507 has no other meaning (RFC 4918,
+// section 11.5), so the message does not matter. Status 429 means a quota of requests, and never a quota of
+// content.
 func Full(err error) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode == http.StatusInsufficientStorage || says(err, full, http.StatusTooManyRequests)
@@ -39,20 +40,20 @@ func Full(err error) bool {
 
 var full = regexp.MustCompile(`(?i)\bquota\b|exceed the configured upper limit|storage limit|insufficient storage`)
 
-// NoProject reports whether the project of a repository does not exist. Harbor 2.15 then answers 401, even to
-// administrators; others answer 404.
+// NoProject reports whether a registry refuses a request because the project of the repository does not exist.
+// The status is 401 in Harbor 2.15, even for administrators, and 404 in other versions.
 func NoProject(err error) bool { return says(err, noProject, 0) }
 
 var noProject = regexp.MustCompile(`(?i)\bproject \S+ not found`)
 
-// NameWithoutProject reports whether Harbor refuses a repository's name because it has only one part. Harbor's
-// names begin with the project.
+// NameWithoutProject reports whether Harbor refuses the name of a repository because the name has only one
+// part. In Harbor, the first part of a name is the project.
 func NameWithoutProject(err error) bool { return says(err, nameWithoutProject, 0) }
 
 var nameWithoutProject = regexp.MustCompile(`(?i)invalid repository name: [^/\s]+$`)
 
 // MissingRight returns the right that a Harbor login lacks (pull, push or delete), or "" for any other error.
-// Harbor answers a wrong password with the same words.
+// Harbor sends the same message for a wrong password.
 func MissingRight(err error) string {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -68,8 +69,7 @@ func MissingRight(err error) string {
 
 var missingRight = regexp.MustCompile(`^unauthorized to access repository: \S+, action: (pull|push|delete)\b`)
 
-// ProxyCache reports whether Harbor refuses a push because the project only caches
-// another registry.
+// ProxyCache reports whether Harbor refuses a push because the project is a proxy cache of another registry.
 func ProxyCache(err error) bool { return says(err, proxyCache, 0) }
 
 var proxyCache = regexp.MustCompile(`(?i)push artifact to a proxy project`)
@@ -79,15 +79,15 @@ func ReadOnly(err error) bool { return says(err, readOnly, 0) }
 
 var readOnly = regexp.MustCompile(`(?i)\bread[- ]only mode\b`)
 
-// Policy reports whether a policy of the project forbids reading an artifact, such as
-// Harbor's policies about signatures and vulnerabilities.
+// Policy reports whether a registry refuses to send an artifact because of a policy of the project. Harbor has
+// such policies about signatures and vulnerabilities.
 func Policy(err error) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == "PROJECTPOLICYVIOLATION" })
 }
 
-// UnknownBlob reports whether a registry refuses a manifest because it lacks a blob or manifest that the
-// manifest names.
+// UnknownBlob reports whether a registry refuses a manifest because the manifest names a blob or manifest that
+// the registry does not have.
 func UnknownBlob(err error) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return e.Code == errcode.ErrorCodeManifestBlobUnknown })
@@ -98,8 +98,8 @@ func Immutable(err error) bool { return says(err, immutable, 0) }
 
 var immutable = regexp.MustCompile(`(?i)configured as immutable`)
 
-// says reports whether the message of a registry's answer matches words. It returns false for an answer with
-// the status but; 0 excludes no status.
+// says reports whether err is a registry's response with a message that matches words. It returns false if the
+// response has the status given by but. If but is 0, it accepts every status.
 func says(err error, words *regexp.Regexp, but int) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode != but && len(answer.Errors) > 0 && words.MatchString(answer.Errors.Error())

@@ -10,13 +10,13 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// refusal returns a registry's answer with one message.
+// refusal returns the error for a registry's response with one message.
 func refusal(status int, code, message string) error {
 	return &errcode.ErrorResponse{Method: http.MethodPut, StatusCode: status, Errors: errcode.Errors{{Code: code, Message: message}}}
 }
 
-// TestHarborsWords checks that each of these answers of Harbor 2.15 is recognised by the
-// right function, and by no other.
+// TestHarborsWords shows that each of these responses of Harbor 2.15 is recognised by the
+// right function, and by no other function.
 func TestHarborsWords(t *testing.T) {
 	known := map[string]func(error) bool{
 		"full": Full, "no project": NoProject, "name": NameWithoutProject, "proxy": ProxyCache, "read-only": ReadOnly, "policy": Policy, "immutable": Immutable,
@@ -54,8 +54,8 @@ func TestHarborsWords(t *testing.T) {
 	}
 }
 
-// TestRead shows that Read returns the registry's own message, or none if the body is too
-// long or not JSON.
+// TestRead shows that Read returns the registry's own message, or no message if the body
+// is too long or not JSON.
 func TestRead(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"errors":[{"code":"DENIED","message":"no"}]}`: "no",
