@@ -190,9 +190,9 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 }
 
 // explainStatus adds a hint to an error that wraps a *statusError. For status 404, the
-// result wraps notFound and the hint is absent. If the server refuses the credentials, the
-// result wraps [ErrUnauthorized] and the hint is login. Other errors are returned
-// unchanged.
+// result wraps notFound, and the parameter absent is the hint. If the server refuses the
+// credentials, the result wraps [ErrUnauthorized], and the parameter login is the hint.
+// Other errors are returned unchanged.
 func explainStatus(err error, server string, notFound error, absent, login string) error {
 	var status *statusError
 	switch {

@@ -41,7 +41,7 @@ func guarded(t *testing.T, proxy string, named ...string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// refused lists hosts that a guard must refuse, in the notation of URLs.
+// refused is a list of hosts that a guard must refuse. They are in the notation of URLs.
 var refused = []string{
 	"127.0.0.1", "127.9.8.7", "[::1]", "0.0.0.0", "0.1.2.3", "[::]",
 	"10.1.2.3", "172.16.0.1", "172.31.255.255", "192.168.1.1", "[fc00::1]", "[fd00:ec2::254]", "[fec0::1]",
@@ -184,8 +184,8 @@ func TestGuardKeepsToTheProxysName(t *testing.T) {
 func TestGuardOpensPorts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// lead makes the origin refer to the address other, which is another port of the
-		// origin's host in most cases. The origin's own address is at, and the user names
-		// its port.
+		// origin's host in most cases. The parameter at is the origin's own address, and
+		// the user names its port.
 		lead    func(b *bench, at, other string)
 		unnamed bool // the user names no host; the discovery document came from a public address
 		also    bool // the user also names the other port

@@ -27,8 +27,8 @@ type AskedHost struct {
 //
 // A request through a proxy reports no address, because the proxy resolves the host name.
 //
-// Calls of asks may be concurrent, and may come after the download has ended. A request
-// waits until asks returns.
+// The function asks may be called concurrently, and even after the download has ended. A
+// request waits until the function returns.
 func WatchHosts(ctx context.Context, asks func(AskedHost)) context.Context {
 	return context.WithValue(ctx, watchKey{}, asks)
 }

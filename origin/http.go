@@ -36,7 +36,7 @@ const (
 
 // client sends the requests of a [Registry]. Packages refer to a client instead of the
 // Registry, because callers keep packages for a long time. A package that referred to the
-// Registry would keep its discovery documents in memory.
+// Registry would keep the discovery documents of the Registry in memory.
 type client struct {
 	http      *http.Client
 	downloads *http.Client
@@ -222,8 +222,8 @@ func (c *client) getDocument(ctx context.Context, u *url.URL) (data []byte, err 
 }
 
 // read sends a request and passes the response to take, which reads the body. If the
-// connection is lost while take reads, read sends the request again, and take starts over
-// with the new response.
+// connection is lost while take reads the body, read sends the request again, and calls
+// take with the new response.
 func (c *client) read(ctx context.Context, over *http.Client, u *url.URL, prepare func(*http.Request), take func(*http.Response) error) error {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()

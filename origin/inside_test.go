@@ -59,8 +59,8 @@ func (n *resolved) client() (*origin.Registry, *disco.Disco) {
 func TestOriginsLeadNowhereInside(t *testing.T) {
 	const refused = "an origin on another machine refers to it"
 	for name, tc := range map[string]struct {
-		// lead makes the origin refer to the host at the address inside. The origin's own
-		// address is at.
+		// lead makes the origin refer to the host at the address inside. The parameter at
+		// is the origin's own address.
 		lead func(b *bench, at, inside string)
 		name bool // the user names the host inside
 		says string

@@ -42,7 +42,7 @@ var (
 )
 
 // checkCount returns an error that wraps [document.ErrTooLarge] if n exceeds most. The
-// error names the counted things with what.
+// parameter what names the counted things in the error.
 func checkCount(what string, n, most int) error {
 	if n <= most {
 		return nil

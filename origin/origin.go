@@ -104,7 +104,7 @@ var (
 const maxListed = 8
 
 // selectPlatforms returns the platforms in want, or all platforms in have if want is empty.
-// partial reports whether have contains platforms that are not returned.
+// partial reports whether some platforms in have are not returned.
 func selectPlatforms(a provider.Address, v provider.Version, have, want []provider.Platform) (selected []provider.Platform, partial bool, err error) {
 	have, want = distinct(have), distinct(want)
 	if len(want) == 0 {

@@ -21,8 +21,8 @@ const (
 	leastBytes = leastRate * int64(paceWindow/time.Second)
 )
 
-// errTooSlow is the cause for which the context of a download is cancelled if the origin
-// is too slow. The reader of the download gets the error of [pace.explain].
+// errTooSlow is the cancellation cause of the context of a download whose origin is too
+// slow. The reader of the download gets the error of [pace.explain].
 var errTooSlow = errors.New("the origin is too slow")
 
 // pace ends a download whose origin is too slow. It has two rules:
@@ -98,7 +98,8 @@ func (p *pace) count(n int) {
 	p.start()
 }
 
-// explain returns an error with the rule that the origin broke. The clock must be stopped.
+// explain returns an error that names the rule that the origin broke. The clock must be
+// stopped.
 func (p *pace) explain() error {
 	found := fmt.Sprintf("the origin sent %d bytes in %s: at least %d KiB/s are needed", p.brought, paceWindow, leastRate>>10)
 	switch {

@@ -90,8 +90,8 @@ func TestDrippingDownload(t *testing.T) {
 		"just fast enough, and no size": {dripping{size: 1650 * 2000, hidden: true, piece: 1650, pause: tenth}, 200 * time.Second, ""},
 		"silence after a megabyte":      {dripping{size: 3 << 20, piece: 1 << 20, until: 1 << 20}, time.Minute, "sent nothing for 1m0s"},
 		"too small for the average":     {dripping{size: 1000, piece: 10, pause: time.Second}, time.Minute, "at least 16 KiB/s"},
-		// Each response breaks off after a third of a MiB. A few of them make enough
-		// progress for an unlimited number of resumptions.
+		// Each response breaks off after a third of a MiB. A few responses together
+		// count as progress, so the number of resumptions is not limited.
 		"resumed, and too slow":        {dripping{size: 3 << 20, piece: 1500, pause: tenth, cut: 1500 * 220, ranges: true}, time.Minute, "at least 16 KiB/s"},
 		"resumed, and slow, and moves": {dripping{size: 3 << 20, piece: 1700, pause: tenth, cut: 1700 * 220, ranges: true}, 187 * time.Second, ""},
 		// Each response begins again with the first byte of the file, and is just fast

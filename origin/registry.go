@@ -324,8 +324,8 @@ func (r *Registry) signature(ctx context.Context, m *packageMeta) ([]byte, error
 	return data, err
 }
 
-// newPackage returns the package at a URL in an origin's document. Like downloads by
-// clients, its download carries no credentials except a login from the .netrc file. A nil
+// newPackage returns the package at a URL in an origin's document. The request for the
+// package carries no credentials except a login from the .netrc file, as in clients. A nil
 // netrc has no logins. Callers may keep packages for a long time, so a package keeps
 // neither the document nor the registry in memory.
 func (c *client) newPackage(p provider.Platform, name string, from *url.URL, netrc *Netrc) Package {
