@@ -34,9 +34,9 @@ func (c *counted) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// bomb returns a zip with the given number of entries. All entries have the same content, 1
-// MiB of compressed zeros. The header of each entry claims that the content unpacks to says
-// bytes.
+// bomb returns a zip with the given number of entries. All entries share one content, which
+// is a MiB of zeros in compressed form. The header of each entry claims says as the size of
+// the unpacked content.
 func bomb(t *testing.T, entries int, says uint64) *bytes.Reader {
 	t.Helper()
 	var out bytes.Buffer

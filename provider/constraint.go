@@ -22,7 +22,7 @@ type VersionSet struct {
 
 // ParseConstraint parses a version constraint as clients do. A constraint is a list of
 // conditions that are separated by commas. A trailing comma is allowed. A condition is an
-// operator (=, !=, >, >=, <, <= or ~>) and a version; without an operator, it means =. A
+// operator (=, !=, >, >=, <, <= or ~>) and a version. The operator = may be omitted. A
 // prerelease is in the set only if a condition names it exactly. An empty constraint is an
 // error. The constraint ">= 0" matches every release.
 func ParseConstraint(s string) (VersionSet, error) {
@@ -62,8 +62,8 @@ func (s VersionSet) String() string { return s.text }
 func (s VersionSet) Has(v Version) bool { return s.text != "" && v.set && s.set.Has(v.v) }
 
 // HasPrerelease reports whether v is a prerelease that meets the constraint, even if no
-// condition names v. The release that v precedes must meet the constraint too. Therefore "<
-// 4.0.0" does not include 4.0.0-beta1.
+// condition names v. The release that v precedes must meet the constraint too. For example,
+// 4.0.0-beta1 does not meet "< 4.0.0".
 func (s VersionSet) HasPrerelease(v Version) bool {
 	if s.text == "" || !v.IsPrerelease() {
 		return false
