@@ -223,7 +223,8 @@ func TestVerificationsWaitForASlot(t *testing.T) {
 	}
 }
 
-// endsWhenAsked is a context that ends after left calls of Err.
+// endsWhenAsked is a context that ends after a number of calls of Err. The field left
+// counts down to the end.
 type endsWhenAsked struct {
 	context.Context
 	left  int

@@ -76,9 +76,9 @@ func (v *Verifier) Write(p []byte) (int, error) {
 
 // Accept returns the package if the written bytes match the checksums and are a zip. It
 // returns ErrChecksum for other bytes, [provider.ErrNotZip] for bytes that are not a zip or
-// cannot be unpacked, and ErrUnknown if a lock file does not have the package. The reader
-// content must contain the bytes that were written. Accept reads content to compute the h1:
-// hash, and stops when ctx ends.
+// cannot be unpacked, and ErrUnknown if a lock file does not have the package. The
+// parameter content must hold the bytes that were written. Accept reads it to compute the
+// h1: hash, and stops when ctx ends.
 func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, error) {
 	p := Package{platform: v.platform, filename: v.filename, size: v.size, sum: [sha256.Size]byte(v.hash.Sum(nil))}
 	if want, ok := v.checksums.sums[v.filename]; ok && want != p.sum {
