@@ -16,8 +16,8 @@ var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0o
 // Providers returns the selected providers that the template maps to the given repository.
 // There may be several providers if the template joins parts with a character that parts can
 // contain. The template ${namespace}-${type} is an example. Parts of an address that the
-// template does not use come from the include patterns. If the template has conditions (%{ if
-// }), only the branch for providers that no condition names is considered.
+// template does not use come from the include patterns. In a template with conditions, such
+// as %{ if }, only the branch for providers that no condition names is considered.
 func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
 	shape, err := t.evaluate(markers[0], markers[1], markers[2])
 	if err != nil {
