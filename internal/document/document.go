@@ -131,8 +131,8 @@ func ReadAll(r io.Reader, limit int64) ([]byte, error) {
 
 const (
 	// readBudget is the maximum number of bytes of all open documents together. The first freeBytes bytes of
-	// each document do not count. A slow origin holds its share for a long time, so a read fails if the budget
-	// is used up, instead of waiting.
+	// each document do not count. A slow origin holds its share for a long time. Therefore a read does not wait
+	// for its share, but fails if the budget is used up.
 	readBudget = 256 << 20
 	// freeBytes is the maximum size in bytes of a document's buffer that needs no share of readBudget. Most
 	// documents are smaller, so they can be read even if the budget is used up.

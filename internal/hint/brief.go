@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// maxBrief is the maximum length in bytes of the text of an error after [Brief], and of its hint.
+// maxBrief is the maximum length in bytes of the text and of the hint of an error that [Brief] returns.
 const maxBrief = 2 << 10
 
 // cut marks the end of a shortened text.
@@ -38,8 +38,8 @@ func Flatten(err error, targets ...error) error {
 	return short
 }
 
-// beginning returns a copy of the beginning of a text, which has at most maxBrief bytes. Because the
-// result is a copy, the whole text can be freed.
+// beginning returns a copy of the beginning of a text. The copy has at most maxBrief bytes, and does not
+// keep the whole text in memory.
 func beginning(text string) string {
 	if len(text) <= maxBrief {
 		return strings.Clone(text)

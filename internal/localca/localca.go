@@ -39,8 +39,8 @@ const (
 	tempPrefix = ".ca-"
 
 	years = 10 // the lifetime of a CA
-	// margin is how long before their creation certificates become valid. A client accepts a new certificate
-	// if its clock is slow by at most margin.
+	// margin is the time by which the validity of a certificate begins before its creation. It is for
+	// clients with a slow clock.
 	margin = time.Hour
 )
 

@@ -192,8 +192,9 @@ func TestCrashWhileMaking(t *testing.T) {
 	wantNames(t, filepath.Join(data, "ca"), "ca-key.pem", "ca.pem")
 }
 
-// TestSignsServersOnly shows that clients that trust the CA accept the server certificates
-// that it signs, but no other CA that it signs.
+// TestSignsServersOnly shows which certificates clients of the CA accept. They accept server
+// certificates that the CA signed. They accept no certificate of another CA, even if the CA
+// signed the other CA.
 func TestSignsServersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "ca")

@@ -99,7 +99,7 @@ func Immutable(err error) bool { return says(err, immutable, 0) }
 var immutable = regexp.MustCompile(`(?i)configured as immutable`)
 
 // says reports whether err is a registry's response with a message that matches words. It returns false if the
-// response has the status given by but. If but is 0, it accepts every status.
+// status of the response equals the parameter but. If that is 0, every status is accepted.
 func says(err error, words *regexp.Regexp, but int) bool {
 	var answer *errcode.ErrorResponse
 	return errors.As(err, &answer) && answer.StatusCode != but && len(answer.Errors) > 0 && words.MatchString(answer.Errors.Error())
