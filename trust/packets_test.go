@@ -125,8 +125,8 @@ func TestPacketsThatClaimTheRest(t *testing.T) {
 }
 
 // withSubpackets returns a packet with a signature of n subpackets. If embedded is not
-// negative, one subpacket contains another signature. The number of its subpackets is
-// embedded.
+// negative, one subpacket contains another signature. The parameter embedded is the number
+// of subpackets in that signature.
 func withSubpackets(n, embedded int) []byte {
 	signature := func(kind byte, subpackets []byte) []byte {
 		content := append([]byte{6, kind, 1, 8}, binary.BigEndian.AppendUint32(nil, uint32(len(subpackets)))...)
