@@ -1,5 +1,5 @@
-// Package auth decides which credential is sent to which OCI repository, and
-// provides the HTTP client that talks to registries with it.
+// Package auth decides which credential is sent to which OCI repository. It also provides
+// the HTTP client that sends requests with this credential to registries.
 //
 // It uses the credentials that the user already has. They come from these
 // sources, in this order:
@@ -10,40 +10,41 @@
 //     OCIBRIDGE_REGISTRY_TOKEN (an access token), OCIBRIDGE_REGISTRY_IDENTITY_TOKEN
 //     (a refresh token) or both;
 //   - the helper that an oci_default_credentials block names ([Options.Defaults]);
-//   - the login files that this block names. Without such a block:
+//   - the login files that the oci_default_credentials block names. Without this block:
 //     REGISTRY_AUTH_FILE, the locations that containers-auth.json(5) lists for the
-//     operating system, DOCKER_AUTH_CONFIG (which holds the content itself),
-//     DOCKER_CONFIG or ~/.docker/config.json, and ~/.dockercfg. Within a file the
-//     order is credHelpers, auths, credsStore. OpenTofu reads auths before
-//     credHelpers. Docker ignores auths where it has a helper.
+//     operating system, DOCKER_AUTH_CONFIG (the variable holds the content of a login
+//     file), DOCKER_CONFIG or ~/.docker/config.json, and ~/.dockercfg. Within a file the
+//     order is credHelpers, auths, credsStore. OpenTofu reads auths before credHelpers.
+//     Docker ignores auths if it has a helper for the registry.
 //
-// The most specific login for a repository is used: the longest repository prefix
-// first, then the host, then a helper for all hosts. Equally specific logins rank in
-// the order above. If a helper has no credential, the next login is tried.
-// [Environment] determines where files are searched. A [Client] reads the files once,
-// when it first contacts a registry. It runs a helper only when a registry asks for a
-// credential and the helper is the chosen source.
+// The most specific login for a repository is used: the longest repository prefix first,
+// then the host, then a helper for all hosts. Equally specific logins rank in the order of
+// the sources above. If a helper has no credential, the next login is tried. [Environment]
+// determines where files are searched. A [Client] reads the files once, when it first
+// contacts a registry. It runs a helper only if a registry asks for a credential and no
+// better login has one.
 //
 // A registry block ([Registry]) changes how the client talks to one registry.
 //
 // Invariants:
 //
-//   - A credential is sent only to the registry that it belongs to, or to the token
-//     server that this registry names, and only over TLS. The exceptions for plain
-//     HTTP are loopback registries, [Options.PlainHTTP] and [Registry.PlainHTTP].
+//   - A credential is sent only to the registry that it belongs to, or to the token server
+//     that this registry names. It is sent only over TLS. Plain HTTP is allowed only for
+//     loopback registries, or with [Options.PlainHTTP] or [Registry.PlainHTTP].
 //   - A token is requested and cached for one repository and action, for the two
-//     repositories of a mount, or for the catalog. If a challenge names more, the
-//     client ignores the rest: it requests no other resource, and no write access in
-//     order to read. It renews an expired token before using it. It makes no requests
-//     of its own: it probes neither /v2/ nor the referrers API.
-//   - No error, log record or formatted value contains a secret. Secrets have types
-//     that print as [redacted] until they are handed to oras-go. If a server repeats a
-//     secret in a refusal, the secret is removed. Errors also omit the query of a
-//     redirect's target, where object storage puts signatures.
-//   - A request is repeated only if its body can be sent again unchanged.
+//     repositories of a mount, or for the catalog. If a challenge names more scopes, the
+//     client ignores the additional scopes. It requests no other resource, and no write
+//     access for a read. The client renews an expired token before using it. It probes
+//     neither /v2/ nor the referrers API.
+//   - No error, log record or formatted value contains a secret. The types of secrets
+//     print as [redacted]. Their values are passed only to code that sends the secrets or
+//     removes them from texts. If a server repeats a secret in a refusal, the client
+//     removes the secret from the refusal. Errors also omit the query of a redirect's
+//     target, because object storage puts signatures there.
+//   - A request is sent again only if its body can be read again from the start.
 //
-// The package reads no environment except the [Environment] that it is given. Two lookups
-// are exceptions: helpers are found on PATH, and net/http reads the proxy variables.
+// The package reads variables and files only through [Options.Environment]. There are two
+// exceptions: helpers are found on PATH, and net/http reads the proxy variables.
 package auth
 
 import (
@@ -61,9 +62,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Environment is the part of the machine that credentials depend on. Getenv and
-// ReadFile behave like their namesakes in package os, errors included. If they are
-// nil, there are no variables and no files.
+// Environment is the part of the machine that credentials depend on. Getenv and ReadFile
+// behave like the functions of the same name in package os, and return the same errors. If
+// Getenv is nil, no variable is set. If ReadFile is nil, no file exists.
 type Environment struct {
 	Getenv   func(string) string
 	ReadFile func(string) ([]byte, error)
@@ -72,25 +73,25 @@ type Environment struct {
 	UID      string // the numeric user ID, for /run/containers/UID/auth.json on Linux; if empty, that file is skipped
 }
 
-// Options configures a [Client]. With the zero value the client has no login, speaks
-// TLS to every registry that is not on loopback, and repeats requests that fail for a
+// Options configures a [Client]. With the zero value, the client has no login. It speaks
+// TLS to every registry that is not on loopback, and retries requests that fail for a
 // transient reason.
 type Options struct {
 	Environment Environment
 
-	// Explicit lists the logins that the user configured: first those in our own
-	// configuration file, then those in the CLI configuration.
+	// Explicit lists the logins that the user configured. The logins in ocibridge.hcl come
+	// before the logins in the CLI configuration.
 	Explicit []Login
 
-	// Defaults configures where other logins come from; nil means the discovery that
-	// the package documentation describes.
+	// Defaults configures the sources of other logins. nil means the sources that the
+	// package documentation lists.
 	Defaults *Defaults
 
 	// Registries holds the settings of individual registries.
 	Registries map[ociaddr.Registry]Registry
 
-	// PlainHTTP makes the client speak plain HTTP to every registry that is not on
-	// loopback, and send credentials over it.
+	// PlainHTTP makes the client send requests and credentials over plain HTTP to every
+	// registry that is not on loopback.
 	PlainHTTP bool
 
 	// Transport sends the requests; nil means a transport with this package's
@@ -101,14 +102,14 @@ type Options struct {
 	// UserAgent is the User-Agent header; empty means "ocibridge".
 	UserAgent string
 
-	// RetryDelay is the longest wait before a request is repeated for the first time; 0
-	// means 500 ms. The longest wait doubles with each further attempt.
+	// RetryDelay is the maximum wait before the first retry of a request. 0 means 500 ms.
+	// The maximum wait doubles with each further retry.
 	RetryDelay time.Duration
 
 	// HelperTimeout limits the duration of one run of a credential helper; 0 means 30 s.
 	HelperTimeout time.Duration
 
-	// Sent, if not nil, is called after each attempt of a request. Calls may be
+	// Sent is called after each attempt of a request, unless it is nil. Calls may be
 	// concurrent.
 	Sent func(telemetry.RegistryRequest)
 
@@ -116,9 +117,9 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Validate checks blocks, variables and settings, as far as that needs neither a file nor
-// the network. If the options of a [Client] are invalid, its methods that open a
-// repository or a registry fail with the error that Validate returns.
+// Validate checks the blocks, variables and settings. It reads no file and makes no
+// request. If the options of a [Client] are invalid, [Client.Repository] and
+// [Client.Registry] return the error that Validate returns.
 func (o Options) Validate() error {
 	for _, l := range o.Explicit {
 		if err := l.Validate(); err != nil {
@@ -136,9 +137,9 @@ func (o Options) Validate() error {
 	return newConnections(o).validate()
 }
 
-// Client opens repositories for reading and writing. It is safe for concurrent use.
-// A process needs only one: all repositories of a client share its connections, its
-// tokens and what it has found out about registries.
+// Client opens repositories for reading and writing. It is safe for concurrent use. A
+// process needs only one client. All repositories of a client share its connections, its
+// tokens and its knowledge about registries.
 type Client struct {
 	opts    Options
 	sources func() (loginSources, error)
@@ -146,7 +147,7 @@ type Client struct {
 	sent    *sentSecrets
 	helpers *helperRunner
 	schemes *schemes
-	now     func() time.Time // for the expiry of tokens
+	now     func() time.Time // the clock that decides whether a token has expired
 
 	mu    sync.Mutex
 	bound map[string]*binding
@@ -178,35 +179,36 @@ func New(opts Options) *Client {
 }
 
 // maxTagPages is the maximum number of pages of a tag listing. Without a limit, oras-go
-// follows the links between pages without end. Registries usually put 100 tags on a page.
+// follows links from page to page without end. Registries usually put 100 tags on a page.
 const maxTagPages = 1000
 
 // maxReferrerPages is the maximum number of pages of a list of referrers. Without a limit,
-// oras-go follows the links between pages without end, even if the pages are empty.
+// oras-go follows links from page to page without end, even if the pages are empty.
 const maxReferrerPages = 100
 
-// Repository returns the client of a repository. Pass its errors to [Client.Explain]
-// for a hint.
+// Repository returns an oras-go client for the repository. [Client.Explain] adds a hint to
+// the errors of that client.
 //
-// It returns an error if a login file that a block names cannot be read or parsed, or
-// if the repository is invalid. Its only network access is a probe that finds out
-// whether a loopback registry speaks TLS.
+// Repository returns an error if a login file that a block names cannot be read or parsed,
+// or if the repository is invalid. It accesses the network only to find out whether a
+// loopback registry speaks TLS.
 func (c *Client) Repository(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
 	repo, err := c.RepositoryWithReferrers(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	// Our manifests have no subject. If oras-go assumes that the registry has the
-	// referrers API, it never probes for it and never writes a fallback tag.
+	// The manifests that are pushed through this client have no subject. If oras-go
+	// assumes that the registry has the referrers API, oras-go never probes for that API
+	// and never writes a fallback tag.
 	if err := repo.SetReferrersCapability(true); err != nil {
 		return nil, err
 	}
 	return repo, nil
 }
 
-// RepositoryWithReferrers is [Client.Repository] for a client that reads and pushes
-// referrers. oras-go then finds out whether the registry has the referrers API, and
-// maintains fallback tags if it does not.
+// RepositoryWithReferrers is like [Client.Repository], but the result can read and push
+// referrers. It finds out whether the registry has the referrers API. If the registry
+// lacks the API, it maintains fallback tags.
 func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Repository) (*remote.Repository, error) {
 	repo, err := remote.NewRepository(r.String())
 	if err != nil {
@@ -217,12 +219,12 @@ func (c *Client) RepositoryWithReferrers(ctx context.Context, r ociaddr.Reposito
 	}
 	repo.TagListMaxPages = maxTagPages
 	repo.ReferrerListMaxPages = maxReferrerPages
-	repo.SkipReferrersGC = true // another process may read the list that was replaced
+	repo.SkipReferrersGC = true // another process may still read the old list of referrers
 	return repo, nil
 }
 
-// open returns the client for a repository's registry. The bool reports whether the client
-// speaks plain HTTP. Errors about the login refer to the repository as name.
+// open returns the HTTP client for the repository's registry, and whether requests to the
+// registry go over plain HTTP. Errors about the login contain name.
 func (c *Client) open(ctx context.Context, r ociaddr.Repository, name string) (remote.Client, bool, error) {
 	b, err := c.bind(r)
 	if err != nil {
@@ -232,9 +234,10 @@ func (c *Client) open(ctx context.Context, r ociaddr.Repository, name string) (r
 	return b.sender, plain, err
 }
 
-// PlainHTTP reports whether requests to a registry go over plain HTTP. The settings
-// [Options.PlainHTTP] and [Registry.PlainHTTP] decide; a loopback registry is probed,
-// and the result is cached. OpenTofu and Terraform never use plain HTTP.
+// PlainHTTP reports whether requests to a registry go over plain HTTP.
+// [Registry.PlainHTTP] decides first. Without it, a loopback registry is probed once, and
+// [Options.PlainHTTP] decides for every other registry. OpenTofu and Terraform never use
+// plain HTTP.
 func (c *Client) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	if s, _ := c.conns.settings(string(r)); s.PlainHTTP {
 		return true, nil
@@ -247,8 +250,8 @@ func (c *Client) PlainHTTP(ctx context.Context, r ociaddr.Registry) (bool, error
 
 // Source describes the login that was sent to the repository's registry, such as "the
 // login for ghcr.io in /home/u/.docker/config.json". Before the registry asks for a
-// credential, Source describes the login that would be tried first. It returns "" if there
-// is no login. The description contains no secret.
+// credential, Source describes the best login. It returns "" if there is no login. The
+// description contains no secret.
 func (c *Client) Source(r ociaddr.Repository) string {
 	b, err := c.bind(r)
 	if err != nil {
@@ -260,9 +263,9 @@ func (c *Client) Source(r ociaddr.Repository) string {
 	return ""
 }
 
-// Account returns a key for the access to a repository: two repositories have the same
-// key if they are on the same registry and use the same logins. The key contains no
-// secret, and is valid for this [Client] only.
+// Account returns a key for the logins of a repository. Two repositories have the same key
+// if they are on the same registry and use the same logins. The key contains no secret. It
+// is valid for this [Client] only.
 func (c *Client) Account(r ociaddr.Repository) string {
 	b, err := c.bind(r)
 	if err != nil {

@@ -14,23 +14,23 @@ import (
 )
 
 // binding combines a registry with a ranked list of logins. Each binding has its own
-// token cache, because two repositories of one registry may have different logins,
-// and oras-go caches Basic credentials by registry.
+// token cache. The reason is that two repositories of one registry may have different
+// logins, while oras-go caches Basic credentials by registry.
 type binding struct {
 	registry ociaddr.Registry
-	logins   []*login // best first
+	logins   []*login // in order of preference
 	sender   *sender
 
-	// used is the login that provided the last credential, or nil if no login did.
-	// Before the registry asks for a credential, it is the login that would be tried
-	// first.
+	// used is the login that was chosen when the registry last asked for a credential.
+	// It is nil if no login had a credential. Before the registry asks for a
+	// credential, used is the best login.
 	used       atomic.Pointer[login]
 	refused    atomic.Bool // the registry refused the access token of the login used
-	lacksRight atomic.Bool // the last answer said that the scope of the token is insufficient
+	lacksRight atomic.Bool // the last response said that the scope of the token is insufficient
 }
 
-// bind returns the binding of a repository's registry and the logins that match the
-// repository.
+// bind returns the binding for the repository's registry and the logins that match the
+// repository. It creates the binding if needed.
 func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 	all, err := c.sources()
 	if err != nil {
@@ -51,8 +51,8 @@ func (c *Client) bind(r ociaddr.Repository) (*binding, error) {
 	return b, nil
 }
 
-// newBinding creates a binding. The HTTP clients of all bindings share their
-// connections.
+// newBinding creates a binding of the registry and the logins. The HTTP clients of all
+// bindings share their connections.
 func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding {
 	b := &binding{registry: registry, logins: logins}
 	if len(logins) > 0 {
@@ -75,8 +75,8 @@ func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding
 	return b
 }
 
-// credential returns the credential of the first login in the binding that has one.
-// If a helper does not know the registry, the next login is tried.
+// credential returns the credential of the first login in the binding that has one. If
+// a helper has no credential for the registry, credential tries the next login.
 func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, error) {
 	l, cred, err := c.choose(ctx, b)
 	b.used.Store(l)
@@ -98,8 +98,9 @@ func (c *Client) credential(ctx context.Context, b *binding) (auth.Credential, e
 	return revealed, nil
 }
 
-// refuseAccessToken records that the registry refused the access token of a login. It
-// reports whether the login also has a refresh token to try instead.
+// refuseAccessToken records that the registry refused the access token of the login in
+// use. It reports whether that login also has a refresh token, which can be tried
+// instead. It returns false if resp.Request carried another credential.
 func (b *binding) refuseAccessToken(resp *http.Response) bool {
 	used := b.used.Load()
 	if resp.Request == nil || used == nil || used.helper != "" {

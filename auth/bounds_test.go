@@ -19,7 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// roundTripper answers requests without a network.
+// roundTripper is a transport that returns the result of the function. It uses no
+// network.
 type roundTripper func(*http.Request) *http.Response
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -32,8 +33,9 @@ func answer(status int, header http.Header, body string) *http.Response {
 	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body))}
 }
 
-// protected returns a registry that requires a token from its token server. Its challenge
-// ends with the given text.
+// protected returns a transport that behaves like a registry and its token server. The
+// registry requires a token, and its challenge ends with the given text. tokenAnswer
+// returns the response of the token server.
 func protected(challenge string, tokenAnswer func() *http.Response) roundTripper {
 	return func(req *http.Request) *http.Response {
 		switch {
@@ -52,14 +54,14 @@ func tokenOf(n int) func() *http.Response {
 	}
 }
 
-// padded returns a challenge of n bytes; format says where the padding goes.
+// padded returns a challenge of n bytes. It replaces the %s in format with the padding.
 func padded(n int, format string) string {
 	return fmt.Sprintf(format, strings.Repeat("x", n-len(format)+len("%s")))
 }
 
-// TestChallengesAreBounded shows that challenges longer than maxChallenge are refused.
-// Some of them would become short if their length were checked only after aliases and
-// narrowed scopes are applied.
+// TestChallengesAreBounded shows that a challenge longer than maxChallenge is an error.
+// The original length counts: an alias or narrower scopes would make some of these
+// challenges short.
 func TestChallengesAreBounded(t *testing.T) {
 	const scope = "repository:a/x:pull"
 	for name, format := range map[string]string{
@@ -93,8 +95,8 @@ func TestChallengesAreBounded(t *testing.T) {
 	}
 }
 
-// TestTokensAreBounded shows that tokens longer than maxToken are refused if they come
-// from a token server, but not if the user configured them.
+// TestTokensAreBounded shows that a token longer than maxToken is refused if it comes
+// from a token server, and accepted if the user configured it.
 func TestTokensAreBounded(t *testing.T) {
 	r := mustRepository(t, "registry.test/a/x")
 	for n, ok := range map[int]bool{1 << 10: true, 8 << 10: true, maxToken: true, maxToken + 1: false, 100 << 10: false} {
@@ -121,8 +123,9 @@ func tokensOf(t *testing.T, c *Client, r ociaddr.Repository) *tokenCache {
 	return b.sender.tokens
 }
 
-// TestTokenCacheBoundsBytes shows that the token cache stays within its budget and keeps
-// the last token when it gets more tokens of the maximum length than it holds.
+// TestTokenCacheBoundsBytes adds more tokens of the maximum length to the token cache
+// than fit in it. It shows that the cache stays within its budget, and keeps the last
+// token.
 func TestTokenCacheBoundsBytes(t *testing.T) {
 	const budget = 16 << 20
 	c := newTokenCache(time.Now)
@@ -147,8 +150,9 @@ func TestTokenCacheBoundsBytes(t *testing.T) {
 	}
 }
 
-// TestFailuresOfTokenServersAreNotKept shows that refusals of a token server are not
-// cached. They would need much memory: 8 KiB of JSON become several hundred KiB.
+// TestFailuresOfTokenServersAreNotKept shows that the refusals of a token server are not
+// cached. Refusals would need much memory, because 8 KiB of JSON take several hundred KiB
+// when decoded.
 func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	refusal := `{"errors":[{"code":"DENIED","message":"no","detail":[` + strings.Repeat("{},", 2000) + `{}]}]}`
 	deny := true
@@ -174,9 +178,9 @@ func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded shows that a registry that names a different realm in each
-// challenge gets a limited number of aliases, and that the alias of another registry,
-// which always names the same realm, remains.
+// TestAliasesAreBounded sends challenges from two registries. One registry names a
+// different realm each time, the other always the same realm. The test shows that the
+// number of aliases is limited, and that the alias of the second registry is not evicted.
 func TestAliasesAreBounded(t *testing.T) {
 	aliases := newRealmAliases(nil)
 	at := func(host string) *url.URL { return &url.URL{Scheme: "https", Host: host, Path: "/v2/a/x/tags/list"} }
@@ -221,9 +225,9 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSecretsOfManyCredentials shows that the number of recorded secrets is limited if a
-// helper returns a different password each time, and that the latest secrets are removed
-// from texts.
+// TestSecretsOfManyCredentials records many passwords, as from a helper that returns a
+// different password each time. It shows that the number of recorded secrets is limited,
+// and that the latest secrets are still removed from texts.
 func TestSecretsOfManyCredentials(t *testing.T) {
 	sent := newSentSecrets()
 	sent.add(auth.Credential{AccessToken: "always-used"})
@@ -238,7 +242,7 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 	if got := string(sent.scrub([]byte(last+" always-used"), "")); got != redacted+" "+redacted {
 		t.Errorf("the last secrets are shown: %s", got)
 	}
-	// The longest secret is removed first, although its beginning was added later.
+	// A secret is removed as a whole, even if a later secret is equal to its beginning.
 	sent.add(auth.Credential{AccessToken: last + "-and-more"})
 	sent.add(auth.Credential{AccessToken: last})
 	if got := string(sent.scrub([]byte(last+"-and-more"), "")); got != redacted {
@@ -247,8 +251,8 @@ func TestSecretsOfManyCredentials(t *testing.T) {
 }
 
 // TestRetriesAreLoggedWithoutTheTarget shows that the log of a retry omits the path of a
-// redirect's target. The path may have any length, and may contain a signature that opens
-// a blob.
+// redirected request. The path may have any length, and may contain a signature with
+// which anyone can read a blob.
 func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	var log bytes.Buffer
 	transport := newRetrier(roundTripper(func(*http.Request) *http.Response { return answer(503, nil, "") }), time.Millisecond, slog.New(slog.NewTextHandler(&log, nil)))
@@ -260,8 +264,8 @@ func TestRetriesAreLoggedWithoutTheTarget(t *testing.T) {
 	}
 }
 
-// TestReachableQuotesNoStatusLine shows that the error omits the text after the status
-// code, which the server chooses.
+// TestReachableQuotesNoStatusLine shows that the error of Reachable does not quote the
+// text after the status code in the server's status line.
 func TestReachableQuotesNoStatusLine(t *testing.T) {
 	c := New(Options{Transport: roundTripper(func(*http.Request) *http.Response {
 		resp := answer(502, nil, "")

@@ -19,8 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// behindFaults returns a client of a repository that has the tag 1.0.0 and no blobs, and
-// the fault proxy that the client uses. They speak HTTP/2.
+// behindFaults returns a client of a repository, and the fault proxy in front of the
+// repository's registry. The repository has the tag 1.0.0 and no blobs. The client and
+// the proxy speak HTTP/2.
 func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	t.Helper()
 	ca := tlsca.For(t)
@@ -49,8 +50,8 @@ func behindFaults(t *testing.T) (*remote.Repository, *faultproxy.Server) {
 	return repo, proxy
 }
 
-// TestBrokenAnswersAreRepeated shows that a request succeeds although its first two
-// answers break, in every way that the fault proxy offers.
+// TestBrokenAnswersAreRepeated shows that a request is sent again and succeeds if its
+// first two responses break. It tries several ways in which a connection breaks.
 func TestBrokenAnswersAreRepeated(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{
 		"connection reset before the answer": faultproxy.Cut(),
@@ -87,8 +88,8 @@ func TestPageIsNoBlob(t *testing.T) {
 	}
 }
 
-// TestStateOfUploadsIsInNoError shows that neither the error of a lost connection nor
-// the error of a refusal contains the state of an upload.
+// TestStateOfUploadsIsInNoError shows that an upload's errors do not contain the
+// upload's state: neither the error for a lost connection nor the error for a refusal.
 func TestStateOfUploadsIsInNoError(t *testing.T) {
 	for name, fault := range map[string]faultproxy.Fault{"no answer": faultproxy.Cut(), "refusal": faultproxy.Status(500, "")} {
 		repo, proxy := behindFaults(t)

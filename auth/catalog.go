@@ -8,10 +8,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Registry returns the client of a whole registry, for its catalog: the list of
-// repositories that some registries offer. It uses the login for the whole registry,
-// and requests a token for the catalog only. It returns the same errors as
-// [Client.Repository].
+// Registry returns an oras-go client for the registry's catalog, which lists all
+// repositories. Some registries have no catalog. The client uses the login for the
+// whole registry, and requests tokens for the catalog only. Registry returns the same
+// errors as [Client.Repository].
 func (c *Client) Registry(ctx context.Context, r ociaddr.Registry) (*remote.Registry, error) {
 	registry, err := remote.NewRegistry(string(r))
 	if err != nil {

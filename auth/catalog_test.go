@@ -12,8 +12,9 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TestLinkWithoutAQuery shows that a link to another place without a query is an error.
-// Following such links would make the list endless.
+// TestLinkWithoutAQuery shows that a list fails if the link to its next page has another
+// path and no query. The link does not say where the next page begins, so requesting the
+// list again would never end.
 func TestLinkWithoutAQuery(t *testing.T) {
 	asked := 0
 	f := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -30,8 +31,8 @@ func TestLinkWithoutAQuery(t *testing.T) {
 }
 
 // TestLinksThatLeadElsewhere shows that lists of tags and repositories are read to their
-// end even if the links between pages lead to a wrong place. Following these links would
-// end the list early.
+// end even if the links to their next pages have a wrong host or path. Requests to these
+// wrong URLs would end the list early.
 func TestLinksThatLeadElsewhere(t *testing.T) {
 	all := []string{"a", "b", "c", "d", "e"}
 	for name, link := range map[string]func(r *http.Request, query string) string{
@@ -83,8 +84,9 @@ func TestLinksThatLeadElsewhere(t *testing.T) {
 	}
 }
 
-// TestLinkToAnotherHostIsNotFollowed shows that a list fails, instead of ending early, if
-// a link leads to another host and does not say where the next page begins.
+// TestLinkToAnotherHostIsNotFollowed shows that a list fails if the link to its next page
+// leads to another host and has no query. It also shows that no request goes to that
+// host.
 func TestLinkToAnotherHostIsNotFollowed(t *testing.T) {
 	asked := 0
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

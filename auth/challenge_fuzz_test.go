@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// FuzzChallenge sends any challenge from a registry on the internet or in a private
-// network. It checks that the rewritten realm is unchanged, and thus judged by oras-go,
-// or is on the registry's own host. An alias must lead to a private address, and exist
-// only for a registry that is at a private address too.
+// FuzzChallenge rewrites challenges from a registry on the internet or in a private
+// network. It checks that the realm is unchanged, so that oras-go judges it, or is on
+// the registry's own host. Aliases may exist only for a registry in a private network,
+// and must lead to private addresses.
 func FuzzChallenge(f *testing.F) {
 	for _, s := range []string{
 		`Bearer realm="https://10.0.0.6/token",service="s",scope="repository:a/x:pull,push registry:catalog:*"`, `Bearer realm="https://169.254.169.254/token"`, `Bearer realm="https://[fd00::6]/t?a=b"`,
@@ -48,8 +48,8 @@ func FuzzChallenge(f *testing.F) {
 	})
 }
 
-// FuzzLink shows that, whatever link a registry sends, the next request is for the same
-// list at the same place, or there is no next request.
+// FuzzLink shows that a registry's link never makes the client request anything other
+// than the next page of the same list.
 func FuzzLink(f *testing.F) {
 	for _, s := range []string{
 		`</v2/a/x/tags/list?n=2&last=b>; rel="next"`, `<https://other.example/v2/a/x/tags/list?last=b>; rel="next"`, `<?last=b>`, `</x?last=b>`, `<http://[>`, `<//other.example?x>`, `</v2/p>`, `https://other.example/?x`, `<>`, `<https://u:p@registry.test/v2/a/x/tags/list?x>`,

@@ -39,18 +39,18 @@ import (
 // uploads and blobs, refuses unauthorized requests, and logs one line for each request.
 type fakeRegistry struct {
 	*httptest.Server
-	basic  map[string]string // repository -> USER:PASSWORD; nil means Bearer
-	realm  string            // the token server's URL; "" means its own
+	basic  map[string]string // the USER:PASSWORD of each repository; nil means that the registry uses Bearer
+	realm  string            // the URL of the token server in challenges; "" means this server
 	expire atomic.Bool       // refuse all tokens issued so far
-	life   map[string]any    // more fields of the token server's answers
-	insist bool              // answer that the token's scope is insufficient
-	never  string            // a method that is always refused
+	life   map[string]any    // additional fields in the token server's responses
+	insist bool              // respond that the token's scope is insufficient
+	never  string            // the method whose requests are always refused
 
-	expireBefore string              // before the first request of this method, all tokens expire
+	expireBefore string              // all tokens expire before the first request with this method
 	before       func(*http.Request) // called before each request is handled
 	refuseTokens atomic.Bool         // issue no tokens
 	refusal      string              // the message of refusals
-	redirect     string              // where blob requests are redirected to; "" serves them
+	redirect     string              // the URL that requests for blobs are redirected to; "" means no redirect
 
 	mu    sync.Mutex
 	log   []string
@@ -58,7 +58,7 @@ type fakeRegistry struct {
 	valid map[string]bool
 }
 
-// agents returns the user agents that were seen so far.
+// agents returns the user agents of all requests so far.
 func (f *fakeRegistry) agents() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,7 +81,8 @@ func newFakeRegistry(t *testing.T, secure bool) *fakeRegistry {
 	return f
 }
 
-// repository returns a repository of the registry, under the address that it listens at.
+// repository returns the address of a repository of the registry: the HOST:PORT where the
+// registry listens, and name.
 func (f *fakeRegistry) repository(t *testing.T, name string) ociaddr.Repository {
 	return mustRepository(t, f.Listener.Addr().String()+"/"+name)
 }
@@ -190,7 +191,7 @@ func (f *fakeRegistry) challenge(r *http.Request, name string) string {
 	return challenge
 }
 
-// dialTo returns a transport that connects every host name to one server. A test can then
+// dialTo returns a transport that connects to srv for every host name. A test can then
 // use a registry whose name is not a loopback name.
 func dialTo(srv *httptest.Server) *http.Transport {
 	return &http.Transport{
@@ -263,8 +264,8 @@ func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
 		"GET /v2/b/x/tags/list", "GET token repository:b/x:pull robot$apw", "GET /v2/b/x/tags/list",
 		"GET /v2/a/x/tags/list",
 	)
-	// Without the capability that we set, oras-go would query the referrers of a manifest
-	// with a subject.
+	// Client.Repository makes oras-go assume that the registry has the referrers API.
+	// Otherwise, oras-go would query the referrers of a manifest with a subject.
 	for range 2 {
 		if err := pushManifest(t, c, a); err != nil {
 			t.Fatal(err)
@@ -274,7 +275,7 @@ func TestBearerTokensPerRepositoryAndAction(t *testing.T) {
 		"PUT /v2/a/x/manifests/DIGEST", "GET token repository:a/x:pull,push robot$apw", "PUT /v2/a/x/manifests/DIGEST",
 		"PUT /v2/a/x/manifests/DIGEST",
 	)
-	// An expired token is requested again, once.
+	// After the token expired, one request to the token server fetches a new token.
 	f.expire.Store(true)
 	if err := listTags(t, c, a); err != nil {
 		t.Fatal(err)
@@ -510,8 +511,9 @@ func TestPlainHTTPOfOtherHosts(t *testing.T) {
 	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 }
 
-// A registry on this machine may use plain HTTP. A token server that it names on another
-// machine may not.
+// TestCredentialDoesNotLeaveTheMachineInPlainHTTP shows that no credential is sent over
+// plain HTTP to a token server on another machine. A registry on loopback, which may use
+// plain HTTP itself, names that token server.
 func TestCredentialDoesNotLeaveTheMachineInPlainHTTP(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.realm = "http://93.184.216.34/token"
@@ -646,13 +648,13 @@ func TestHTMLAnswers(t *testing.T) {
 	}
 }
 
-// TestPagesOfTooManyNames shows that a page with too many names is refused: a page of
-// short names takes many times its size in memory.
+// TestPagesOfTooManyNames shows that a page with too many names is refused. When decoded,
+// a page of short names takes many times its size in memory.
 func TestPagesOfTooManyNames(t *testing.T) {
 	tags, repositories := cost.Filled(4<<20-100, `{"name":"a/x","tags":[`, `""`, `]}`), cost.Filled(4<<20, `{"repositories":[`, `""`, `]}`)
 	for name, tc := range map[string]struct {
 		page      []byte
-		elsewhere bool // the list redirects to the page
+		elsewhere bool // whether the request for the list is redirected to the page
 		accepted  bool
 	}{
 		"tags":                {page: tags},
@@ -767,7 +769,8 @@ func blob(t *testing.T, repo *remote.Repository) error {
 	return err
 }
 
-// firstByte sends a GET for the first byte of a blob, to find out whether it exists.
+// firstByte sends a GET for the first byte of a blob, as clients do to find out whether
+// the blob exists.
 func firstByte(t *testing.T, repo *remote.Repository) error {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+repo.Reference.Host()+"/v2/a/x/blobs/"+digest.FromString(blobText).String(), nil)
 	if err != nil {
@@ -833,7 +836,8 @@ func TestUserAgent(t *testing.T) {
 	}
 }
 
-// aliasesOf returns the realmAliases of a repository's client.
+// aliasesOf returns the realmAliases in the chain of transports that requests for the
+// repository use.
 func aliasesOf(t *testing.T, c *Client, r ociaddr.Repository) *realmAliases {
 	t.Helper()
 	b, err := c.bind(r)
@@ -846,7 +850,7 @@ func aliasesOf(t *testing.T, c *Client, r ociaddr.Repository) *realmAliases {
 func TestTokenServerInAPrivateNetwork(t *testing.T) {
 	tests := []struct {
 		name            string
-		registry, realm string // the registry's addresses, the realm
+		registry, realm string // the IP addresses of the registry's host, and the realm in the challenge
 		allowed         bool
 	}{
 		{"both inside", "10.0.0.5", "https://10.0.0.6/token", true},

@@ -14,8 +14,8 @@ import (
 
 const dockerConfig = "/home/u/.docker/config.json"
 
-// users returns the user names of a client's logins for a repository, best first. A
-// helper appears as its name in brackets.
+// users returns the user names of the client's logins for the repository, in order of
+// preference. It shows a helper as the helper's name in brackets.
 func users(t *testing.T, c *Client, repository string) string {
 	t.Helper()
 	b, err := c.bind(mustRepository(t, repository))
@@ -33,9 +33,10 @@ func users(t *testing.T, c *Client, repository string) string {
 	return strings.Join(out, " ")
 }
 
-// TestPrecedence shows the precedence of logins in blocks, variables and files. The most
-// specific prefix wins. Among equal prefixes, blocks come before variables, variables
-// before discovered files, and earlier logins before later ones.
+// TestPrecedence shows the order of logins in blocks, variables and files. The most
+// specific prefix comes first. Among equal prefixes, blocks come before variables, and
+// variables before discovered files. Among equal prefixes of one kind, the earlier login
+// comes first.
 func TestPrecedence(t *testing.T) {
 	variables := func(prefix string) map[string]string {
 		return map[string]string{"OCIBRIDGE_REGISTRY": prefix, "OCIBRIDGE_REGISTRY_USERNAME": "variable", "OCIBRIDGE_REGISTRY_PASSWORD": "p"}
@@ -45,7 +46,7 @@ func TestPrecedence(t *testing.T) {
 		name     string
 		blocks   []Login
 		vars     map[string]string
-		file     string // docker's login file
+		file     string // the content of docker's login file
 		defaults *Defaults
 		want     string
 	}{
@@ -86,7 +87,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestDefaultsChooseFiles shows which login files are read.
+// TestDefaultsChooseFiles shows which login files are read for each
+// oci_default_credentials block.
 func TestDefaultsChooseFiles(t *testing.T) {
 	files := map[string]string{
 		"/named.json": loginJSON("ghcr.io=named:p"), dockerConfig: loginJSON("ghcr.io=docker:p"),
@@ -121,8 +123,8 @@ func TestDefaultsChooseFiles(t *testing.T) {
 	})
 }
 
-// TestContentInVariable shows when a login in DOCKER_AUTH_CONFIG, which CI systems set, is
-// used.
+// TestContentInVariable shows when a login in the variable DOCKER_AUTH_CONFIG is used. CI
+// systems set this variable.
 func TestContentInVariable(t *testing.T) {
 	client := func(content string, vars map[string]string, d *Defaults) *Client {
 		all := map[string]string{"DOCKER_AUTH_CONFIG": content, "XDG_RUNTIME_DIR": "/run"}
@@ -159,8 +161,8 @@ func TestContentInVariable(t *testing.T) {
 	}
 }
 
-// TestDollarsInNames shows that every source of logins can hold the name of a Harbor
-// robot, which contains a dollar sign.
+// TestDollarsInNames shows that every source of logins accepts a user name with a dollar
+// sign. The names of Harbor's robots contain dollar signs.
 func TestDollarsInNames(t *testing.T) {
 	const name, password = "robot$acme+push", "$HOME${x}$$"
 	want := auth.Credential{Username: name, Password: password}
@@ -185,7 +187,7 @@ func TestDollarsInNames(t *testing.T) {
 	}
 }
 
-// considered is a [Candidate] without the error.
+// considered is a [Candidate] without the error, for comparison with ==.
 type considered struct {
 	Source string
 	Chosen bool

@@ -10,19 +10,19 @@ import (
 // Candidate is a source of logins that was examined for a repository.
 type Candidate struct {
 	Source string // a description that names the file and key, the block and line, or the variables
-	Chosen bool   // whether this source is used: it provides the credential, or fails to provide it
+	Chosen bool   // whether this source provides the credential, or was the one that failed to
 	Reason string // why the source was chosen or rejected
-	Err    error  // a fault of the source, with a hint; nil if there is none
+	Err    error  // the source's error, with a hint; nil if the source has no fault
 	// Login reports whether the source has a login for the repository. Missed says why
-	// OpenTofu does not find that login; "" means that it does.
+	// OpenTofu does not find that login. "" means that OpenTofu finds it.
 	Login  bool
 	Missed string
 }
 
-// LoginError reports that a login failed when a registry asked for its credential: a
-// helper failed, or an entry of a login file was damaged.
+// LoginError means that a login could not provide its credential when a registry asked
+// for it. The reason is a helper that failed, or an invalid entry of a login file.
 type LoginError struct {
-	Source string // a description, as in [Candidate]
+	Source string // the description of the login, as in [Candidate.Source]
 	Err    error
 }
 
@@ -31,8 +31,9 @@ func (e *LoginError) Error() string { return e.Source + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *LoginError) Unwrap() error { return e.Err }
 
-// choose tries the binding's logins in order. It returns the first that has a
-// credential or fails, or nil if no login has a credential.
+// choose tries the binding's logins in order. It returns the first login that has a
+// credential, or the first that fails, with its error. It returns nil if no login has a
+// credential.
 func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, error) {
 	for _, l := range b.logins {
 		cred, err := l.get(ctx, c.helpers, b.registry)
@@ -44,10 +45,11 @@ func (c *Client) choose(ctx context.Context, b *binding) (*login, credential, er
 }
 
 // Considered returns every source that was examined for the repository. The sources
-// with a login for it come first, best first. The others follow: they have no login,
-// or logins for other repositories. At most one source is chosen. Helpers run in order
-// until one answers, as they do when a registry asks for a credential. The result
-// contains no secret.
+// with a login for the repository come first, in order of preference. Sources without a
+// login, or with logins for other repositories, follow. At most one source is chosen.
+// Considered runs the helpers in order until one of them returns a credential or fails.
+// A request does the same when a registry asks for a credential. The result contains no
+// secret.
 func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candidate {
 	b, err := c.bind(r)
 	if err != nil {
@@ -64,12 +66,13 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 		out = append(out, considered)
 		passed = passed || l == chosen
 	}
-	all, _ := c.sources() // bind has returned its error
+	all, _ := c.sources() // cannot fail, because bind has succeeded
 	return append(out, all.others(r)...)
 }
 
-// reason says why l, which matches the repository, was chosen or not. If the chosen
-// login fails, err is its error.
+// reason says why the login l was chosen or not. The login matches the repository.
+// chosen is the chosen login, and err is its error. passed says whether l is after
+// chosen in the binding's order.
 func reason(l, chosen *login, passed bool, err error, r ociaddr.Repository) string {
 	what := "it is for " + l.key.String()
 	if l.specificity(r) == hostByURL {

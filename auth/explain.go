@@ -23,9 +23,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Explain adds a hint to an error from using the repository: which login was used, and
-// what to run or to configure. The error keeps its text and its chain. Explain returns
-// nil, an error that already has a hint, and a cancellation by the caller unchanged.
+// Explain adds a hint to err, an error from using the repository. The hint says which
+// login was used, and what to run or to configure. The text and the chain of err stay the
+// same. Explain returns err unchanged if it is nil, already has a hint, or means that the
+// caller cancelled the request.
 func (c *Client) Explain(err error, r ociaddr.Repository) error {
 	if err == nil || errors.Is(err, context.Canceled) || hint.Of(err) != "" {
 		return err
@@ -40,11 +41,12 @@ func (c *Client) Explain(err error, r ociaddr.Repository) error {
 	return err
 }
 
-// explainProxy recognises a proxy that cannot be reached. If a proxy answers with an
-// error, that error already has a hint.
+// explainProxy returns the hint for a proxy that cannot be reached. If a proxy responds
+// with an error, that error already has a hint.
 func explainProxy(err error, _ ociaddr.Repository) string { return outgoing.ProxyHint(err) }
 
-// explainPlainHTTP recognises a server that ends connections because it speaks TLS.
+// explainPlainHTTP returns the hint for a server that ends connections because it speaks
+// TLS only.
 func (c *Client) explainPlainHTTP(err error, r ociaddr.Repository) string {
 	if !neterr.Lost(err) || neterr.Refused(err) || !c.conns.plainHTTP(string(r.Registry)) || r.Registry.IsLoopback() {
 		return ""
@@ -52,9 +54,9 @@ func (c *Client) explainPlainHTTP(err error, r ociaddr.Repository) string {
 	return fmt.Sprintf("%s may speak TLS: leave out --plain-http, and plain_http in its registry block", r.Registry)
 }
 
-// symptoms lists failures with their hints. The first entry that recognises an error
-// applies. In a hint, {registry}, {name} and {project} stand for the registry, the
-// repository's name and its project.
+// symptoms lists failures with their hints. The first entry whose recognise function
+// returns true applies. In a hint, {registry}, {name} and {project} stand for the
+// registry, the repository's name and its project.
 var symptoms = []struct {
 	recognise func(error) bool
 	hint      string
@@ -85,7 +87,7 @@ var symptoms = []struct {
 	{hasStatus(http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout), "{registry} reports a server error: try again later"},
 }
 
-// explainSymptom looks the error up among the symptoms.
+// explainSymptom returns the hint of the first of the symptoms that recognises err.
 func explainSymptom(err error, r ociaddr.Repository) string {
 	for _, s := range symptoms {
 		if s.recognise(err) {
@@ -101,7 +103,8 @@ func is[T error](err error) bool {
 	return ok
 }
 
-// when returns a function that recognises the errors of type T that meet a condition.
+// when returns a function that reports whether an error wraps an error of type T for
+// which meets returns true.
 func when[T error](meets func(T) bool) func(error) bool {
 	return func(err error) bool {
 		e, ok := errors.AsType[T](err)
@@ -109,8 +112,8 @@ func when[T error](meets func(T) bool) func(error) bool {
 	}
 }
 
-// hasStatus returns a function that recognises the answers of registries with one of the
-// statuses.
+// hasStatus returns a function that reports whether an error is a registry's response
+// with one of the statuses.
 func hasStatus(statuses ...int) func(error) bool {
 	return when(func(e *errcode.ErrorResponse) bool { return slices.Contains(statuses, e.StatusCode) })
 }
@@ -119,13 +122,15 @@ func isPlainHTTP(err error) bool {
 	return errors.Is(err, http.ErrSchemeMismatch) || is[tls.RecordHeaderError](err)
 }
 
-// isOtherDigest recognises oras-go's error for a wrong digest, which has no type.
+// isOtherDigest reports whether err is oras-go's error for a wrong digest. That error has
+// no type of its own.
 func isOtherDigest(err error) bool {
 	return strings.Contains(err.Error(), "invalid response; digest mismatch")
 }
 
-// isForeign recognises a [ForeignError], and also the JSON decoder's error for a document
-// that begins with "<": not every HTML page has the media type of HTML.
+// isForeign reports whether err is a [ForeignError], or the JSON decoder's error for a
+// document that begins with "<". Such a document is an HTML page that was sent without
+// the media type of HTML.
 func isForeign(err error) bool {
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	return is[*ForeignError](err) || ok && strings.Contains(syntax.Error(), "'<'")
@@ -133,7 +138,8 @@ func isForeign(err error) bool {
 
 func isLost(err error) bool { return neterr.Lost(err) || errors.Is(err, errStalled) }
 
-// explainTLS recognises certificates that are not trusted.
+// explainTLS returns the hint for a registry's certificate that is not trusted, or for a
+// client certificate that the registry refuses or requires.
 func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 	switch {
 	case is[x509.UnknownAuthorityError](err), is[*tls.CertificateVerificationError](err):
@@ -154,11 +160,12 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 	return ""
 }
 
-// certificateRefused matches the alerts that a server sends if it does not accept the
-// client certificate, or requires one. crypto/tls exports no type for these alerts.
+// certificateRefused matches the alerts that a server sends if it refuses the client
+// certificate, or requires a client certificate. crypto/tls exports no type for these
+// alerts.
 var certificateRefused = regexp.MustCompile(`remote error: tls: (certificate required|bad certificate|unknown certificate|unknown certificate authority|expired certificate|handshake failure)$`)
 
-// explainAnswer recognises refusals that are not about credentials.
+// explainAnswer returns the hint for a refusal that is not about the credential.
 func (c *Client) explainAnswer(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -196,8 +203,8 @@ func hasCode(answer *errcode.ErrorResponse, code string) bool {
 
 var amazonECR = regexp.MustCompile(`^\d+\.dkr\.ecr(-fips)?\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?$`)
 
-// howToCreate says how to create the repository, or the project that contains it, on a
-// registry that requires it before the first push.
+// howToCreate says how to create the repository, or the project that contains the
+// repository. Some registries require that before the first push.
 func howToCreate(r ociaddr.Repository) string {
 	first, host := project(r), string(r.Registry)
 	if m := amazonECR.FindStringSubmatch(host); m != nil {
@@ -216,8 +223,8 @@ func howToCreate(r ociaddr.Repository) string {
 	return fmt.Sprintf("on many registries the first part of the name must exist: create %q on %s, such as a Harbor project or an Artifactory repository of type Docker, or correct the template", first, host)
 }
 
-// rightsNote says what a registry calls the permissions that are most often missing;
-// it returns "" for unknown registries.
+// rightsNote names the permissions that a login for the repository's registry most often
+// lacks. It returns "" for unknown registries.
 func rightsNote(r ociaddr.Repository) string {
 	switch host := string(r.Registry); {
 	case canonicalHost(host) == hub && strings.Count(r.Name, "/") > 1:
@@ -236,13 +243,13 @@ func rightsNote(r ociaddr.Repository) string {
 	return ""
 }
 
-// explainCredential recognises refusals that are about the credential, and names the
+// explainCredential returns the hint for a refusal of the credential. The hint names the
 // login that was used.
 func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	var answer *errcode.ErrorResponse
 	refused := errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden)
-	// oras-go has no error types for these two cases: it rejects the token server, or
-	// the registry wants a password and the login has only a token.
+	// oras-go has no error types for two cases. Either oras-go rejects the token server,
+	// or the registry wants a password and the login has only a token.
 	noPassword := strings.Contains(err.Error(), "missing username or password for basic auth")
 	if strings.Contains(err.Error(), "bearer realm") {
 		return fmt.Sprintf("the token server that %s names is not safe to send a credential to: check the registry's configuration", r.Registry)
@@ -273,10 +280,10 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
 }
 
-// noLogin says that there is no login for a repository, and names the logins for other
-// repositories of its registry.
+// noLogin returns the hint for a repository without a login. The hint names up to three
+// logins for other repositories of the same registry.
 func (c *Client) noLogin(r ociaddr.Repository) string {
-	all, _ := c.sources() // none if they are invalid
+	all, _ := c.sources() // empty if the options are invalid
 	if err := all.fault(); err != nil {
 		return fmt.Sprintf("no login for %s was found, and one source of logins could not be read: %v; %s", r.Registry, err, hint.Of(err))
 	}
@@ -292,7 +299,8 @@ func (c *Client) noLogin(r ociaddr.Repository) string {
 	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
 }
 
-// loginCommand returns the command that creates a login where this package finds it.
+// loginCommand returns the command that stores a login for the registry in a file that
+// this package reads.
 func loginCommand(r ociaddr.Registry) string {
 	if canonicalHost(string(r)) == hub {
 		return "docker login"

@@ -33,7 +33,8 @@ func answerOf(status int, codes ...string) error {
 	return fmt.Errorf("push: %w", e)
 }
 
-// words returns a refusal with a message.
+// words returns oras-go's error for a response with the status, the code and the
+// message.
 func words(status int, code, message string) error {
 	return &errcode.ErrorResponse{Method: "PUT", URL: &url.URL{Scheme: "https", Host: "ghcr.io", Path: "/v2/"}, StatusCode: status, Errors: errcode.Errors{{Code: code, Message: message}}}
 }
@@ -146,7 +147,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestLoginCommandOfDockerHub shows that Docker Hub has several names, and one login.
+// TestLoginCommandOfDockerHub shows that the hint has the same login command for every
+// name of Docker Hub.
 func TestLoginCommandOfDockerHub(t *testing.T) {
 	for _, host := range []string{"docker.io", "index.docker.io", "registry-1.docker.io"} {
 		c := New(Options{Environment: environment("linux", nil, nil)})
@@ -177,7 +179,7 @@ func TestExplainRealFailures(t *testing.T) {
 	defer proxy.Close()
 	wantsLogin := proxy.Listener.Addr().String()
 	for _, variable := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		t.Setenv(variable, "") // the hint names the variable that is set
+		t.Setenv(variable, "") // a proxy variable of the environment would appear in the hint
 	}
 	around := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, r.URL.Path, http.StatusMovedPermanently)

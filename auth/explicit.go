@@ -11,12 +11,12 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// Login is a login that the user configured in an oci_credentials block, for this
-// program or for OpenTofu. It has either a user name and a password, or an access
+// Login is a login that the user configured in an oci_credentials block, for this program
+// or for OpenTofu. It has one of three credentials: a user name and a password, an access
 // token with an optional refresh token, or the name of a helper.
 type Login struct {
-	// Prefix is HOST or HOST/PATH, as written. The login applies to the repositories
-	// under that path.
+	// Prefix is HOST or HOST/PATH, as the user wrote it. The login applies to all
+	// repositories of the host, or to its repositories under the path.
 	Prefix string
 
 	Username, Password Secret
@@ -25,8 +25,9 @@ type Login struct {
 	// is used instead.
 	AccessToken, RefreshToken Secret
 
-	// Helper is the part of a program's name after docker-credential-. The program is
-	// found on PATH. Prefix must then have no path, since helpers know hosts only.
+	// Helper is the part of the helper program's name after docker-credential-. The program
+	// is searched for on PATH. A login with a helper must have a Prefix without a path,
+	// because helpers know hosts only.
 	Helper string
 
 	Origin string // "FILE:LINE", for messages
@@ -35,14 +36,14 @@ type Login struct {
 	InCLIConfig bool
 }
 
-// Defaults configures the logins for registries without an explicit [Login]. It is an
-// oci_default_credentials block.
+// Defaults configures the logins for registries without an explicit [Login]. It comes from
+// an oci_default_credentials block.
 type Defaults struct {
 	// Discover allows logins from the login files of docker and compatible tools. The
 	// configuration's default is true.
 	Discover bool
-	// Files lists login files that replace the usual ones; each must exist. nil means
-	// the usual files, and an empty list means no files.
+	// Files lists the login files that are read instead of the usual files. Each file must
+	// exist. nil means the usual files, and an empty list means no files.
 	Files []string
 	// Helper is the helper for registries without a more specific login.
 	Helper string
@@ -53,9 +54,9 @@ type Defaults struct {
 	InCLIConfig bool
 }
 
-// Validate checks the login by OpenTofu's rules for oci_credentials, with one
-// exception: an access token does not need a refresh token. The error names the block
-// and never contains a secret.
+// Validate checks the login by OpenTofu's rules for oci_credentials. Unlike in OpenTofu, an
+// access token does not need a refresh token. The error names the block and never contains
+// a secret.
 func (l Login) Validate() error {
 	problem, help := l.problem()
 	if problem == "" {
@@ -64,7 +65,8 @@ func (l Login) Validate() error {
 	return hint.New(fmt.Sprintf("the oci_credentials block %q%s %s", l.Prefix, at(l.Origin), problem), "%s", help)
 }
 
-// problem says what is wrong with the login, and how to correct it.
+// problem says what is wrong with the login, and how to correct it. It returns two empty
+// strings for a valid login.
 func (l Login) problem() (problem, help string) {
 	if err := checkPrefix(l.Prefix); err != nil {
 		return fmt.Sprintf("has a label that is neither a registry nor a repository prefix: %v", err),
@@ -85,7 +87,8 @@ func (l Login) problem() (problem, help string) {
 	return "", ""
 }
 
-// credentialProblem says what is wrong with the login's credentials, and how to correct it.
+// credentialProblem says what is wrong with the login's credentials, and how to correct
+// them. It returns two empty strings for valid credentials.
 func (l Login) credentialProblem() (problem, help string) {
 	basic := !l.Username.IsZero() || !l.Password.IsZero()
 	tokens := !l.AccessToken.IsZero() || !l.RefreshToken.IsZero()
@@ -126,8 +129,8 @@ func (d *Defaults) Validate() error {
 	return nil
 }
 
-// CheckLogins validates each login of a configuration, and checks that no two logins
-// have the same prefix.
+// CheckLogins returns an error if one of the logins is invalid, or if two logins have the
+// same prefix.
 func CheckLogins(logins []Login) error {
 	first := map[string]Login{}
 	for _, l := range logins {
@@ -145,7 +148,7 @@ func CheckLogins(logins []Login) error {
 
 const helperHelp = "put the program on PATH, and give what follows " + helperPrefix + " in its name"
 
-// validHelper reports whether a helper's name is a plain name, without a path.
+// validHelper reports whether the name of a helper is not empty and contains no path.
 func validHelper(name string) bool { return name != "" && !strings.ContainsAny(name, `/\`) }
 
 func at(origin string) string {
@@ -155,7 +158,8 @@ func at(origin string) string {
 	return " at " + origin
 }
 
-// login converts a valid Login into a source of credentials.
+// login converts a valid Login into the internal form that is ranked with the logins of all
+// sources.
 func (l Login) login() *login {
 	k, _ := parseKey(l.Prefix)
 	block := fmt.Sprintf("oci_credentials %q%s", l.Prefix, at(l.Origin))
@@ -170,8 +174,9 @@ func (l Login) login() *login {
 	})}
 }
 
-// These variables hold a login for one registry, or for its repositories under a
-// path. They are meant for CI, where creating a login file is inconvenient.
+// The names of the variables that hold a login for one registry, or for the repositories
+// under one path of a registry. The variables are meant for CI, where creating a login file
+// is inconvenient.
 const (
 	variableRegistry      = "OCIBRIDGE_REGISTRY" // HOST or HOST/PATH
 	variableUsername      = "OCIBRIDGE_REGISTRY_USERNAME"
@@ -213,18 +218,19 @@ func (env Environment) VariableLogin() (*Login, error) {
 	return &l, nil
 }
 
-// variableNames replaces the names of a block's arguments with the variables for the same
-// values.
+// variableNames replaces the name of each argument of a block with the variable that holds
+// the same value.
 var variableNames = strings.NewReplacer("username", variableUsername, "password", variablePassword,
 	"access_token", variableToken, "refresh_token", variableIdentityToken, ", or docker_credentials_helper", "")
 
-// usedVariables returns the credential variables that are set.
+// usedVariables returns the names of the variables with credentials that are set to a
+// nonempty value.
 func (env Environment) usedVariables() []string {
 	return slices.DeleteFunc(Variables()[1:], func(name string) bool { return env.getenv(name) == "" })
 }
 
-// variableLogin converts the login in the environment into a source of credentials. It
-// returns nil if there is none.
+// variableLogin returns the login in the environment in the internal form. It returns nil
+// if the environment contains no login.
 func (env Environment) variableLogin() (*login, error) {
 	l, err := env.VariableLogin()
 	if err != nil || l == nil {

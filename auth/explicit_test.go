@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// block returns a login for prefix. The credential is USER:PASSWORD, or a list such
-// as "access:TOKEN refresh:TOKEN" or "helper:NAME".
+// block returns a login for the prefix. credential is USER:PASSWORD, "helper:NAME", or
+// a list such as "access:TOKEN refresh:TOKEN".
 func block(prefix, credential string) Login {
 	l := Login{Prefix: prefix, Origin: "/etc/x.hcl:7"}
 	for part := range strings.FieldsSeq(credential) {
@@ -134,7 +134,7 @@ func TestDefaultsValidation(t *testing.T) {
 func TestVariables(t *testing.T) {
 	tests := []struct {
 		name string
-		vars string // without the common prefix; REGISTRY is the variable that is only the prefix
+		vars string // the variables, without the common prefix of their names; REGISTRY is OCIBRIDGE_REGISTRY
 		want auth.Credential
 		err  string
 	}{
@@ -204,7 +204,7 @@ func FuzzLogin(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The expected meaning of a prefix, computed in the simplest way.
+		// Compute the expected specificity of the prefix in the simplest way.
 		host, path, _ := strings.Cut(prefix, "/")
 		sameHost := canonicalHost(host) == canonicalHost(string(r.Registry))
 		under := path == "" || strings.HasPrefix(r.Name+"/", path+"/")

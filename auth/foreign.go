@@ -18,8 +18,9 @@ import (
 // hundred bytes.
 const maxChallenge = 4 << 10
 
-// boundChallenge refuses long challenges before they are parsed. oras-go stores parts of
-// a challenge with each token, and realmAliases stores its realm.
+// boundChallenge returns an error for a response whose challenge is longer than
+// maxChallenge. It limits memory, because oras-go stores parts of a challenge with each
+// token, and realmAliases stores the realm of the challenge.
 func boundChallenge(req *http.Request, resp *http.Response) error {
 	n := len(resp.Header.Get("Www-Authenticate"))
 	if resp.StatusCode != http.StatusUnauthorized || n <= maxChallenge {
@@ -29,10 +30,10 @@ func boundChallenge(req *http.Request, resp *http.Response) error {
 		"check that this is the host name of a registry: challenges of registries have a few hundred bytes")
 }
 
-// ForeignError means that the answer does not come from a registry, but from a proxy, a
-// login form or another service at that address. Such an answer is an HTML page, a 404
-// without the errors that the distribution specification requires in the body, or an
-// invalid list of tags.
+// ForeignError means that a response does not come from a registry, but from a proxy, a
+// login form or another service at the registry's address. Such a response is an HTML page,
+// an invalid list of tags, or a 404 without errors in its body. The distribution
+// specification requires these errors.
 type ForeignError struct {
 	Host   string
 	Status int
@@ -46,11 +47,11 @@ func (e *ForeignError) Error() string {
 	return fmt.Sprintf("%s answered %d, but not as an OCI registry does", e.Host, e.Status)
 }
 
-// refuseHTML returns a [ForeignError] if a successful answer of the registry API is an HTML
-// page. A blob may be HTML, since its digest is verified. But a page that answers HEAD, or
-// a GET of the first byte, must not confirm that a blob exists. The media type alone proves
-// nothing: some registries send text/html, the default of their framework, with answers
-// that have no body.
+// refuseHTML returns a [ForeignError] if a successful response of the registry API is an
+// HTML page. The content of a blob may be HTML, because its digest is verified. But an HTML
+// page in response to a HEAD, or to a GET of the first byte, must not confirm that a blob
+// exists. The media type alone proves nothing. Some registries send text/html, which is the
+// default of their framework, in responses without a body.
 func refuseHTML(req *http.Request, resp *http.Response) error {
 	checksBlob := req.Method == http.MethodHead || req.Header.Get("Range") == outgoing.FirstByte
 	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
@@ -62,9 +63,9 @@ func refuseHTML(req *http.Request, resp *http.Response) error {
 
 var blobPath = regexp.MustCompile(`/blobs/[^/:]+:[^/]+$`)
 
-// wantsJSON reports whether the request goes to the registry API and is not for a blob. For
-// a redirected request, the original request counts, because a login page is usually
-// reached by a redirect.
+// wantsJSON reports whether the request is for the registry API but not for a blob. For a
+// redirected request, wantsJSON looks at the original request, because registries usually
+// redirect to login pages.
 func wantsJSON(req *http.Request) bool {
 	path := firstOf(req).URL.Path
 	return strings.HasPrefix(path, "/v2/") && !blobPath.MatchString(path)
@@ -78,11 +79,12 @@ func firstOf(req *http.Request) *http.Request {
 	return req
 }
 
-// maxPeek is how many bytes are searched for the first character of a page.
+// maxPeek is the maximum number of bytes that are searched for the first character of an
+// HTML page.
 const maxPeek = 512
 
-// looksLikeHTML reports whether the body begins like an HTML page. An answer to HEAD has
-// no body, and counts as a page if it lacks a registry's digest header.
+// looksLikeHTML reports whether the body begins like an HTML page. A response to HEAD has
+// no body. It counts as a page if it lacks the header Docker-Content-Digest.
 func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	if req.Method == http.MethodHead {
 		return resp.Header.Get("Docker-Content-Digest") == ""
@@ -92,22 +94,24 @@ func looksLikeHTML(req *http.Request, resp *http.Response) bool {
 	return bytes.HasPrefix(start, []byte("<"))
 }
 
-// maxErrorBody is the maximum number of bytes of an error's body that are read to decide
-// who sent the error.
+// maxErrorBody is the maximum length in bytes of the body of an error response. Further
+// bytes are not used to decide whether a registry sent the error, and are cut off before
+// the body is shown.
 const maxErrorBody = 64 << 10
 
 var (
-	// pageLimits are the limits of one page of tags or repositories. Some registries put
-	// all tags of a repository on one page, and oras-go reads at most 4 MiB.
+	// pageLimits are the limits of one page of tags or repositories. The limits are high
+	// because some registries put all tags of a repository on one page. oras-go reads at
+	// most 4 MiB of a page.
 	pageLimits = document.Limits{Bytes: 4 << 20, Values: 250_000, Elements: 250_000}
-	// referrerLimits are the limits of a list of referrers, which oras-go decodes.
+	// referrerLimits are the limits of a list of referrers before oras-go decodes the list.
 	referrerLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 )
 
-// refuseForeign returns a [ForeignError] if the answer does not come from a registry.
-// When a registry is down, a proxy in front of it often answers instead. Such an answer
-// must not look like a registry without content. It also refuses lists that are too
-// large.
+// refuseForeign returns a [ForeignError] if the response does not come from a registry.
+// When a registry is down, a proxy in front of the registry often sends a 404. A caller
+// must not conclude that the registry has no content. refuseForeign also returns an error
+// for lists that are too large.
 func refuseForeign(req *http.Request, resp *http.Response) error {
 	if req.Method != http.MethodGet || !wantsJSON(req) {
 		return nil
@@ -116,8 +120,9 @@ func refuseForeign(req *http.Request, resp *http.Response) error {
 	path := firstOf(req).URL.Path
 	switch {
 	case resp.StatusCode == http.StatusNotFound && referrersPath.MatchString(path):
-		// A registry without the referrers API answers as it does to any unknown path.
-		// oras-go then requests the fallback tag, and that answer is checked.
+		// A registry without the referrers API sends the 404 that it sends for any unknown
+		// path. oras-go then requests the fallback tag, and refuseForeign checks the
+		// response to that request.
 		return nil
 	case resp.StatusCode == http.StatusNotFound:
 		return refuseForeign404(resp, foreign)
@@ -131,7 +136,7 @@ func refuseForeign(req *http.Request, resp *http.Response) error {
 			return fmt.Errorf("page of names: %w", err)
 		}
 		var page struct{ Name, Tags json.RawMessage }
-		// If the page does not decode, oras-go reports what is wrong with it.
+		// If the page is not valid JSON, oras-go returns an error.
 		if strings.HasSuffix(req.URL.Path, "/tags/list") && json.Unmarshal(body, &page) == nil && page.Name == nil && page.Tags == nil {
 			return foreign
 		}
@@ -139,10 +144,11 @@ func refuseForeign(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// refuseForeign404 returns the error foreign if a 404 contains no registry error.
+// refuseForeign404 returns the given error if the body of the 404 contains no registry
+// error.
 func refuseForeign404(resp *http.Response, foreign error) error {
 	body, err := peek(resp, maxErrorBody+1)
-	if err != nil || len(body) > maxErrorBody { // oras-go shows nothing of such a long body
+	if err != nil || len(body) > maxErrorBody { // oras-go does not show such a long body
 		return err
 	}
 	var answer struct {
@@ -156,8 +162,8 @@ func refuseForeign404(resp *http.Response, foreign error) error {
 	return nil
 }
 
-// peekWithin returns the body of an answer if it is within the limits. The body can still
-// be read from its start.
+// peekWithin returns the body of the response. It returns an error if the body exceeds the
+// limits. resp.Body can still be read from its start.
 func peekWithin(resp *http.Response, l document.Limits) ([]byte, error) {
 	body, err := peek(resp, l.Bytes+1)
 	if err != nil {
@@ -168,18 +174,18 @@ func peekWithin(resp *http.Response, l document.Limits) ([]byte, error) {
 
 var (
 	referrersPath = regexp.MustCompile(`/referrers/[^/:]+:[^/]+$`)
-	// fallbackPath matches the path of a fallback tag, which lists the referrers of a
-	// manifest.
+	// fallbackPath matches the path of a fallback tag. The index under this tag lists the
+	// referrers of a manifest.
 	fallbackPath = regexp.MustCompile(`/manifests/[a-z0-9]+-[0-9a-f]{64,}$`)
 )
 
-// isReferrerList reports whether a path leads to a list of referrers, in the referrers API
-// or under a fallback tag.
+// isReferrerList reports whether the path is the URL path of a list of referrers: in the
+// referrers API, or under a fallback tag.
 func isReferrerList(path string) bool {
 	return referrersPath.MatchString(path) || fallbackPath.MatchString(path)
 }
 
-// isPage reports whether a path leads to a list of tags or repositories.
+// isPage reports whether the path is the URL path of a list of tags or repositories.
 func isPage(path string) bool {
 	return strings.HasSuffix(path, "/tags/list") || path == "/v2/_catalog"
 }

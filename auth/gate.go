@@ -22,10 +22,11 @@ type gate struct {
 	rate  *rate.Limiter
 }
 
-// newGate wraps next with the limits.
+// newGate returns a transport that applies the limits in the settings to the requests
+// that it sends through next.
 func newGate(next http.RoundTripper, host string, s Registry) http.RoundTripper {
 	perSecond := cmp.Or(s.RequestsPerSecond, float64(rate.Inf))
-	burst := int(min(max(1, perSecond), math.MaxInt32)) // one second's worth
+	burst := int(min(max(1, perSecond), math.MaxInt32)) // the requests of one second
 	return &gate{
 		next: next, host: host,
 		slots: semaphore.NewWeighted(int64(cmp.Or(s.MaxConcurrent, math.MaxInt))),
@@ -34,7 +35,7 @@ func newGate(next http.RoundTripper, host string, s Registry) http.RoundTripper 
 }
 
 // RoundTrip implements [http.RoundTripper]. It holds a slot until the body of the
-// answer is closed.
+// response is closed.
 func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	release, err := g.enter(req.Context())
 	if err != nil {
@@ -52,7 +53,8 @@ func (g *gate) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// enter waits for a free slot, and then for the rate limit.
+// enter waits for a free slot, and then for the rate limit. The caller must call release
+// to free the slot.
 func (g *gate) enter(ctx context.Context) (release func(), err error) {
 	if err := g.slots.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -65,8 +67,8 @@ func (g *gate) enter(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// waitForRate waits until the rate allows another request. If that is after the deadline
-// of ctx, it fails immediately.
+// waitForRate waits until the rate limit allows another request. It returns an error
+// immediately if the deadline of ctx is earlier.
 func (g *gate) waitForRate(ctx context.Context) error {
 	err := g.rate.Wait(ctx)
 	if err != nil && ctx.Err() == nil {

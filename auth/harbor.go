@@ -7,7 +7,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// harborRight names the permission that a login lacks, in Harbor's terms.
+// harborRight returns the hint for a login that lacks a right. The hint names the
+// permission and the role in Harbor that give the right.
 func harborRight(login *login, r ociaddr.Repository, right string) string {
 	permission, role := "Pull", "Guest"
 	switch right {

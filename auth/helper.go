@@ -22,25 +22,25 @@ import (
 const helperPrefix = "docker-credential-"
 
 const (
-	// helperTTL is how long an answer is cached. Each token is for one repository and
-	// action, so one push needs the same answer many times. The password in an answer
-	// is valid for minutes to hours.
+	// helperTTL is how long the answer of a helper is cached. A push requests many tokens,
+	// because each token is for one repository and action. Each token request needs the
+	// answer of the helper. The password in an answer is valid for minutes to hours.
 	helperTTL = time.Minute
-	// helperFailureTTL is how long a failure is cached. If failures were not cached,
-	// each caller that waits for a hanging helper would then wait for a run of its
-	// own.
+	// helperFailureTTL is how long the failure of a helper is cached. Without this cache,
+	// each caller that has waited for a hanging helper would run the helper again.
 	helperFailureTTL = 10 * time.Second
 )
 
-// helperRunner runs credential helpers by docker's protocol: "get" as the argument,
-// the server on standard input, JSON or an error message on standard output.
+// helperRunner runs credential helpers by docker's protocol. A helper gets the argument
+// "get" and reads the server from standard input. It writes JSON or an error message to
+// standard output.
 //
-// oras-go has a runner too. But it passes the helper's standard error through to the
-// program's own, puts the output of a failed helper into errors, and waits forever if
-// the helper leaves a child process that holds its output open.
+// oras-go's own runner is not suitable. It writes the helper's standard error to the
+// standard error of this process, and puts the output of a failed helper into errors. It
+// also waits forever if the helper leaves a child process that keeps the output open.
 type helperRunner struct {
-	limit   time.Duration // for one run
-	grace   time.Duration // for reading the output after the helper exits or is killed
+	limit   time.Duration // the maximum duration of one run
+	grace   time.Duration // the maximum wait for the output after the helper has exited or was killed
 	answers *fresh.Cache[helperQuestion, credential]
 }
 
@@ -57,7 +57,8 @@ func newHelperRunner(limit time.Duration) *helperRunner {
 	return h
 }
 
-// newHelperAnswers returns the cache of helpers' answers.
+// newHelperAnswers returns the cache of the answers of helpers. run runs a helper once, and
+// stops it after limit.
 func newHelperAnswers(limit time.Duration, run func(ctx context.Context, helper, server string) (credential, error)) *fresh.Cache[helperQuestion, credential] {
 	return fresh.New(fresh.Options[helperQuestion, credential]{
 		Key: helperQuestion.String,
@@ -79,8 +80,9 @@ func (h *helperRunner) get(ctx context.Context, helper string, registry ociaddr.
 	return a.Value, nil
 }
 
-// askHelper tries each server name that helpers use for the registry. The helper may fail for
-// one name and answer for another: scripts often recognise only one of them.
+// askHelper runs the helper with each server name of the registry until the helper returns a
+// credential. A helper may fail for one name and succeed for the next, because scripts often
+// recognise only one name.
 func askHelper(ctx context.Context, q helperQuestion, run func(ctx context.Context, helper, server string) (credential, error)) (credential, error) {
 	var first error
 	for _, server := range serverNames(q.registry) {
@@ -96,8 +98,8 @@ func askHelper(ctx context.Context, q helperQuestion, run func(ctx context.Conte
 	return credential{}, first
 }
 
-// serverNames returns the server names to ask a helper for: first the URL, then the
-// host that docker stores a login under. Docker Hub has a single, historical name.
+// serverNames returns the names under which helpers may know the registry: first its URL,
+// then the host. Docker Hub has a single, historical name.
 func serverNames(registry ociaddr.Registry) []string {
 	if canonicalHost(string(registry)) == hub {
 		return []string{hubKey}
@@ -124,9 +126,9 @@ func (h *helperRunner) run(ctx context.Context, name, server string) (credential
 	return newCredential(auth.Credential{Username: answer.Username, Password: answer.Secret}), nil
 }
 
-// saysNotFound recognises the message by which a helper says that it has no login
-// ("credentials not found in native keychain"). The protocol puts the message on
-// standard output, and the exit status is the same as for a failure.
+// saysNotFound reports whether the output of a helper says that it has no login
+// ("credentials not found in native keychain"). The message is necessary because the exit
+// status is the same as for a failure. The protocol puts the message on standard output.
 func saysNotFound(stdout, stderr []byte) bool {
 	return bytes.Contains(bytes.ToLower(slices.Concat(stdout, stderr)), []byte("credentials not found"))
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // installHelper puts the program docker-credential-NAME on PATH. The program is a shell
-// script that reads the requested server into $server and appends it to a file before it
+// script that reads the requested server into $server, appends $server to a file, and then
 // runs script. The returned function returns the servers that were requested so far.
 func installHelper(t *testing.T, name, script string) func() string {
 	t.Helper()
@@ -137,8 +137,9 @@ func TestHelperThatHangs(t *testing.T) {
 	})
 }
 
-// TestHelperAnswersAreKeptForAWhile shows that the answer of a helper is cached for each
-// registry for a limited time, and that concurrent callers share one run.
+// TestHelperAnswersAreKeptForAWhile shows that the answer of a helper for a registry is
+// cached for a limited time. It also shows that concurrent callers share one run of the
+// helper.
 func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -177,7 +178,7 @@ func TestHelperAnswersAreKeptForAWhile(t *testing.T) {
 }
 
 // TestHelperFailuresAreKeptForAWhile shows that all callers that wait for a hanging helper
-// share one failure, which is cached for a limited time.
+// get the same error. The error is cached for a limited time.
 func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
@@ -204,8 +205,8 @@ func TestHelperFailuresAreKeptForAWhile(t *testing.T) {
 	})
 }
 
-// TestHelperIsRunOnce shows that several callers that wait for a real helper that hangs
-// share one run.
+// TestHelperIsRunOnce shows that concurrent callers share one run of a helper that hangs.
+// The helper is a real program.
 func TestHelperIsRunOnce(t *testing.T) {
 	asked := installHelper(t, "fake", "exec sleep 5")
 	h := newHelperRunner(200 * time.Millisecond)

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TestAskedToWait shows that the error of a read contains the time that the registry asks
-// to wait, and the registry's own message.
+// TestAskedToWait shows that the error of a refused read says until when the registry
+// asks to wait. The error also contains the registry's own message.
 func TestAskedToWait(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
@@ -61,7 +61,7 @@ func TestAskedToWait(t *testing.T) {
 					t.Errorf("%s: %v, %+v", what, err, later)
 				}
 				if tc.status == http.StatusNotFound {
-					continue // oras-go has other errors for HEAD
+					continue // oras-go returns other errors for a HEAD
 				}
 				if !errors.As(err, &answer) || answer.StatusCode != tc.status || what == "list" && (len(answer.Errors) != 1 || answer.Errors[0].Message != "slow down") {
 					t.Errorf("%s: %v, %+v", what, err, answer)

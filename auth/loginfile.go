@@ -20,7 +20,8 @@ import (
 )
 
 // login is a source of one credential: an entry of a login file, a block of a
-// configuration, environment variables, or a helper that one of them names.
+// configuration, environment variables, or a helper. A login file or a block names the
+// helper.
 type login struct {
 	key    key
 	source string // a description, for [login.String]
@@ -28,18 +29,19 @@ type login struct {
 	helper string // the name after docker-credential-; "" if cred is the credential
 	cred   credential
 	err    error // what is wrong with the source; reported only if the source is chosen
-	// absent says why the source has no login; "" if it has one.
+	// absent says why the source has no login. It is "" if the source has a login.
 	absent string
-	// except lists registries that are excluded although key matches them.
+	// except lists registries for which the login is not used, although key matches
+	// them.
 	except []key
 	// written is the key as written in the login file; "" for credsStore.
 	written string
-	// miss says why OpenTofu never finds this login; "" if OpenTofu might find it.
+	// miss says why OpenTofu never finds this login. It is "" if OpenTofu might find it.
 	miss string
 }
 
-// specificity is the specificity of the login's key, or noMatch if the login excludes
-// the repository.
+// specificity returns the specificity of the login's key for the repository. It returns
+// noMatch if the login excludes the repository's registry.
 func (l *login) specificity(r ociaddr.Repository) int {
 	if slices.ContainsFunc(l.except, func(k key) bool { return k.specificity(r) != noMatch }) {
 		return noMatch
@@ -69,7 +71,8 @@ func helperLogin(k key, helper, setting string, kind sourceKind) *login {
 // String describes where the credential comes from.
 func (l *login) String() string { return l.source }
 
-// get returns the credential, or the zero credential if a helper has none.
+// get returns the login's credential for the registry. It returns the zero credential if
+// a helper has no credential.
 func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr.Registry) (credential, error) {
 	if l.helper != "" && l.err == nil {
 		return helpers.get(ctx, l.helper, registry)
@@ -80,23 +83,24 @@ func (l *login) get(ctx context.Context, helpers *helperRunner, registry ociaddr
 // loginFile is a location where a login file may exist.
 type loginFile struct {
 	name string
-	// text is the content, if name is an environment variable that holds it.
+	// text is the content of the file if name is an environment variable that holds the
+	// content.
 	text string
 	// legacy is true for ~/.dockercfg, which has the entries at its top level, without
 	// "auths".
 	legacy bool
 	// named is true if the user named the file in an environment variable.
 	named bool
-	// required is true if a block names the file. Then every problem with the file is an
-	// error.
+	// required is true if a block names the file. Every problem with a required file is
+	// an error.
 	required bool
 	// openTofu is true if OpenTofu reads the file too.
 	openTofu bool
-	// skip is true if only OpenTofu reads the file.
+	// skip is true if OpenTofu reads the file but this package does not.
 	skip bool
 }
 
-// String describes the location.
+// String describes the login file for messages.
 func (f loginFile) String() string {
 	if f.text != "" {
 		return "the variable " + f.name
@@ -104,11 +108,10 @@ func (f loginFile) String() string {
 	return "the login file " + f.name
 }
 
-// loginFiles returns the locations of login files in search order: the user's choice,
-// then the files of containers-auth.json(5), as podman uses them, then docker's. The
-// variable that holds the content comes before docker's files. OpenTofu ignores
-// REGISTRY_AUTH_FILE and DOCKER_CONFIG, and does not use podman's location for systems
-// without XDG_RUNTIME_DIR.
+// loginFiles returns the locations of login files in search order: the file in
+// REGISTRY_AUTH_FILE, podman's files as in containers-auth.json(5), the variable
+// DOCKER_AUTH_CONFIG, then docker's files. OpenTofu ignores REGISTRY_AUTH_FILE and
+// DOCKER_CONFIG, and does not use podman's location for systems without XDG_RUNTIME_DIR.
 func (env Environment) loginFiles() []loginFile {
 	var out []loginFile
 	add := func(f loginFile, dir string, elem ...string) {
@@ -147,13 +150,13 @@ func (env Environment) loginFiles() []loginFile {
 	return out
 }
 
-// wireFile is a login file as docker and podman write it. The fields that they use for
-// other purposes are ignored.
+// wireFile is a login file as docker and podman write it. Fields that do not concern
+// logins are ignored.
 type wireFile struct {
 	Auths       map[string]wireAuth `json:"auths"`
 	CredHelpers map[string]string   `json:"credHelpers"`
 	CredsStore  string              `json:"credsStore"`
-	bare        bool                // the entries were at the top level, without "auths"
+	bare        bool                // whether the entries are at the top level of the file, without "auths"
 }
 
 type wireAuth struct {
@@ -164,12 +167,12 @@ type wireAuth struct {
 	RegistryToken string `json:"registrytoken"` // a bearer token
 }
 
-// parse returns the sources in a file. The order within a file differs from other tools.
-// A registry's own helper (credHelpers) comes before its entry (auths), unlike in
-// OpenTofu, because logging in with a helper leaves the entry of an earlier login
-// behind. The helper for all registries (credsStore) comes last, as in OpenTofu and
-// unlike in docker. An empty name in credHelpers excludes a registry from credsStore,
-// as in docker.
+// parse returns the sources in a login file. Other tools use different orders. Here, the
+// helper of a registry (credHelpers) comes before the entry of the registry (auths).
+// OpenTofu prefers the entry. But a login with a helper may leave the entry of an
+// earlier login behind. The helper for all registries (credsStore) comes last. OpenTofu
+// does the same, and docker does not. An empty name in credHelpers excludes a registry
+// from credsStore, as in docker.
 func (f loginFile) parse(src []byte) ([]*login, error) {
 	wire, err := decodeLoginFile(src, f.legacy)
 	if err != nil {
@@ -219,7 +222,8 @@ func (f loginFile) parse(src []byte) ([]*login, error) {
 	return out, nil
 }
 
-// fileHelper returns the login of a helper that a login file names.
+// fileHelper returns the login of a helper that a login file names. setting describes
+// the place in the file.
 func fileHelper(k key, name, setting string) *login {
 	l := helperLogin(k, name, setting, inFile)
 	if !validHelper(name) {
@@ -228,8 +232,9 @@ func fileHelper(k key, name, setting string) *login {
 	return l
 }
 
-// sortedKeys sorts keys that can mean the same registry: first docker's own key for
-// Docker Hub, then hosts, then URLs. Docker uses a URL only if there is no host.
+// sortedKeys returns the keys of the map in order of preference: docker's own key for
+// Docker Hub, then hosts, then URLs. Docker uses a URL for a registry only if the file
+// has no entry for the host.
 func sortedKeys[V any](m map[string]V) []string {
 	order := func(name string) int {
 		_, isURL := cutScheme(name)
@@ -246,8 +251,9 @@ func sortedKeys[V any](m map[string]V) []string {
 	})
 }
 
-// CheckLoginFile checks that the content of a login file can be parsed. Entries are
-// checked only when they are used. The error quotes none of the content.
+// CheckLoginFile returns an error if the content of a login file cannot be parsed. It
+// does not check the entries, because an entry is checked only when it is used. The
+// error quotes none of the content.
 func CheckLoginFile(src []byte) error {
 	_, err := decodeLoginFile(src, false)
 	return err
@@ -271,8 +277,9 @@ func decodeLoginFile(src []byte, legacy bool) (wireFile, error) {
 	return wire, nil
 }
 
-// invalidLoginFile says where a file is invalid. It omits the decoder's error, which
-// quotes numbers: a password may be a number.
+// invalidLoginFile returns an error that says at which line a login file is invalid. It
+// omits the text of the decoder's error, because that text quotes numbers, and a
+// password may be a number.
 func invalidLoginFile(src []byte, err error) error {
 	offset := int64(len(src))
 	problem := "it ends too early"
@@ -289,8 +296,8 @@ func invalidLoginFile(src []byte, err error) error {
 		"correct the file, or move it away and log in again, such as with: docker login REGISTRY")
 }
 
-// credential returns the entry's credential. It returns the zero credential for an
-// empty entry, which a login with a helper leaves behind.
+// credential returns the entry's credential. It returns the zero credential for an empty
+// entry. Docker leaves an empty entry when a user logs in with a helper.
 func (w wireAuth) credential() (credential, error) {
 	c := auth.Credential{
 		Username:     w.Username,
@@ -310,7 +317,8 @@ func (w wireAuth) credential() (credential, error) {
 	return newCredential(c), nil
 }
 
-// decodeAuth decodes USER:PASSWORD from base64. Only the password may contain colons.
+// decodeAuth decodes the base64 form of USER:PASSWORD. Only the password may contain
+// colons. ok is false if the text is not in that form.
 func decodeAuth(s string) (user, password string, ok bool) {
 	b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(s, "=\r\n"))
 	if err != nil {

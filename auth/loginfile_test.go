@@ -18,7 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// environment returns an in-memory machine with variables and files. Its home is /home/u.
+// environment returns an environment with the given variables and files, all in memory. The
+// home folder is /home/u, or C:\Users\u on Windows.
 func environment(goos string, vars, files map[string]string) Environment {
 	home := "/home/u"
 	if goos == "windows" {
@@ -38,7 +39,8 @@ func environment(goos string, vars, files map[string]string) Environment {
 	}
 }
 
-// loginJSON returns a login file with one entry for each HOST=USER:PASSWORD.
+// loginJSON returns the content of a login file. The file has one entry for each argument
+// HOST=USER:PASSWORD.
 func loginJSON(entries ...string) string {
 	auths := map[string]any{}
 	for _, e := range entries {
@@ -49,7 +51,7 @@ func loginJSON(entries ...string) string {
 	return string(b)
 }
 
-// parseLoginFile returns the logins in a file.
+// parseLoginFile returns the sources in a login file that have a login.
 func parseLoginFile(f loginFile, src []byte) ([]*login, error) {
 	sources, err := f.parse(src)
 	return slices.DeleteFunc(sources, func(l *login) bool { return l.absent != "" }), err
@@ -129,7 +131,7 @@ func TestSearchOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		files map[string]string
-		want  string // user names by rank
+		want  string // the user names in order of preference
 	}{
 		{"earlier file before later", map[string]string{
 			named: loginJSON("ghcr.io=named:p"), runtime: loginJSON("ghcr.io=runtime:p"), config: loginJSON("ghcr.io=config:p"),
@@ -256,8 +258,8 @@ func TestLoginFileErrors(t *testing.T) {
 					t.Errorf("the file is quoted: %s", text)
 				}
 			}
-			// A usual file is skipped with a warning, and is named in the hint for a missing
-			// login.
+			// An invalid file at a usual location is skipped with a warning. The hint for a
+			// missing login names the file.
 			c := New(opts)
 			if _, err := c.Repository(t.Context(), r); err != nil {
 				t.Fatal(err)
@@ -267,7 +269,7 @@ func TestLoginFileErrors(t *testing.T) {
 			}
 			shown(log.String())
 			shown(c.explainCredential(auth.ErrBasicCredentialNotFound, r))
-			// A file that a block names is required.
+			// An invalid file that a block names is an error.
 			opts.Defaults = &Defaults{Discover: true, Files: []string{file}}
 			_, err := New(opts).Repository(t.Context(), r)
 			if hint.Of(err) == "" {

@@ -12,7 +12,7 @@ import (
 )
 
 // loginSources holds every source that was examined, including sources without a login.
-// Their order decides between equally specific logins.
+// The order of the sources decides between equally specific logins.
 type loginSources []*login
 
 // findSources collects all sources of logins, in order of precedence: blocks, then
@@ -46,7 +46,8 @@ func findSources(opts Options) (loginSources, error) {
 	return s.read(locations, opts)
 }
 
-// files returns the login files to read, given the usual ones.
+// files returns the login files to read. usual are the login files to read if the block
+// names no files.
 func (d *Defaults) files(usual []loginFile) []loginFile {
 	switch {
 	case !d.Discover:
@@ -62,10 +63,10 @@ func (d *Defaults) files(usual []loginFile) []loginFile {
 	return out
 }
 
-// read adds the logins of login files. Every problem with a file that a block names is
-// an error. Other files that do not exist are skipped, with a warning if a variable names
-// the file. If another file cannot be read or parsed, it is skipped with a warning, as
-// in OpenTofu, because the right login may be in a different file.
+// read returns s with the logins in the login files appended. Every problem with a file
+// that a block names is an error. Other files that do not exist are skipped. read logs a
+// warning if a variable names the missing file. Other files that cannot be read or parsed
+// are skipped with a warning, because the right login may be in a different file.
 func (s loginSources) read(locations []loginFile, opts Options) (loginSources, error) {
 	env := opts.Environment
 	if env.ReadFile == nil {

@@ -27,14 +27,15 @@ func (k key) String() string {
 	return k.host + "/" + k.path
 }
 
-// hub is the host of Docker Hub. hubKey is the key that docker stores its login under.
+// hub is the host of Docker Hub. hubKey is the key under which docker stores the login
+// for Docker Hub.
 const (
 	hub    = "docker.io"
 	hubKey = "https://index.docker.io/v1/"
 )
 
-// canonicalHost returns the form of a host name that is used for comparison: lower
-// case, and docker.io for each name of Docker Hub.
+// canonicalHost returns the form of a host name that is used for comparison. The form
+// is in lower case, and is docker.io for each name of Docker Hub.
 func canonicalHost(host string) string {
 	host = strings.ToLower(host)
 	switch host {
@@ -45,8 +46,9 @@ func canonicalHost(host string) string {
 }
 
 // parseKey parses a key of "auths" or "credHelpers". A key is HOST, HOST/PREFIX as in
-// containers-auth.json(5), or a URL as docker writes it. The /v1/ or /v2/ of a URL is
-// the path of the registry's API, not a prefix. A key without a host is invalid.
+// containers-auth.json(5), or a URL as docker writes it. The path /v1/ or /v2/ is the
+// path of the registry's API, not a prefix. parseKey returns false for a key without a
+// host.
 func parseKey(s string) (key, bool) {
 	rest, isURL := cutScheme(strings.TrimSpace(s))
 	host, path, _ := strings.Cut(rest, "/")
@@ -69,13 +71,14 @@ func cutScheme(s string) (rest string, ok bool) {
 // The specificity of a key for a repository, in ascending order.
 const (
 	noMatch      = iota
-	everyHost    // a helper for all registries
-	hostByURL    // a URL with another path: docker uses only its host
-	wholeHost    // the registry
-	firstSegment // the first segment of the name; each further segment adds one
+	everyHost    // a login for all registries
+	hostByURL    // the host of a URL whose path does not match, because docker ignores the path
+	wholeHost    // the whole registry
+	firstSegment // the first segment of the repository's name; each further segment adds one
 )
 
-// specificity returns how specific the key is for the repository; 0 means no match.
+// specificity returns the specificity of the key for the repository, or noMatch if the
+// key does not match the repository.
 func (k key) specificity(r ociaddr.Repository) int {
 	switch {
 	case k.host == "":
@@ -92,8 +95,8 @@ func (k key) specificity(r ociaddr.Repository) int {
 	return noMatch
 }
 
-// rank returns the logins of all sources that match the repository, most specific
-// first. Equally specific logins keep their order.
+// rank returns the logins that match the repository, most specific first. Equally
+// specific logins keep their order. Sources without a login are omitted.
 func rank(all []*login, r ociaddr.Repository) []*login {
 	var out []*login
 	for _, l := range all {

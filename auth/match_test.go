@@ -109,8 +109,8 @@ func FuzzSpecificity(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// The repository's own name is a key that matches only that repository, with the
-		// highest specificity.
+		// The repository's own name is a key that matches the repository with the
+		// highest possible specificity.
 		own, ok := parseKey(r.String())
 		if !ok || own.specificity(r) != firstSegment+strings.Count(r.Name, "/") {
 			t.Errorf("%s for itself: %+v, specificity %d", r, own, own.specificity(r))

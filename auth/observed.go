@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// observed traces and reports each request.
+// observed is a transport that traces each request and passes a record of it to report.
 type observed struct {
 	next   http.RoundTripper
 	report func(telemetry.RegistryRequest)
@@ -38,8 +38,8 @@ func (t observed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// tracedPath returns the path of a request for traces and logs. The path of a redirect's
-// target is omitted, because storage may put a signature into it.
+// tracedPath returns the path of a request for traces and logs. It omits the path of a
+// redirected request, because storage may put a signature into that path.
 func tracedPath(req *http.Request) string {
 	if req.Response != nil {
 		return "redirected"
@@ -47,11 +47,11 @@ func tracedPath(req *http.Request) string {
 	return req.URL.Path
 }
 
-// HostOf returns the host, with its port if any, that serves a registry. Docker Hub is
-// served by a different host.
+// HostOf returns the HOST or HOST:PORT that serves the registry. The host of Docker Hub
+// differs from its name.
 func HostOf(r ociaddr.Registry) string { return registry.Reference{Registry: string(r)}.Host() }
 
-// apiURL returns the root of a registry's API, with a trailing slash.
+// apiURL returns the URL of the root of a registry's API. The URL ends with a slash.
 func apiURL(host string, plainHTTP bool) string {
 	if plainHTTP {
 		return "http://" + host + "/v2/"
@@ -59,9 +59,9 @@ func apiURL(host string, plainHTTP bool) string {
 	return "https://" + host + "/v2/"
 }
 
-// Reachable sends one request without a credential to the root of a registry's API. It
-// returns an error if nothing answers, or if the answer is a server error. It accepts
-// an answer that asks for a credential.
+// Reachable sends a request without a credential to the root of the registry's API. It
+// returns an error if no response arrives, or if the status is 500 or higher. A response
+// that asks for a credential is not an error.
 func (c *Client) Reachable(ctx context.Context, r ociaddr.Registry) error {
 	plain, err := c.PlainHTTP(ctx, r)
 	if err != nil {

@@ -27,7 +27,8 @@ func (s *sentLog) record(one telemetry.RegistryRequest) {
 	s.all = append(s.all, one)
 }
 
-// TestSent shows that a client reports each attempt separately.
+// TestSent shows that a client reports each attempt of a request separately. It does so
+// with a registry's own transport and with the shared transport.
 func TestSent(t *testing.T) {
 	ca := tlsca.For(t)
 	var asked atomic.Int32
@@ -72,7 +73,7 @@ func TestReachable(t *testing.T) {
 		asked.Store(r)
 		if status.Load() == 0 {
 			<-r.Context().Done()
-			panic(http.ErrAbortHandler) // otherwise the client, which announces its end first, would get a 200
+			panic(http.ErrAbortHandler) // a normal return would send status 200
 		}
 		w.Header().Set("WWW-Authenticate", `Bearer realm="https://elsewhere.test/token"`)
 		w.WriteHeader(int(status.Load()))
@@ -91,7 +92,7 @@ func TestReachable(t *testing.T) {
 			t.Errorf("%d: %v", s, err)
 		}
 		if r := asked.Load(); r.Method != http.MethodGet || r.URL.Path != "/v2/" || r.Header.Get("Authorization") != "" || r.UserAgent() != "ocibridge" {
-			t.Errorf("it was asked %s %s with %v", r.Method, r.URL, r.Header)
+			t.Errorf("the request was %s %s with the header %v", r.Method, r.URL, r.Header)
 		}
 		if len(seen.all) != 1 {
 			t.Errorf("%d: %d requests", s, len(seen.all))
@@ -105,7 +106,7 @@ func TestReachable(t *testing.T) {
 	}
 	srv.CloseClientConnections()
 	if err := c.Reachable(t.Context(), "absent.localhost:1"); err == nil {
-		t.Error("a registry is reachable although nothing listens")
+		t.Error("a registry is reachable although no server listens")
 	}
 	if HostOf("docker.io") != "registry-1.docker.io" || HostOf("registry.test:5000") != "registry.test:5000" {
 		t.Errorf("hosts %s, %s", HostOf("docker.io"), HostOf("registry.test:5000"))

@@ -7,9 +7,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// openTofuMiss says why OpenTofu does not find the login for a repository; "" means
-// that it does. OpenTofu reads fewer sources, and parses their entries more strictly.
-// The rules are those of its package internal/command/cliconfig/ociauthconfig.
+// openTofuMiss says why OpenTofu does not find the login for the repository. "" means
+// that OpenTofu finds it. OpenTofu reads fewer sources, and parses their entries more
+// strictly. The rules are in OpenTofu's package
+// internal/command/cliconfig/ociauthconfig.
 func (l *login) openTofuMiss(r ociaddr.Repository) string {
 	switch {
 	case l.miss != "":
@@ -20,14 +21,16 @@ func (l *login) openTofuMiss(r ociaddr.Repository) string {
 	return ""
 }
 
-// matchesAsWritten reports whether a key of a login file matches the repository without
-// normalisation of letter case, scheme and Docker Hub's names.
+// matchesAsWritten reports whether a key of a login file matches the repository as it
+// is written. It does not ignore letter case or the scheme, and does not treat the
+// names of Docker Hub as equal.
 func matchesAsWritten(written string, r ociaddr.Repository) bool {
 	host, path, _ := strings.Cut(written, "/")
 	return host == string(r.Registry) && (path == "" || r.Name == path || strings.HasPrefix(r.Name, path+"/"))
 }
 
-// openTofuMiss says why OpenTofu does not read a login file; "" means that it does.
+// openTofuMiss says why OpenTofu does not read the login file. "" means that OpenTofu
+// reads it.
 func (f loginFile) openTofuMiss() string {
 	switch {
 	case f.openTofu:
@@ -40,7 +43,7 @@ func (f loginFile) openTofuMiss() string {
 	return "OpenTofu does not look at " + f.name
 }
 
-// blockMiss says why OpenTofu does not read a block; "" means that it does.
+// blockMiss says why OpenTofu does not read a block. "" means that OpenTofu reads it.
 func blockMiss(inCLIConfig bool) string {
 	if inCLIConfig {
 		return ""
@@ -48,8 +51,8 @@ func blockMiss(inCLIConfig bool) string {
 	return "OpenTofu does not read ocibridge.hcl"
 }
 
-// openTofuParses reports whether OpenTofu can parse a login file. If one of the usual
-// files does not parse, OpenTofu ignores them all.
+// openTofuParses reports whether OpenTofu can parse a login file. If OpenTofu cannot
+// parse one of the usual login files, it ignores all of them.
 func openTofuParses(src []byte) bool {
 	var f struct {
 		Auths map[string]*struct {
@@ -61,8 +64,8 @@ func openTofuParses(src []byte) bool {
 	return json.Unmarshal(src, &f) == nil
 }
 
-// openTofuMiss says why OpenTofu takes no login from an entry; "" means that it does.
-// OpenTofu reads only the field "auth".
+// openTofuMiss says why OpenTofu takes no login from the entry. "" means that OpenTofu
+// takes it. OpenTofu reads only the field "auth".
 func (w wireAuth) openTofuMiss() string {
 	if w.Auth == "" {
 		return `OpenTofu reads no entry without "auth"`

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestLoginsThatOpenTofuMisses compares each way to log in with the result of OpenTofu's
-// package ociauthconfig.
+// TestLoginsThatOpenTofuMisses shows for each kind of login why OpenTofu does not find
+// it. The empty string means that OpenTofu finds the login.
 func TestLoginsThatOpenTofuMisses(t *testing.T) {
 	const repository = "ghcr.io/acme/null"
 	ours := Login{Prefix: "ghcr.io", Username: NewSecret("u"), Password: NewSecret("p")}

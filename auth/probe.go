@@ -18,18 +18,18 @@ const probeTimeout = 5 * time.Second
 
 // schemes caches which loopback registries speak plain HTTP.
 type schemes struct {
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // with a TLS handshake
-	known sync.Map                                                          // from ociaddr.Registry to whether it speaks plain HTTP
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // connects and does a TLS handshake
+	known sync.Map                                                          // from ociaddr.Registry to a bool: whether the registry speaks plain HTTP
 }
 
 func newSchemes() *schemes {
 	return &schemes{dial: (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext}
 }
 
-// plain reports whether the registry speaks plain HTTP. If the probe is inconclusive, for
-// example because nothing listens yet, plain returns false, so the next request fails
-// with a useful error. The next call probes again. Concurrent first calls may each probe
-// the registry.
+// plain reports whether the registry speaks plain HTTP. It returns false if the probe is
+// inconclusive, for example because no server listens at the address yet. The caller's
+// next request then fails with a useful error. An inconclusive result is not cached, so
+// the next call probes again. Concurrent first calls may each probe the registry.
 func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	if plain, ok := s.known.Load(r); ok {
 		return plain.(bool), nil
@@ -44,8 +44,9 @@ func (s *schemes) plain(ctx context.Context, r ociaddr.Registry) (bool, error) {
 	return plain, nil
 }
 
-// probe starts a TLS handshake with the registry; ok reports whether the result is
-// conclusive. It does not verify the certificate, since it sends nothing.
+// probe starts a TLS handshake with the registry. plain reports whether the registry
+// speaks plain HTTP, and ok reports whether that is certain. probe does not verify the
+// certificate, because it sends no data over the connection.
 func (s *schemes) probe(ctx context.Context, r ociaddr.Registry) (plain, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -58,7 +59,7 @@ func (s *schemes) probe(ctx context.Context, r ociaddr.Registry) (plain, ok bool
 	return plain, plain || err == nil
 }
 
-// probeAddress returns the address of a registry, with a port.
+// probeAddress returns the HOST:PORT of a registry. The default port is 443.
 func probeAddress(r ociaddr.Registry) string {
 	if _, _, err := net.SplitHostPort(string(r)); err == nil {
 		return string(r)

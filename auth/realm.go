@@ -14,29 +14,29 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 )
 
-// realmAliases allows a registry in a private network to name a token server in a
-// private network under another host name. Self-hosted GitLab does that:
+// realmAliases is a transport that lets a registry in a private network use a token server
+// in a private network that has another host name. Self-hosted GitLab needs this:
 // registry.gitlab.example.com refers its clients to gitlab.example.com.
 //
-// oras-go refuses every token server at a private address, unless it has the registry's
-// own host name. That rule stops a registry on the internet from sending credentials to
-// a server that only the client can reach. It protects nothing if the registry itself is
-// in the private network. Therefore realmAliases replaces the realm in the registry's
-// challenge with an alias on the registry's host, and sends the request for the alias to
-// the real token server.
+// oras-go refuses every token server at a private address, unless the token server has the
+// registry's own host name. Without this rule, a registry on the internet could make the
+// client send credentials to a server that only the client can reach. The rule protects
+// nothing if the registry itself is in a private network. In this case, realmAliases
+// replaces the realm in the registry's challenge with an alias on the registry's host. It
+// sends a request for the alias to the real token server.
 //
-// It leaves the other special addresses to oras-go, which refuses them: loopback,
-// link-local (with the metadata services of clouds), unspecified and shared ones
-// (RFC 6598).
+// realmAliases creates no alias for other special addresses, so oras-go refuses them. These
+// are loopback addresses, link-local addresses (where clouds have their metadata services),
+// unspecified addresses and shared addresses (RFC 6598).
 type realmAliases struct {
 	next    http.RoundTripper
 	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	aliases *lru.Cache[string, *url.URL] // from the URL of an alias, without its query, to the realm
+	aliases *lru.Cache[string, *url.URL] // from the URL of an alias, without the query, to the realm
 }
 
 // maxAliases is the maximum number of aliases. A registry has one or two realms. Evicting an
-// alias does no harm: a token request through it gets a 404 from the registry, and the next
-// challenge creates a new alias.
+// alias does little harm: a token request for the alias goes to the registry, which returns
+// 404, and the next challenge creates the alias again.
 const maxAliases = 64
 
 func newRealmAliases(next http.RoundTripper) *realmAliases {
@@ -56,7 +56,8 @@ func (t *realmAliases) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// requestToken sends a request for an alias to the real token server.
+// requestToken sends a request for an alias to the real token server, and returns the
+// response.
 func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	query := req.URL.RawQuery
@@ -67,15 +68,16 @@ func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Res
 		return nil, fmt.Errorf("token server %s: %w", real.Host, err)
 	}
 	if loc, err := resp.Location(); err == nil {
-		resp.Header.Set("Location", loc.String()) // absolute, because the caller would resolve it against the alias
+		resp.Header.Set("Location", loc.String()) // the caller would resolve a relative URL against the alias
 	}
 	return resp, nil
 }
 
 var bearerRealm = regexp.MustCompile(`(?i)^(\s*bearer\s.*?\brealm=")([^"]+)(".*)$`)
 
-// rewriteChallenge replaces the realm in a challenge with an alias, if oras-go would
-// refuse the realm and the registry may use it.
+// rewriteChallenge replaces the realm in the challenge of resp with an alias if both the
+// realm and the registry are in a private network. It changes nothing if the realm is on
+// the registry's own host.
 func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) {
 	m := bearerRealm.FindStringSubmatch(resp.Header.Get("Www-Authenticate"))
 	if m == nil {
@@ -93,8 +95,8 @@ func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) 
 	resp.Header.Set("Www-Authenticate", m[1]+t.aliasFor(req.URL, realm)+m[3])
 }
 
-// private reports whether the host has a private address, and only private and public
-// addresses.
+// private reports whether the host has at least one private address, and no special address
+// such as a loopback or link-local address.
 func (t *realmAliases) private(ctx context.Context, host string) bool {
 	addrs := []netip.Addr{}
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -117,20 +119,20 @@ func (t *realmAliases) private(ctx context.Context, host string) bool {
 // service there.
 var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
 
-// aliasFor returns a URL on the registry's host as an alias of the realm. Its path
-// contains a hash of the realm, so an alias never stands for another realm.
+// aliasFor returns an alias of the realm: a URL on the registry's host. The path of the
+// alias contains a hash of the realm, so an alias never means another realm.
 func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
 	path := fmt.Sprintf("%s%x", aliasPath, sha256.Sum256([]byte(realm.String())))
 	alias := url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path}
 	t.aliases.Add(alias.String(), realm)
-	alias.RawQuery = realm.RawQuery // the caller appends to it
+	alias.RawQuery = realm.RawQuery // the caller appends parameters to this query
 	return alias.String()
 }
 
 // aliasPath begins the path of every alias.
 const aliasPath = "/.token-server/"
 
-// realOf returns a copy of the realm that the alias u represents, or nil.
+// realOf returns a copy of the realm if u is the URL of an alias. Otherwise it returns nil.
 func (t *realmAliases) realOf(u *url.URL) *url.URL {
 	if !strings.HasPrefix(u.Path, aliasPath) {
 		return nil

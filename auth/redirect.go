@@ -15,13 +15,14 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// BlobRedirect returns the URL that the registry redirects to for a blob. It does not
-// follow the redirect. Until the URL expires, anyone who has it can read the blob. The
-// result is "" if the registry serves the blob itself, or redirects to its own API,
-// which clients cannot read without a credential.
+// BlobRedirect returns the URL to which the registry redirects a request for the blob.
+// It does not follow the redirect. Until the URL expires, anyone who has the URL can
+// read the blob. The result is "" if the registry serves the blob itself. It is also ""
+// if the registry redirects to its own API, because clients cannot read that URL without
+// a credential.
 //
 // BlobRedirect returns an error if the URL is neither https nor http on loopback, or if
-// it contains a credential of the registry.
+// the URL contains a credential.
 func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc ocispec.Descriptor) (string, error) {
 	repo, err := c.Repository(ctx, r)
 	if err != nil {
@@ -40,7 +41,8 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	}
 	resp, err := repo.Client.Do(req)
 	if err != nil && strings.Contains(err.Error(), "Location header") {
-		// net/http quotes the URL, whose query may give access to the blob.
+		// The error of net/http quotes the URL, and the query of the URL may give access
+		// to the blob.
 		return "", fmt.Errorf("%s redirects to an invalid address", ref.Host())
 	}
 	if err != nil {
@@ -56,8 +58,10 @@ func (c *Client) BlobRedirect(ctx context.Context, r ociaddr.Repository, desc oc
 	return c.checkRedirect(resp)
 }
 
-// checkRedirect returns the target of a redirect if it may be passed on to clients. Its
-// errors show only the host, because the rest of the URL may give access to the blob.
+// checkRedirect returns the target of a redirect, or "" if the target is the registry's
+// own API. It returns an error if the target must not be passed on to clients. The error
+// shows only the host of the target, because the rest of the URL may give access to the
+// blob.
 func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	to, err := resp.Location()
 	if err != nil {
@@ -85,14 +89,17 @@ func (c *Client) checkRedirect(resp *http.Response) (string, error) {
 	return text, nil
 }
 
-// keepRedirect is the context key of requests for a blob's redirect instead of the blob.
+// keepRedirect is the context key of requests that want the redirect for a blob and not
+// the blob.
 type keepRedirect struct{}
 
-// maxRedirects is the number of redirects that net/http follows by default.
+// maxRedirects is the maximum number of redirects that are followed. It is the default
+// of net/http.
 const maxRedirects = 10
 
-// followRedirect is the CheckRedirect function of all clients. It follows redirects as
-// net/http does, except for requests with keepRedirect.
+// followRedirect implements the CheckRedirect function of [http.Client]. It follows
+// redirects as net/http does, but does not follow the redirect for a blob if the context
+// has keepRedirect.
 func followRedirect(req *http.Request, via []*http.Request) error {
 	if last := via[len(via)-1]; last.Context().Value(keepRedirect{}) != nil && blobPath.MatchString(last.URL.Path) {
 		return http.ErrUseLastResponse

@@ -13,9 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestBlobRedirect shows that the request carries a credential, and that BlobRedirect
-// returns the target of the redirect without following it, but never a target that
-// contains a credential.
+// TestBlobRedirect shows that BlobRedirect sends a credential to the registry, and
+// returns the target of the redirect without following the redirect. It also shows that
+// a target that contains a credential is an error.
 func TestBlobRedirect(t *testing.T) {
 	const password = "s3cret+pass/word"
 	desc := ocispec.Descriptor{Digest: digest.FromString("the blob"), Size: 8}
@@ -63,8 +63,8 @@ func TestBlobRedirect(t *testing.T) {
 	}
 }
 
-// TestBlobRedirectRefused shows that an answer that is neither a redirect nor a blob is
-// an error.
+// TestBlobRedirectRefused shows that BlobRedirect fails if the response is neither a
+// redirect nor a blob, or if the digest is invalid.
 func TestBlobRedirectRefused(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/v2/" {
@@ -81,7 +81,8 @@ func TestBlobRedirectRefused(t *testing.T) {
 	}
 }
 
-// TestOtherRedirectsAreFollowed shows that BlobRedirect does not affect other requests.
+// TestOtherRedirectsAreFollowed shows that other requests for blobs still follow
+// redirects.
 func TestOtherRedirectsAreFollowed(t *testing.T) {
 	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// listReferrers requests the referrers of a manifest from a server that uses answer as
-// its handler.
+// listReferrers starts a server with the given handler, and requests the referrers of a
+// manifest from it. It returns the number of referrers.
 func listReferrers(t *testing.T, answer http.HandlerFunc) (found int, err error) {
 	t.Helper()
 	srv := httptest.NewServer(answer)
@@ -33,8 +33,8 @@ func listReferrers(t *testing.T, answer http.HandlerFunc) (found int, err error)
 	return found, err
 }
 
-// TestReferrersWithoutTheAPI shows that oras-go reads the fallback tag if a registry
-// lacks the referrers API, even if the registry's 404 contains no registry error.
+// TestReferrersWithoutTheAPI shows that oras-go reads the fallback tag if a registry has
+// no referrers API. The registry's 404 need not contain a registry error.
 func TestReferrersWithoutTheAPI(t *testing.T) {
 	index := `{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageIndex + `","manifests":[{"mediaType":"` + ocispec.MediaTypeImageManifest + `","digest":"` + digest.FromString("y").String() + `","size":1}]}`
 	n, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {
@@ -49,16 +49,16 @@ func TestReferrersWithoutTheAPI(t *testing.T) {
 	if err != nil || n != 1 {
 		t.Errorf("%d referrers, %v", n, err)
 	}
-	// A proxy in front of a registry that is down answers every request with such a 404,
-	// so the fallback tag must not count as missing.
+	// A proxy in front of a registry that is down returns such a 404 for every request.
+	// The result must be an error, because the fallback tag may exist.
 	if n, err := listReferrers(t, http.NotFound); err == nil || !strings.Contains(err.Error(), "not as an OCI registry does") {
 		t.Errorf("%d referrers, %v", n, err)
 	}
 }
 
-// TestReferrersOfTooManyValues shows that a list of too many referrers is refused, from
-// the API and from a fallback tag: a list of short entries takes many times its size in
-// memory.
+// TestReferrersOfTooManyValues shows that a list of too many referrers is refused,
+// whether it comes from the API or from a fallback tag. When decoded, a list of short
+// entries takes many times its size in memory.
 func TestReferrersOfTooManyValues(t *testing.T) {
 	list := cost.Filled(4<<20-100, `{"manifests":[`, `{}`, `]}`)
 	for name, api := range map[string]bool{"API": true, "fallback tag": false} {
@@ -79,8 +79,8 @@ func TestReferrersOfTooManyValues(t *testing.T) {
 	}
 }
 
-// TestPagesOfReferrersEnd shows that reading a list fails after maxReferrerPages if its
-// pages are empty and link to each other.
+// TestPagesOfReferrersEnd shows that reading a list of referrers fails after
+// maxReferrerPages if the list has an endless chain of empty pages.
 func TestPagesOfReferrersEnd(t *testing.T) {
 	pages := 0
 	_, err := listReferrers(t, func(w http.ResponseWriter, r *http.Request) {

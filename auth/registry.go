@@ -23,43 +23,45 @@ import (
 // changes nothing.
 //
 // PlainHTTP, InsecureSkipVerify, ClientCert, Timeout and the limits apply to the
-// registry's own host and port. CAs also apply to the token servers and the storage
-// that the registry refers to, unless these have settings of their own.
+// registry's own host and port. CAs also apply to the hosts that the registry refers to,
+// such as token servers and storage. They do not apply to a host that has settings of its
+// own.
 type Registry struct {
-	// PlainHTTP uses plain HTTP, also for credentials.
+	// PlainHTTP makes the client send requests and credentials over plain HTTP.
 	PlainHTTP bool
-	// InsecureSkipVerify accepts any certificate, and logs a warning.
+	// InsecureSkipVerify makes the client accept any certificate of the registry and log a
+	// warning.
 	InsecureSkipVerify bool
 	// CAs is a PEM bundle of certificate authorities to trust in addition to the system's.
 	CAs []byte
 	// ClientCert is presented if the registry requests a client certificate.
 	ClientCert *tls.Certificate
 
-	// RequestsPerSecond limits the rate of requests, retries included. Up to one second's
-	// worth may be sent in a burst. 0 means no limit.
+	// RequestsPerSecond limits the rate of requests, including retries. A burst may
+	// contain the requests of one second. 0 means no limit.
 	RequestsPerSecond float64
-	// MaxConcurrent limits the number of concurrent requests. A request counts until its
-	// answer has been read. 0 means no limit.
+	// MaxConcurrent limits the number of concurrent requests. A request counts until the
+	// body of its response is closed. 0 means no limit.
 	MaxConcurrent int
-	// Timeout limits the time for connecting, and the time until an answer begins. 0 means
-	// 10 s for connecting, and [DefaultTimeout] until an answer begins.
+	// Timeout limits the time for connecting, and the time until a response begins. 0
+	// means 10 s for connecting, and [DefaultTimeout] until a response begins.
 	Timeout time.Duration
 
-	// DeniedMeansAbsent says that the registry answers "denied" for an absent repository.
-	// Callers that must tell the two apart read it in [Client.Settings]; this package does
-	// not use it.
+	// DeniedMeansAbsent says that the registry also responds "denied" for a repository
+	// that does not exist. Callers that treat absent repositories specially get this
+	// setting from [Client.Settings]. This package does not use it.
 	DeniedMeansAbsent bool
-	// RedirectsBlobs says that the registry's redirects for blobs may be passed on to
-	// clients: see [Client.BlobRedirect]. This package does not use it.
+	// RedirectsBlobs says that callers may pass the registry's redirects for blobs on to
+	// clients. See [Client.BlobRedirect]. This package does not use the setting.
 	RedirectsBlobs bool
 
 	Origin string // "FILE:LINE", for messages
 }
 
-// DefaultTimeout is the default limit of the time until an answer begins.
+// DefaultTimeout is the default limit of the time until a response begins.
 const DefaultTimeout = 60 * time.Second
 
-// Validate checks the settings for the registry r.
+// Validate returns an error if the name of the registry or one of its settings is invalid.
 func (s Registry) Validate(r ociaddr.Registry) error {
 	block := fmt.Sprintf("the registry block %q%s", r, at(s.Origin))
 	switch _, err := ociaddr.ParseRegistry(string(r)); {
@@ -80,20 +82,21 @@ func (s Registry) changesTransport() bool {
 	return s.InsecureSkipVerify || s.CAs != nil || s.ClientCert != nil || s.Timeout > 0
 }
 
-// connections holds the transports for all hosts: one for each registry with settings,
-// and one that all other hosts share.
+// connections holds the transports for all hosts. Each registry with settings has a
+// transport of its own. All other hosts share one transport.
 type connections struct {
 	opts   Options
 	byHost map[string]configured
-	base   http.RoundTripper // the shared transport, without observation
+	base   http.RoundTripper // the transport of shared, which does not report requests
 	shared http.RoundTripper
 }
 
-// configured is a registry with settings, and its transports.
+// configured is the settings of one registry and the transports that apply them. A
+// transport is created when it is first needed.
 type configured struct {
 	Registry
 	own      func() http.RoundTripper
-	referred func() http.RoundTripper // for hosts that it refers to: with its CAs only
+	referred func() http.RoundTripper // for hosts that the registry refers to; applies only the CAs
 }
 
 func newConnections(opts Options) *connections {
@@ -113,7 +116,8 @@ func newConnections(opts Options) *connections {
 	return c
 }
 
-// validate checks the settings of all registries.
+// validate returns an error if the settings of a registry are invalid, or if two blocks
+// are for the same registry.
 func (c *connections) validate() error {
 	seen := map[string]ociaddr.Registry{}
 	for _, r := range slices.Sorted(maps.Keys(c.opts.Registries)) {
@@ -135,20 +139,20 @@ func (c *connections) validate() error {
 // settingsHost returns the key of a host in the map of settings.
 func settingsHost(host string) string { return strings.TrimSuffix(canonicalHost(host), ":443") }
 
-// settings returns the settings of a host, with or without a port.
+// settings returns the settings of a HOST or HOST:PORT, and whether there are any.
 func (c *connections) settings(host string) (Registry, bool) {
 	s, ok := c.byHost[settingsHost(host)]
 	return s.Registry, ok
 }
 
-// plainHTTP reports whether the user allows plain HTTP to the host.
+// plainHTTP reports whether the user allows requests over plain HTTP to the host.
 func (c *connections) plainHTTP(host string) bool {
 	s, _ := c.settings(host)
 	return c.opts.PlainHTTP || s.PlainHTTP
 }
 
-// transport returns the transport for a request to host, on behalf of a registry. The
-// registry is the host itself, or refers its clients to the host.
+// transport returns the transport for a request to host. behalf is the registry for which
+// the request is sent: the host itself, or a registry that refers its clients to the host.
 func (c *connections) transport(host, behalf string) http.RoundTripper {
 	if s, ok := c.byHost[settingsHost(host)]; ok {
 		return s.own()
@@ -168,11 +172,11 @@ func (c *connections) ownTransport(host string, s Registry) http.RoundTripper {
 	return newGate(c.seen(c.derive(s)), host, s)
 }
 
-// seen wraps a transport so that its requests are traced and reported.
+// seen returns a transport that traces and reports the requests that it sends through t.
 func (c *connections) seen(t http.RoundTripper) http.RoundTripper { return observed{t, c.opts.Sent} }
 
-// derive returns a copy of the base transport with the settings applied. It keeps the
-// proxies of the base transport.
+// derive returns a copy of the base transport that applies the settings. The copy uses the
+// same proxies. derive returns the base transport itself if the settings need no change.
 func (c *connections) derive(s Registry) http.RoundTripper {
 	base, ok := c.base.(*http.Transport)
 	if !ok || !s.changesTransport() {
@@ -199,8 +203,8 @@ func (c *connections) derive(s Registry) http.RoundTripper {
 	return t
 }
 
-// withCAs returns a pool with additional authorities. If pool is nil, it adds them to the
-// system's authorities.
+// withCAs returns a copy of the pool to which the certificates in the PEM bundle are
+// added. If pool is nil, withCAs uses the system's pool.
 func withCAs(pool *x509.CertPool, pem []byte) *x509.CertPool {
 	if pool != nil {
 		pool = pool.Clone()
@@ -213,10 +217,11 @@ func withCAs(pool *x509.CertPool, pem []byte) *x509.CertPool {
 	return pool
 }
 
-// router sends each request over the transport for its host.
+// router is a transport that sends each request through the transport for the request's
+// host.
 type router struct {
 	conns  *connections
-	behalf string // the registry on whose behalf the requests are sent
+	behalf string // the registry for which the requests are sent
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -224,7 +229,7 @@ func (r router) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.conns.transport(req.URL.Host, r.behalf).RoundTrip(req)
 }
 
-// Settings returns the settings of a registry.
+// Settings returns the settings of the registry, or the zero value if it has none.
 func (c *Client) Settings(r ociaddr.Registry) Registry {
 	s, _ := c.conns.settings(string(r))
 	return s

@@ -31,8 +31,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// tlsServer returns a server that has a certificate of ca for localhost and the given
-// names.
+// tlsServer starts a TLS server whose certificate is issued by ca, for localhost and the
+// given names. change may modify the server's TLS configuration.
 func tlsServer(t *testing.T, ca *tlsca.CA, handler http.HandlerFunc, change func(*tls.Config), names ...string) *httptest.Server {
 	t.Helper()
 	config, err := ca.ServerConfig(names...)
@@ -52,7 +52,8 @@ func tlsServer(t *testing.T, ca *tlsca.CA, handler http.HandlerFunc, change func
 
 func noTags(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"tags": []}`) }
 
-// dialAll returns a transport that connects each HOST:PORT to its server.
+// dialAll returns a transport that connects to the server that the map has for a
+// HOST:PORT.
 func dialAll(servers map[string]*httptest.Server) *http.Transport {
 	return &http.Transport{
 		ForceAttemptHTTP2: true,
@@ -97,8 +98,9 @@ func TestRegistryCAs(t *testing.T) {
 	}
 }
 
-// TestSystemCAsStayTrusted shows that the CAs of a registry are added to the system's. A
-// test CA represents the system's, because a process reads the real ones only once.
+// TestSystemCAsStayTrusted shows that the CAs of a registry are added to the CAs of the
+// system. The test uses a test CA instead of the system's CAs, because a process reads
+// those only once.
 func TestSystemCAsStayTrusted(t *testing.T) {
 	system, own := tlsca.For(t), tlsca.For(t)
 	a, b := tlsServer(t, system, noTags, nil), tlsServer(t, own, noTags, nil)
@@ -186,8 +188,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// TestSettingsReachNoOtherHost shows that only the CAs of a registry's settings apply to
-// the token server and the storage that it refers its clients to.
+// TestSettingsReachNoOtherHost shows which settings of a registry apply to its token
+// server and its storage. Only the CAs apply.
 func TestSettingsReachNoOtherHost(t *testing.T) {
 	ca := tlsca.For(t)
 	issued, err := ca.IssueClient("ocibridge")
@@ -198,7 +200,7 @@ func TestSettingsReachNoOtherHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]bool{} // by host: whether it was shown a client certificate
+	seen := map[string]bool{} // from a host to whether the client sent a certificate
 	askForCertificate := func(config *tls.Config) { config.ClientAuth = tls.RequestClientCert }
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		seen[r.Host] = len(r.TLS.PeerCertificates) > 0
@@ -257,7 +259,8 @@ func TestPlainHTTPOfOneRegistry(t *testing.T) {
 	if repo := mustOpen(t, c, mustRepository(t, "other.test:5000/a/x")); repo.PlainHTTP {
 		t.Error("plain HTTP is used for another registry")
 	}
-	// Plain HTTP for the registry does not allow it for the token server that it names.
+	// The registry's setting does not allow plain HTTP to the token server that the
+	// registry names.
 	f.basic, f.realm = nil, "http://other.test:5000/token"
 	r := mustRepository(t, "plain.test:5000/b/x")
 	err := c.Explain(listTags(t, c, r), r)
@@ -268,7 +271,7 @@ func TestPlainHTTPOfOneRegistry(t *testing.T) {
 
 func TestTimeout(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	defer srv.Close() // waits for a request that is in progress
+	defer srv.Close() // Close waits for the request that is in progress
 	host := ociaddr.Registry(srv.Listener.Addr().String())
 	c := New(Options{Registries: map[ociaddr.Registry]Registry{host: {Timeout: 20 * time.Millisecond}}})
 	r := mustRepository(t, string(host)+"/a/x")
@@ -302,9 +305,10 @@ func TestDerivedTransport(t *testing.T) {
 	}
 }
 
-// TestProxyOfTheEnvironment shows that a registry with settings is reached through the
-// proxy of the environment. The test runs itself again in a separate process, because
-// net/http reads the proxy variables once. Only the proxy can resolve the registry's name.
+// TestProxyOfTheEnvironment shows that requests to a registry with settings go through the
+// proxy in the environment. The test runs itself again in a separate process, because
+// net/http reads the proxy variables only once. Without the proxy, the request would fail,
+// because the registry's host name does not resolve.
 func TestProxyOfTheEnvironment(t *testing.T) {
 	if os.Getenv("OCIBRIDGE_TEST_PROXY") != "" {
 		c := New(Options{Registries: map[ociaddr.Registry]Registry{"registry.invalid:5000": {PlainHTTP: true, Timeout: 10 * time.Second, MaxConcurrent: 2}}})
@@ -316,7 +320,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.URL.String())
-		w.Header().Set("Connection", "close") // the process would leave the connection open
+		w.Header().Set("Connection", "close") // otherwise the other process would keep the connection open
 		noTags(w, r)
 	}))
 	defer proxy.Close()
@@ -399,7 +403,7 @@ func TestMaxConcurrent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, resp.Body) // the body is read to its end, but not closed
+		_, _ = io.Copy(io.Discard, resp.Body) // the body is read to its end, but stays open
 		open = append(open, resp)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -434,7 +438,8 @@ func TestMaxConcurrent(t *testing.T) {
 	}
 }
 
-// freeSlots counts the free slots of a gate, up to 100.
+// freeSlots takes up to 100 free slots of the gate, frees them again, and returns their
+// number.
 func freeSlots(g *gate) (n int) {
 	for n < 100 && g.slots.TryAcquire(1) {
 		n++
@@ -443,11 +448,12 @@ func freeSlots(g *gate) (n int) {
 	return n
 }
 
-// TestRequestsPerSecond shows when each request is sent if the caller never pauses.
+// TestRequestsPerSecond shows at which time the gate lets each request pass if the caller
+// sends requests without pauses.
 func TestRequestsPerSecond(t *testing.T) {
 	for _, tt := range []struct {
 		rate float64
-		want []time.Duration // when each request is sent
+		want []time.Duration // the time from the start until each request is sent
 	}{
 		{4, []time.Duration{0, 0, 0, 0, 250 * time.Millisecond, 500 * time.Millisecond}},
 		{1, []time.Duration{0, time.Second, 2 * time.Second}},
@@ -455,7 +461,7 @@ func TestRequestsPerSecond(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate(nil, "h", Registry{RequestsPerSecond: tt.rate}).(*gate)
-			for range 2 { // after a long pause, a burst has no more than one second's worth
+			for range 2 { // after a long pause, a burst has at most the requests of one second
 				start := time.Now()
 				for i, want := range tt.want {
 					if err := g.waitForRate(t.Context()); err != nil {
@@ -471,8 +477,9 @@ func TestRequestsPerSecond(t *testing.T) {
 	}
 }
 
-// TestRateWaitWatchesItsContext shows that a wait ends when it is cancelled, and fails
-// immediately if it would exceed its deadline.
+// TestRateWaitWatchesItsContext shows that waitForRate returns when its context is
+// cancelled. It also shows that waitForRate fails immediately if the wait would exceed the
+// deadline of the context.
 func TestRateWaitWatchesItsContext(t *testing.T) {
 	for _, rate := range []float64{1, 1e-300} {
 		synctest.Test(t, func(t *testing.T) {
@@ -503,7 +510,8 @@ func TestRateWaitWatchesItsContext(t *testing.T) {
 	}
 }
 
-// TestBoundsInAClient shows that a client applies the limits of a registry.
+// TestBoundsInAClient shows that a client applies the limits in the settings of a
+// registry.
 func TestBoundsInAClient(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(noTags))
 	defer srv.Close()

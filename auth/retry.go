@@ -16,39 +16,41 @@ import (
 )
 
 const (
-	// maxAttempts is how often a request is sent in total.
+	// maxAttempts is the maximum number of times that a request is sent, including the
+	// first.
 	maxAttempts = 4
-	// maxDelay limits the doubling of the waits.
+	// maxDelay is the upper limit of the maximum wait, which doubles with each retry.
 	maxDelay = 10 * time.Second
-	// maxRetryAfter is the longest Retry-After that is honoured. If a registry asks for a
-	// longer wait, its answer is returned.
+	// maxRetryAfter is the longest Retry-After for which the client waits. If a registry
+	// asks for a longer wait, the registry's response is returned to the caller.
 	maxRetryAfter = time.Minute
 )
 
-// retrier is a transport that repeats requests. A request is repeated if a registry
-// answers 429, 502, 503 or 504, or 500 to a GET or HEAD. It is also repeated if the
-// connection is refused, or breaks before the answer, or breaks in the middle of a small
-// answer that is not a blob.
+// retrier is a transport that retries requests. It retries a request if a registry
+// responds with status 429, 502, 503 or 504. It retries a GET or HEAD also after status
+// 500. It retries a request if the connection is refused, or breaks before the response.
+// With the check readWhole below it, retrier also retries if the connection breaks in the
+// middle of a small response that is not a blob.
 //
-// Only requests that are safe to repeat are repeated: GET, HEAD, PUT, DELETE, the POST
+// Only requests that are safe to repeat are retried: GET, HEAD, PUT, DELETE, the POST
 // that opens an upload, and the POST that requests a token. A request with a body is
-// repeated only if the body can be read again. The maximum wait doubles from delay, and
-// each wait is random between zero and that maximum ("full jitter"). No wait is shorter
-// than Retry-After. If a wait would exceed the deadline of the request's context, the
-// last answer is returned instead.
+// retried only if the body can be read again. The maximum wait starts at delay and
+// doubles with each retry. Each wait is random between zero and the maximum ("full
+// jitter"). No wait is shorter than Retry-After. If a wait would exceed the deadline of
+// the request's context, the last response is returned instead.
 type retrier struct {
 	next   http.RoundTripper
-	delay  time.Duration // the maximum of the first wait
+	delay  time.Duration // the maximum wait before the first retry
 	log    *slog.Logger
-	jitter func(limit time.Duration) time.Duration // in [0, limit)
+	jitter func(limit time.Duration) time.Duration // returns a random wait in [0, limit)
 }
 
 func newRetrier(next http.RoundTripper, delay time.Duration, log *slog.Logger) *retrier {
 	return &retrier{next: next, delay: delay, log: log, jitter: rand.N[time.Duration]}
 }
 
-// RoundTrip implements [http.RoundTripper]. The transport of oras-go repeats a copy,
-// because it changes the body of the request that it is given.
+// RoundTrip implements [http.RoundTripper]. It gives oras-go's retry transport a copy of
+// the request, because that transport changes the body of its request.
 func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !repeatable(req) {
 		return t.next.RoundTrip(req)
@@ -57,15 +59,15 @@ func (t *retrier) RoundTrip(req *http.Request) (*http.Response, error) {
 	return repeat.RoundTrip(req.Clone(req.Context()))
 }
 
-// retryPolicy decides whether a request is repeated. Unlike the policies of oras-go, it
-// supports Retry-After with every status and as a date, and returns the last answer
-// instead of waiting until the deadline.
+// retryPolicy decides whether a request is retried. Unlike the policies of oras-go, it
+// reads Retry-After for every status, and also accepts a date there. If a wait would
+// exceed the deadline, it returns the last response at once.
 type retryPolicy struct {
 	*retrier
 	req *http.Request
 }
 
-// Retry implements [retry.Policy]. It discards the answer if the request is repeated.
+// Retry implements [retry.Policy]. It discards the response if the request is retried.
 func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Duration, error) {
 	const no = -1
 	ctx := p.req.Context()
@@ -88,9 +90,10 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	return wait, nil
 }
 
-// repeatable reports whether sending the request twice has the same effect as sending
-// it once. The registry lets an unused upload session expire, and the credential in a
-// token request can be used again.
+// repeatable reports whether sending the request twice has the same effect as sending it
+// once. This is true of a POST that opens an upload, because the registry lets an unused
+// upload session expire. It is true of a token request, because its credential can be
+// used again.
 func repeatable(req *http.Request) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false
@@ -104,14 +107,14 @@ func repeatable(req *http.Request) bool {
 	return false
 }
 
-// isTokenRequest recognises the POST that exchanges a refresh token or password for an
-// access token.
+// isTokenRequest reports whether the request is a POST that exchanges a refresh token or
+// password for an access token.
 func isTokenRequest(req *http.Request) bool {
 	return req.Method == http.MethodPost && req.Header.Get("Content-Type") == "application/x-www-form-urlencoded"
 }
 
-// isTransient reports whether a failure is transient: the request may succeed if it is
-// repeated.
+// isTransient reports whether the response or err is a transient failure, after which a
+// retry may succeed.
 func isTransient(req *http.Request, resp *http.Response, err error) bool {
 	if err != nil {
 		return req.Context().Err() == nil && neterr.Lost(err)
@@ -125,8 +128,8 @@ func isTransient(req *http.Request, resp *http.Response, err error) bool {
 	return false
 }
 
-// maxDrain is how many bytes of a discarded answer are read, so that its connection
-// can be reused.
+// maxDrain is the maximum number of bytes of a discarded response that are read. A
+// connection can be reused only if the response was read to its end.
 const maxDrain = 64 << 10
 
 func drain(resp *http.Response) {

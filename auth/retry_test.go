@@ -19,20 +19,22 @@ import (
 	"time"
 )
 
-// step is how a scripted server answers one request.
+// step is the result of one request to a script: a response with status and retryAfter, or
+// err.
 type step struct {
 	status     int
 	err        error
 	retryAfter string
 }
 
-// script is a transport that answers with its steps in order, and then repeats the last.
+// script is a transport that returns the results of its steps in order. After the last
+// step, it repeats the last result.
 type script struct {
 	steps  []step
 	bodies []string
-	slept  []time.Duration // the times between the requests
+	slept  []time.Duration // the times between successive requests
 	last   time.Time       // the time of the last request
-	open   int             // the number of answers whose body is not closed
+	open   int             // the number of responses whose body is not closed
 }
 
 func (s *script) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -68,11 +70,11 @@ func (b *countedBody) Close() error {
 	if b.script != nil {
 		b.script.open--
 	}
-	b.script = nil // a body may be closed twice
+	b.script = nil // a second Close does not count
 	return nil
 }
 
-// newTestRetrier returns a retrier that always waits for the maximum.
+// newTestRetrier returns a retrier whose waits always have the maximum length.
 func newTestRetrier(next http.RoundTripper, log *slog.Logger) *retrier {
 	t := newRetrier(next, time.Second/2, log)
 	t.jitter = func(limit time.Duration) time.Duration { return limit }
@@ -81,7 +83,8 @@ func newTestRetrier(next http.RoundTripper, log *slog.Logger) *retrier {
 
 var discard = slog.New(slog.DiscardHandler)
 
-// onceReader hides the type by which net/http would make a body repeatable.
+// onceReader hides the type of a reader. Without it, net/http would recognise the type and
+// set GetBody, so that the body could be read again.
 type onceReader struct{ io.Reader }
 
 func TestRetry(t *testing.T) {
@@ -215,9 +218,10 @@ func TestRetryEndsWithItsContext(t *testing.T) {
 			t.Errorf("%v after %d requests, %d answers open", err, len(server.bodies), server.open)
 		}
 		if took := time.Since(server.last); took != time.Second {
-			t.Errorf("it ends after %s", took)
+			t.Errorf("the request ends after %s", took)
 		}
-		// The caller's cancellation shows up as a reset. It is not an error of the registry.
+		// After the caller has cancelled, a reset connection is not an error of the
+		// registry, and the request is not retried.
 		server = &script{steps: []step{{err: syscall.ECONNRESET}}}
 		transport.next = server
 		if _, err := transport.RoundTrip(req); !errors.Is(err, syscall.ECONNRESET) || len(server.bodies) != 1 {
@@ -259,7 +263,7 @@ func TestRetryOnRealConnections(t *testing.T) {
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.(*net.TCPConn).SetLinger(0)
 			_ = conn.Close()
-		case 2: // close the connection without an answer
+		case 2: // close the connection without a response
 			conn, _, _ := w.(http.Hijacker).Hijack()
 			_ = conn.Close()
 		case 3:

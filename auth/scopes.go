@@ -12,17 +12,18 @@ import (
 
 var repositoryPath = regexp.MustCompile(`^/v2/(.+)/(?:tags|manifests|blobs|referrers)/`)
 
-// ownScopes removes the scopes of other repositories from the context of a request.
-// oras-go requests one token with all scopes of the context, and a copy reads its
-// source in a context that also has the destination's scope. Harbor judges such a
-// token by the project of its first scope: a robot account gets no permissions if that
-// is another project.
+// ownScopes returns the request without the scopes of other repositories in its
+// context. oras-go requests one token with all scopes of the context. When oras-go
+// copies between two repositories, the context of a read also has the scope of the
+// destination. Harbor grants permissions by the project of the first scope in the token
+// request. A robot account gets no permissions if the first scope is for another
+// project.
 //
-// A mount needs a token for two repositories. If the path of a request contains no
-// repository, the request keeps all scopes.
+// The request for a mount keeps the scopes of two repositories. A request whose path
+// contains no repository keeps all scopes.
 func ownScopes(req *http.Request) *http.Request {
 	m := repositoryPath.FindStringSubmatch(req.URL.Path)
-	if m == nil || isUpload(req) { // an upload may continue under another name
+	if m == nil || isUpload(req) { // a registry may continue an upload under another repository name
 		return req
 	}
 	own := []string{"repository:" + m[1]}
@@ -40,12 +41,12 @@ func ownScopes(req *http.Request) *http.Request {
 
 var bearerScope = regexp.MustCompile(`(?i)^(\s*bearer\s(?:.*,)?\s*scope=")([^"]+)(".*)$`)
 
-// narrowScopes removes from a challenge the scopes that the request does not need.
-// Some registries always ask for push access, or for access to the catalog, and
-// oras-go would request all of these from the token server.
+// narrowScopes removes the scopes that the request does not need from the challenge.
+// Some registries always ask for push access, or for access to the catalog. oras-go
+// would request all scopes in the challenge from the token server.
 //
-// If the request already had a token, its challenge stays unchanged: that token was
-// not sufficient.
+// If the request already had a token, narrowScopes does not change the challenge,
+// because the narrow token was not sufficient.
 func narrowScopes(req *http.Request, resp *http.Response) error {
 	if resp.StatusCode != http.StatusUnauthorized || req.Header.Get("Authorization") != "" {
 		return nil
@@ -58,10 +59,10 @@ func narrowScopes(req *http.Request, resp *http.Response) error {
 	return nil
 }
 
-// narrow returns the scopes in asked that a request needs. It drops other resources
-// and, for a read, other actions. For a write it keeps all actions on the needed
-// resources, because registries differ in the actions that they require. If asked does
-// not cover the needed scopes, narrow returns it unchanged.
+// narrow returns the scopes in asked that a request needs. It drops other resources.
+// For a read, it also drops actions that are not needed. For a write, it keeps all
+// actions on the needed resources, because registries differ in the actions that they
+// require. If asked does not cover the needed scopes, narrow returns asked unchanged.
 func narrow(asked, needed []string, reads bool) []string {
 	resources := map[string]bool{}
 	for _, scope := range needed {
@@ -84,5 +85,5 @@ func narrow(asked, needed []string, reads bool) []string {
 	return kept
 }
 
-// resource returns the TYPE:NAME of a scope TYPE:NAME:ACTIONS.
+// resource returns the part TYPE:NAME of a scope TYPE:NAME:ACTIONS.
 func resource(scope string) string { return scope[:max(0, strings.LastIndexByte(scope, ':'))] }

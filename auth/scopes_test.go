@@ -24,7 +24,8 @@ func TestNarrow(t *testing.T) {
 		{"repository:a:*", "repository:a:delete", "repository:a:delete", "repository:a:*"},
 		{"repository:a:pull,push repository:b:pull" + catalog, "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull", "repository:a:pull,push repository:b:pull"},
 		{"repository:a:pull" + catalog, "registry:catalog:*", "registry:catalog:*", "registry:catalog:*"},
-		// A challenge for other repositories is left unchanged.
+		// narrow returns the scopes of a challenge unchanged if they do not cover the
+		// needed scopes.
 		{"repository:library/a:pull", "repository:a:pull", "repository:library/a:pull", "repository:library/a:pull"},
 		{"repository:a:push", "repository:a:pull", "repository:a:push", "repository:a:push"},
 		{"repository:a:pull", "repository:a:pull repository:b:pull", "repository:a:pull", "repository:a:pull"},
@@ -38,8 +39,8 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// TestWideChallenges shows which tokens are requested if the challenges of a registry
-// always ask for every scope.
+// TestWideChallenges shows that the client requests only the tokens that it needs,
+// although the registry's challenges always ask for every scope.
 func TestWideChallenges(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -84,7 +85,8 @@ func TestWideChallenges(t *testing.T) {
 	if want := []string{"repository:a/x:pull"}; !slices.Equal(asked, want) {
 		t.Errorf("tokens for %q, want %q", asked, want)
 	}
-	// One request without a token, one with it, and one more with it.
+	// The first list takes two requests, without a token and with a token. The second
+	// list takes one.
 	if n := rec.Count(recorder.PathSuffix("/tags/list")); n != 3 {
 		t.Errorf("%d requests for two lists", n)
 	}
@@ -97,8 +99,8 @@ func TestWideChallenges(t *testing.T) {
 	}
 }
 
-// TestTokensAreForOneRepository shows that a read requests a token for its own repository
-// only, even if its context also has the scope of another repository.
+// TestTokensAreForOneRepository shows that a read requests a token for one repository
+// only. The context of the read also has the scope of another repository.
 func TestTokensAreForOneRepository(t *testing.T) {
 	var mu sync.Mutex
 	var asked []string
@@ -154,8 +156,8 @@ func TestTokensAreForOneRepository(t *testing.T) {
 	}
 }
 
-// TestUploadsKeepTheirScopes shows that an upload keeps all scopes, because it may
-// continue under another name.
+// TestUploadsKeepTheirScopes shows that a request of an upload keeps all scopes. The
+// registry may have continued the upload under another repository name.
 func TestUploadsKeepTheirScopes(t *testing.T) {
 	const scope = "repository:a/x:pull,push"
 	ctx := auth.AppendScopesForHost(t.Context(), "registry.test", scope)

@@ -23,15 +23,17 @@ func newSentSecrets() *sentSecrets {
 	return &sentSecrets{texts}
 }
 
-// maxSecretTexts is the maximum number of recorded texts. A helper may return a new
-// password every minute, and one credential has about ten spellings.
+// maxSecretTexts is the maximum number of texts in sentSecrets. A limit is needed
+// because a helper may return a new password every minute. One credential adds about
+// ten texts.
 const maxSecretTexts = 1024
 
-// minSecret is the minimum length of a text that is removed. Shorter texts occur
-// everywhere.
+// minSecret is the minimum length in bytes of a text that is removed. Shorter texts
+// occur in ordinary words.
 const minSecret = 3
 
-// add records the secrets of a credential, in every form in which they are sent.
+// add records the secrets of the credential, in every form in which they may appear in
+// a request or a response.
 func (s *sentSecrets) add(c auth.Credential) {
 	for _, secret := range []string{c.Password, c.RefreshToken, c.AccessToken} {
 		if secret != "" {
@@ -51,8 +53,9 @@ func (s *sentSecrets) addText(secret string) {
 	}
 }
 
-// spellings returns the forms that a text may have in JSON and in URLs. JSON encoders
-// differ in what they escape.
+// spellings returns the forms that a text may have in JSON and in URLs. There are
+// several forms in JSON, because JSON encoders differ in the characters that they
+// escape.
 func spellings(text string) []string {
 	var plain bytes.Buffer
 	enc := json.NewEncoder(&plain)
@@ -67,7 +70,8 @@ func spellings(text string) []string {
 	return out
 }
 
-// scrub replaces a bearer token and all recorded secrets in b.
+// scrub returns a copy of the text in which [redacted] replaces the given bearer token
+// and all recorded secrets.
 func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
 	texts := s.texts.Keys()
 	// The longest secret comes first, because a shorter secret may be part of it.
@@ -80,9 +84,9 @@ func (s *sentSecrets) scrub(b []byte, bearer string) []byte {
 	return b
 }
 
-// scrubRefusal removes secrets from a refusal. Some servers repeat the secret that was
-// sent, and the text of a refusal ends up in errors and logs. It cuts the body at
-// maxErrorBody, because no reader of a refusal reads further.
+// scrubRefusal removes secrets from the body of an error response. Some servers repeat
+// the secret that the client sent, and the text of the body ends up in errors and logs.
+// scrubRefusal cuts the body at maxErrorBody, because no caller reads more of an error.
 func (s *sentSecrets) scrubRefusal(req *http.Request, resp *http.Response) error {
 	if resp.StatusCode < http.StatusBadRequest || req.Method == http.MethodHead {
 		return nil

@@ -10,8 +10,8 @@ import (
 
 const redacted = "[redacted]"
 
-// sealed is embedded in types that must not show their value: every formatting verb,
-// logger and encoder prints [redacted].
+// sealed is embedded in types that must not show their value. Every formatting verb,
+// logger and encoder prints such a type as [redacted].
 type sealed struct{}
 
 // String implements [fmt.Stringer].
@@ -29,9 +29,9 @@ func (sealed) LogValue() slog.Value { return slog.StringValue(redacted) }
 // MarshalText implements [encoding.TextMarshaler].
 func (sealed) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// Secret is a password or token from a configuration. It never shows its value. The value
-// is behind a pointer because fmt prints unexported fields by reflection. The zero Secret
-// is empty.
+// Secret is a password or token from a configuration. A formatted Secret never shows its
+// value. The value is behind a pointer, because fmt prints unexported fields by
+// reflection but does not follow nested pointers. The zero Secret is empty.
 type Secret struct {
 	sealed
 	value *string
@@ -45,7 +45,7 @@ func NewSecret(s string) Secret {
 	return Secret{value: &s}
 }
 
-// Reveal returns the value, for the code that sends it.
+// Reveal returns the value of the secret. Only code that sends the secret should call it.
 func (s Secret) Reveal() string {
 	if s.value == nil {
 		return ""
@@ -56,14 +56,16 @@ func (s Secret) Reveal() string {
 // IsZero reports whether the secret is empty.
 func (s Secret) IsZero() bool { return s.value == nil }
 
-// credential proves a user's identity to a registry. Like [Secret], it never shows its
-// value. The value is behind a function, which reflection cannot call.
+// credential is what a client sends to a registry to prove the user's identity. Like
+// [Secret], it never shows its value when formatted. The value is behind a function,
+// because fmt does not call functions.
 type credential struct {
 	sealed
 	value func() auth.Credential
 }
 
-// newCredential wraps c. If c is empty, the result is the zero credential.
+// newCredential returns a credential with the value c. If c is empty, newCredential
+// returns the zero credential.
 func newCredential(c auth.Credential) credential {
 	if c == auth.EmptyCredential {
 		return credential{}
@@ -73,7 +75,8 @@ func newCredential(c auth.Credential) credential {
 
 func (c credential) empty() bool { return c.value == nil }
 
-// reveal returns the credential for oras-go. No other code may call it.
+// reveal returns the value of the credential. Only code that passes the value to oras-go,
+// or checks whether it was sent, may call reveal.
 func (c credential) reveal() auth.Credential {
 	if c.value == nil {
 		return auth.EmptyCredential

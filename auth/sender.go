@@ -15,9 +15,9 @@ import (
 )
 
 // sender sends the requests of a binding. It wraps oras-go's client, which answers
-// challenges, and adds two things that it lacks: it renews the token in the middle of
-// an upload, and it falls back from an access token to a refresh token. A request is
-// repeated only if its body can be read again.
+// challenges, and adds two features. It renews the token in the middle of an upload, and it
+// falls back from an access token to a refresh token. sender repeats a request only if the
+// body of the request can be read again.
 type sender struct {
 	client  *auth.Client
 	tokens  *tokenCache
@@ -26,7 +26,7 @@ type sender struct {
 
 var _ remote.Client = (*sender)(nil)
 
-// errNoCredential is the error of a request that needed no credential. See [WithFreshToken].
+// errNoCredential means that a request with [WithFreshToken] succeeded without a credential.
 var errNoCredential = errors.New("the registry did not ask for a credential, so the credential is not checked")
 
 // Do implements [remote.Client].
@@ -61,9 +61,10 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// askedToWait returns an [outgoing.LaterError] if a registry refuses a GET or HEAD for
-// now and says when to retry. That error wraps oras-go's, which has no field for the
-// time. Uploads read the header themselves.
+// askedToWait returns an [outgoing.LaterError] if a registry refuses a GET or HEAD and says
+// when to retry. The LaterError wraps the error that oras-go would return, which has no
+// field for the time. askedToWait ignores uploads, because the code for uploads reads the
+// header itself.
 func askedToWait(resp *http.Response) error {
 	asked := firstOf(resp.Request)
 	if asked.Method != http.MethodGet && asked.Method != http.MethodHead ||
@@ -73,10 +74,11 @@ func askedToWait(resp *http.Response) error {
 	return outgoing.NewLaterError(resp.Header, refusals.Read(resp))
 }
 
-// correctLink makes the next page of a list come from the same place as this page.
-// Behind a proxy, Artifactory links to another host or path, which may serve another
-// repository's list or an empty one. Only the query of the link matters, since it says
-// where the next page begins. A link to another place without a query is an error.
+// correctLink changes the link to the next page of a list so that it has the host and path
+// of this page. Behind a proxy, Artifactory links to another host or path. That URL may
+// serve an empty list or the list of another repository. correctLink keeps only the query
+// of the link, because the query says where the next page begins. It returns an error for a
+// link without a query to another host or path.
 func correctLink(resp *http.Response) error {
 	link := resp.Header.Get("Link")
 	at := firstOf(resp.Request).URL
@@ -97,8 +99,9 @@ func correctLink(resp *http.Response) error {
 	return nil
 }
 
-// send sends a request. If the request brings its own credential, send renews an
-// expired credential, and renews it once more if the registry refuses it.
+// send sends a request. If the request already has an Authorization header, send replaces
+// an expired token in it. If the registry refuses the token, send repeats the request once
+// with a new token.
 func (s *sender) send(req *http.Request) (*http.Response, error) {
 	given := req.Header.Get("Authorization")
 	if given == "" {
@@ -109,7 +112,7 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 		req.Header.Del("Authorization")
 		return s.client.Do(req)
 	}
-	// oras-go adds headers to the request that it is given.
+	// The request is cloned because oras-go adds headers to its request.
 	resp, err := s.client.Do(req.Clone(req.Context()))
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
@@ -122,8 +125,8 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 	return s.client.Do(next)
 }
 
-// replay returns a copy of the request without a credential, or false if its body
-// cannot be read again.
+// replay returns a copy of the request without a credential. It returns false if the body
+// of the request cannot be read again.
 func replay(req *http.Request) (*http.Request, bool) {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return nil, false
@@ -138,8 +141,8 @@ func replay(req *http.Request) (*http.Request, bool) {
 	return next, err == nil
 }
 
-// insufficientScope reports whether a registry accepts a token but finds its scope
-// insufficient (RFC 6750, section 3.1).
+// insufficientScope reports whether the response says that the token is valid but its scope
+// is insufficient (RFC 6750, section 3.1).
 func insufficientScope(resp *http.Response) bool {
 	return resp.StatusCode == http.StatusUnauthorized && strings.Contains(resp.Header.Get("Www-Authenticate"), `error="insufficient_scope"`)
 }

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// stallTimeout is the longest pause between two bytes of an answer.
+// stallTimeout is the maximum time that one read from the body of a response may take.
 const stallTimeout = 60 * time.Second
 
-// errStalled means that a registry exceeded stallTimeout.
+// errStalled means that a read from the body of a response exceeded stallTimeout.
 var errStalled = errors.New("the registry stopped in the middle of its answer")
 
-// stallGuard aborts answers that stall. The transport's own timeout applies until an
-// answer begins.
+// stallGuard is a transport that aborts a response if a read from its body takes longer
+// than limit. The timeout of the next transport applies until a response begins.
 type stallGuard struct {
 	next  http.RoundTripper
 	limit time.Duration
@@ -33,7 +33,8 @@ func (t stallGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// guardedBody limits how long a read may take. The time between reads does not count.
+// guardedBody is the body of a response that limits the time of each read. The time
+// between two reads is not limited.
 type guardedBody struct {
 	io.ReadCloser
 	limit  time.Duration

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestAnswerThatStalls shows that reading fails if a server begins an answer and
-// then sends nothing.
+// TestAnswerThatStalls shows that reading a response fails with errStalled if the
+// server sends the beginning of the body and then nothing.
 func TestAnswerThatStalls(t *testing.T) {
 	done := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -21,41 +21,45 @@ import (
 )
 
 const (
-	// defaultTokenLife is the lifetime of a token if the server does not state one, as
-	// in the distribution project's token specification.
+	// defaultTokenLife is the lifetime of a token if the token server states no lifetime.
+	// The value comes from the distribution project's token specification.
 	defaultTokenLife = 60 * time.Second
 	// tokenMargin is how long before its expiry a token is renewed, so that it does not
-	// expire in transit. For a short-lived token it is a quarter of the lifetime.
+	// expire while a request is sent. For a short-lived token, the margin is at most a
+	// quarter of the lifetime.
 	tokenMargin = 10 * time.Second
-	// maxTokens is the maximum number of cached tokens of a binding. The tokens and the
-	// challenges that oras-go stores with them, each with a limit of its own, take at most
-	// 20 MiB in total.
-	// A sync of more repositories fetches a token for each in every round, as it does if the
-	// tokens expire in between.
+	// maxTokens is the maximum number of cached tokens of a binding. oras-go stores parts of
+	// a challenge with each token. Tokens and challenges have limits of their own, so they
+	// take at most 20 MiB in total. A sync of more than maxTokens repositories fetches a new
+	// token for each repository in every round. That also happens if the tokens expire
+	// between two rounds.
 	maxTokens = 1024
 	// maxToken is the maximum length in bytes of a token from a token server. The tokens of
 	// Azure and GitLab have up to 8 KiB, and few servers accept a header longer than 16
 	// KiB.
 	maxToken = 16 << 10
-	// maxTokenAnswer is the number of bytes that oras-go reads of a token server's answer.
+	// maxTokenAnswer is the maximum number of bytes that oras-go reads of a token server's
+	// response.
 	maxTokenAnswer = 128 << 10
-	// tokenTimeout ends fetches that no caller waits for. It is longer than everything that
-	// a fetch may wait for: credential helpers, the registry's limits on requests, retries
-	// after Retry-After, and answers. Each of those has a limit of its own, with a better error.
+	// tokenTimeout is the maximum duration of a token fetch. It ends fetches that no caller
+	// waits for. It is longer than anything that a fetch may wait for: credential helpers, the
+	// limits on requests to the registry, retries after Retry-After, and responses. Each of
+	// these has a shorter limit, with a better error.
 	tokenTimeout = 10 * time.Minute
 )
 
-// tokenCache caches the authentication scheme and the tokens of one binding for
-// oras-go. Unlike oras-go's own cache, it knows when a token expires and renews it
-// before use: if a registry refuses a token in the middle of an upload, the upload is
-// lost.
+// tokenCache caches the authentication scheme and the tokens of one binding for oras-go.
+// Unlike oras-go's own cache, it knows when a token expires, and renews the token before it
+// is used. This matters for uploads, because an upload is lost if a registry refuses the
+// token in the middle.
 type tokenCache struct {
 	now     func() time.Time
 	schemes sync.Map // from a host to its auth.Scheme
 	tokens  *lru.Cache[tokenKey, token]
 	flights singleflight.Group
-	// accepted reports whether the token server accepted the login when it issued the
-	// last token. Harbor answers a wrong password with a token that has no subject.
+	// accepted reports whether the token server accepted the login when it issued the last
+	// token. Not every token means that: after a wrong password, Harbor issues a token
+	// without a subject.
 	accepted atomic.Bool
 }
 
@@ -100,8 +104,8 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 	}
 	value, err := c.fetch(ctx, k, t.fetch)
 	if err != nil {
-		// The request is then sent without a token, and the refusal of the registry or of
-		// its token server becomes the error.
+		// oras-go then sends the request without a token. The caller gets the error of the
+		// registry or of its token server.
 		return "", fmt.Errorf("%w: %w", errdef.ErrNotFound, err)
 	}
 	return value, nil
@@ -109,7 +113,7 @@ func (c *tokenCache) GetToken(ctx context.Context, host string, scheme auth.Sche
 
 func (t token) ended(now time.Time) bool { return !t.until.IsZero() && !now.Before(t.until) }
 
-// Set implements [auth.Cache]: it fetches a token and caches it.
+// Set implements [auth.Cache]. It fetches a token and caches it.
 func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, scopes string, fetch tokenFetch) (string, error) {
 	c.schemes.Store(host, scheme)
 	return c.fetch(ctx, tokenKey{host, scheme, scopes}, fetch)
@@ -117,18 +121,18 @@ func (c *tokenCache) Set(ctx context.Context, host string, scheme auth.Scheme, s
 
 type freshTokenKey struct{}
 
-// WithFreshToken returns a context whose requests show what a login is allowed to read at
-// this moment. They fetch a fresh bearer token even if a cached token is still valid,
-// because the login may have been revoked after that token was issued. They fail if the
-// registry answers without asking for a credential.
+// WithFreshToken returns a context for requests that check whether a login is still valid.
+// A request with this context fetches a new bearer token even if a cached token has not
+// expired, because the login may have been revoked after the cached token was issued. The
+// request fails if the registry responds without asking for a credential.
 func WithFreshToken(ctx context.Context) context.Context {
 	return context.WithValue(ctx, freshTokenKey{}, true)
 }
 
 func wantsFreshToken(ctx context.Context) bool { return ctx.Value(freshTokenKey{}) != nil }
 
-// fetch fetches a token and caches it. Concurrent callers share one fetch, which continues
-// if a caller gives up.
+// fetch fetches a token and caches it. Concurrent callers share one fetch. The fetch
+// continues if the context of a caller ends.
 func (c *tokenCache) fetch(ctx context.Context, k tokenKey, fetch tokenFetch) (string, error) {
 	answer := c.flights.DoChan(fmt.Sprint(k), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tokenTimeout)
@@ -163,8 +167,9 @@ func (c *tokenCache) fetchOnce(ctx context.Context, k tokenKey, fetch tokenFetch
 	return value, nil
 }
 
-// refuse marks the cached tokens with the value of an Authorization header as expired,
-// because a registry has refused the header. It reports whether there are such tokens.
+// refuse marks the cached token in the given Authorization header as expired, because a
+// registry has refused the header. It reports whether the token is cached. One token may be
+// cached under several keys.
 func (c *tokenCache) refuse(authorization string) bool {
 	found := c.find(authorization)
 	for k, t := range found {
@@ -174,8 +179,8 @@ func (c *tokenCache) refuse(authorization string) bool {
 	return len(found) > 0
 }
 
-// usable reports whether an Authorization header may be sent. It may not be sent if its
-// token is cached and has expired.
+// usable reports whether the given Authorization header may be sent. It returns false if
+// the token in the header is cached and has expired.
 func (c *tokenCache) usable(authorization string) bool {
 	for _, t := range c.find(authorization) {
 		if t.ended(c.now()) {
@@ -185,8 +190,8 @@ func (c *tokenCache) usable(authorization string) bool {
 	return true
 }
 
-// find returns the cached tokens with the value of an Authorization header. An access token
-// of the user may be cached under several keys.
+// find returns the cached tokens that are equal to the bearer token in the given
+// Authorization header. The user's access token may be cached under several keys.
 func (c *tokenCache) find(authorization string) map[tokenKey]token {
 	value, ok := strings.CutPrefix(authorization, "Bearer ")
 	if !ok || value == "" {
@@ -203,7 +208,7 @@ func (c *tokenCache) find(authorization string) map[tokenKey]token {
 
 // isAnonymous reports whether a token is a JSON Web Token without a subject. The
 // distribution project's token specification defines such tokens for clients without a
-// login. Opaque tokens count as tokens of the login.
+// login. Tokens in other formats are not anonymous.
 func isAnonymous(token string) bool {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 || len(token) > maxToken {
@@ -216,20 +221,22 @@ func isAnonymous(token string) bool {
 	return err == nil && json.Unmarshal(payload, &claims) == nil && claims.Subject == ""
 }
 
-// tokenLife computes the expiry of a token from the answer that contains it. It travels
-// in the context of the request, because oras-go reads only the token from the answer.
+// tokenLife computes the time when a token must be renewed from the token server's
+// response. It is a value in the context of the token request, because oras-go reads only
+// the token itself from the response.
 type tokenLife struct {
 	asked time.Time // before the request
-	until time.Time // zero until an answer is read
+	until time.Time // when the token must be renewed; zero until a response is read
 }
 
-// answered reports whether the token came from a token server. Tokens that the user
-// configured do not.
+// answered reports whether the token came from a token server. It returns false for a token
+// that the user configured.
 func (l *tokenLife) answered() bool { return !l.until.IsZero() }
 
 type tokenLifeKey struct{}
 
-// readTokenLife reads the lifetime of a token before the answer reaches oras-go.
+// readTokenLife stores the lifetime of the token in the [tokenLife] of the request's
+// context. It does nothing if resp is not the response to a token request.
 func readTokenLife(req *http.Request, resp *http.Response) error {
 	life, ok := req.Context().Value(tokenLifeKey{}).(*tokenLife)
 	if !ok || resp.StatusCode != http.StatusOK {
@@ -242,14 +249,15 @@ func readTokenLife(req *http.Request, resp *http.Response) error {
 	return err
 }
 
-// read computes the expiry from the answer. It measures the age of the token by the
-// server's own clock, so a wrong local clock does no harm.
+// read computes when the token must be renewed. It computes the age of the token from two
+// times of the server's clock, the header Date and issued_at. A wrong local clock therefore
+// does no harm.
 func (l *tokenLife) read(h http.Header, body []byte) {
 	var answer struct {
 		ExpiresIn json.RawMessage `json:"expires_in"`
 		IssuedAt  json.RawMessage `json:"issued_at"`
 	}
-	// oras-go rejects an answer that does not parse.
+	// oras-go returns an error if the response is not valid JSON.
 	_ = json.Unmarshal(body, &answer)
 	life := defaultTokenLife
 	if seconds, err := strconv.ParseFloat(strings.Trim(string(answer.ExpiresIn), `"`), 64); err == nil && seconds >= 1 {

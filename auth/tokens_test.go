@@ -23,11 +23,11 @@ import (
 
 func TestTokenLife(t *testing.T) {
 	asked := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	// The server's clock is a day slow.
+	// The clock of the token server is one day slow.
 	const date = "Tue, 01 Jan 2030 03:04:05 GMT"
 	tests := []struct {
 		name, answer, date string
-		want               time.Duration // from asked until the token must be renewed
+		want               time.Duration // the time from asked until the token must be renewed
 	}{
 		{"neither", `{"token": "x"}`, date, 50 * time.Second},
 		{"expires_in", `{"token": "x", "expires_in": 300}`, date, 290 * time.Second},
@@ -64,8 +64,8 @@ func TestTokenLife(t *testing.T) {
 	}
 }
 
-// aClient returns a client with a login for the registry, and a function that advances
-// the clock of the client's tokens.
+// aClient returns a client with a login for the registry. The returned function advances
+// the clock that decides when the client's tokens expire.
 func aClient(f *fakeRegistry) (*Client, func(time.Duration)) {
 	c := New(Options{Environment: environment("linux", nil, map[string]string{
 		dockerConfig: loginJSON(f.Listener.Addr().String() + "=u:p"),
@@ -119,7 +119,7 @@ func TestTokenThatCannotBeRenewed(t *testing.T) {
 	}
 }
 
-// pushBlob pushes a blob. If once is set, its body can be read only once.
+// pushBlob pushes a blob. If once is true, the body of the upload can be read only once.
 func pushBlob(t *testing.T, c *Client, f *fakeRegistry, once bool) error {
 	t.Helper()
 	var content io.Reader = strings.NewReader("hello")
@@ -129,8 +129,8 @@ func pushBlob(t *testing.T, c *Client, f *fakeRegistry, once bool) error {
 	return mustOpen(t, c, f.repository(t, "a/x")).Blobs().Push(t.Context(), ocispec.Descriptor{Digest: digest.FromString("hello"), Size: 5}, content)
 }
 
-// TestAnonymousTokens shows that only a JSON Web Token without a subject counts as
-// anonymous.
+// TestAnonymousTokens shows that isAnonymous returns true only for a JSON Web Token without
+// a subject.
 func TestAnonymousTokens(t *testing.T) {
 	jwt := func(claims string) string {
 		encode := base64.RawURLEncoding.EncodeToString
@@ -239,7 +239,7 @@ func TestRefreshTokenTakesThePlaceOfARefusedAccessToken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list", // without the access token, and with it
+	wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list", // first without the access token, then with it
 		"POST token repository:a/x:pull  r", "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 
 	c = New(Options{Explicit: []Login{block(f.Listener.Addr().String(), "access:ended")}})
@@ -283,7 +283,7 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 			if fetches != 1 {
 				t.Errorf("fetched %d times", fetches)
 			}
-			// Later callers do not share a failure.
+			// A failure is not cached. After a failure, GetToken finds no token.
 			if _, err := c.GetToken(t.Context(), "h", auth.SchemeBearer, "s"); (err == nil) != (failure == nil) {
 				t.Errorf("after %v: %v", failure, err)
 			}
@@ -291,8 +291,8 @@ func TestTokenCacheFetchesOnceForAll(t *testing.T) {
 	}
 }
 
-// TestTokenCacheWaitEndsWithItsContext shows that a caller that gives up does not end the
-// fetch for the other callers.
+// TestTokenCacheWaitEndsWithItsContext shows that a token fetch continues for the other
+// callers when the context of one caller ends.
 func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTokenCache(time.Now)
@@ -320,7 +320,8 @@ func TestTokenCacheWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestHeaderWithoutAToken shows that a header without a token names no cached token.
+// TestHeaderWithoutAToken shows that find returns no cached token for an Authorization
+// header without a bearer token.
 func TestHeaderWithoutAToken(t *testing.T) {
 	c := newTokenCache(time.Now)
 	for _, value := range []string{"", "t"} {
@@ -335,8 +336,8 @@ func TestHeaderWithoutAToken(t *testing.T) {
 	}
 }
 
-// TestTokenFetchIsBounded shows that a fetch fails after tokenTimeout if the token server
-// does not answer.
+// TestTokenFetchIsBounded shows that a token fetch fails after tokenTimeout if the token
+// server does not respond.
 func TestTokenFetchIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, start := newTokenCache(time.Now), time.Now()
@@ -350,8 +351,9 @@ func TestTokenFetchIsBounded(t *testing.T) {
 	})
 }
 
-// TestTokenFetchOutlastsHelpers has a helper that fails for the first name of the registry,
-// and exceeds its limit for the second.
+// TestTokenFetchOutlastsHelpers shows that the caller gets the error of a slow helper, and
+// not the error of tokenTimeout. The helper fails for the first name of the registry, and
+// exceeds its limit for the second.
 func TestTokenFetchOutlastsHelpers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New(Options{Explicit: []Login{block("registry.test", "helper:hangs")}, Transport: roundTripper(func(r *http.Request) *http.Response {
@@ -396,8 +398,8 @@ func TestSpellingsOfSecrets(t *testing.T) {
 	}
 }
 
-// TestSecretsInRefusals shows that errors omit a secret that a server repeats in its
-// refusal.
+// TestSecretsInRefusals shows that errors contain no secret, even if a server repeats the
+// client's secret in the body of its refusal.
 func TestSecretsInRefusals(t *testing.T) {
 	const password, bearer = `s3cr3t"pw`, "b34r3r"
 	f := newFakeRegistry(t, false)
@@ -432,7 +434,8 @@ func TestSecretsInRefusals(t *testing.T) {
 	}
 }
 
-// TestFreshTokens shows that each request with [WithFreshToken] fetches a fresh token.
+// TestFreshTokens shows that each request with [WithFreshToken] fetches a new token, even
+// if the cached token has not expired.
 func TestFreshTokens(t *testing.T) {
 	f := newFakeRegistry(t, false)
 	f.life = map[string]any{"expires_in": 300}

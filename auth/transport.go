@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// newTransport builds the stack of transports that every request passes through, on top
-// of base, which sends the request.
+// newTransport returns the chain of transports that every request passes through. base is
+// the last transport and sends the request.
 func newTransport(base router, sent *sentSecrets) http.RoundTripper {
 	opts := base.conns.opts
 	var t http.RoundTripper = stallGuard{base, stallTimeout}
@@ -30,7 +30,8 @@ const (
 )
 
 // defaultTransport returns [outgoing.Transport] with timeouts for connecting and for the
-// start of an answer. Reading the body has no timeout, because its size is unknown.
+// start of a response. There is no timeout for reading the whole body, because the size
+// of the body is unknown.
 func defaultTransport() http.RoundTripper {
 	t := outgoing.Transport()
 	t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext
@@ -40,11 +41,11 @@ func defaultTransport() http.RoundTripper {
 	return t
 }
 
-// check inspects an answer, and may change it. If it returns an error, the request fails
-// with that error.
+// check inspects a response, and may change the response. If a check returns an error,
+// the request fails with that error.
 type check func(*http.Request, *http.Response) error
 
-// checked is a transport that applies checks to each answer, in order.
+// checked is a transport that applies its checks to each response in order.
 type checked struct {
 	next   http.RoundTripper
 	checks []check
@@ -65,8 +66,8 @@ func (t checked) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// peek returns the first n bytes of an answer's body, or the whole body if it is shorter.
-// The body can still be read from its start.
+// peek returns the first n bytes of the response's body, or the whole body if the body is
+// shorter. resp.Body can still be read from its start.
 func peek(resp *http.Response, n int64) ([]byte, error) {
 	start, err := io.ReadAll(io.LimitReader(resp.Body, n))
 	resp.Body = struct {
@@ -76,21 +77,23 @@ func peek(resp *http.Response, n int64) ([]byte, error) {
 	return start, err
 }
 
-// readClock sets the clock in the request's context to the registry's time.
+// readClock sets the clock in the request's context to the time in the registry's
+// response.
 func readClock(req *http.Request, resp *http.Response) error {
 	outgoing.ReadClock(req, resp)
 	return nil
 }
 
-// redirectRedactor keeps queries out of errors: net/http and oras-go quote the URL of a
-// failed request. The query of a redirect's target may contain a signature that lets
-// anyone read a blob. The query of an upload contains the state of the upload.
+// redirectRedactor is a transport that keeps secret queries out of errors. net/http and
+// oras-go quote the URL of a failed request in their errors. The query of a redirected
+// request may contain a signature, with which anyone can read a blob. The query of an
+// upload contains the state of the upload.
 type redirectRedactor struct{ next http.RoundTripper }
 
-// RoundTrip sends a copy of the request, and removes the query from the original.
-// Transports should not modify the caller's request. But http.Client, which follows
-// redirects, and the code that sends uploads use the original only for errors: the next
-// part of an upload is sent to the URL in the answer.
+// RoundTrip sends a copy of the request, and removes the query from the original. A
+// transport should not modify the caller's request. Here it does no harm. http.Client,
+// which sends redirected requests, and the code for uploads use the original only for
+// errors. The next part of an upload is sent to the URL in the response.
 func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.RawQuery == "" || req.Response == nil && !isUpload(req) {
 		return t.next.RoundTrip(req)
@@ -103,21 +106,23 @@ func (t redirectRedactor) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// isUpload reports whether the request sends, completes or cancels an upload.
+// isUpload reports whether the request sends data to an upload, completes the upload or
+// cancels it.
 func isUpload(req *http.Request) bool {
 	return req.Method != http.MethodPost && strings.Contains(req.URL.Path, "/blobs/uploads/")
 }
 
-// PlainHTTPError means that a request with a credential was not sent, because it would
-// have crossed a network unencrypted.
+// PlainHTTPError means that a request with a credential was not sent, because the
+// credential would have crossed a network unencrypted.
 type PlainHTTPError struct{ Host string }
 
 func (e *PlainHTTPError) Error() string {
 	return fmt.Sprintf("refused to send a credential to %s over plain HTTP", e.Host)
 }
 
-// plainHTTPGuard is the final check of credentials over plain HTTP. It covers token
-// servers, which may be on a different host than the registry that names them.
+// plainHTTPGuard is a transport that refuses to send credentials over plain HTTP, unless
+// the host is on loopback or allow returns true. It also checks requests to token
+// servers, which may be on a different host than the registry.
 type plainHTTPGuard struct {
 	next  http.RoundTripper
 	allow func(host string) bool
@@ -135,12 +140,13 @@ func (t plainHTTPGuard) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req)
 }
 
-// maxWhole is how many bytes of an answer are read before the caller gets it. Tags,
-// tokens and most manifests are smaller.
+// maxWhole is the maximum number of bytes of a response that are read before the caller
+// gets the response. Lists of tags, tokens and most manifests are smaller.
 const maxWhole = 64 << 10
 
-// readWhole reads small answers that are not blobs to their end. If one breaks off, the
-// request is retried as if no answer had come.
+// readWhole reads the whole body of a small response that is not a blob. If the
+// connection breaks while the body is read, readWhole returns an error. retrier then
+// retries the request.
 func readWhole(req *http.Request, resp *http.Response) error {
 	if req.Method != http.MethodGet || resp.ContentLength > maxWhole || !wantsJSON(req) && !wantsToken(req) {
 		return nil
@@ -149,5 +155,5 @@ func readWhole(req *http.Request, resp *http.Response) error {
 	return err
 }
 
-// wantsToken reports whether the request is for a token.
+// wantsToken reports whether the request asks a token server for a token.
 func wantsToken(req *http.Request) bool { return req.Context().Value(tokenLifeKey{}) != nil }
