@@ -1,8 +1,8 @@
-// Package ociaddr defines the names in an OCI registry: registry hosts, repositories and tags. It converts provider
-// versions into tags and back. It does no I/O.
+// Package ociaddr defines types for registry hosts, repositories and tags. It converts provider versions into tags and
+// tags into versions. It does no I/O.
 //
-// Repository names and tags follow the OCI distribution specification 1.1. Digests and descriptors have the types of
-// the Go module image-spec.
+// Repository names and tags follow the OCI distribution specification 1.1. Digests have the type of the Go module
+// go-digest.
 package ociaddr
 
 import (
@@ -19,12 +19,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Registry is the host of an OCI registry, with its port if it has one, such as ghcr.io or
-// localhost:5000.
+// Registry is the HOST or HOST:PORT of an OCI registry, such as ghcr.io or localhost:5000.
 type Registry string
 
-// IsLoopback reports whether the registry is on this machine, where plain HTTP to it crosses
-// no network. The name localhost counts as this machine (RFC 6761).
+// IsLoopback reports whether the registry's host is a loopback address, localhost or a name
+// under .localhost (RFC 6761). Requests to such a registry cross no network.
 func (r Registry) IsLoopback() bool {
 	host := string(r)
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -42,7 +41,7 @@ func (r Registry) IsLoopback() bool {
 // a valid repository.
 type Repository struct {
 	Registry Registry
-	Name     string // path within the registry, without leading and trailing slashes
+	Name     string // the path within the registry, without leading and trailing slashes
 }
 
 // String returns REGISTRY/NAME.
@@ -60,8 +59,8 @@ var (
 	tag      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 )
 
-// maxRepositoryLen is the maximum length of host and name together. The distribution specification recommends that
-// registries accept this length.
+// maxRepositoryLen is the maximum length in bytes of REGISTRY/NAME. The distribution specification notes that many
+// clients have this limit.
 const maxRepositoryLen = 255
 
 // ParseRegistry parses HOST or HOST:PORT.
@@ -86,8 +85,8 @@ func invalidRegistry(s string) error {
 	return hint.New(fmt.Sprintf("invalid registry %q", s), "a registry is HOST or HOST:PORT, such as ghcr.io or localhost:5000")
 }
 
-// ParseRepository parses REGISTRY/NAME. The registry is mandatory, and neither a tag nor a
-// digest may follow.
+// ParseRepository parses REGISTRY/NAME. It returns an error if the registry is missing, or
+// if a tag or digest follows the name.
 func ParseRepository(s string) (Repository, error) {
 	const help = "a repository is REGISTRY/NAME in lower case, such as ghcr.io/acme/providers/null"
 	if strings.Contains(s, "://") {
@@ -112,8 +111,8 @@ func ParseRepository(s string) (Repository, error) {
 	return Repository{registry, name}, nil
 }
 
-// HideLogin removes a user and password from an address that a user wrote, for use in
-// messages. It keeps a digest, which also follows an @.
+// HideLogin replaces the user name and password in an address with [redacted], for use in
+// messages. It keeps a digest at the end of the address, although an @ precedes the digest.
 func HideLogin(s string) string {
 	login := digestEnd.ReplaceAllString(s, "")
 	i := strings.LastIndexByte(login, '@')
@@ -128,7 +127,7 @@ var (
 	scheme    = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]*://`)
 )
 
-// nameProblem says why registries refuse a part of a repository name.
+// nameProblem says why a part of a repository name is invalid.
 func nameProblem(part string) string {
 	switch {
 	case part == "":
@@ -152,8 +151,8 @@ func ParseTag(s string) (Tag, error) {
 	return Tag(s), nil
 }
 
-// VersionTag returns the tag of a version: the version with _ instead of +, because a tag
-// cannot contain a +. It returns an error if the tag would have more than 128 characters.
+// VersionTag returns the tag of a version. The tag has _ instead of +, because a tag cannot
+// contain a +. VersionTag returns an error if the tag would have more than 128 characters.
 func VersionTag(v provider.Version) (Tag, error) {
 	t, err := ParseTag(strings.ReplaceAll(v.String(), "+", "_"))
 	if err != nil {
@@ -162,8 +161,9 @@ func VersionTag(v provider.Version) (Tag, error) {
 	return t, nil
 }
 
-// Version returns the version of a tag. Only the tag that [VersionTag] returns for a version
-// counts: 1.2.3_b1 is 1.2.3+b1, but v1.2.3, 1.2 and latest are not versions.
+// Version returns the version whose [VersionTag] is t, and false if there is no such
+// version. For example, 1.2.3_b1 is the tag of 1.2.3+b1. The tags v1.2.3, 1.2 and latest
+// belong to no version.
 func (t Tag) Version() (provider.Version, bool) {
 	v, err := provider.ParseVersion(strings.ReplaceAll(string(t), "_", "+"))
 	if err != nil {
@@ -173,18 +173,18 @@ func (t Tag) Version() (provider.Version, bool) {
 	return v, err == nil && back == t
 }
 
-// partialPrefix is the prefix of announcement tags. A push of some platforms of a version announces its platforms under
-// such a tag. No client reads the tag as a version.
+// partialPrefix is the prefix of announcement tags. A push of only some platforms of a version uses such a tag to
+// announce these platforms to other pushes. No client mistakes an announcement tag for a version.
 const partialPrefix = "ocibridge-part."
 
 // NewAnnouncementID returns a random ID for an announcement.
 func NewAnnouncementID() string { return strings.ToLower(rand.Text()[:announcementID]) }
 
-// announcementID is the length of an announcement's ID.
+// announcementID is the length of an announcement's ID in characters.
 const announcementID = 16
 
-// AnnouncementTag returns the tag of an announcement. It returns an error if the tag would
-// have more than 128 characters.
+// AnnouncementTag returns the tag of the announcement with the given version and ID. It
+// returns an error if the tag would have more than 128 characters.
 func AnnouncementTag(v provider.Version, id string) (Tag, error) {
 	vt, err := VersionTag(v)
 	if err != nil {
@@ -198,29 +198,32 @@ func AnnouncementTag(v provider.Version, id string) (Tag, error) {
 	return t, nil
 }
 
-// Announcement returns the version in a tag that [AnnouncementTag] returned.
+// Announcement returns the version in an announcement tag, and false for any other tag.
+// [AnnouncementTag] makes these tags.
 func (t Tag) Announcement() (provider.Version, bool) {
 	v, id, ok := t.cutPartial()
 	return v, ok && len(id) == announcementID && strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") == ""
 }
 
-// Partial returns the version and platform in a tag ocibridge-part.VERSION.OS_ARCH. Earlier
-// releases of ocibridge put such a tag on the manifest of a platform.
+// Partial returns the version and the platform in a tag of the form
+// ocibridge-part.VERSION.OS_ARCH, and false for any other tag. Earlier releases of
+// ocibridge put such a tag on the manifest of a platform.
 func (t Tag) Partial() (provider.Version, provider.Platform, bool) {
 	v, name, ok := t.cutPartial()
 	p, err := provider.ParsePlatform(name)
 	return v, p, ok && err == nil
 }
 
-// PartialEvidence returns the version in a tag ocibridge-part.VERSION.evidence. Earlier
-// releases of ocibridge put such a tag on signed evidence.
+// PartialEvidence returns the version in a tag of the form ocibridge-part.VERSION.evidence,
+// and false for any other tag. Earlier releases of ocibridge put such a tag on signed
+// evidence.
 func (t Tag) PartialEvidence() (provider.Version, bool) {
 	v, name, ok := t.cutPartial()
 	return v, ok && name == "evidence"
 }
 
-// PartOf returns the version in a tag that [Tag.Announcement], [Tag.Partial] or
-// [Tag.PartialEvidence] accepts.
+// PartOf returns the version that [Tag.Announcement], [Tag.Partial] or
+// [Tag.PartialEvidence] finds in the tag. It returns false if none of them does.
 func (t Tag) PartOf() (provider.Version, bool) {
 	if v, _, ok := t.Partial(); ok {
 		return v, true
@@ -231,7 +234,8 @@ func (t Tag) PartOf() (provider.Version, bool) {
 	return t.Announcement()
 }
 
-// cutPartial splits a tag ocibridge-part.VERSION.NAME into the version and the name.
+// cutPartial splits a tag of the form ocibridge-part.VERSION.NAME into the version and the
+// name. ok is false for any other tag.
 func (t Tag) cutPartial() (v provider.Version, name string, ok bool) {
 	rest, ok := strings.CutPrefix(string(t), partialPrefix)
 	dot := strings.LastIndexByte(rest, '.')
@@ -242,14 +246,15 @@ func (t Tag) cutPartial() (v provider.Version, name string, ok bool) {
 	return v, rest[dot+1:], ok
 }
 
-// ReferrersTag returns the tag that lists the referrers of a manifest in a registry without
-// the referrers API: sha256-HEX (OCI distribution specification 1.1, "referrers tag schema").
+// ReferrersTag returns the tag sha256-HEX of a manifest with the given digest. In a registry
+// without the referrers API, the index under this tag lists the manifest's referrers. See
+// "referrers tag schema" in the OCI distribution specification 1.1.
 func ReferrersTag(d digest.Digest) Tag {
 	return Tag(string(d.Algorithm()) + "-" + d.Encoded())
 }
 
-// cosignSuffixes are the suffixes of the tags for artifacts that cosign attaches to a
-// manifest.
+// cosignSuffixes are the suffixes of the tags that cosign gives to the artifacts that it
+// attaches to a manifest.
 var cosignSuffixes = []string{".sig", ".att", ".sbom"}
 
 // CosignTags returns the tags that cosign uses for a manifest's signatures, attestations and SBOMs, such as
@@ -262,8 +267,8 @@ func CosignTags(d digest.Digest) []Tag {
 	return out
 }
 
-// Subject returns the subject of the artifact under a tag of [ReferrersTag] or [CosignTags]: the manifest to which the
-// artifact is attached. No client reads such a tag as a version.
+// Subject returns the digest of the manifest for which [ReferrersTag] or [CosignTags] returned the tag. It returns
+// false for any other tag. No client mistakes such a tag for a version.
 func (t Tag) Subject() (digest.Digest, bool) {
 	name := string(t)
 	for _, suffix := range cosignSuffixes {
@@ -277,18 +282,19 @@ func (t Tag) Subject() (digest.Digest, bool) {
 	return d, ok && d.Validate() == nil
 }
 
-// StateTag is the tag of ocibridge's record about a repository. No client reads it as a
-// version.
+// StateTag is the tag of the record that ocibridge keeps in a repository. No client
+// mistakes this tag for a version.
 const StateTag Tag = "ocibridge-state"
 
-// SeenAll is a tag of earlier releases. Its presence meant that every version of a provider's first sync had its own
-// tag, see [Tag.Seen].
+// SeenAll is a tag of earlier releases. It meant that every version of a provider's first sync had its own tag of the
+// form that [Tag.Seen] describes.
 const SeenAll Tag = "ocibridge-seen"
 
-// seenPrefix is the prefix of tags of earlier releases. Each tag recorded the time when a version was first seen.
+// seenPrefix is the prefix of tags of earlier releases. Each of these tags recorded when a version was first seen.
 const seenPrefix = string(SeenAll) + "."
 
-// Seen returns the version in a tag ocibridge-seen.VERSION.
+// Seen returns the version in a tag of the form ocibridge-seen.VERSION, and false for any
+// other tag.
 func (t Tag) Seen() (provider.Version, bool) {
 	rest, ok := strings.CutPrefix(string(t), seenPrefix)
 	if !ok {

@@ -102,8 +102,8 @@ func TestVersionTags(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfTags shows that the error for a name of a megabyte is short. A
-// registry may list such names.
+// TestLongNamesOfTags shows that the error for a tag of 1 MiB is short. A registry may list
+// such tags.
 func TestLongNamesOfTags(t *testing.T) {
 	if tag, err := ParseTag(strings.Repeat("\x7f", 1<<20)); err == nil || len(err.Error()) > 1000 {
 		t.Errorf("%.100s, an error of %d bytes", tag, len(fmt.Sprint(err)))
@@ -133,7 +133,8 @@ func TestAnnouncementTags(t *testing.T) {
 	}
 }
 
-// TestPartialTags shows how the tags of earlier releases are parsed.
+// TestPartialTags shows how tags that earlier releases put on platforms and on evidence are
+// parsed.
 func TestPartialTags(t *testing.T) {
 	v, p := provider.MustParseVersion("1.0.0-rc.1+build.5"), provider.MustParsePlatform("linux_amd64")
 	if gv, gp, ok := Tag("ocibridge-part.1.0.0-rc.1_build.5.linux_amd64").Partial(); !ok || gv != v || gp != p {
@@ -194,8 +195,8 @@ func TestOwnTags(t *testing.T) {
 	}
 }
 
-// FuzzParseRepository compares our parser with the library that OpenTofu uses for repository addresses. The library
-// must parse each address that our parser accepts, with the same result.
+// FuzzParseRepository compares ParseRepository with the library that OpenTofu uses for repository addresses. The
+// library must accept each address that ParseRepository accepts, and return the same registry and name.
 func FuzzParseRepository(f *testing.F) {
 	for _, s := range []string{"ghcr.io/acme/null", "localhost:5000/a", "[::1]:5000/a", "ghcr.io/a:1", "ghcr.io/a@sha256:00", "a/b__c"} {
 		f.Add(s)
@@ -212,11 +213,12 @@ func FuzzParseRepository(f *testing.F) {
 		if err != nil || ref.Registry != string(r.Registry) || ref.Repository != r.Name || ref.Reference != "" {
 			t.Fatalf("%q: OpenTofu reads %+v, %v", s, ref, err)
 		}
-		// The embedded registry has its own rules for names.
+		// The embedded registry, which is distribution, must accept the name too.
 		if named, err := reference.WithName(r.Name); err != nil || named.Name() != r.Name {
 			t.Fatalf("%q: distribution reads %v, %v", s, named, err)
 		}
-		// The URL must lead to exactly the repository that was written.
+		// A URL that contains the registry and the name must have exactly this host and
+		// path.
 		if u, err := url.Parse("https://" + string(r.Registry) + "/v2/" + r.Name + "/tags/list"); err != nil || u.Host != string(r.Registry) || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "/v2/"+r.Name+"/tags/list" {
 			t.Fatalf("%q leads to %v, %v", s, u, err)
 		}
