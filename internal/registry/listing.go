@@ -15,14 +15,16 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Unlisted is a registry, template or repository whose providers could not be listed.
+// Unlisted describes a registry, template or repository whose providers could not be
+// listed.
 type Unlisted struct {
 	Where string
 	Err   error
 }
 
 // Providers returns the providers whose repositories are in the catalogs of the
-// registries that templates name.
+// templates' registries. unlisted says which registries, templates and repositories
+// could not be listed. err is not nil only if the context has ended.
 func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, unlisted []Unlisted, err error) {
 	skip := func(where string, err error) {
 		unlisted = append(unlisted, Unlisted{where, err})
@@ -56,11 +58,13 @@ func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, u
 	return out, unlisted, context.Cause(ctx)
 }
 
-// maxRepositories is the maximum number of repositories in a registry's catalog, which
-// also lists repositories of other content.
+// maxRepositories is the maximum number of repositories that list reads from a
+// registry's catalog. The limit is high because a catalog may also list repositories
+// without providers.
 const maxRepositories = 100_000
 
-// list returns the repositories in a registry's catalog.
+// list returns the repositories in a registry's catalog. It skips repositories with
+// invalid names.
 func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]ociaddr.Repository, error) {
 	var client *remote.Registry
 	var err error
@@ -91,9 +95,9 @@ func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]o
 	return out, nil
 }
 
-// owner returns the provider that a repository belongs to, or the zero address if no
-// template leads to the repository. If the templates allow several providers, the
-// annotations of the stored versions decide.
+// owner returns the provider whose versions a repository contains. It returns the zero
+// address if the templates assign the repository to no provider. If they assign it to
+// several providers, the annotations of the repository's versions decide.
 func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (provider.Address, error) {
 	candidates := r.candidates(repo)
 	switch len(candidates) {
@@ -119,7 +123,7 @@ func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (prov
 		"name the provider, or let the template keep the parts of an address apart")
 }
 
-// candidates returns the providers for which the templates lead to a repository.
+// candidates returns the providers to which the templates assign the repository.
 func (r *Repositories) candidates(repo ociaddr.Repository) (out []provider.Address) {
 	for _, t := range r.Templates {
 		for _, a := range t.Providers(repo) {
@@ -131,7 +135,8 @@ func (r *Repositories) candidates(repo ociaddr.Repository) (out []provider.Addre
 	return out
 }
 
-// owns reports whether a repository has a version whose annotations name the provider.
+// owns reports whether one of the tags is a version whose annotations name the
+// provider. It returns false if a version belongs to another provider.
 func owns(ctx context.Context, store artifact.ReferenceFetcher, tags []ociaddr.Tag, a provider.Address) bool {
 	for _, t := range tags {
 		v, ok := t.Version()

@@ -22,8 +22,8 @@ func TestProviders(t *testing.T) {
 }
 
 // TestProvidersOfSharedRepositories shows that the annotations of a repository's
-// versions decide to which provider it belongs, if the template gives it to two
-// providers.
+// versions decide to which provider the repository belongs. This is needed because the
+// template assigns the repository to two providers.
 func TestProvidersOfSharedRepositories(t *testing.T) {
 	r := stored.For(t, "${namespace}-${type}")
 	a := r.Store("a-b/c", "1.0.0")

@@ -17,16 +17,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
-// ReadOnly is a repository for callers that only read. If the registry answers HEAD of a blob
-// with 404, ReadOnly gets the blob's first byte, and that answer decides. Harbor's
-// proxy-cache projects answer HEAD with 404 until the first GET fetches the blob from their
-// upstream.
+// ReadOnly is a repository for callers that only read. If the registry returns 404 for the
+// HEAD of a blob, ReadOnly also sends a GET for the blob's first byte. The blob exists if the
+// GET succeeds. This is needed for Harbor's proxy-cache projects, which return 404 for a HEAD
+// until the first GET has fetched the blob from their upstream.
 //
-// A push must not use ReadOnly: a push must upload every blob that HEAD does not find.
+// A push must not use ReadOnly, because it must upload every blob that a HEAD does not
+// find.
 type ReadOnly struct{ *remote.Repository }
 
-// Exists reports whether the repository has a manifest or a blob. For a manifest, HEAD alone
-// decides.
+// Exists reports whether the repository has the manifest or blob. For a manifest, it sends
+// only a HEAD.
 func (s ReadOnly) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, error) {
 	found, err := s.Repository.Exists(ctx, desc)
 	if found || err != nil || desc.MediaType == ocispec.MediaTypeImageManifest || desc.MediaType == ocispec.MediaTypeImageIndex {
@@ -35,9 +36,9 @@ func (s ReadOnly) Exists(ctx context.Context, desc ocispec.Descriptor) (bool, er
 	return existsByGet(ctx, s.Repository, desc)
 }
 
-// existsByGet reports whether GET finds a blob. It reads one byte of the answer, even if the
-// registry ignores Range and answers 200 with the whole blob. A blob of another size is an
-// error.
+// existsByGet reports whether a GET finds the blob. It requests and reads one byte of the
+// blob. The registry may ignore the Range header and send the whole blob with status 200.
+// existsByGet returns an error if the size of the blob is not desc.Size.
 func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Descriptor) (bool, error) {
 	ctx = orasauth.AppendRepositoryScope(ctx, repo.Reference, orasauth.ActionPull)
 	req, err := NewRequest(ctx, repo, http.MethodGet, "blobs/"+desc.Digest.String())
@@ -50,7 +51,7 @@ func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Desc
 		return false, err
 	}
 	defer resp.Body.Close()
-	var size int64 // 0 if the answer does not state it
+	var size int64 // the size of the blob; 0 or -1 if the response does not state the size
 	switch resp.StatusCode {
 	case http.StatusOK:
 		size = resp.ContentLength
@@ -70,8 +71,8 @@ func existsByGet(ctx context.Context, repo *remote.Repository, desc ocispec.Desc
 	return true, nil
 }
 
-// wholeSize returns the size of the whole blob from a Content-Range header, or 0 if the
-// header does not state it.
+// wholeSize returns the size of the whole blob in a Content-Range header, or 0 if the
+// header does not state the size.
 func wholeSize(contentRange string) int64 {
 	_, whole, _ := strings.Cut(contentRange, "/")
 	size, err := strconv.ParseInt(whole, 10, 64)

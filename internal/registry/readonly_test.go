@@ -25,8 +25,8 @@ const content = "the content of a blob"
 
 var blob = ocispec.Descriptor{MediaType: "archive/zip", Digest: digest.FromString(content), Size: int64(len(content))}
 
-// open returns a repository of a registry that is served by h, and the recorder of
-// its requests.
+// open starts a registry whose handler is h. It returns a repository of this registry,
+// and a recorder of the requests that the registry gets.
 func open(t *testing.T, h http.HandlerFunc) (*recorder.Recorder, *remote.Repository) {
 	t.Helper()
 	rec := recorder.New(h)
@@ -40,22 +40,22 @@ func open(t *testing.T, h http.HandlerFunc) (*recorder.Recorder, *remote.Reposit
 	return rec, repo
 }
 
-// status returns a handler that answers with a status and no body.
+// status returns a handler that sends the given status and no body.
 func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// whole answers with the blob, and ignores Range.
+// whole is a handler that ignores the Range header and sends the whole blob.
 func whole(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 	fmt.Fprint(w, content)
 }
 
-// shorter answers with a different, shorter blob.
+// shorter is a handler that sends other content, which is shorter than the blob.
 func shorter(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content[:3]) }
 
-// part returns a handler that answers with the first byte, and states size as the
-// size of the whole blob.
+// part returns a handler that sends the first byte of the blob with status 206. size is
+// the size of the whole blob in the Content-Range header.
 func part(size string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Range", "bytes 0-0/"+size)
@@ -64,7 +64,8 @@ func part(size string) http.HandlerFunc {
 	}
 }
 
-// broken ends the answer before its first byte.
+// broken is a handler that sends the header of a response, and then closes the
+// connection before the first byte of the body.
 func broken(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
 	w.WriteHeader(http.StatusOK)
@@ -72,8 +73,8 @@ func broken(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// TestSourceWhereHEADLies shows whether Exists finds a blob, for each kind of
-// answer to HEAD and to the GET that follows.
+// TestSourceWhereHEADLies shows whether Exists finds a blob, for each kind of response
+// to the HEAD and to the GET.
 func TestSourceWhereHEADLies(t *testing.T) {
 	isAnswer := func(code int) func(error) bool {
 		return func(err error) bool {
@@ -128,8 +129,8 @@ func TestSourceWhereHEADLies(t *testing.T) {
 	}
 }
 
-// TestSourceReadsOneByte shows that Exists reads no more than one byte if a
-// registry answers with an endless blob.
+// TestSourceReadsOneByte shows that Exists does not read the whole body if a registry
+// sends an endless blob.
 func TestSourceReadsOneByte(t *testing.T) {
 	ended := make(chan struct{})
 	_, repo := open(t, func(w http.ResponseWriter, r *http.Request) {
@@ -150,8 +151,8 @@ func TestSourceReadsOneByte(t *testing.T) {
 	<-ended
 }
 
-// TestSourceEndsWithItsContext shows that Exists returns when its context is
-// cancelled, although the registry does not complete its answer to the GET.
+// TestSourceEndsWithItsContext shows that Exists returns when its context is cancelled
+// while the registry is still sending its response to the GET.
 func TestSourceEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -170,8 +171,8 @@ func TestSourceEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestSourceOfManifests shows that Exists requests a manifest by HEAD alone, which
-// proxies answer.
+// TestSourceOfManifests shows that Exists sends only a HEAD for a manifest. Harbor's
+// proxy-cache projects respond correctly to that HEAD.
 func TestSourceOfManifests(t *testing.T) {
 	for _, mediaType := range []string{ocispec.MediaTypeImageManifest, ocispec.MediaTypeImageIndex} {
 		rec, repo := open(t, status(http.StatusNotFound))

@@ -18,35 +18,37 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// Options say which repositories hold the providers.
+// Options configures which repositories hold the providers.
 type Options struct {
 	// Templates name the repositories. If there are no templates, the embedded registry
 	// holds the providers.
 	Templates templates.Set
 	// Auth holds the logins and settings for the templates' registries.
 	Auth auth.Options
-	// DataFolder is the parent of the embedded registry's folder; "" if there is none.
+	// DataFolder is the data folder of the embedded registry. "" means that the user has
+	// no data folder.
 	DataFolder string
 	Log        *slog.Logger
-	// OpenEmbedded opens the embedded registry in the data folder, and returns a function
-	// that closes it. nil means [embedded.Open].
+	// OpenEmbedded opens the embedded registry in the data folder. It returns the
+	// registry and a function that closes the registry. nil means [embedded.Open].
 	OpenEmbedded func(dataFolder string) (*embedded.Registry, func() error, error)
 }
 
-// Repositories are the repositories of providers, in the registries that templates name
-// or in the embedded registry.
+// Repositories gives access to the repositories of providers. The repositories are in the
+// registries that templates name, or in the embedded registry.
 type Repositories struct {
 	Templates templates.Set
-	Client    *auth.Client       // nil with the embedded registry
+	Client    *auth.Client       // nil if the embedded registry holds the providers
 	Embedded  *embedded.Registry // nil if templates name other registries
 
 	close func() error // nil if there is nothing to close
 }
 
-// ErrNoDataFolder means that nothing names a folder for data.
+// ErrNoDataFolder means that the embedded registry has no data folder: the user has no
+// home folder and did not name a data folder.
 var ErrNoDataFolder = hint.New("no folder for data: this user has no home folder", "name one with --data")
 
-// Open opens the repositories. The caller closes them.
+// Open opens the repositories. The caller must call [Repositories.Close].
 func Open(o Options) (*Repositories, error) {
 	if len(o.Templates) > 0 {
 		o.Auth.Log = o.Log
@@ -74,7 +76,7 @@ func Open(o Options) (*Repositories, error) {
 	return r, nil
 }
 
-// Close closes the embedded registry.
+// Close closes the embedded registry. It does nothing if templates name other registries.
 func (r *Repositories) Close() error {
 	if r.close != nil {
 		return r.close()
@@ -82,14 +84,15 @@ func (r *Repositories) Close() error {
 	return nil
 }
 
-// Repository returns the address of a provider's repository and a client for it. The
-// address is zero if no template gives a repository for the provider.
+// Repository returns the address of a provider's repository and a client for this
+// repository. If no template assigns a repository to the provider, Repository returns the
+// zero address and an error.
 func (r *Repositories) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
 	return r.open(ctx, a, r.Client.Repository)
 }
 
-// RepositoryWithReferrers is [Repositories.Repository] for a client that copies
-// referrers.
+// RepositoryWithReferrers is like [Repositories.Repository], but the client can read and
+// push referrers.
 func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
 	return r.open(ctx, a, r.Client.RepositoryWithReferrers)
 }
@@ -108,9 +111,9 @@ func (r *Repositories) open(ctx context.Context, a provider.Address, client func
 	return addr, repo, err
 }
 
-// BlobRedirect returns the URL to which a provider's registry redirects requests for a
-// blob. The result is "" unless the configuration allows redirects to be passed on for
-// this registry.
+// BlobRedirect returns the URL to which the registry of a provider redirects requests for
+// a blob. The result is "" if the registry does not redirect, or if the configuration
+// does not allow callers to pass redirects of this registry on to clients.
 func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
 	addr, err := r.Templates.Repository(a)
 	if err != nil || r.Client == nil || !r.Client.Settings(addr.Registry).RedirectsBlobs {
@@ -119,7 +122,7 @@ func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blo
 	return r.Client.BlobRedirect(ctx, addr, blob)
 }
 
-// Explain adds a hint to a registry's refusal of a request for a repository.
+// Explain adds a hint to err, an error from a request for the repository.
 func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 	if r.Client == nil {
 		return r.Embedded.Explain(err)
@@ -127,7 +130,8 @@ func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 	return r.Client.Explain(err, repo)
 }
 
-// ExplainFor is [Repositories.Explain] for a provider's repository.
+// ExplainFor is like [Repositories.Explain], for the repository of a provider. It returns
+// err unchanged if the provider has no repository.
 func (r *Repositories) ExplainFor(a provider.Address, err error) error {
 	repo, rerr := r.Templates.Repository(a)
 	if rerr != nil {
@@ -136,7 +140,8 @@ func (r *Repositories) ExplainFor(a provider.Address, err error) error {
 	return r.Explain(err, repo)
 }
 
-// Registries returns the registries that the templates name, without the embedded one.
+// Registries returns the registries that the templates name, except the embedded
+// registry. It omits a template whose repositories are in more than one registry.
 func (r *Repositories) Registries() (out []ociaddr.Registry) {
 	for _, t := range r.Templates {
 		if name, ok := t.Registry(); ok && name != embedded.Host && !slices.Contains(out, name) {
@@ -146,9 +151,10 @@ func (r *Repositories) Registries() (out []ociaddr.Registry) {
 	return out
 }
 
-// Reachable sends a request to each registry, and returns how many of them answered. The
-// error says why the others did not. It skips a template whose repositories are in more
-// than one registry.
+// Reachable sends a request to each of [Repositories.Registries]. It returns the number
+// of registries that responded and the number of all registries. err contains the errors
+// of the registries that did not respond. For the embedded registry, Reachable checks the
+// data folder.
 func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err error) {
 	if r.Embedded != nil {
 		if _, err := r.Embedded.Catalog(); err != nil {
@@ -171,7 +177,8 @@ func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err
 	return reachable, len(registries), errors.Join(errs...)
 }
 
-// NoRepository reports whether an error means that a provider cannot have a repository.
+// NoRepository reports whether err means that the templates assign no repository to a
+// provider.
 func NoRepository(err error) bool {
 	return errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository)
 }

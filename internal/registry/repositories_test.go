@@ -25,7 +25,8 @@ func template(t *testing.T, source string, include ...string) *templates.Templat
 	return out
 }
 
-// TestOpen shows that the templates decide which registry holds the providers.
+// TestOpen shows that the embedded registry holds the providers if there are no
+// templates. Otherwise, the registries in the templates hold them.
 func TestOpen(t *testing.T) {
 	a := provider.MustParseAddress("registry.acme.example/acme/widget")
 	log := slog.New(slog.DiscardHandler)

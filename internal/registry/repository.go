@@ -1,7 +1,7 @@
-// Package registry opens the repositories that hold providers, and lists them.
+// Package registry opens the repositories that hold providers, and lists the providers.
 //
-// It also adds two things to a repository of oras-go: [Repository] can remove a tag alone,
-// and [ReadOnly] finds blobs that only GET finds.
+// It also extends the repositories of oras-go. [Repository] can remove a tag without its
+// manifest. [ReadOnly] also finds blobs for which a registry returns 404 to a HEAD.
 package registry
 
 import (
@@ -21,12 +21,12 @@ import (
 // Repository is a repository that can remove a tag without its manifest.
 type Repository struct{ *remote.Repository }
 
-// Remote returns the repository of oras-go.
+// Remote returns the embedded repository of oras-go.
 func (r Repository) Remote() *remote.Repository { return r.Repository }
 
-// Untag removes a tag, as described under "Deleting tags" in the distribution
-// specification. Its error is errdef.ErrUnsupported if the registry only deletes by
-// digest.
+// Untag removes a tag and keeps its manifest. See "Deleting tags" in the distribution
+// specification. The error wraps [errdef.ErrUnsupported] if the registry can only delete
+// by digest, and [errdef.ErrNotFound] if it returns 404.
 func (r Repository) Untag(ctx context.Context, tag string) error {
 	ctx = orasauth.AppendRepositoryScope(ctx, r.Reference, orasauth.ActionDelete)
 	req, err := NewRequest(ctx, r.Repository, http.MethodDelete, "manifests/"+tag)
@@ -41,7 +41,8 @@ func (r Repository) Untag(ctx context.Context, tag string) error {
 	return untagError(resp)
 }
 
-// untagError returns the error for an answer to the deletion of a tag.
+// untagError returns the error for a registry's response to the deletion of a tag. It
+// returns nil if the registry has deleted the tag.
 func untagError(resp *http.Response) error {
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusOK || resp.StatusCode == http.StatusNoContent {
 		return nil
@@ -60,8 +61,8 @@ func untagError(resp *http.Response) error {
 	return answer
 }
 
-// NewRequest returns a request without a body for a path of a repository, such as
-// manifests/TAG.
+// NewRequest returns a request without a body for a path in the API of a repository, such
+// as manifests/TAG.
 func NewRequest(ctx context.Context, repo *remote.Repository, method, path string) (*http.Request, error) {
 	scheme := "https"
 	if repo.PlainHTTP {

@@ -1,9 +1,11 @@
-// Package embedded runs an OCI registry inside the process: distribution, on a data folder.
+// Package embedded runs an OCI registry inside the process. The registry is distribution,
+// and stores its content in a data folder.
 //
-// It opens no listener: clients in this process reach the registry over pipes. Several
-// processes may open the same folder. Each process immediately sees the content that another
-// process pushes. A gateway serves its clients with [Registry.ReadOnly]. This handler also
-// answers the referrers API, which distribution lacks.
+// The registry listens on no port. Clients in this process send their requests over pipes.
+// Several processes may open the same folder, and each process immediately sees the content
+// that another process pushes. A gateway passes the requests of its clients to
+// [Registry.ReadOnly]. The registry also has the referrers API, which distribution does not
+// implement.
 package embedded
 
 import (
@@ -22,7 +24,7 @@ import (
 
 	"github.com/distribution/distribution/v3/configuration"
 	"github.com/distribution/distribution/v3/registry/handlers"
-	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // the storage driver configured below
+	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // registers the storage driver that config names
 	"github.com/sirupsen/logrus"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
@@ -36,14 +38,14 @@ import (
 // Host is the registry's name in repository addresses. The name is never resolved.
 const Host = ociaddr.Registry("embedded")
 
-// Template is the repository template of the embedded registry. Clients put the gateway's
-// address in front of it.
+// Template is the repository template of the embedded registry, without the registry. In
+// the configuration of clients, the gateway's HOST:PORT precedes the template.
 const Template = "${hostname}/${namespace}/${type}"
 
 // maxCatalogEntries is the maximum number of repositories on one page of the catalog.
 const maxCatalogEntries = 1000
 
-// Registry is an open data folder.
+// Registry is an embedded registry that is running on its data folder.
 type Registry struct {
 	dir    string
 	app    http.Handler
@@ -52,18 +54,18 @@ type Registry struct {
 	stop   context.CancelFunc
 }
 
-// Open opens the registry in a data folder, and creates the folder if it is missing. If
-// other users have access to the content's folder, Open narrows its mode to 0700 and logs a
-// warning. Distribution's own log goes to log at the level debug; a nil log discards it.
-// Distribution has one log for the whole process, so the first registry that is opened gets
-// all of it.
+// Open starts the registry in a data folder, and creates the folder if it is missing. If
+// other users have access to the folder with the content, Open changes the mode of that
+// folder to 0700 and logs a warning. Distribution's log messages go to log at level debug.
+// If log is nil, they are discarded. Distribution has only one log in a process, so all of
+// its messages go to the log of the first call of Open.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err == nil {
-		err = privatefolder.Make(content(dir), log) // distribution leaves the mode to the umask
+		err = privatefolder.Make(content(dir), log) // distribution would create the folder with a mode that depends on the umask
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, marker), []byte("The data folder of an ocibridge registry.\n"), 0o600)
@@ -90,11 +92,12 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	return r, nil
 }
 
-// content is the folder in which distribution stores content.
+// content returns the folder inside the data folder in which distribution stores content.
 func content(dir string) string { return filepath.Join(dir, "registry") }
 
-// config returns distribution's configuration for a folder. Distribution panics on a bad
-// configuration, so only the folder varies, and Open has checked it.
+// config returns distribution's configuration for a data folder. Distribution panics if the
+// configuration is invalid. Therefore only the folder varies, and Open checks the folder
+// first.
 func config(dir string) *configuration.Configuration {
 	c := &configuration.Configuration{
 		Storage: configuration.Storage{
@@ -103,13 +106,13 @@ func config(dir string) *configuration.Configuration {
 		},
 	}
 	c.Catalog.MaxEntries = maxCatalogEntries
-	// The secret signs the state of an upload between its requests, which all come from
-	// this process.
+	// Distribution signs the state of an upload with the secret. A random secret is
+	// sufficient, because all requests of an upload come from this process.
 	c.HTTP.Secret = rand.Text()
 	return c
 }
 
-// Close stops the registry. The folder stays.
+// Close stops the registry. It does not remove the data folder.
 func (r *Registry) Close() error {
 	r.client.CloseIdleConnections()
 	err := r.server.Close()
@@ -117,11 +120,12 @@ func (r *Registry) Close() error {
 	return err
 }
 
-// marker is the name of a file that every data folder contains. If the folder vanishes, such
-// as with a lost mount, the registry would otherwise answer that nothing exists.
+// marker is the name of a file in every data folder. The file shows that the folder is still
+// there. Without this check, the registry would return 404 for all content when, for
+// example, the folder's disk is no longer mounted.
 const marker = "ocibridge-registry"
 
-// present fails if the data folder is gone.
+// present returns an error if the data folder is gone.
 func (r *Registry) present() error {
 	if _, err := os.Stat(filepath.Join(r.dir, marker)); err != nil {
 		return hint.Wrap(fmt.Errorf("embedded registry: its data folder is gone: %w", err), "is its disk mounted?")
@@ -129,8 +133,8 @@ func (r *Registry) present() error {
 	return nil
 }
 
-// Repository returns a client for a repository of the registry. It fails if the data folder
-// is gone.
+// Repository returns a client for the repository with the given name. It returns an error
+// if the data folder is gone.
 func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -146,7 +150,8 @@ func (r *Registry) Repository(name string) (*remote.Repository, error) {
 	return repo, nil
 }
 
-// Explain adds a hint to an error of the registry that its folder causes.
+// Explain adds a hint to err if err is a response of the registry with status 500. Such
+// errors are due to the data folder.
 func (r *Registry) Explain(err error) error {
 	var answer *errcode.ErrorResponse
 	if hint.Of(err) != "" || !errors.As(err, &answer) || answer.StatusCode != http.StatusInternalServerError {
@@ -155,8 +160,8 @@ func (r *Registry) Explain(err error) error {
 	return hint.Wrap(err, "the data folder %s could not be read or written: is its disk full, and is all in it this user's?", r.dir)
 }
 
-// Catalog returns a client that lists the registry's repositories. It fails if the data
-// folder is gone.
+// Catalog returns a client for the registry's catalog, which lists the repositories. It
+// returns an error if the data folder is gone.
 func (r *Registry) Catalog() (*remote.Registry, error) {
 	if err := r.present(); err != nil {
 		return nil, err
@@ -170,11 +175,12 @@ func (r *Registry) Catalog() (*remote.Registry, error) {
 	return registry, nil
 }
 
-// Handler returns the whole registry, for tests.
+// Handler returns a handler that accepts all requests, also those that write. It is for
+// tests.
 func (r *Registry) Handler() http.Handler { return r.app }
 
-// ReadOnly returns a handler for /v2/ that answers requests that read, and refuses requests
-// that write.
+// ReadOnly returns a handler for /v2/ that accepts GET and HEAD. For other methods, it
+// returns status 405.
 func (r *Registry) ReadOnly() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Method == http.MethodGet || req.Method == http.MethodHead {
@@ -190,15 +196,17 @@ func (r *Registry) ReadOnly() http.Handler {
 	})
 }
 
-// refuse answers with an error in the format of the distribution specification.
+// refuse sends a response with the status and an error in the format of the distribution
+// specification.
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// pipeListener accepts the connections that its dial method opens. Connections of grpc's
-// bufconn do not work here: their deadlines expire late, so net/http cancels requests.
+// pipeListener is a [net.Listener] that accepts the connections that its dial method opens.
+// It does not use grpc's bufconn, because deadlines of bufconn's connections expire late
+// and net/http then cancels requests.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -239,8 +247,9 @@ func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: string(Host)
 
 var redirectOnce sync.Once
 
-// redirectLogs sends distribution's log to ours. Distribution logs to the global logger of
-// logrus: a line for every request, and an error for every 404.
+// redirectLogs sends distribution's log messages to log instead of standard error.
+// Distribution writes to the global logger of logrus. It logs each request, and logs an
+// error for each 404.
 func redirectLogs(log *slog.Logger) {
 	redirectOnce.Do(func() {
 		logrus.SetOutput(io.Discard)

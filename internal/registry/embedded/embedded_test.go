@@ -31,7 +31,7 @@ import (
 
 const name = "registry.example.com/acme/widget"
 
-// open opens a registry, and closes it when the test ends.
+// open opens the registry in the data folder dir, and closes it when the test ends.
 func open(t *testing.T, dir string) *embedded.Registry {
 	t.Helper()
 	r, err := embedded.Open(dir, nil)
@@ -51,7 +51,8 @@ func repository(t *testing.T, r *embedded.Registry) *remote.Repository {
 	return repo
 }
 
-// push pushes a manifest with one layer, and tags it.
+// push pushes a manifest with one layer and tags the manifest. It returns the descriptor
+// of the layer.
 func push(t *testing.T, repo *remote.Repository, layer, tag string) ocispec.Descriptor {
 	t.Helper()
 	blob := content.NewDescriptorFromBytes("application/zip", []byte(layer))
@@ -84,9 +85,9 @@ func tags(t *testing.T, repo *remote.Repository) []string {
 	return out
 }
 
-// TestTwoRegistriesOnOneFolder shows that content that is pushed through one registry is
-// immediately visible through a second registry on the same folder, in either
-// direction, and also if the second registry has listed its tags before.
+// TestTwoRegistriesOnOneFolder opens two registries on one folder. It shows that content
+// that is pushed through one registry is immediately visible through the other, even if
+// the other registry has listed its tags before.
 func TestTwoRegistriesOnOneFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made", "if missing")
 	a, b := repository(t, open(t, dir)), repository(t, open(t, dir))
@@ -130,8 +131,9 @@ func TestStaysAfterClose(t *testing.T) {
 	}
 }
 
-// TestTagThatNamesNothing shows that a tag without a manifest is not listed, and
-// can be tagged again. A process leaves such a tag if it is killed while it tags.
+// TestTagThatNamesNothing shows that a tag without a manifest is not listed, and that a
+// manifest can be pushed under this tag. Such a tag remains if a process is killed while
+// it creates the tag.
 func TestTagThatNamesNothing(t *testing.T) {
 	dir := t.TempDir()
 	repo := repository(t, open(t, dir))
@@ -144,7 +146,7 @@ func TestTagThatNamesNothing(t *testing.T) {
 	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0"}) {
 		t.Errorf("tags %v", got)
 	}
-	if err := os.Symlink("link", link); err != nil { // a link that cannot be read might lead to a manifest
+	if err := os.Symlink("link", link); err != nil { // an unreadable link may belong to a manifest
 		t.Fatal(err)
 	}
 	if got := tags(t, repo); !slices.Equal(got, []string{"1.0.0", "2.0.0"}) {
@@ -159,8 +161,8 @@ func TestTagThatNamesNothing(t *testing.T) {
 	}
 }
 
-// TestReadOnly shows over the network that requests that read are allowed, that all
-// others are refused, and that refused requests change nothing.
+// TestReadOnly sends requests over the network. It shows that GET and HEAD are allowed,
+// that all other methods are refused, and that refused requests change nothing.
 func TestReadOnly(t *testing.T) {
 	r := open(t, t.TempDir())
 	blob := push(t, repository(t, r), "hello", "1.0.0")
@@ -225,8 +227,8 @@ func send(t *testing.T, client *http.Client, method, url, body string) answer {
 	return answer{resp.StatusCode, resp.Header, string(data)}
 }
 
-// TestFolderIsItsOwnersAlone shows that only the owner has access to the folder,
-// whose content is served unchanged.
+// TestFolderIsItsOwnersAlone shows that Open creates the data folder with mode 0700, so
+// that only the owner has access to the folder.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data", "registry")
 	push(t, repository(t, open(t, dir)), "layer", "1.0.0")
@@ -244,7 +246,8 @@ func TestUnusableFolder(t *testing.T) {
 	dirs := map[string]string{
 		"a file":       file,
 		"below a file": filepath.Join(file, "data"),
-		// Even root, who can write to any folder of a real disk, cannot write here.
+		// Even root, who can write to any folder on a real disk, cannot write to this
+		// folder.
 		"not writable": "/proc/self",
 	}
 	if runtime.GOOS != "linux" {
@@ -264,7 +267,8 @@ func TestUnusableFolder(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesOnlyItsOwn shows that opening leaves no trial files behind.
+// TestOpenLeavesOnlyItsOwn shows that the data folder contains only the marker and the
+// folder of distribution.
 func TestOpenLeavesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	push(t, repository(t, open(t, dir)), "hello", "1.0.0")
@@ -274,8 +278,8 @@ func TestOpenLeavesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestCloseEndsGoroutines shows that no goroutine of a registry is left after it
-// was used and closed, even if a download was half read.
+// TestCloseEndsGoroutines shows that Close ends all goroutines of a registry, even if
+// the body of a download is still open.
 func TestCloseEndsGoroutines(t *testing.T) {
 	before := runtime.NumGoroutine()
 	dir := t.TempDir()
@@ -298,7 +302,7 @@ func TestCloseEndsGoroutines(t *testing.T) {
 		}
 		body.Close()
 	}
-	// In each registry, distribution starts one goroutine for events, which it never
+	// For each registry, distribution starts one goroutine for events that it never
 	// ends.
 	const theirs = 10
 	deadline := time.Now().Add(10 * time.Second)
@@ -310,8 +314,8 @@ func TestCloseEndsGoroutines(t *testing.T) {
 	}
 }
 
-// ours returns the stacks of the goroutines that belong to the package, or to a
-// server or client that it runs.
+// ours returns the stacks of the goroutines that belong to the package embedded, or to
+// its HTTP server or HTTP client.
 func ours() string {
 	buf := make([]byte, 1<<20)
 	var out []string
@@ -323,7 +327,8 @@ func ours() string {
 	return strings.Join(out, "\n\n")
 }
 
-// TestLargeBlobStreams shows that pushing and reading 64 MiB takes little heap.
+// TestLargeBlobStreams shows that pushing and reading a blob of 64 MiB needs at most 8
+// MiB of heap.
 func TestLargeBlobStreams(t *testing.T) {
 	const size, allowed = 64 << 20, 8 << 20
 	repo := repository(t, open(t, t.TempDir()))
@@ -358,7 +363,8 @@ func TestLargeBlobStreams(t *testing.T) {
 	}
 }
 
-// noise returns a reader of incompressible bytes, which are the same every time.
+// noise returns a reader of size pseudorandom bytes. The bytes are the same in every
+// call.
 func noise(size int64) io.Reader { return io.LimitReader(rand.NewChaCha8([32]byte{1}), size) }
 
 // heapGrowth returns the maximum number of bytes by which the heap grows while f

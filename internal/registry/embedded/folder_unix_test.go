@@ -14,9 +14,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
-// TestContentIsItsOwnersAlone shows that only the owner has access to the content,
-// even with a umask of 0, or if other users could read the folder before. It must
-// not run in parallel, because a process has one umask.
+// TestContentIsItsOwnersAlone shows that only the owner has access to the content. This
+// holds with a umask of 0, and after a start with a folder that other users could read.
+// The test must not run in parallel with other tests, because a process has only one
+// umask.
 func TestContentIsItsOwnersAlone(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "data")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestFolderGone shows that an open registry whose data folder is gone does not
-// answer that nothing exists.
+// TestFolderGone shows that an open registry returns errors and not 404 if its data
+// folder is gone. It works again when the folder is back.
 func TestFolderGone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	r, err := Open(dir, nil)

@@ -27,48 +27,54 @@ import (
 )
 
 const (
-	// maxSubjects is the maximum number of manifests whose subjects are cached, of all
-	// repositories together, and also the maximum number of manifests of one repository.
-	// Each subject takes about 170 bytes.
+	// maxSubjects is the maximum number of manifests whose subjects are cached. The cache
+	// is for all repositories, and each subject takes about 170 bytes. maxSubjects is also
+	// the maximum number of manifests of a repository for which referrers are listed.
 	maxSubjects = 200_000
-	// maxReferrers is the maximum number of referrers in one answer.
+	// maxReferrers is the maximum number of referrers in one list of referrers.
 	maxReferrers = 1000
-	// maxReferrersBytes is the maximum size of one answer in bytes. Clients read no more.
+	// maxReferrersBytes is the maximum size in bytes of one list of referrers. Clients do
+	// not read longer lists.
 	maxReferrersBytes = 4 << 20
-	// maxAnswers limits the number of concurrent answers, because each answer reads
-	// manifests of up to 4 MiB.
+	// maxAnswers is the maximum number of requests that create a list of referrers
+	// concurrently. It limits memory, because creating a list reads manifests of up to 4
+	// MiB.
 	maxAnswers = 2
 )
 
-// manifestLimits are the limits of a manifest that is decoded. Distribution stores no
-// manifest above 4 MiB.
+// manifestLimits are the limits of a manifest that is decoded. Distribution accepts no
+// manifest over 4 MiB.
 var manifestLimits = document.Limits{Bytes: 4 << 20, Values: 100_000, Elements: 10_000}
 
 var (
 	errTooManyReferrers = errors.New("too many referrers")
-	// errNoManifest means that a blob is not an OCI manifest, which can have a subject.
+	// errNoManifest means that a blob is not an OCI manifest. Only OCI manifests can have a
+	// subject.
 	errNoManifest = errors.New("no OCI manifest")
 	// errDamaged means that the bytes of a manifest do not match its digest.
 	errDamaged = errors.New("damaged manifest")
 )
 
-// referrers answers the referrers API of the OCI distribution specification, which
-// distribution lacks, and passes other requests on.
+// referrers is a handler for the referrers API of the OCI distribution specification.
+// Distribution does not implement this API. referrers passes all other requests on to next.
 //
-// A manifest with a given digest always has the same subject, so referrers caches the
-// subjects of manifests. Each answer requires a listing of the repository's manifests. It
-// contains the manifests that name the subject, and the manifests in the fallback tag
-// (sha256-HEX) that do not name another subject.
+// For each request, referrers lists the repository's manifests. The response contains the
+// manifests that name the requested subject. It also contains the manifests in the
+// subject's fallback tag (sha256-HEX), except manifests that name another subject.
+// referrers caches the subjects of manifests, because a manifest with a given digest always
+// has the same subject.
 type referrers struct {
 	root string // the folder of distribution's storage format
 	next http.Handler
 	max  int // the maximum number of manifests of a repository
-	// answers has a slot for each request that reads manifests.
+	// answers has maxAnswers slots. A request holds a slot while it creates a list of
+	// referrers.
 	answers *semaphore.Weighted
-	// turn allows one request at a time to look through the manifests of a repository.
+	// turn has one slot. A request holds the slot while it searches the manifests of a
+	// repository for referrers.
 	turn *semaphore.Weighted
-	// subjects maps the digests of manifests to the digests of their subjects; "" means that
-	// there is no subject.
+	// subjects maps the digests of manifests to the digests of their subjects. "" means that
+	// a manifest has no subject.
 	subjects *lru.Cache[[sha256.Size]byte, digest.Digest]
 }
 
@@ -113,7 +119,8 @@ func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// parseReferrersPath reads /v2/NAME/referrers/DIGEST.
+// parseReferrersPath splits the path /v2/NAME/referrers/DIGEST into the name and the
+// digest. It returns false for any other path. It does not validate the name or the digest.
 func parseReferrersPath(path string) (name string, subject digest.Digest, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/v2/")
 	dir, last := rest, ""
@@ -124,7 +131,9 @@ func parseReferrersPath(path string) (name string, subject digest.Digest, ok boo
 	return name, digest.Digest(last), ok && isReferrers && name != ""
 }
 
-// index encodes the answer for a subject. The same manifests give the same bytes.
+// index returns the JSON of the list of a subject's referrers. If artifactType is not "",
+// the list contains only referrers with this artifact type. The same manifests always give
+// the same bytes.
 func (r *referrers) index(ctx context.Context, name string, subject digest.Digest, artifactType string) ([]byte, error) {
 	candidates, err := r.candidates(ctx, name, subject)
 	if err != nil {
@@ -135,7 +144,7 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	}
 	defer r.answers.Release(1)
 	out := ocispec.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageIndex, Manifests: []ocispec.Descriptor{}}
-	texts := 0 // bytes
+	texts := 0 // the total length of the types and annotations in bytes
 	for _, d := range candidates {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -165,8 +174,9 @@ func (r *referrers) index(ctx context.Context, name string, subject digest.Diges
 	return body, err
 }
 
-// candidates returns the sorted digests of manifests that might be referrers. It returns
-// none for a repository that does not exist: clients read a 404 as "no referrers API".
+// candidates returns the sorted digests of manifests that might be referrers of the
+// subject. For a repository that does not exist, it returns no digests and no error,
+// because clients conclude from a 404 that the registry has no referrers API.
 func (r *referrers) candidates(ctx context.Context, name string, subject digest.Digest) ([]digest.Digest, error) {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return nil, err
@@ -188,8 +198,8 @@ func (r *referrers) candidates(ctx context.Context, name string, subject digest.
 	return out, nil
 }
 
-// withSubject returns the manifests of a repository that name a subject. Some of them may
-// have been deleted.
+// withSubject returns the digests of the manifests in a repository that name the given
+// subject. The result may contain manifests that were deleted.
 func (r *referrers) withSubject(ctx context.Context, name string, subject digest.Digest) (out []digest.Digest, err error) {
 	dir, err := os.Open(r.inRepository(name, "revisions", "sha256"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -218,13 +228,14 @@ func (r *referrers) withSubject(ctx context.Context, name string, subject digest
 	return out, nil
 }
 
-// subjectOf returns the subject of a manifest, and caches it. It returns "" for none, and for
-// a manifest that was deleted or whose link is not written yet. It does not cache the subject
-// of a damaged manifest, because a new push may repair it.
+// subjectOf returns the subject of the manifest whose digest has the given hexadecimal form,
+// and caches the subject. It returns "" for a manifest without a subject. It also returns ""
+// for a manifest that was deleted, is damaged, or has no link yet. It does not cache these
+// results, because a push may add or repair the manifest.
 func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest.Digest, error) {
 	var key [sha256.Size]byte
 	if len(encoded) != hex.EncodedLen(len(key)) {
-		return "", nil // distribution creates no such folder
+		return "", nil // no folder that distribution created
 	}
 	if _, err := hex.Decode(key[:], []byte(encoded)); err != nil {
 		return "", nil
@@ -248,7 +259,8 @@ func (r *referrers) subjectOf(ctx context.Context, name, encoded string) (digest
 	return m.subject(), nil
 }
 
-// tagged returns the manifests that the fallback tag of a subject lists.
+// tagged returns the digests of the manifests in the index under the subject's fallback
+// tag. It returns no digests if the tag or its index is missing, damaged or not an index.
 func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest, error) {
 	tag := string(subject.Algorithm()) + "-" + subject.Encoded()
 	link, err := os.ReadFile(r.inRepository(name, "tags", tag, "current", "link"))
@@ -271,7 +283,7 @@ func (r *referrers) tagged(name string, subject digest.Digest) ([]digest.Digest,
 	return out, nil
 }
 
-// storedManifest contains the fields of a manifest that the referrers API shows.
+// storedManifest contains the fields of a manifest or index that the referrers API needs.
 type storedManifest struct {
 	MediaType    string `json:"mediaType"`
 	ArtifactType string `json:"artifactType"`
@@ -288,8 +300,8 @@ type storedManifest struct {
 	size        int64
 }
 
-// subject returns the digest of the manifest to which this manifest refers, or "" if there
-// is none.
+// subject returns the digest of the manifest's subject, or "" if the manifest has no valid
+// subject.
 func (m *storedManifest) subject() digest.Digest {
 	if m.Subject == nil || m.Subject.Digest.Validate() != nil {
 		return ""
@@ -297,7 +309,8 @@ func (m *storedManifest) subject() digest.Digest {
 	return m.Subject.Digest
 }
 
-// mediaType returns the media type of the manifest, even if the manifest omits it.
+// mediaType returns the media type of the manifest. If the field is empty, it returns the
+// media type of an index or an image manifest, depending on the other fields.
 func (m *storedManifest) mediaType() string {
 	if m.MediaType == "" && m.Manifests != nil {
 		return ocispec.MediaTypeImageIndex
@@ -308,7 +321,8 @@ func (m *storedManifest) mediaType() string {
 	return m.MediaType
 }
 
-// artifactType returns the artifact type, or else the media type of the config.
+// artifactType returns the manifest's artifact type. An image manifest without an artifact
+// type has the media type of its config.
 func (m *storedManifest) artifactType() string {
 	if m.ArtifactType == "" && m.mediaType() == ocispec.MediaTypeImageManifest && m.Config != nil {
 		return m.Config.MediaType
@@ -316,14 +330,14 @@ func (m *storedManifest) artifactType() string {
 	return m.ArtifactType
 }
 
-// unusable reports whether an error of readManifest concerns only that manifest, so the
-// others can still be listed.
+// unusable reports whether err, an error of readManifest, means that the manifest is
+// missing, damaged or not an OCI manifest. The manifest is then omitted from the list.
 func unusable(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoManifest) || errors.Is(err, errDamaged)
 }
 
-// readManifest reads a manifest of a repository. Its errors are fs.ErrNotExist,
-// errNoManifest and errDamaged.
+// readManifest reads and verifies a manifest of a repository. The error wraps
+// [fs.ErrNotExist], errNoManifest or errDamaged if the manifest cannot be used.
 func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest, error) {
 	if d.Validate() != nil || d.Algorithm() != digest.SHA256 {
 		return nil, fmt.Errorf("%w: %.80q is no SHA-256 digest", errNoManifest, d)
@@ -356,7 +370,8 @@ func (r *referrers) readManifest(name string, d digest.Digest) (*storedManifest,
 	return m, nil
 }
 
-// inRepository returns the path of a file among a repository's manifests.
+// inRepository returns the path of a file in the folder where distribution stores a
+// repository's revisions and tags.
 func (r *referrers) inRepository(name string, elem ...string) string {
 	return filepath.Join(append([]string{r.root, "repositories", filepath.FromSlash(name), "_manifests"}, elem...)...)
 }

@@ -19,7 +19,8 @@ import (
 
 const referrersName = "registry.example.com/acme/widget"
 
-// openForReferrers opens a registry.
+// openForReferrers opens a registry in a new data folder, and closes it when the test
+// ends.
 func openForReferrers(t *testing.T) *Registry {
 	t.Helper()
 	r, err := Open(t.TempDir(), nil)
@@ -30,7 +31,8 @@ func openForReferrers(t *testing.T) *Registry {
 	return r
 }
 
-// put stores a manifest without a client library, which would maintain a fallback tag.
+// put pushes a manifest and returns its digest. It sends the request itself, because
+// oras-go would also push a fallback tag.
 func put(t *testing.T, r *Registry, name, ref, mediaType, manifest string) digest.Digest {
 	t.Helper()
 	d := digest.FromString(manifest)
@@ -57,18 +59,21 @@ func put(t *testing.T, r *Registry, name, ref, mediaType, manifest string) diges
 	return d
 }
 
-// imageManifest returns a manifest without layers that contains the fields in more.
+// imageManifest returns an image manifest without layers. more is JSON text with
+// additional fields.
 func imageManifest(more string) string {
 	return `{"schemaVersion":2,"mediaType":"` + ocispec.MediaTypeImageManifest + `",` + more + `"config":{"mediaType":"` + ocispec.MediaTypeEmptyJSON +
 		`","digest":"` + ocispec.DescriptorEmptyJSON.Digest.String() + `","size":2},"layers":[]}`
 }
 
-// about returns the subject field of a manifest that refers to d.
+// about returns the JSON text of the field subject that refers to the manifest with
+// digest d.
 func about(d digest.Digest) string {
 	return fmt.Sprintf(`"subject":{"mediaType":%q,"digest":%q,"size":1},`, ocispec.MediaTypeImageManifest, d)
 }
 
-// ask queries the referrers API, as clients of the gateway do.
+// ask sends a request to the referrers API, through the same handler as clients of the
+// gateway. It returns the response and the descriptors in it.
 func ask(t *testing.T, r *Registry, name string, subject digest.Digest, query string) (*httptest.ResponseRecorder, []ocispec.Descriptor) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -95,12 +100,13 @@ func wantReferrers(t *testing.T, what string, got []ocispec.Descriptor, want ...
 	}
 }
 
-// TestReferrers shows that the manifests that name a subject are listed, and also the
-// manifests in its fallback tag.
+// TestReferrers shows that the referrers API lists the manifests that name a subject, and
+// the manifests in the subject's fallback tag.
 func TestReferrers(t *testing.T) {
 	r := openForReferrers(t)
 	const name = referrersName
-	// The specification reserves 404 for registries without the API.
+	// The status is not 404, because the specification reserves 404 for registries
+	// without the referrers API.
 	if w, got := ask(t, r, name, digest.FromString("x"), ""); w.Code != http.StatusOK || len(got) != 0 || !strings.Contains(w.Body.String(), `"manifests":[]`) {
 		t.Errorf("no repository: %d: %s", w.Code, w.Body)
 	}
@@ -151,8 +157,8 @@ func TestReferrers(t *testing.T) {
 	_, got = ask(t, r, name, digest.FromString("unknown"), "")
 	wantReferrers(t, "of an unknown digest", got)
 
-	// The entries of a fallback tag are listed, except entries for other repositories and
-	// subjects.
+	// The manifests in a fallback tag are listed, except manifests in other repositories
+	// and manifests with another subject.
 	noSubject := put(t, r, name, "", ocispec.MediaTypeImageManifest, imageManifest(`"annotations":{"n":"3"},`))
 	list, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageIndex, "manifests": []map[string]any{
 		{"mediaType": ocispec.MediaTypeImageManifest, "digest": noSubject, "size": 1},
@@ -180,8 +186,8 @@ func TestReferrers(t *testing.T) {
 	}
 }
 
-// TestReferrersStayInTheirRepository shows that no request gets the referrers in another
-// repository, whatever name it uses.
+// TestReferrersStayInTheirRepository shows that a request for one repository never lists
+// referrers in another repository. Names with ".." are refused.
 func TestReferrersStayInTheirRepository(t *testing.T) {
 	r := openForReferrers(t)
 	subject := put(t, r, "a/secret", "1.0.0", ocispec.MediaTypeImageManifest, imageManifest(""))
@@ -191,8 +197,8 @@ func TestReferrersStayInTheirRepository(t *testing.T) {
 	wantReferrers(t, "its own", got, signature)
 	_, got = ask(t, r, "a/open", subject, "")
 	wantReferrers(t, "another's", got)
-	// A fallback tag lists a manifest that was deleted here, but still exists in another
-	// repository.
+	// The fallback tag of a/open lists a manifest that was deleted in a/open but still
+	// exists in a/secret.
 	put(t, r, "a/open", "", ocispec.MediaTypeImageManifest, imageManifest(about(subject)))
 	put(t, r, "a/open", "sha256-"+subject.Encoded(), ocispec.MediaTypeImageIndex, fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"manifests":[{"mediaType":%q,"digest":%q,"size":1}]}`,
 		ocispec.MediaTypeImageIndex, ocispec.MediaTypeImageManifest, signature))
@@ -211,8 +217,9 @@ func TestReferrersStayInTheirRepository(t *testing.T) {
 	}
 }
 
-// TestReferrersAreBounded checks the limits: manifests with too many values or long
-// annotations, and more manifests than the cache holds.
+// TestReferrersAreBounded shows what happens at the limits. It uses manifests with too
+// many values, manifests with long annotations, and more manifests than the cache can
+// hold.
 func TestReferrersAreBounded(t *testing.T) {
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
@@ -226,7 +233,7 @@ func TestReferrersAreBounded(t *testing.T) {
 	put(t, r, "c/d", "", ocispec.MediaTypeImageManifest, imageManifest(about(signature)))
 	api = newReferrers(r.dir, api.next, 3)
 	r.app = api
-	for range 2 { // there is one manifest more than the cache holds
+	for range 2 { // the cache holds one manifest less than there are
 		_, got = ask(t, r, "c/d", subject, "")
 		wantReferrers(t, "beside others", got, signature)
 		_, got = ask(t, r, "a/b", subject, "")
@@ -249,8 +256,9 @@ func TestReferrersAreBounded(t *testing.T) {
 	}
 }
 
-// TestReferrersReadManifestsOnce shows that a manifest is not read again: after the first
-// answer, one manifest becomes unreadable, and only new manifests are read.
+// TestReferrersReadManifestsOnce shows that a manifest is not read again for a second
+// request. After the first request, one manifest becomes unreadable, and the second
+// request still succeeds.
 func TestReferrersReadManifestsOnce(t *testing.T) {
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
@@ -260,7 +268,7 @@ func TestReferrersReadManifestsOnce(t *testing.T) {
 	if err := os.Remove(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("data", data); err != nil { // reading it fails
+	if err := os.Symlink("data", data); err != nil { // reading the file fails
 		t.Fatal(err)
 	}
 	signature := put(t, r, "a/b", "", ocispec.MediaTypeImageManifest, imageManifest(about(subject)))
@@ -276,8 +284,8 @@ func TestReferrersReadManifestsOnce(t *testing.T) {
 	wantReferrers(t, "damaged", got)
 }
 
-// TestReferrersOfARepairedManifest shows that a manifest is listed after it is repaired,
-// even if it was damaged when it was first read.
+// TestReferrersOfARepairedManifest shows that a manifest is listed after it was repaired,
+// even if a request has read the damaged manifest before.
 func TestReferrersOfARepairedManifest(t *testing.T) {
 	r := openForReferrers(t)
 	api := r.app.(*referrers)
@@ -299,8 +307,8 @@ func TestReferrersOfARepairedManifest(t *testing.T) {
 	wantReferrers(t, "repaired", got, signature)
 }
 
-// TestAnswersOfReferrersAtOnce shows that a request waits while the maximum number of
-// answers is being created.
+// TestAnswersOfReferrersAtOnce shows that a request for referrers waits while maxAnswers
+// other requests are creating their lists.
 func TestAnswersOfReferrersAtOnce(t *testing.T) {
 	api := openForReferrers(t).app.(*referrers)
 	if err := os.MkdirAll(api.inRepository("a/b"), 0o700); err != nil {
@@ -321,15 +329,15 @@ func TestAnswersOfReferrersAtOnce(t *testing.T) {
 		}()
 		synctest.Wait()
 		if ended {
-			t.Error("it did not wait")
+			t.Error("the request did not wait")
 		}
 		api.answers.Release(1)
 		synctest.Wait()
 		if !ended {
-			t.Error("it waits for ever")
+			t.Error("the request waits forever")
 		}
 	})
 	if !api.answers.TryAcquire(1) {
-		t.Error("it was not released")
+		t.Error("the slot was not released")
 	}
 }

@@ -13,9 +13,10 @@ import (
 	"strings"
 )
 
-// wholeTags removes tags without a manifest from lists of tags. Distribution writes a tag in
-// two steps: it first creates the tag's folder, which lists show, and then the link to the
-// manifest. Between these steps, or after a crash between them, the tag does not exist yet.
+// wholeTags returns a handler that removes tags without a manifest from lists of tags.
+// Distribution creates a tag in two steps: first the folder of the tag, then the link to the
+// manifest. A list of tags shows every folder. Between the two steps, or after a crash
+// between them, the tag has no manifest.
 func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		name, ok := strings.CutPrefix(req.URL.Path, "/v2/")
@@ -36,7 +37,7 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 		if answer.status == http.StatusOK && json.Unmarshal(body, &list) == nil {
 			if whole := slices.DeleteFunc(slices.Clone(list.Tags), func(tag string) bool { return r.namesNothing(name, tag) }); len(whole) < len(list.Tags) {
 				list.Tags = whole
-				// The encoding of strings cannot fail.
+				// Encoding strings as JSON cannot fail.
 				body, _ = json.Marshal(list)
 			}
 		}
@@ -47,14 +48,14 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 	})
 }
 
-// namesNothing reports whether a tag has no link to a manifest. It returns false if the link
-// cannot be checked.
+// namesNothing reports whether a tag has no link to a manifest. If the check fails with
+// another error, it returns false.
 func (r *Registry) namesNothing(repository, tag string) bool {
 	_, err := os.Lstat(filepath.Join(r.dir, "registry", "docker", "registry", "v2", "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// buffered holds back the status and body of an answer.
+// buffered is an [http.ResponseWriter] that stores the status and the body of a response.
 type buffered struct {
 	header http.Header
 	status int

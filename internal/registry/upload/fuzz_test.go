@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// FuzzLocation shows that, whatever URL a registry returns, an upload continues
-// on the registry's own host and with the scheme of its first request, or
-// fails: the package and the credential are sent to that URL.
+// FuzzLocation shows that no Location of a registry makes an upload continue on another
+// host or with another scheme. The upload continues on the registry's own host or
+// fails. This matters because the package and the credential are sent to that URL.
 func FuzzLocation(f *testing.F) {
 	for _, s := range []string{
 		"/v2/a/blobs/uploads/1?state=x", "1", "https://registry.example:443/v2/x", "https://registry.example/v2/x", "http://registry.example/v2/x", "//other.example/x", "https://registry.example@other.example/",

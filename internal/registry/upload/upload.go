@@ -1,16 +1,17 @@
-// Package upload uploads a blob to a repository: by a mount from another repository of the
-// same registry, in one request, or in chunks.
+// Package upload uploads a blob to a repository in one request or in chunks. It can also
+// mount the blob from another repository of the same registry.
 //
-// oras-go's Push can only upload in one request, and cannot cancel an upload. Here an upload
-// is a [Session] that can be cancelled, so a caller can send bytes while it is still
-// verifying them: no registry stores a blob before it has the last byte.
+// oras-go's Push can only upload in one request, and cannot cancel an upload. In this
+// package, an upload is a [Session] that can be cancelled. A caller can therefore send the
+// bytes of a blob while it is still verifying them. No registry stores a blob before it has
+// the last byte.
 //
-// Invariants: no request with a body is repeated, because only the caller can read the bytes
-// again; a session stays on the registry's own host and scheme; one credential serves the
-// whole upload.
+// Invariants: A request with a body is never retried, because only the caller can read the
+// bytes again. All requests of a session go to the registry's own host with the same scheme.
+// All requests of a session use the credential of its first request.
 //
-// A registry's refusal is an *[errcode.ErrorResponse]. An [outgoing.LaterError] wraps it if
-// the registry cannot answer now.
+// The error for a registry's refusal is an *[errcode.ErrorResponse]. If the status is 429
+// or 503, an [outgoing.LaterError] wraps the ErrorResponse.
 package upload
 
 import (
@@ -35,16 +36,16 @@ import (
 type Session struct {
 	client     remote.Client
 	repository registry.Reference
-	began      *url.URL // the URL of the first request
+	began      *url.URL // the URL of the POST that opened the upload
 	location   *url.URL // the URL of the next request
 	credential string
 	blob       ocispec.Descriptor
 	minChunk   int64
 }
 
-// Begin starts the upload of a blob. If from is not "", it first asks the registry to mount
-// the blob from its repository of that name. The credential must be valid for both
-// repositories. If the registry mounts the blob, there is no session.
+// Begin starts the upload of a blob. If from is not "", Begin asks the registry to mount
+// the blob from its repository with that name. The user's login must be valid for both
+// repositories. If the registry mounts the blob, mounted is true and the session is nil.
 func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor, from string) (s *Session, mounted bool, err error) {
 	ctx = auth.AppendRepositoryScope(ctx, repo.Reference, auth.ActionPull, auth.ActionPush)
 	at := &url.URL{Scheme: "https", Host: repo.Reference.Host(), Path: "/v2/" + repo.Reference.Repository + "/blobs/uploads/"}
@@ -76,14 +77,15 @@ func Begin(ctx context.Context, repo *remote.Repository, blob ocispec.Descriptor
 	if resp.Request != nil {
 		s.credential = resp.Request.Header.Get("Authorization")
 	}
-	// If the header is missing or malformed, there is no minimum.
+	// A missing or malformed header means that chunks have no minimum size.
 	if n, err := strconv.ParseInt(resp.Header.Get("OCI-Chunk-Min-Length"), 10, 64); err == nil {
 		s.minChunk = n
 	}
 	return s, false, s.moved(resp)
 }
 
-// moved reads the URL of the next request from an answer.
+// moved sets s.location, the URL of the next request, to the Location in a response. It
+// returns an error if that URL is missing, invalid or not on the registry's own host.
 func (s *Session) moved(resp *http.Response) error {
 	raw := resp.Header.Get("Location")
 	ref, err := url.Parse(raw)
@@ -94,7 +96,7 @@ func (s *Session) moved(resp *http.Response) error {
 	if next.Host+":443" == s.began.Host {
 		next.Host = s.began.Host // some registries omit the port
 	}
-	// The next request sends the credential and the package there.
+	// The next request sends the credential and the content of the blob to this URL.
 	if next.Host != s.began.Host || next.Scheme != s.began.Scheme {
 		return fmt.Errorf("%s wants a blob to be sent to %s://%s, which is not the registry", s.began.Host, next.Scheme, next.Host)
 	}
@@ -102,11 +104,11 @@ func (s *Session) moved(resp *http.Response) error {
 	return nil
 }
 
-// Send sends the blob and completes the upload. If chunk is 0, it sends one request.
-// Otherwise it sends chunks of that many bytes, or of the registry's minimum if that is
-// more, and then one more request. The registry has the blob if, and only if, Send returns
-// no error. Send reads exactly the blob's size from body. After an error, body may still be
-// read until ctx ends.
+// Send sends the blob and completes the upload. If chunk is 0, Send sends one request.
+// Otherwise it sends chunks of at least chunk bytes, and then one request without a body. A
+// chunk is larger than chunk only if the registry requires larger chunks. If Send returns
+// nil, the registry has the blob. Send reads as many bytes from body as the blob has. After
+// an error, body may still be read until ctx ends.
 func (s *Session) Send(ctx context.Context, body io.Reader, chunk int64) error {
 	if chunk > 0 {
 		if err := s.sendChunks(ctx, body, max(chunk, s.minChunk)); err != nil {
@@ -132,18 +134,19 @@ func (s *Session) sendChunks(ctx context.Context, body io.Reader, chunk int64) e
 	return nil
 }
 
-// do sends one request of the upload. If body is not nil, the request has size bytes of it.
+// do sends one request of the upload, and returns an error if the status is not want. If
+// body is not nil, the body of the request is size bytes from body.
 func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Reader, size int64, contentRange string, want int) error {
 	if body == nil || size == 0 {
 		body, size = http.NoBody, 0
 	}
-	ctx = auth.AppendRepositoryScope(ctx, s.repository, auth.ActionPull, auth.ActionPush) // in case the token expires
+	ctx = auth.AppendRepositoryScope(ctx, s.repository, auth.ActionPull, auth.ActionPush) // the scope of a new token, if the token expires
 	req, err := http.NewRequestWithContext(ctx, method, at.String(), body)
 	if err != nil {
 		return err
 	}
 	req.ContentLength = size
-	req.GetBody = nil // whatever the type of body
+	req.GetBody = nil // net/http sets GetBody for some types of body
 	if method != http.MethodDelete {
 		req.Header.Set("Content-Type", "application/octet-stream")
 	}
@@ -171,16 +174,18 @@ func (s *Session) do(ctx context.Context, method string, at *url.URL, body io.Re
 	return s.moved(resp)
 }
 
-// Cancel ends the upload. A registry also removes an incomplete upload by itself, later.
+// Cancel cancels the upload. If the upload is not cancelled, the registry removes it after
+// some time.
 func (s *Session) Cancel(ctx context.Context) error {
 	return s.do(ctx, http.MethodDelete, s.location, nil, 0, "", http.StatusNoContent)
 }
 
-// refused returns the error for an unexpected answer: an *[errcode.ErrorResponse], within an
-// *[outgoing.LaterError] if the registry cannot answer now.
+// refused returns the error for a response with an unexpected status. The error is an
+// *[errcode.ErrorResponse]. For status 429 or 503, an *[outgoing.LaterError] wraps it.
 func refused(resp *http.Response) error {
 	answer := refusals.Read(resp)
-	// The query contains the state of the upload, and is omitted.
+	// The error must not show the query, because the query contains the state of the
+	// upload.
 	answer.URL = &url.URL{Scheme: answer.URL.Scheme, Host: answer.URL.Host, Path: answer.URL.Path}
 	if outgoing.IsLater(resp.StatusCode) {
 		return outgoing.NewLaterError(resp.Header, answer)

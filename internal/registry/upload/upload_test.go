@@ -21,7 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 )
 
-// start runs a real registry behind a recorder.
+// start runs an embedded registry behind a recorder of requests. It returns a
+// repository of the registry, and the recorder.
 func start(t *testing.T) (*remote.Repository, *recorder.Recorder) {
 	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -44,7 +45,7 @@ func TestSend(t *testing.T) {
 	blob := content.NewDescriptorFromBytes("archive/zip", data)
 	for name, tc := range map[string]struct {
 		chunk    int64
-		minChunk string // the minimum size of a chunk, as the registry announces it
+		minChunk string // the minimum size of a chunk in the header OCI-Chunk-Min-Length
 		patches  int
 	}{
 		"whole":                         {0, "", 0},
@@ -86,7 +87,7 @@ func TestSend(t *testing.T) {
 	}
 }
 
-// TestIncomplete shows that an upload that fails creates no blob.
+// TestIncomplete shows that a failed upload creates no blob.
 func TestIncomplete(t *testing.T) {
 	data := []byte("content")
 	blob := content.NewDescriptorFromBytes("archive/zip", data)
@@ -138,7 +139,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestLocation shows to which URLs an upload may continue.
+// TestLocation shows which URLs in the Location header an upload accepts.
 func TestLocation(t *testing.T) {
 	blob := content.NewDescriptorFromBytes("archive/zip", []byte("content"))
 	for location, ok := range map[string]bool{
@@ -194,7 +195,7 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 	}
-	// No request was repeated.
+	// No request was retried.
 	var queries []string
 	for _, r := range rec.Requests() {
 		queries = append(queries, r.Query)
