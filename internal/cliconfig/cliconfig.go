@@ -1,9 +1,9 @@
-// Package cliconfig reads the user's CLI configuration of OpenTofu and Terraform.
+// Package cliconfig reads the user's CLI configuration for OpenTofu and Terraform.
 //
-// It finds and reads that configuration as OpenTofu does: TF_CLI_CONFIG_FILE (or TERRAFORM_CONFIG) names the
-// only file to read. Without it, there is a main file in the user's home folder, and in addition every *.tfrc
-// and *.tfrc.json in the configuration folder, including credentials.tfrc.json. The syntax is HCL 1 or JSON.
-// The package reads these blocks:
+// It finds and reads the files as OpenTofu does. If TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names a file, the package
+// reads only that file. Otherwise it reads the main file in the user's home folder, and every *.tfrc and *.tfrc.json in
+// the configuration folder, including credentials.tfrc.json. The syntax is HCL 1 or JSON. The package reads these
+// blocks:
 //
 //	host "NAME" { services = { ... } }
 //	credentials "NAME" { token = "..." }
@@ -12,13 +12,13 @@
 //	oci_default_credentials { ... }
 //	oci_mirror { repository_template = "..." ... }
 //
-// oci_mirror may be inside provider_installation, as in OpenTofu, or at top level. All other settings belong to
-// the clients, and are ignored.
+// An oci_mirror block may be inside provider_installation, as OpenTofu requires, or at top level. All other settings
+// concern only OpenTofu and Terraform, and are ignored.
 //
-// Invariants: the package reads the environment only through [Environment]. A token leaves the package only in
-// the Authorization header of a request (see [Config.CredentialsSource]), or as a redacted value. No error
-// quotes the text of a file, because it may contain a token. The package runs only one program: the helper that
-// a credentials_helper block names.
+// Invariants: the package reads the environment only through [Environment]. A token leaves the package only in the
+// Authorization header of a request (see [Config.CredentialsSource]) or as a redacted value. No error quotes the text
+// of a file, because the text may contain a token. The package runs only one program, which is the helper that a
+// credentials_helper block names.
 package cliconfig
 
 import (
@@ -45,12 +45,12 @@ type Environment struct {
 	ReadFile func(string) ([]byte, error)
 	ReadDir  func(string) ([]fs.DirEntry, error)
 	Home     string // the user's home folder, or ""
-	GOOS     string // as runtime.GOOS; determines locations and the path separator
-	GOARCH   string // as runtime.GOARCH; "" means this program's
+	GOOS     string // a value of runtime.GOOS; determines the locations of files and the path separator
+	GOARCH   string // a value of runtime.GOARCH; "" means the value of this program
 }
 
-// Config is the part of the user's CLI configuration that concerns ocibridge.
-// It does not change once it is loaded.
+// Config is the part of the user's CLI configuration that concerns ocibridge. A Config does
+// not change after it was loaded.
 type Config struct {
 	// Files are the files that were read, in order.
 	Files []string
@@ -62,32 +62,33 @@ type Config struct {
 	services    map[svchost.Hostname]map[string]any // from host blocks
 	tokens      map[svchost.Hostname]filedToken     // from credentials blocks
 	env         map[svchost.Hostname]filedToken     // from TF_TOKEN_ variables
-	helpers     map[string]hidden                   // credentials_helper blocks: arguments by name
+	helpers     map[string]hidden                   // the arguments in each credentials_helper block, by name
 	helper      *credentialsHelper                  // the program of the credentials_helper block, or nil
 	credentials []auth.Login
 	defaults    *auth.Defaults
 }
 
-// OCIMirror is an oci_mirror block, which maps providers to repositories. The template and the patterns are
-// unchecked text.
+// OCIMirror is an oci_mirror block, which maps providers to repositories. The template and the patterns are the user's
+// text and are not validated.
 type OCIMirror struct {
 	Template string   `hcl:"repository_template"`
 	Include  []string `hcl:"include"`
 	Exclude  []string `hcl:"exclude"`
-	Source   string   // "FILE:LINE", or "FILE" for JSON, whose parser records no lines
+	Source   string   // "FILE:LINE", or "FILE" for JSON, because its parser records no lines
 }
 
-// Services returns the services of each host with a host block, in the form that
-// [disco.Disco.ForceHostServices] accepts.
+// Services returns the services in the host blocks, by host. The services have the form
+// that [disco.Disco.ForceHostServices] accepts.
 //
 // [disco.Disco.ForceHostServices]: https://pkg.go.dev/github.com/opentofu/svchost/disco#Disco.ForceHostServices
 func (c *Config) Services() map[svchost.Hostname]map[string]any {
 	return maps.Clone(c.services)
 }
 
-// Load reads the user's configuration. It is no error if there is no file. If an override names a missing file,
-// the result only contains a warning, because the clients only warn. A file that cannot be read or parsed is an
-// error that names the file.
+// Load reads the user's configuration. If there is no file, Load returns an empty configuration and no error. If
+// TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names a missing file, Load only adds a warning, as the clients do. Load
+// returns an error that names the file if a file cannot be parsed, or if a file in the configuration folder cannot be
+// read.
 func Load(env Environment) (*Config, error) {
 	c := &Config{
 		services: map[svchost.Hostname]map[string]any{},
@@ -103,8 +104,7 @@ func Load(env Environment) (*Config, error) {
 	if err := c.readMain(env, main, override != ""); err != nil {
 		return nil, err
 	}
-	// An override, as in automation, replaces all standard files, including those in the configuration
-	// folder.
+	// An override replaces all standard files, including the files in the configuration folder.
 	if override == "" {
 		if err := c.readFolder(env, env.folder()); err != nil {
 			return nil, err
@@ -116,8 +116,8 @@ func Load(env Environment) (*Config, error) {
 	return c, nil
 }
 
-// readMain reads the main file. Like the clients, it warns if the file cannot be opened, unless it is merely
-// absent from its standard location.
+// readMain reads the main file. Like the clients, it adds a warning if the file cannot be read. A missing file causes a
+// warning only if mustExist is true.
 func (c *Config) readMain(env Environment, name string, mustExist bool) error {
 	if name == "" {
 		return nil
@@ -134,15 +134,15 @@ func (c *Config) readMain(env Environment, name string, mustExist bool) error {
 	return nil
 }
 
-// readFolder reads the *.tfrc and *.tfrc.json files of a folder in the order of their names; for each host, the
-// last file wins.
+// readFolder reads the *.tfrc and *.tfrc.json files in a folder in the order of their names. If several files configure
+// a host, the last file wins. Unlike the main file, a file that cannot be read is an error.
 func (c *Config) readFolder(env Environment, dir string) error {
 	if dir == "" {
 		return nil
 	}
 	entries, err := env.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil // the clients also ignore a file in place of the folder
+		return nil // the clients also ignore a path that is not a folder
 	}
 	if err != nil {
 		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, files.Cause(err))
@@ -163,7 +163,8 @@ func (c *Config) readFolder(env Environment, dir string) error {
 	return nil
 }
 
-// add adds the settings in a file. For each host, the last file wins.
+// add adds the settings in a file to the configuration. If several files configure a host,
+// the last file wins.
 func (c *Config) add(env Environment, name string, src []byte) error {
 	f, err := parse(env, name, src)
 	if err != nil {
@@ -205,7 +206,8 @@ func hostname(file, block, given string) (svchost.Hostname, error) {
 	return host, nil
 }
 
-// override returns the file that the environment names in place of all standard files, or "" if it names none.
+// override returns the file that TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names, or "" if neither is set. This file
+// replaces all standard files.
 func (env Environment) override() string {
 	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
 		if v := env.Getenv(name); v != "" {
@@ -215,7 +217,8 @@ func (env Environment) override() string {
 	return ""
 }
 
-// mainFile returns the standard main file: OpenTofu's file, unless only Terraform's file exists.
+// mainFile returns the path of the standard main file, or "" if the user has no home folder. It
+// is the path of OpenTofu's file, unless only Terraform's file exists.
 func (env Environment) mainFile() string {
 	if env.GOOS == "windows" {
 		dir := env.appData()
@@ -238,7 +241,8 @@ func (env Environment) mainFile() string {
 	return env.firstExisting(inHome...)
 }
 
-// folder returns the configuration folder, or "" if there is none.
+// folder returns the path of the configuration folder, or "" if the user has no home
+// folder.
 func (env Environment) folder() string {
 	if env.GOOS == "windows" {
 		if dir := env.appData(); dir != "" {
@@ -263,7 +267,8 @@ func (env Environment) appData() string {
 	return env.join(env.Home, "AppData", "Roaming")
 }
 
-// firstExisting returns the first name of an existing file or folder, or the first name if none exists.
+// firstExisting returns the first of the names at which a file or folder exists. It returns the first
+// name if nothing exists at any of them.
 func (env Environment) firstExisting(names ...string) string {
 	for _, name := range names {
 		if env.exists(name) {
@@ -273,7 +278,8 @@ func (env Environment) firstExisting(names ...string) string {
 	return names[0]
 }
 
-// exists reports whether a file or folder exists, even if it cannot be read.
+// exists reports whether a file or folder exists. It returns true for a file that cannot be
+// read.
 func (env Environment) exists(name string) bool {
 	_, err := env.ReadFile(name)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -25,7 +25,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// machine is an environment in memory: files by path, variables by name.
+// machine is an environment in memory. vars maps names to values, and files maps paths to
+// contents.
 type machine struct {
 	goos, home string
 	vars       map[string]string
@@ -285,7 +286,8 @@ host "none.example" {}`,
 	}
 }
 
-// authorization returns the header that the configuration's token for the host produces, or "".
+// authorization returns the Authorization header that a request to the host gets from the
+// configuration, or "" if there is no token.
 func authorization(t *testing.T, c *Config, host string) string {
 	t.Helper()
 	h, err := svchost.ForComparison(host)
@@ -450,7 +452,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, src string) {
 		c, err := Load(machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": src}}.environment())
 		if err != nil {
-			// Names of blocks and helpers are not secret.
+			// An error may quote the names of blocks and helpers.
 			if strings.Contains(names.ReplaceAllString(err.Error(), ""), "marked-secret") {
 				t.Errorf("the error quotes the file: %v", err)
 			}
@@ -474,7 +476,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestFileForFolder shows that a file in place of the configuration folder is ignored, as by the clients.
+// TestFileForFolder shows that Load ignores a file at the path of the configuration folder, as the clients do.
 func TestFileForFolder(t *testing.T) {
 	env := machine{goos: "linux", files: map[string]string{"/home/u/.tofurc": ""}}.environment()
 	env.ReadDir = func(name string) ([]fs.DirEntry, error) {

@@ -26,9 +26,9 @@ func (t apiToken) PrepareRequest(req *http.Request) {
 	req.Header.Set("Authorization", "Bearer "+t.Reveal())
 }
 
-// filedToken is a host's token from one source.
+// filedToken is the API token of a host from one source.
 type filedToken struct {
-	token  auth.Secret // empty if the source says that the host has no token
+	token  auth.Secret // empty if the source has a block without a token for the host
 	source string      // the file, or the name of the variable
 }
 
@@ -38,8 +38,8 @@ type TokenHost struct {
 	Source string // the file, or the name of the variable
 }
 
-// TokenHosts returns the hosts with a token in a TF_TOKEN_ variable or in a credentials block, sorted. It does
-// not run the credentials helper, which could know tokens of further hosts.
+// TokenHosts returns the sorted hosts that have a token in a TF_TOKEN_ variable or in a credentials block. It does not
+// run the credentials helper, so hosts whose tokens only the helper knows are missing.
 func (c *Config) TokenHosts() []TokenHost {
 	filed := maps.Clone(c.tokens)
 	maps.Copy(filed, c.env)
@@ -52,10 +52,10 @@ func (c *Config) TokenHosts() []TokenHost {
 	return out
 }
 
-// CredentialsSource returns the source of hosts' tokens: a TF_TOKEN_ variable first, then a credentials block,
-// then the credentials helper. Only the helper can fail. A block without a token means that the host has no
-// token. The source is safe for concurrent use, and its results reveal a token only to the request that they
-// prepare.
+// CredentialsSource returns a source of API tokens for hosts. For each host, the source looks for a TF_TOKEN_ variable
+// first, then for a credentials block, and then runs the credentials helper. A credentials block without a token means
+// that the host has no token. The source returns an error only if the helper fails. It is safe for concurrent use. Its
+// results put a token only into the request that they prepare.
 func (c *Config) CredentialsSource() svcauth.CredentialsSource { return source{c} }
 
 type source struct{ config *Config }
@@ -81,8 +81,8 @@ func (s source) ForHost(ctx context.Context, host svchost.Hostname) (svcauth.Hos
 
 const tokenPrefix = "TF_TOKEN_"
 
-// tokensFromEnviron reads the TF_TOKEN_ variables. Like the clients, it ignores invalid host names and empty
-// values.
+// tokensFromEnviron returns the tokens in the TF_TOKEN_ variables. Like the clients, it ignores variables with an
+// invalid host name or an empty value.
 func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 	out := map[svchost.Hostname]filedToken{}
 	for _, entry := range environ {
@@ -98,9 +98,9 @@ func tokensFromEnviron(environ []string) map[svchost.Hostname]filedToken {
 	return out
 }
 
-// hostFromVariable decodes the host in the name of a TF_TOKEN_ variable. Shells allow neither dashes nor dots
-// in names, so two underscores mean a dash, and one underscore means a dot. Host names contain no underscores.
-// Punycode is converted to Unicode first, because svchost.ForComparison refuses it.
+// hostFromVariable decodes the host in the name of a TF_TOKEN_ variable. Two underscores mean a dash, and one
+// underscore means a dot, because shells allow neither dashes nor dots in the names of variables. Host names contain no
+// underscores. hostFromVariable converts Punycode to Unicode, because svchost.ForComparison refuses Punycode.
 func hostFromVariable(encoded string) (svchost.Hostname, error) {
 	s := strings.ReplaceAll(encoded, "__", "-")
 	s = strings.ReplaceAll(s, "_", ".")

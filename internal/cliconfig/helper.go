@@ -19,30 +19,30 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// helperPrefix is the prefix of every credentials helper's name.
+// helperPrefix is the prefix of the file name of every credentials helper.
 const helperPrefix = "terraform-credentials-"
 
 const (
 	// helperLimit is the maximum duration of one run of a credentials helper.
 	helperLimit = 30 * time.Second
-	// helperKeep is how long an answer of the helper is cached.
+	// helperKeep is how long the answer of the helper for a host is cached.
 	helperKeep = time.Minute
 )
 
-// credentialsHelper is the program that a credentials_helper block names. It is run as by the clients: its
-// arguments are the block's arguments, "get" and a host name, and it prints the JSON object of a credentials
-// block. The commands that store or forget a token are never used.
+// credentialsHelper is the program that a credentials_helper block names. Its arguments are the arguments in the block,
+// "get" and a host name. It prints a JSON object with the arguments of a credentials block. The clients run the program
+// in the same way. The commands "store" and "forget" are never used.
 type credentialsHelper struct {
 	path  string
 	args  hidden
 	limit time.Duration
-	grace time.Duration // how long to wait for output after the program has exited or was killed
+	grace time.Duration // the maximum wait for output after the program has exited or was killed
 
 	answers *fresh.Cache[svchost.Hostname, auth.Secret]
 }
 
-// findHelper finds the program of the credentials_helper block. Clients continue without a missing program, so
-// this only adds a warning.
+// findHelper sets c.helper to the program that the credentials_helper block names. If the program is missing,
+// findHelper only adds a warning, because the clients also continue without it.
 func (c *Config) findHelper(env Environment) error {
 	names := slices.Sorted(maps.Keys(c.helpers))
 	switch len(names) {
@@ -71,8 +71,8 @@ func (c *Config) findHelper(env Environment) error {
 	return nil
 }
 
-// hidden returns a list that can contain a secret. It is a function so that the list cannot be printed by
-// mistake.
+// hidden returns a list of arguments that may contain a secret. hidden is a function so that a formatted struct does
+// not show the arguments.
 type hidden func() []string
 
 // pluginFolders returns the folders in which clients look for credentials helpers, in order.
@@ -99,9 +99,10 @@ func (env Environment) pluginFolders() []string {
 	return out
 }
 
-// findPlugin returns the program of a credentials helper, or "" if there is none. It returns the newest version,
-// and, of equal versions, the program in the first folder. Programs are named
-// terraform-credentials-NAME_vVERSION, or terraform-credentials-NAME, which counts as version 0.0.0.
+// findPlugin returns the path of the credentials helper with the given name, or "" if the helper is not installed. It
+// returns the newest version. If several folders contain this version, it returns the program in the first folder. The
+// file name of a program is terraform-credentials-NAME_vVERSION or terraform-credentials-NAME. A file name without a
+// version counts as version 0.0.0.
 func (env Environment) findPlugin(name string) string {
 	var found string
 	var newest *version.Version
@@ -121,8 +122,8 @@ func (env Environment) findPlugin(name string) string {
 	return found
 }
 
-// pluginVersion returns the version in the file name of a helper. The bool reports whether the file is a program
-// of that helper.
+// pluginVersion returns the version in the file name of a credentials helper. It returns false if the file does not
+// belong to the helper with the given name, or if the version is invalid.
 func pluginVersion(file, name string) (*version.Version, bool) {
 	rest, ok := strings.CutPrefix(strings.TrimSuffix(strings.ToLower(file), ".exe"), helperPrefix)
 	if !ok {
@@ -135,12 +136,13 @@ func pluginVersion(file, name string) (*version.Version, bool) {
 	if !versioned {
 		v = "0.0.0"
 	}
-	v, _, _ = strings.Cut(v, "_x") // _x begins the plugin protocol after the version
+	v, _, _ = strings.Cut(v, "_x") // _x and the version of the plugin protocol may follow the version
 	parsed, err := version.NewVersion(v)
 	return parsed, err == nil
 }
 
-// get returns the token for a host, or an empty token if the helper has none. Concurrent callers share one run.
+// get returns the token for a host, or an empty token if the helper has no token for it. Concurrent callers share one
+// run of the helper.
 func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
 	answer, err := h.answers.Get(ctx, host)
 	switch {
@@ -152,13 +154,13 @@ func (h *credentialsHelper) get(ctx context.Context, host svchost.Hostname) (aut
 	return answer.Value, nil
 }
 
-// run runs the helper once, and returns its token for a host.
+// run runs the helper once, and returns the token that the helper prints for the host.
 func (h *credentialsHelper) run(ctx context.Context, host svchost.Hostname) (auth.Secret, error) {
 	var answer map[string]any
 	_, err := helper.Command{
 		Path: h.path, Args: slices.Concat(h.args(), []string{"get", string(host)}), Limit: h.limit, Grace: h.grace,
 		ByHand: fmt.Sprintf("run it by hand, with the arguments of the credentials_helper block and: get %s", host),
 	}.Get(ctx, &answer)
-	token, _ := answer["token"].(string) // other members are for future kinds of credentials
+	token, _ := answer["token"].(string) // other members of the object are reserved for other kinds of credentials
 	return auth.NewSecret(token), err
 }

@@ -113,9 +113,9 @@ func TestHelperBlocks(t *testing.T) {
 	}
 }
 
-// installHelper installs the credentials helper terraform-credentials-fake in a new home folder, together with a
-// configuration that names it. The helper is a shell script that first writes its arguments to a file.
-// installHelper returns the configuration, and a function that returns the arguments of all calls so far.
+// installHelper installs the credentials helper terraform-credentials-fake in a new home folder, and writes the given
+// configuration there. The helper is a shell script that writes its arguments to a file and then runs script.
+// installHelper returns the loaded configuration, and a function that returns the arguments of all calls so far.
 func installHelper(t *testing.T, config, script string) (*Config, func() []string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// OCICredentials returns the oci_credentials blocks, ordered by file and line, and the oci_default_credentials
-// block, or nil if there is none. All returned blocks are valid.
+// OCICredentials returns the oci_credentials blocks in the order of files and lines. It also returns the
+// oci_default_credentials block, or nil if the configuration has no such block. All returned blocks are valid.
 func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
 	if c.defaults == nil {
 		return slices.Clone(c.credentials), nil
@@ -27,8 +27,8 @@ func (c *Config) OCICredentials() ([]auth.Login, *auth.Defaults) {
 	return slices.Clone(c.credentials), &defaults
 }
 
-// addOCI adds the blocks of a file. OpenTofu allows only one block for each prefix, and only one default block,
-// in all files together.
+// addOCI adds the oci_credentials and oci_default_credentials blocks of a file. It returns an error if two blocks in
+// all files together have the same prefix, or if there are two default blocks. OpenTofu refuses these too.
 func (c *Config) addOCI(f *file) error {
 	for _, d := range f.defaults {
 		if c.defaults != nil {
@@ -49,8 +49,8 @@ func (c *Config) addOCI(f *file) error {
 	return nil
 }
 
-// ociCredentials adds the oci_credentials blocks of a file. A useless block that OpenTofu accepts only causes a
-// warning, because it can be for a registry that is not needed.
+// ociCredentials decodes the oci_credentials blocks of a file. If OpenTofu accepts a block that cannot be used,
+// ociCredentials only adds a warning. The block may be for a registry that is not needed.
 func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	const help = `write: oci_credentials "HOST" or "HOST/PATH" { username = "...", password = "..." }, or with access_token, or with docker_credentials_helper`
 	for _, item := range root.Filter("oci_credentials").Items {
@@ -69,14 +69,14 @@ func (f *file) ociCredentials(name string, root *ast.ObjectList) error {
 	return nil
 }
 
-// ociCredential decodes an oci_credentials block, whose labels are the keys of item. If the block cannot be
-// used, but OpenTofu accepts it, useless says why it cannot be used.
+// ociCredential decodes an oci_credentials block. The key of item is the label of the block. If OpenTofu accepts the
+// block but it cannot be used, useless says why.
 func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err error) {
 	body, ok := item.Val.(*ast.ObjectType)
 	if !ok || len(item.Keys) != 1 || introducedByEquals(item) {
 		return out, "", errors.New("oci_credentials is a block with one label")
 	}
-	// The fields are pointers to distinguish empty arguments from absent ones.
+	// The fields are pointers. A nil pointer means that the argument is absent, not empty.
 	var b struct {
 		Username     *string `hcl:"username"`
 		Password     *string `hcl:"password"`
@@ -112,7 +112,8 @@ func ociCredential(item *ast.ObjectItem) (out auth.Login, useless string, err er
 	}, useless, nil
 }
 
-// openTofuTakes reports whether OpenTofu accepts the label of a block.
+// openTofuTakes reports whether OpenTofu accepts prefix as the label of an oci_credentials
+// block.
 func openTofuTakes(prefix string) bool {
 	if !strings.Contains(prefix, "/") {
 		return registry.Reference{Registry: prefix}.ValidateRegistry() == nil
@@ -171,14 +172,15 @@ func ociDefault(item *ast.ObjectItem) (*auth.Defaults, error) {
 	return d, nil
 }
 
-// introducedByEquals reports whether a block in HCL syntax is written with an equals sign, like an argument.
-// OpenTofu refuses such a block. In JSON, there is no such difference.
+// introducedByEquals reports whether a block in HCL syntax is written with an equals sign, like an argument. OpenTofu
+// refuses such a block. For JSON, the result is always false.
 func introducedByEquals(item *ast.ObjectItem) bool {
 	body, ok := item.Val.(*ast.ObjectType)
 	return item.Assign.IsValid() && ok && body.Lbrace.IsValid()
 }
 
-// origin returns the position of a block as FILE:LINE, or FILE in JSON, for messages.
+// origin returns the position of a block for messages: FILE:LINE in HCL syntax, or FILE in
+// JSON.
 func origin(name string, item *ast.ObjectItem) string {
 	if pos := position(item); pos.IsValid() {
 		return fmt.Sprintf("%s:%d", name, pos.Line)

@@ -153,7 +153,8 @@ func TestOCICredentialErrors(t *testing.T) {
 	})
 }
 
-// TestUselessOCICredentials shows that useless blocks that OpenTofu accepts do not affect other registries.
+// TestUselessOCICredentials shows that a block that cannot be used, but that OpenTofu accepts, causes a warning. Blocks
+// for other registries are still used.
 func TestUselessOCICredentials(t *testing.T) {
 	for src, want := range map[string]string{
 		`oci_credentials "a.example" { username = "u", password = "" }`:               `block "a.example" at /home/u/.tofurc:2 is passed over: it has an empty password`,

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// file holds the settings of one file that concern ocibridge.
+// file is the part of one configuration file that concerns ocibridge.
 type file struct {
 	Hosts       map[string]hostBlock      `hcl:"host"`
 	Credentials map[string]map[string]any `hcl:"credentials"`
@@ -38,7 +38,7 @@ type helperBlock struct {
 
 const parseHelp = "OpenTofu and Terraform cannot read the file either: correct it, or name another one in TF_CLI_CONFIG_FILE"
 
-// parse reads HCL 1 or JSON, as the clients do.
+// parse parses a configuration file in HCL 1 or JSON. The clients use the same library.
 func parse(env Environment, name string, src []byte) (f *file, err error) {
 	// The library panics on literals that it cannot parse.
 	defer func() {
@@ -68,8 +68,8 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 	return f, err
 }
 
-// mirrors returns the oci_mirror blocks at top level and in provider_installation blocks, in the order of the
-// file. In JSON, for which the parser records no positions, blocks at top level come first.
+// mirrors returns the oci_mirror blocks at top level and in provider_installation blocks, in the order of the file. In
+// JSON, the blocks at top level come first, because the JSON parser records no positions.
 func mirrors(name string, root *ast.ObjectList) ([]OCIMirror, error) {
 	found := append(blocks(root, "oci_mirror"), blocks(root, "provider_installation", "oci_mirror")...)
 	slices.SortStableFunc(found, func(a, b *ast.ObjectItem) int {
@@ -104,9 +104,9 @@ func mirror(item *ast.ObjectItem) (OCIMirror, error) {
 	return m, nil
 }
 
-// blocks returns the blocks at a path of block types. The keys of the returned items do not contain these types.
-// In JSON, the parser merges an object that contains only objects into its parent, so a type of the path can be
-// a further key of the same item.
+// blocks returns the blocks at a path of block types, such as provider_installation and oci_mirror. The keys of the
+// returned items do not contain these types. In JSON, the parser merges an object that contains only objects into its
+// parent. A type of the path can then be a second key of the same item.
 func blocks(list *ast.ObjectList, path ...string) []*ast.ObjectItem {
 	items := list.Filter(path[0]).Items
 	if len(path) == 1 {
@@ -123,7 +123,7 @@ func blocks(list *ast.ObjectList, path ...string) []*ast.ObjectItem {
 	return out
 }
 
-// position returns the beginning of a block's body.
+// position returns the position where the body of a block begins.
 func position(item *ast.ObjectItem) token.Pos {
 	if body, ok := item.Val.(*ast.ObjectType); ok && !body.Lbrace.IsValid() {
 		return body.List.Pos()
@@ -131,8 +131,8 @@ func position(item *ast.ObjectItem) token.Pos {
 	return item.Val.Pos()
 }
 
-// invalid returns an error with the file and the position. It includes the library's message only if the message
-// is known not to quote the text of the file.
+// invalid returns the error for a file that does not parse, with the position of the fault. The error contains the
+// library's message only if the message is known not to quote the text of the file.
 func invalid(name string, err error) error {
 	place := name
 	var perr *parser.PosError
@@ -148,7 +148,8 @@ func invalid(name string, err error) error {
 	return hint.New(fmt.Sprintf("%s does not parse%s", place, publicProblem(err)), parseHelp)
 }
 
-// publicProblem returns ": " and the library's message, or "" if the message could quote the text of the file.
+// publicProblem returns ": " and the message of the library's error, or "" if the message could quote the text of the
+// file.
 func publicProblem(err error) string {
 	var perr *parser.PosError
 	if errors.As(err, &perr) {
