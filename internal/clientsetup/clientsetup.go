@@ -3,8 +3,8 @@
 // commands, and the environment of CI jobs. "ocibridge config client" and the gateway's page
 // print the same texts.
 //
-// It opens no files and no connections. The texts contain the word TOKEN, which users
-// replace with their token.
+// The package opens no files and no connections. The texts contain the word TOKEN, and
+// users replace this word with their token.
 package clientsetup
 
 import (
@@ -26,16 +26,17 @@ import (
 
 // Setup describes the gateway and the repositories that clients use.
 type Setup struct {
-	URL       string              // the gateway's URL, which ends in a slash
-	NoURL     error               // why URL is unknown; nil if URL is set
+	URL       string              // the gateway's URL; it ends in a slash
+	NoURL     error               // the error that says why URL is unknown; nil if URL is set
 	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
 	Tokens    bool                // whether the gateway requires a token
 	CLIConfig string              // the file with the CLI configuration of a CI job
 	CAFile    string              // the CA file of a CI job; "" to omit it
 }
 
-// GatewayURL returns the URL of a gateway that has no public URL and listens on an address.
-// It returns an error if the address lacks the host or the port.
+// GatewayURL returns the URL of a gateway from the address on which the gateway listens. It
+// is for gateways without a configured public URL. GatewayURL returns an error if the
+// address does not name a host and a port by which clients can reach the gateway.
 func GatewayURL(listen string) (string, error) {
 	host, port, err := net.SplitHostPort(listen)
 	if ip := net.ParseIP(host); err != nil || host == "" || port == "0" || ip != nil && ip.IsUnspecified() {
@@ -45,7 +46,7 @@ func GatewayURL(listen string) (string, error) {
 	return "https://" + net.JoinHostPort(host, port) + "/", nil
 }
 
-// piece is one text, with a heading that says which client it serves.
+// piece is one text of a guide. Its heading says which client the text is for.
 type piece struct {
 	name, heading string
 	text          func(*Setup) (string, error)
@@ -72,9 +73,10 @@ func Names() []string {
 	return out
 }
 
-// Texts returns all texts by name, or only the text that only names. It omits texts that
-// cannot be written. missing says why the first omitted text cannot be written. It is nil if
-// only a URI template is missing, unless only names the text that needs it.
+// Texts returns all texts by name. If only is not "", Texts returns only the text with this
+// name. It omits a text that cannot be written. missing says why the first omitted text
+// cannot be written. The lack of a URI template does not count, unless the caller wants only
+// the text that needs a URI template.
 func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	texts = map[string]string{}
 	for _, p := range pieces() {
@@ -83,7 +85,7 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 		}
 		text, err := p.text(s)
 		switch {
-		case errors.Is(err, errNoURITemplate) && only == "": // no other text needs a URI template
+		case errors.Is(err, errNoURITemplate) && only == "": // only the text "lock" needs a URI template
 		case err != nil:
 			missing = cmp.Or(missing, err)
 		default:
@@ -93,8 +95,8 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	return texts, missing
 }
 
-// Guide returns a guide with the results of [Setup.Texts]: the texts under their headings,
-// and notes for readers.
+// Guide returns a guide for users from the results of [Setup.Texts]. The guide contains the
+// texts under their headings, and notes.
 func (s *Setup) Guide(texts map[string]string, missing error) string {
 	var out strings.Builder
 	for _, p := range pieces() {
@@ -131,8 +133,9 @@ func (s *Setup) OpenTofu() (string, error) {
 }
 
 // Hosts returns a host block for each mirrored registry. The block makes clients send their
-// requests for the registry to the gateway. Clients then look for the gateway's token under
-// the registry's name, so a credentials block follows if the gateway requires a token.
+// requests for the registry to the gateway. Clients look for the token of these requests
+// under the registry's name. If the gateway requires a token, Hosts therefore also returns
+// a credentials block for each registry.
 func (s *Setup) Hosts() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -142,7 +145,8 @@ func (s *Setup) Hosts() (string, error) {
 		name := host.ForDisplay()
 		fmt.Fprintf(&out, "host %q {\n  services = {\n", name)
 		if slices.Contains(publicHosts, name) {
-			// A host block replaces the host's whole discovery document.
+			// A host block replaces the whole discovery document of the host, so the
+			// service for modules must be repeated.
 			modules := fmt.Sprintf("\"modules.v1\"   = \"https://%s/v1/modules/\"", name)
 			if s.Tokens {
 				modules = "# " + modules + " # would get the token, too"
@@ -157,11 +161,11 @@ func (s *Setup) Hosts() (string, error) {
 	return out.String(), nil
 }
 
-// publicHosts are the registries of most providers. They also contain modules.
+// publicHosts are the two public registries. They have most providers, and also modules.
 var publicHosts = []string{"registry.opentofu.org", "registry.terraform.io"}
 
-// mirroredHosts returns the hosts that oci_mirror blocks include by name. For a block that
-// includes any host, it returns publicHosts.
+// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name. If a
+// block includes every host, or if there are no blocks, the result contains publicHosts.
 func (s *Setup) mirroredHosts() []svchost.Hostname {
 	var names []string
 	for _, m := range s.Mirrors {
@@ -189,8 +193,8 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 	return out
 }
 
-// host returns the name under which clients look for the gateway's token: the gateway's
-// host, with the port unless the port is 443.
+// host returns the name under which clients look for the gateway's token. The name is the
+// gateway's HOST:PORT, or only its HOST if the port is 443.
 func (s *Setup) host() (svchost.Hostname, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
@@ -206,7 +210,7 @@ func (s *Setup) host() (svchost.Hostname, error) {
 	return host, nil
 }
 
-// Credentials returns the block with the gateway's token.
+// Credentials returns the credentials block for the gateway.
 func (s *Setup) Credentials() (string, error) {
 	host, err := s.host()
 	return credentials(host), err
@@ -226,15 +230,16 @@ func (s *Setup) ci() (string, error) {
 }
 
 // TokenVariable returns the name of the variable in which clients look for the gateway's
-// token. The name contains two underscores for each dash of the host, and one underscore for
-// each dot.
+// token. In this name, two underscores replace each dash of the host, and one underscore
+// replaces each dot.
 func (s *Setup) TokenVariable() (string, error) {
 	host, err := s.host()
 	return "TF_TOKEN_" + strings.NewReplacer("-", "__", ".", "_").Replace(string(host)), err
 }
 
-// embeddedMirror returns the oci_mirror block for the embedded registry, which the gateway
-// serves at the root of its host.
+// embeddedMirror returns the oci_mirror block for the embedded registry. The gateway serves
+// this registry at the root of its host, so embeddedMirror returns an error if the
+// gateway's URL has a path.
 func (s *Setup) embeddedMirror() (config.MirrorText, error) {
 	if s.NoURL != nil {
 		return config.MirrorText{}, s.NoURL

@@ -22,7 +22,7 @@ func TestGatewayURL(t *testing.T) {
 	}
 }
 
-// TestTexts checks the parts of each text that depend on the setup.
+// TestTexts shows how the setup changes each text. The test
 // cmd/ocibridge.TestScripts/config-client compares whole texts.
 func TestTexts(t *testing.T) {
 	const at = "https://gateway.example/"
@@ -79,8 +79,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestGuide checks that a guide prints all texts that can be written, and says how to get
-// the others.
+// TestGuide shows that a guide contains all texts that can be written. If other texts are
+// missing, the guide says how to get them.
 func TestGuide(t *testing.T) {
 	s := &clientsetup.Setup{URL: "https://localhost:8443/"}
 	texts, missing := s.Texts("")

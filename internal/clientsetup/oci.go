@@ -13,11 +13,12 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// errNoURITemplate means that no URI template is equivalent to a repository template.
+// errNoURITemplate means that no URI template is equivalent to the repository template.
 var errNoURITemplate = errors.New("no URI template means the same as")
 
-// OCI returns oci_mirror blocks, with which OpenTofu installs directly from the
-// repositories, and blocks for the logins to the registries.
+// OCI returns the configuration with which OpenTofu installs providers directly from the
+// repositories. It contains oci_mirror blocks, and oci_credentials blocks for the
+// registries.
 func (s *Setup) OCI() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -42,8 +43,8 @@ func (s *Setup) OCI() (string, error) {
 	return out.String(), nil
 }
 
-// lock returns a "providers lock" command for each mirror. One command is not enough,
-// because providers lock does not read the mirrors from the CLI configuration.
+// lock returns a "tofu providers lock" command for each mirror. Each command names its
+// mirror, because "providers lock" does not read the mirrors in the CLI configuration.
 func (s *Setup) lock() (string, error) {
 	mirrors, err := s.mirrorsForTofu()
 	if err != nil {
@@ -70,9 +71,9 @@ func (s *Setup) lock() (string, error) {
 	return out.String(), nil
 }
 
-// mirrorsForTofu returns the oci_mirror blocks, or the block for the embedded registry. It
-// omits patterns that OpenTofu refuses, because OpenTofu would refuse the whole file. It
-// also omits blocks that include only such patterns.
+// mirrorsForTofu returns the oci_mirror blocks. Without blocks, it returns a block for the
+// embedded registry. It omits patterns that OpenTofu refuses, because OpenTofu would
+// refuse the whole file. It also omits a block if all its include patterns are refused.
 func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	if len(s.Mirrors) == 0 {
 		m, err := s.embeddedMirror()
@@ -97,8 +98,8 @@ func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
 	return out, nil
 }
 
-// writeLoginComments writes a login block for each registry, as comments, for users who
-// cannot run docker login.
+// writeLoginComments writes an oci_credentials block for each registry. The blocks are
+// comments, and only users who cannot run docker login need them.
 func writeLoginComments(out *strings.Builder, mirrors []config.MirrorText) {
 	var hosts []string
 	for _, m := range mirrors {
