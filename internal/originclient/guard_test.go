@@ -26,8 +26,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestOriginsOfPushesLeadNowhereInside shows that the requests of push, sync and
-// pull-through to an origin go through a guard.
+// TestOriginsOfPushesLeadNowhereInside shows that a guard checks the connections of
+// both kinds of clients: the client of a push or sync, and the client of pull-through.
+// An origin cannot refer them to this machine.
 func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
 	dns.Default(t)
 	transport := http.DefaultTransport
@@ -69,9 +70,10 @@ func TestOriginsOfPushesLeadNowhereInside(t *testing.T) {
 }
 
 // TestPullThroughStaysAtThePorts shows which ports of a host in a private network
-// pull-through may contact. An include pattern opens the port that it names, or else
-// port 443, which is reached through a proxy here. The host redirects downloads to
-// another port, which only a pattern with that port or a host block opens.
+// pull-through may contact. An include pattern allows the port in the pattern, and a
+// pattern without a port allows port 443. In the test, a proxy forwards requests for
+// port 443. The host redirects downloads to another port. Only a pattern with that port
+// or a host block allows it.
 func TestPullThroughStaysAtThePorts(t *testing.T) {
 	dns.Default(t)
 	before := http.DefaultTransport
@@ -120,7 +122,7 @@ func TestPullThroughStaysAtThePorts(t *testing.T) {
 
 	for _, tc := range []struct {
 		name    string
-		block   string // the URL in a host block, "" for none
+		block   string // the URL in a host block; "" means no host block
 		include string
 		reached bool
 	}{
@@ -157,12 +159,13 @@ func TestPullThroughStaysAtThePorts(t *testing.T) {
 	}
 }
 
-// userWith returns a user with a CLI configuration and without .netrc.
+// userWith returns a user with the given CLI configuration and no .netrc.
 func userWith(cli *cliconfig.Config) User {
 	return User{CLI: cli, Netrc: realorigin.Netrc{Getenv: func(string) string { return "" }, ReadFile: os.ReadFile, GOOS: "linux"}}
 }
 
-// hostBlock reads a CLI configuration with a host block.
+// hostBlock returns a CLI configuration with a host block that sets providers.v1 of the
+// host to url.
 func hostBlock(t *testing.T, host, url string) *cliconfig.Config {
 	t.Helper()
 	text := "host \"" + host + "\" {\n  services = {\n    \"providers.v1\" = \"" + url + "\"\n  }\n}\n"
@@ -186,7 +189,8 @@ func hostBlock(t *testing.T, host, url string) *cliconfig.Config {
 	return cli
 }
 
-// tunnelTo starts a proxy whose tunnels all lead to one address.
+// tunnelTo starts a proxy that connects every CONNECT request to the same address. It
+// returns the URL of the proxy.
 func tunnelTo(t *testing.T, to string) *url.URL {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,8 +15,8 @@ import (
 )
 
 // TestLoginForAllHostsIsForCommandsOnly shows that a push sends the .netrc login for
-// all hosts, and that pull-through does not: a client of the gateway may have
-// named the host.
+// all hosts, and pull-through does not. In a pull-through, a client of the gateway may
+// have chosen the host.
 func TestLoginForAllHostsIsForCommandsOnly(t *testing.T) {
 	const host = "registry.acme.example"
 	a := provider.MustParseAddress(host + "/acme/widget")

@@ -2,10 +2,11 @@
 // for Terraform and OpenTofu: the services in host blocks, the API tokens, and the logins
 // in .netrc.
 //
-// There are two kinds of clients. The client of a user's command may contact any host, but
-// an origin on another machine cannot lead it to this machine or its local link. The client
-// of a gateway sends requests on behalf of others. It connects only to public addresses and
-// to the hosts that the user names, and never sends the .netrc login for all hosts.
+// There are two kinds of clients. [User.Registry] returns the client for a user's command.
+// It may contact any host. But an origin on another machine cannot refer it to this machine
+// or to a link-local address. [User.Pull] returns the client for a gateway, which sends
+// requests on behalf of the gateway's clients. It connects only to public addresses and to
+// the hosts that the user names. It never sends the .netrc login for all hosts.
 package originclient
 
 import (
@@ -23,28 +24,29 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// User is the user's configuration for origins.
+// User is the part of the user's configuration that concerns origins.
 type User struct {
 	CLI       *cliconfig.Config
 	Netrc     origin.Netrc
 	UserAgent string
 }
 
-// Registry returns a client for a command of the user.
+// Registry returns a client for commands that the user runs.
 func (u User) Registry() *origin.Registry {
 	return u.client(origin.NewLenientGuard(namedHosts(nil, u.CLI.Services())), "")
 }
 
-// Pull returns a client for a gateway's pull-through. The client sends via in the Via
-// header, by which origins, and the gateway itself, recognise the gateway. Hosts in the
-// include patterns may have any address.
+// Pull returns a client for a gateway's pull-through. The client sends the given Via
+// header, so that origins and the gateway itself recognise requests of this gateway. The
+// client connects to hosts in the include patterns at any address, and to other hosts only
+// at public addresses.
 func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
 	u.Netrc.NoDefault = true
 	return u.client(origin.NewGuard(namedHosts(include, u.CLI.Services())), via)
 }
 
-// client returns a client that sends requests through a guard. via, if not "", is sent in
-// the Via header and names the gateway that sends requests on behalf of its clients.
+// client returns a client whose connections the guard checks. via is the value of the Via
+// header, and names the gateway. "" means no Via header.
 func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 	transport := guard.Transport(outgoing.Transport())
 	services := func() *disco.Disco {
@@ -60,9 +62,9 @@ func (u User) client(guard *origin.Guard, via string) *origin.Registry {
 }
 
 // namedHosts returns a function that reports whether the user has named a host and port. A
-// guard allows any address for such a host and port. An include pattern names its host with
-// its port, or else with port 443. A host block of the CLI configuration names the host and
-// port of its providers.v1 URL.
+// guard allows any address for a named host and port. An include pattern names the host and
+// port in the pattern. The default port is 443. A host block of the CLI configuration names
+// the host and port of its providers.v1 URL.
 func namedHosts(include []provider.Pattern, services map[svchost.Hostname]map[string]any) func(host, port string) bool {
 	named := map[string]bool{}
 	for _, p := range include {

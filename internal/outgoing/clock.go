@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Clock shows the time of a server, which it takes from the Date header of the
-// server's answers (RFC 9110, section 6.6.1). Until the first answer, it shows
-// the local time.
+// Clock estimates the time of a server's clock from the Date header of the server's
+// responses (RFC 9110, section 6.6.1). Until the first response, the clock shows the
+// local time.
 type Clock struct {
 	local func() time.Time
 
 	mu    sync.Mutex
-	ahead time.Duration // how far the server is ahead of the local clock
+	ahead time.Duration // how far the server's clock is ahead of the local clock
 }
 
 // NewClock returns a clock. local returns the local time; nil means [time.Now].
@@ -25,7 +25,7 @@ func NewClock(local func() time.Time) *Clock {
 	return &Clock{local: local}
 }
 
-// Now returns the server's time.
+// Now returns the estimated time of the server's clock.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -34,19 +34,21 @@ func (c *Clock) Now() time.Time {
 
 type clockKey struct{}
 
-// WithClock returns a context for requests whose answers set the clock.
+// WithClock returns a context for requests. The responses to these requests set the
+// clock.
 func WithClock(ctx context.Context, c *Clock) context.Context {
 	return context.WithValue(ctx, clockKey{}, c)
 }
 
-// ReadClock sets the clock in the request's context from an answer.
+// ReadClock sets the clock in the request's context to the time in the response. It
+// does nothing if the context has no clock.
 func ReadClock(req *http.Request, resp *http.Response) {
 	c, ok := req.Context().Value(clockKey{}).(*Clock)
 	if !ok {
 		return
 	}
 	date, err := http.ParseTime(resp.Header.Get("Date"))
-	if err != nil || resp.Header.Get("Age") != "" { // a cached answer has the time when its origin sent it
+	if err != nil || resp.Header.Get("Age") != "" { // the Date of a response from a cache is in the past
 		return
 	}
 	c.mu.Lock()

@@ -52,8 +52,9 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// TestClocksOfRequests shows that each of several concurrent requests sets only
-// the clock in its own context, if there is one.
+// TestClocksOfRequests shows that the response to a request sets only the clock in the
+// context of that request. Requests without a clock are allowed, and requests may be
+// concurrent.
 func TestClocksOfRequests(t *testing.T) {
 	hour := time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC)
 	c, other := NewClock(func() time.Time { return hour.Add(-time.Hour) }), NewClock(nil)
@@ -75,7 +76,8 @@ func TestClocksOfRequests(t *testing.T) {
 	}
 }
 
-// TestClockAndCaches shows that the date of a cached answer is ignored.
+// TestClockAndCaches shows that ReadClock ignores the Date header of a response from a
+// cache.
 func TestClockAndCaches(t *testing.T) {
 	local := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	c := NewClock(func() time.Time { return local })

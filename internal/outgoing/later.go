@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// RetryAfter reads the Retry-After header (RFC 9110, section 10.2.3): seconds, or a date
-// that it compares with now. It returns 0 if the header is missing or malformed, or if the
-// date has passed.
+// RetryAfter returns the time from now until the retry that the Retry-After header allows
+// (RFC 9110, section 10.2.3). The header contains a number of seconds or a date. RetryAfter
+// returns 0 if the header is missing or malformed, or if the date has passed.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(v, 10, 31); err == nil {
@@ -21,15 +21,18 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// LaterError is an answer with status 429 or 503: the server cannot answer now.
+// LaterError means that a server sent status 429 or 503, and may accept the same request
+// later.
 type LaterError struct {
-	// Until is the time from which the server accepts a retry; zero if it does not say.
+	// Until is the time from which the server accepts a retry. It is zero if the server
+	// states no time.
 	Until time.Time
-	// Err describes the answer.
+	// Err describes the server's response.
 	Err error
 }
 
-// NewLaterError returns the error for an answer with these headers, which has just arrived.
+// NewLaterError returns the error for a response that has just arrived. h is the header of
+// the response, and err describes the response.
 func NewLaterError(h http.Header, err error) *LaterError {
 	e := &LaterError{Err: err}
 	now := time.Now()
@@ -39,7 +42,7 @@ func NewLaterError(h http.Header, err error) *LaterError {
 	return e
 }
 
-// Bare returns the error without Err, for long-term storage.
+// Bare returns a copy of the error without Err. The copy is small, so it can be cached.
 func (e *LaterError) Bare() *LaterError { return &LaterError{Until: e.Until} }
 
 // Error implements error.
@@ -50,17 +53,17 @@ func (e *LaterError) Error() string {
 	return e.Err.Error()
 }
 
-// Unwrap returns the description of the answer.
+// Unwrap returns e.Err.
 func (e *LaterError) Unwrap() error { return e.Err }
 
-// Is reports whether target is a LaterError with the same Until: [errors.Is] compares only
-// the part that [LaterError.Bare] keeps.
+// Is reports whether target is a LaterError with the same Until. It ignores Err, so that
+// [errors.Is] finds the result of [LaterError.Bare] equal to the original error.
 func (e *LaterError) Is(target error) bool {
 	other, ok := target.(*LaterError)
 	return ok && e.Until.Equal(other.Until)
 }
 
-// IsLater reports whether a status leads to a [LaterError].
+// IsLater reports whether a response with the given status should become a [LaterError].
 func IsLater(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }

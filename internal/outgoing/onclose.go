@@ -5,7 +5,8 @@ import (
 	"net/http"
 )
 
-// OnClose calls done whenever the body of an answer is closed. A body may be closed twice.
+// OnClose makes each Close of the response's body call done. done must tolerate a second
+// call, because a body may be closed twice.
 func OnClose(resp *http.Response, done func()) { resp.Body = &closer{resp.Body, done} }
 
 type closer struct {

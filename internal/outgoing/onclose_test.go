@@ -25,7 +25,7 @@ func TestOnClose(t *testing.T) {
 	}
 }
 
-// closeCounter counts how often it is closed, and fails each time.
+// closeCounter is a body that counts the calls of Close. Each call returns an error.
 type closeCounter struct {
 	io.Reader
 	closed int

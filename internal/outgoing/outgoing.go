@@ -1,6 +1,6 @@
-// Package outgoing creates the HTTP transports for the program's requests, and explains failures at proxies. It
-// reads the proxy variables as net/http does. internal/depcheck ensures that no other package of the product
-// creates transports.
+// Package outgoing creates the HTTP transports for the program's requests, and returns hints for the failures of
+// proxies. It reads the proxy variables as net/http does. A test in internal/depcheck ensures that no other package of
+// the product creates transports.
 package outgoing
 
 import "net/http"
@@ -9,17 +9,16 @@ import "net/http"
 // exists.
 const FirstByte = "bytes=0-0"
 
-// maxHeader is the maximum size in bytes of the headers of one answer. net/http
-// reads 10 MiB; the longest headers of registries are URLs of redirects, which have
-// less than 16 KiB.
+// maxHeader is the maximum size in bytes of the headers of one response. The default of
+// net/http is 10 MiB. The longest headers of registries contain the URL of a redirect and
+// have less than 16 KiB.
 const maxHeader = 64 << 10
 
-// Transport returns a copy of [http.DefaultTransport] that refuses answers with
-// headers over 64 KiB, over HTTP/1 and over HTTP/2. If a proxy refuses a
-// connection, the error is a [ProxyError] with a hint. If the variable for a
-// request's proxy holds no URL, the request fails. Copies of the transport behave
-// in the same way. The transport has its own connections, and the caller may change
-// it before the first request.
+// Transport returns a copy of [http.DefaultTransport] with its own connections. A request
+// fails if the headers of its response have more than 64 KiB, in HTTP/1 and in HTTP/2. If a
+// proxy refuses a connection, the error is a [ProxyError] with a hint. A request also fails
+// if the variable that names its proxy does not contain a URL. Clones of the transport
+// behave in the same way. The caller may change the transport before the first request.
 func Transport() *http.Transport {
 	t, ok := http.DefaultTransport.(*http.Transport)
 	if ok {

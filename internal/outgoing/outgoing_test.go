@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestLongHeaders shows which lengths of headers the transport and a copy of it
-// accept. The limit leaves room for the header fields that servers add.
+// TestLongHeaders shows which lengths of headers the transport and its clone accept.
+// The accepted lengths are below the limit, because servers add header fields of their
+// own.
 func TestLongHeaders(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -45,7 +46,7 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
-// other is a RoundTripper that is not an *http.Transport.
+// other is an [http.RoundTripper] that is not an [*http.Transport].
 type other struct{ http.RoundTripper }
 
 func TestOtherDefaultTransport(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// ProxyError is a proxy's refusal to connect a request to its host.
+// ProxyError means that a proxy refused to connect to the host of a request.
 type ProxyError struct {
 	Proxy  string // HOST:PORT, without a user and password
 	Status int
@@ -28,8 +28,10 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
 }
 
-// checkVariable wraps [http.ProxyFromEnvironment]. It fails if the variable holds no URL; net/http would then
-// send the request without a proxy. The error does not reveal the value, which may contain a password.
+// checkVariable returns a function that calls the given function, which reads the proxy from the environment. The
+// returned function fails if the variable for the request does not contain a URL. Without this check, net/http would
+// send the request without a proxy. The error does not contain the value of the variable, because the value may contain
+// a password.
 func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
 	return func(req *http.Request) (*url.URL, error) {
 		name := variable(req.URL)
@@ -41,7 +43,8 @@ func checkVariable(proxy func(*http.Request) (*url.URL, error)) func(*http.Reque
 	}
 }
 
-// isProxyURL reports whether net/http can read a variable's value: a URL, or HOST:PORT.
+// isProxyURL reports whether net/http accepts the value of a proxy variable. The value may
+// be a URL or HOST:PORT.
 func isProxyURL(value string) bool {
 	u, err := url.Parse(value)
 	if err != nil || u.Host == "" {
@@ -50,8 +53,7 @@ func isProxyURL(value string) bool {
 	return err == nil && u.Hostname() != "" && !strings.HasSuffix(u.Host, ":")
 }
 
-// wantsProxy reports whether requests for a URL use a proxy: NO_PROXY can exclude the
-// URL.
+// wantsProxy reports whether NO_PROXY allows requests for a URL to use a proxy.
 func wantsProxy(to *url.URL) bool {
 	c := httpproxy.FromEnvironment()
 	c.HTTPProxy, c.HTTPSProxy, c.CGI = "any.example", "any.example", false
@@ -59,7 +61,8 @@ func wantsProxy(to *url.URL) bool {
 	return proxy != nil && err == nil
 }
 
-// connected checks a proxy's answer to a CONNECT request.
+// connected returns a [ProxyError] with a hint if a proxy's response to a CONNECT request
+// is not 200.
 func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return nil
@@ -72,8 +75,8 @@ func connected(_ context.Context, proxy *url.URL, req *http.Request, resp *http.
 	return hint.Wrap(err, "%s does not connect to %s: ask the operator of the proxy, %s", named(to, proxy), to.Host, bypass(to))
 }
 
-// ProxyHint says what to do about an error of a request that did not reach its proxy.
-// It returns "" for any other error.
+// ProxyHint returns a hint if err means that a request could not reach its proxy. It
+// returns "" for any other error.
 func ProxyHint(err error) string {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "proxyconnect" {
@@ -98,7 +101,8 @@ func ProxyHint(err error) string {
 	return fmt.Sprintf("%s is not reached: correct the variable, %s", proxy, bypass(to))
 }
 
-// ProxyLoginHint says what to do if a proxy answered a plain HTTP request with 407.
+// ProxyLoginHint returns the hint for a plain HTTP request that a proxy answered with
+// status 407.
 func ProxyLoginHint(to *url.URL) string { return loginHint(to, environmentProxy(to)) }
 
 func loginHint(to, proxy *url.URL) string {
@@ -108,8 +112,8 @@ func loginHint(to, proxy *url.URL) string {
 	return fmt.Sprintf("%s wants a login: write the variable as http://USER:PASSWORD@HOST:PORT, %s", named(to, proxy), bypass(to))
 }
 
-// named describes the proxy for a URL, without its user and password, and names its
-// variable.
+// named describes the proxy for a URL in a hint. The description contains the proxy's host
+// and its variable, but no user name or password.
 func named(to, proxy *url.URL) string {
 	if proxy == nil {
 		return "the proxy, which " + variable(to) + " names,"
@@ -117,12 +121,12 @@ func named(to, proxy *url.URL) string {
 	return "the proxy " + proxy.Host + ", which " + variable(to) + " names,"
 }
 
-// bypass returns the end of a hint: what to do if the host needs no proxy.
+// bypass returns the end of a hint. It says how to send requests for a URL without a proxy.
 func bypass(to *url.URL) string {
 	return fmt.Sprintf("or add %s to NO_PROXY if it is reached without a proxy", cmp.Or(to.Hostname(), "the host"))
 }
 
-// environmentProxy returns the proxy that net/http takes from the environment, or nil.
+// environmentProxy returns the proxy that net/http uses for a URL, or nil.
 func environmentProxy(to *url.URL) *url.URL {
 	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to})
 	if err != nil {
@@ -131,8 +135,8 @@ func environmentProxy(to *url.URL) *url.URL {
 	return proxy
 }
 
-// variable returns the name of the variable from which net/http takes the proxy for a
-// URL. The spelling in capitals takes precedence.
+// variable returns the name of the variable from which net/http reads the proxy for a URL.
+// The variable in capitals takes precedence over the variable in lower case.
 func variable(to *url.URL) string {
 	name := "HTTPS_PROXY"
 	if to.Scheme == "http" {

@@ -16,9 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestProxyVariablesThatHoldNoURL shows that a request fails if its proxy
-// variable holds a value that net/http ignores or reads as another host, and
-// that the error hides the value.
+// TestProxyVariablesThatHoldNoURL shows that a request fails if net/http would ignore
+// the value of its proxy variable, or would read another host from the value. The error
+// does not contain the value.
 func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 	const secure, plain = "https://registry.example/v2/", "http://registry.example/v2/"
 	ask := func(at string) (*url.URL, error) {
@@ -53,7 +53,7 @@ func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 			if strings.Contains(fmt.Sprint(err, hint.Of(err)), "s3cr3t") {
 				t.Errorf("the password shows: %v (%s)", err, hint.Of(err))
 			}
-			// Hosts without a proxy are not affected.
+			// Requests to hosts that need no proxy do not fail.
 			if _, err := ask("https://localhost:8443/"); err != nil {
 				t.Error(err)
 			}
@@ -72,10 +72,10 @@ func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 	}
 }
 
-// TestProxies checks requests through proxies, and the hints for their
-// failures. Each case runs in its own process, because net/http reads the
-// variables once. No host name is resolved here, because the proxy would do
-// that.
+// TestProxies shows the results of requests through proxies, and the hints for
+// failures. Each case runs in a separate process, because net/http reads the proxy
+// variables only once. The host names need not resolve, because the proxy resolves
+// them.
 func TestProxies(t *testing.T) {
 	if at := os.Getenv("OCIBRIDGE_TEST_URL"); at != "" {
 		resp, err := (&http.Client{Transport: Transport()}).Get(at)
@@ -89,7 +89,7 @@ func TestProxies(t *testing.T) {
 		fmt.Printf("error: %v\nhint: %s\n", err, help)
 		return
 	}
-	var login atomic.Value // the login of the last request
+	var login atomic.Value // the login that the proxy got with the last request
 	login.Store("")
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		login.Store(r.Header.Get("Proxy-Authorization"))
