@@ -1,9 +1,9 @@
 // Package files reads the files that users name: configuration, logins, keys and certificates. It limits the size of
-// each file, and notices when a file or folder changes. It also replaces files in folders that users name, each file in
-// one step.
+// each file, and reports changes of files and folders. It can also replace a file atomically in a folder that a user
+// names.
 //
-// The package follows links and compares contents. Therefore it notices three kinds of changes: a file is written in
-// place, another file is renamed to its name, or a link to its folder is swapped, as in Kubernetes.
+// The package follows links and compares contents. It therefore detects all three ways to change a file: writing to it,
+// renaming another file to its name, and replacing a link to its folder. Kubernetes does the last.
 package files
 
 import (
@@ -13,11 +13,12 @@ import (
 	"os"
 )
 
-// MaxSize is the maximum size of a file in bytes. The parsers of these files have lower limits.
+// MaxSize is the maximum size in bytes of a file that [Read] accepts. The parsers of files have
+// lower limits.
 const MaxSize = 4 << 20
 
-// Read reads a file. It returns an error if the file has more than [MaxSize] bytes: the name could lead to an endless
-// device.
+// Read reads a file. It returns an error if the file has more than [MaxSize] bytes. The limit is needed because the
+// name may belong to an endless device.
 func Read(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// Paths handles the paths of an operating system, which it names like runtime.GOOS.
-// Package filepath only handles the paths of the system on which the program runs.
+// Paths is the name of an operating system, as in runtime.GOOS. Its methods handle the
+// paths of that system. Package filepath handles only the paths of the system on which the
+// program runs.
 type Paths string
 
 func (p Paths) separators() string {
@@ -17,7 +18,8 @@ func (p Paths) separators() string {
 	return "/"
 }
 
-// Join joins the elements of a path.
+// Join joins path elements with the separator of the operating system. It removes
+// separators at the end of all elements but the last, and modifies elem.
 func (p Paths) Join(elem ...string) string {
 	for i := range elem[:len(elem)-1] {
 		elem[i] = strings.TrimRight(elem[i], p.separators())
@@ -33,8 +35,8 @@ func (p Paths) IsAbs(path string) bool {
 	return path != "" && strings.ContainsRune(p.separators(), rune(path[0]))
 }
 
-// Beside resolves a path that is relative to the folder of a file. It returns an empty path
-// unchanged.
+// Beside resolves a path relative to the folder that contains the file. It returns an
+// absolute or empty path unchanged.
 func (p Paths) Beside(file, path string) string {
 	if path == "" || p.IsAbs(path) {
 		return path
@@ -42,8 +44,8 @@ func (p Paths) Beside(file, path string) string {
 	return file[:strings.LastIndexAny(file, p.separators())+1] + path
 }
 
-// Cause returns the error that an [fs.PathError] wraps, without the operation and the path,
-// or else err.
+// Cause returns the error that the [fs.PathError] in err wraps, without the operation and
+// the path. It returns err if err wraps no [fs.PathError].
 func Cause(err error) error {
 	var perr *fs.PathError
 	if errors.As(err, &perr) {

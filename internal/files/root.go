@@ -17,8 +17,9 @@ func MakeRoot(dir string) (*os.Root, error) {
 	return os.OpenRoot(dir)
 }
 
-// OpenRegular opens a regular file in a folder, and returns its size in bytes. It refuses
-// all other kinds of files. Opening a pipe, for example, would wait for a writer.
+// OpenRegular opens a regular file in a folder, and returns the file and its size in bytes.
+// It returns an error for any other kind of file. Opening a pipe, for example, would block
+// until a process writes to the pipe.
 func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 	info, err := root.Stat(name)
 	if err != nil {
@@ -31,8 +32,9 @@ func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
-// Replace creates or replaces a file in a folder in one step. It writes body to a temporary
-// file, and renames that file if check, unless it is nil, then returns nil.
+// Replace creates or replaces a file in a folder atomically. It writes body to a temporary
+// file, calls check, and renames the temporary file. If check returns an error, Replace
+// returns this error and leaves the existing file unchanged. A nil check means no check.
 func Replace(root *os.Root, name string, body io.Reader, check func() error) error {
 	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
 	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)

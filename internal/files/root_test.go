@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestReplace shows that a file is replaced whole, or stays as it was, and that no temporary file is left.
+// TestReplace shows that Replace either replaces the whole file or leaves it unchanged. No temporary file is left in
+// either case.
 func TestReplace(t *testing.T) {
 	root, err := os.OpenRoot(t.TempDir())
 	if err != nil {
@@ -33,7 +34,7 @@ func TestReplace(t *testing.T) {
 		f, size, err := OpenRegular(root, "a")
 		if step.want == "" {
 			if err == nil {
-				t.Errorf("%+v: it exists", step)
+				t.Errorf("%+v: the file exists", step)
 			}
 			continue
 		}

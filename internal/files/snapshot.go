@@ -11,8 +11,9 @@ import (
 	"sync"
 )
 
-// Snapshot reads files and folders, and remembers their contents or their absence. It can later report the files that
-// have changed. The zero value is an empty snapshot. A nil Snapshot reads files without remembering them.
+// Snapshot reads files and folders, and records a digest of each result, including errors. It can later report which of
+// the files and folders have changed. The zero value is an empty snapshot. A nil Snapshot reads files but records
+// nothing.
 type Snapshot struct {
 	mu   sync.Mutex
 	sums map[string][sha256.Size]byte // by file name; a folder's name ends in a slash
@@ -32,7 +33,7 @@ func (s *Snapshot) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, err
 }
 
-// Add adds everything that another snapshot remembers.
+// Add adds the records of another snapshot.
 func (s *Snapshot) Add(other *Snapshot) {
 	for name, sum := range other.sums {
 		s.note(name, sum)
@@ -51,8 +52,9 @@ func (s *Snapshot) note(name string, sum [sha256.Size]byte) {
 	s.sums[name] = sum
 }
 
-// Changed reads all files and folders again. It returns the sorted names of those that
-// have changed, and a digest of the changes. The same changes have the same digest.
+// Changed reads all recorded files and folders again. It returns the sorted names of the
+// changed files and folders, and a digest of the changes. The name of a folder ends in a
+// slash. The same changes have the same digest.
 func (s *Snapshot) Changed() (names []string, digest [sha256.Size]byte) {
 	s.mu.Lock()
 	before := maps.Clone(s.sums)
@@ -61,7 +63,7 @@ func (s *Snapshot) Changed() (names []string, digest [sha256.Size]byte) {
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		var now [sha256.Size]byte
 		if dir, ok := strings.CutSuffix(name, "/"); ok {
-			now = sumOfDir(os.ReadDir(dir)) // cut the slash, because the sum of an error contains the name
+			now = sumOfDir(os.ReadDir(dir)) // without the slash, because the sum of an error contains the name
 		} else {
 			now = sumOf(Read(name))
 		}

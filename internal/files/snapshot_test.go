@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestChanged shows that files and folders that are changed, created or removed are reported, and that files
-// that are unchanged, or still absent, are not.
+// TestChanged shows that Changed reports files and folders that are changed, created or removed. It does not report
+// files that are unchanged or still missing.
 func TestChanged(t *testing.T) {
 	dir := t.TempDir()
 	file, folder, noFile, noFolder := filepath.Join(dir, "file"), filepath.Join(dir, "folder"), filepath.Join(dir, "no-file"), filepath.Join(dir, "no-folder")

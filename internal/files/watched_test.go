@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestWatched shows that the value follows the files, and stays as it is while a file is missing, or while files do not
-// match because a user replaces them one after the other.
+// TestWatched shows that the value changes when the files change. The value stays the same while a file is missing. It
+// also stays the same while the files do not match because a user replaces them one after the other.
 func TestWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -59,7 +59,8 @@ func TestWatched(t *testing.T) {
 	})
 }
 
-// TestWatchFails shows that Watch fails if a file is missing or its contents are invalid.
+// TestWatchFails shows that Watch returns an error if a file is missing or its contents are
+// invalid.
 func TestWatchFails(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	refuse := func([][]byte) (int, error) { return 0, errors.New("refused") }

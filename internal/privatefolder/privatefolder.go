@@ -1,7 +1,7 @@
 // Package privatefolder creates folders that only their owner can use, and writes files into
-// them. It also narrows the modes of existing folders and files that other users can use.
+// them. If other users can use an existing folder or file, the package changes its mode.
 //
-// Windows has no modes: there, a folder inherits the access rules of its parent.
+// On Windows, there are no modes. A folder inherits the access rules of its parent.
 package privatefolder
 
 import (
@@ -26,12 +26,11 @@ var (
 	errFixed = errors.New("its file system does not change modes")
 )
 
-// Make creates a folder, and its missing parents, with mode 0700, whatever the umask is.
+// Make creates a folder and its missing parents with mode 0700. The umask has no influence.
 //
-// If other users can use an existing folder, Make narrows its mode to 0700 and logs a warning, unless log is
-// nil. If the mode cannot be changed, Make succeeds, because the folder is as open as it was before. The warning
-// then says what to do. Make never narrows the target of a symbolic link, because other programs could use that
-// folder, too.
+// If other users can use an existing folder, Make narrows its mode to 0700 and logs a warning, unless log is nil. If
+// Make cannot change the mode, it logs a warning with a hint, but returns no error. Make never narrows the target of a
+// symbolic link, because other programs may use that folder.
 func Make(path string, log *slog.Logger) error {
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
@@ -39,13 +38,14 @@ func Make(path string, log *slog.Logger) error {
 	return warn("folder", path, folderMode, log)
 }
 
-// NarrowFile narrows an existing file to mode 0600 if other users can use it, with the
-// same warnings and exceptions as [Make].
+// NarrowFile changes the mode of an existing file to 0600 if other users can use the file.
+// It logs the same warnings as [Make], and never narrows the target of a symbolic link.
 func NarrowFile(path string, log *slog.Logger) error {
 	return warn("file", path, fileMode, log)
 }
 
-// warn narrows path to mode if other users can use it, and then logs a warning.
+// warn changes the mode of path if other users can use path. It logs a warning if the old
+// mode was too wide, whether the change succeeded or not.
 func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
 	was, err := keepNarrow(path, mode)
 	if was == "" {
@@ -63,8 +63,8 @@ func warn(kind, path string, mode fs.FileMode, log *slog.Logger) error {
 	return nil
 }
 
-// keepNarrow narrows path to mode if other users can use it, and returns its previous mode.
-// It returns "" if other users cannot use it.
+// keepNarrow changes the mode of path if other users can use path, and returns the old mode
+// in octal. It returns "" if other users cannot use path.
 func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	found, err := os.Stat(path)
 	if err != nil || found.Mode().Perm()&others == 0 || runtime.GOOS == "windows" {
@@ -73,7 +73,8 @@ func keepNarrow(path string, mode fs.FileMode) (was string, err error) {
 	return fmt.Sprintf("%04o", found.Mode().Perm()), narrow(path, mode)
 }
 
-// narrow sets the mode of a folder or a file. It returns an error if path is a symbolic link.
+// narrow sets the mode of a folder or a file. It returns an error if path is a symbolic link,
+// or if the file system does not change modes.
 func narrow(path string, mode fs.FileMode) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -84,7 +85,8 @@ func narrow(path string, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	// Chmod acts on the open file: if a link replaces path after this check, nothing else changes.
+	// Chmod changes the open file. If another program replaces path with a link after this check,
+	// Chmod does not follow the link.
 	if found, err := os.Lstat(path); err != nil || !os.SameFile(found, opened) {
 		return errors.Join(errLink, err)
 	}
@@ -97,8 +99,8 @@ func narrow(path string, mode fs.FileMode) error {
 	return nil
 }
 
-// MakeBelow creates or narrows, like [Make], one folder: the child of parent that is path or
-// contains it. It does nothing if path is parent, if path is outside parent, or if parent is
+// MakeBelow calls [Make] for one folder: the direct child of parent that contains path or is
+// path itself. It does nothing if path is parent, if path is outside parent, or if parent is
 // "".
 func MakeBelow(parent, path string, log *slog.Logger) error {
 	if parent == "" {

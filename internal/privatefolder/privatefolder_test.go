@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
-// makes calls Make, and returns what it logs.
+// makes calls Make and returns the text that Make logs.
 func makes(t *testing.T, path string) string {
 	t.Helper()
 	var log bytes.Buffer
@@ -37,7 +37,7 @@ func wantMode(t *testing.T, path string, want fs.FileMode) {
 	}
 }
 
-// folder creates a folder with exactly the given mode.
+// folder creates a folder with exactly the given mode, and returns its path.
 func folder(t *testing.T, mode fs.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "folder")
@@ -47,8 +47,8 @@ func folder(t *testing.T, mode fs.FileMode) string {
 	return path
 }
 
-// TestUmask shows that Make creates a folder and its parents with mode 0700 under any umask. It must not run in
-// parallel, because a process has only one umask.
+// TestUmask shows that Make creates a folder and its parents with mode 0700 under any umask. The test must not run in
+// parallel with other tests, because a process has only one umask.
 func TestUmask(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		path := filepath.Join(t.TempDir(), "made", "too")
@@ -85,7 +85,7 @@ func TestNarrowerStays(t *testing.T) {
 	wantMode(t, path, 0o500)
 }
 
-// TestLinkIsNotNarrowed shows that Make only warns about a link, because other programs may use its target.
+// TestLinkIsNotNarrowed shows that Make logs a warning for a link, but does not change the mode of the link's target.
 func TestLinkIsNotNarrowed(t *testing.T) {
 	target := folder(t, 0o755)
 	link := filepath.Join(t.TempDir(), "link")
@@ -105,7 +105,8 @@ func TestLinkIsNotNarrowed(t *testing.T) {
 	}
 }
 
-// TestFileIsNarrowed shows that a file gets mode 0600, unless it is a link.
+// TestFileIsNarrowed shows that NarrowFile changes the mode of a file to 0600, but does not
+// change the target of a link.
 func TestFileIsNarrowed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	link := filepath.Join(t.TempDir(), "link")
@@ -145,7 +146,7 @@ func TestFileIsNarrowed(t *testing.T) {
 func TestFolderOfAnotherUser(t *testing.T) {
 	path := "/"
 	if os.Getuid() == 0 {
-		path = "/proc/self/task" // not even root can change its mode
+		path = "/proc/self/task" // not even root can change the mode of this folder
 	}
 	log := makes(t, path)
 	if strings.Count(log, "level=WARN") != 1 || !strings.Contains(log, "its mode stays as it is") || !strings.Contains(log, "chmod 700") {

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// Temporary is the prefix of the names of the temporary files of [Write]. A process that was
-// killed can leave such files.
+// Temporary is the prefix of the names of temporary files that [Write] creates. If a process
+// is killed, such a file may remain.
 const Temporary = ".tmp-"
 
-// Write writes a file whole or not at all, and creates its folder if it is missing. Only the
-// owner can read the file.
+// Write creates or replaces a file atomically, and creates the file's folder if it is
+// missing. Only the owner can read the file.
 func Write(name string, data []byte) error {
 	folder := filepath.Dir(name)
 	if err := os.MkdirAll(folder, folderMode); err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestWrite shows that a file is replaced whole, and that a failed write leaves no other file.
+// TestWrite shows that Write replaces the whole file. If Write fails, it leaves no temporary
+// file.
 func TestWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	name := filepath.Join(dir, "file")
