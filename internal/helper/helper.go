@@ -1,12 +1,12 @@
-// Package helper runs credential helpers: docker's, which provide logins for registries,
-// and the clients' own, which provide API tokens for hosts. A helper is a program that
-// prints one JSON object.
+// Package helper runs credential helpers. Docker's helpers provide logins for registries.
+// The helpers of Terraform and OpenTofu provide API tokens for hosts. A helper is a
+// program that prints one JSON object.
 //
 // Invariants:
 //
-//   - No error contains what a helper printed to standard output, which may be a secret.
-//   - A run ends within its limit and its grace period, and costs at most 64 KiB of
-//     memory for the output.
+//   - No error contains a helper's standard output, because the output may be a secret.
+//   - A run ends within its limit plus its grace period. The output of a run takes at
+//     most 64 KiB of memory.
 package helper
 
 import (
@@ -22,23 +22,24 @@ import (
 )
 
 const (
-	// maxOutput is the maximum size of a helper's answer in bytes. An answer contains a
-	// few short strings.
+	// maxOutput is the maximum length in bytes of a helper's standard output. The output
+	// is a JSON object with a few short strings.
 	maxOutput = 64 << 10
-	// maxStderr is the maximum number of bytes of a helper's standard error that an error
-	// shows.
+	// maxStderr is the maximum length in bytes of the part of a helper's standard error
+	// that an error shows.
 	maxStderr = 1 << 10
 )
 
 // Command is one call of a helper.
 type Command struct {
-	Path  string // a file, or a name that is looked up in PATH
+	Path  string // the path of a file, or a name that is looked up in PATH
 	Args  []string
 	Stdin string
 	// Limit is the maximum duration of the run.
 	Limit time.Duration
-	// Grace is the maximum wait for the output after the helper has exited or was killed:
-	// a helper may leave a child process that holds its output open.
+	// Grace is the maximum wait for the output after the helper has exited or was killed.
+	// A limit is needed because a helper may leave a child process that keeps the output
+	// open.
 	Grace time.Duration
 	// ByHand tells a user how to run the helper, such as "run x get". Hints contain it.
 	ByHand string
@@ -47,9 +48,10 @@ type Command struct {
 	NotFound func(stdout, stderr []byte) bool
 }
 
-// Get runs the helper and decodes its answer. It returns false without an error if
-// NotFound says that the helper has no credential. The error wraps [exec.ErrNotFound] if
-// PATH has no such program, and [context.DeadlineExceeded] if the run exceeds its limit.
+// Get runs the helper and decodes the JSON object that it prints into answer. It returns
+// false without an error if NotFound says that the helper has no credential. The error
+// wraps [exec.ErrNotFound] if the program is not on PATH, and [context.DeadlineExceeded]
+// if the run exceeds its limit.
 func (c Command) Get(ctx context.Context, answer any) (bool, error) {
 	limited, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
@@ -78,7 +80,8 @@ func (c Command) Get(ctx context.Context, answer any) (bool, error) {
 	return true, hint.Wrap(decode(stdout, answer), "the program is not a credential helper, or is damaged; to check the output of the program, %s", c.ByHand)
 }
 
-// decode decodes a helper's answer. Its error quotes nothing from the answer.
+// decode decodes the output of a helper into answer. The error quotes nothing from the
+// output.
 func decode(b cappedBuffer, answer any) error {
 	if b.cut {
 		return fmt.Errorf("its answer is longer than %d bytes", b.max)
@@ -89,8 +92,8 @@ func decode(b cappedBuffer, answer any) error {
 	return nil
 }
 
-// cappedBuffer keeps the first max bytes that are written to it. It discards the rest, so
-// the writer never blocks or fails.
+// cappedBuffer keeps the first max bytes that are written to the buffer. It discards
+// further bytes without an error, so a helper that prints too much does not block.
 type cappedBuffer struct {
 	kept []byte
 	max  int

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzAnswer shows that a helper's output is either decoded, or yields an error that
-// does not quote it.
+// FuzzAnswer shows that decode either decodes the output of a helper or returns an
+// error that does not quote the output.
 func FuzzAnswer(f *testing.F) {
 	for _, s := range []string{`{"Username":"u","Secret":"marked-secret"}`, `{"Username":"<token>","Secret":"marked-secret"}`, `{"ServerURL":1,"Username":2}`, `marked-secret`, ``, `null`, `[]`} {
 		f.Add([]byte(s))
@@ -18,7 +18,7 @@ func FuzzAnswer(f *testing.F) {
 		err := decode(b, &answer)
 		switch {
 		case err != nil && strings.Contains(err.Error(), "marked"):
-			t.Errorf("the error quotes it: %v", err)
+			t.Errorf("the error quotes the output: %v", err)
 		case err == nil && len(out) > 64:
 			t.Errorf("an answer that is too long is decoded: %v", answer)
 		}
