@@ -9,7 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
-// announce prints the URL of a gateway, and what clients need to use it.
+// announce prints the URL of a gateway and the settings that its clients need. It prints JSON
+// if asJSON is set.
 func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	mirror := a.URL.JoinPath(gateway.MirrorPath).String()
 	if asJSON {

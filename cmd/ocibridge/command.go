@@ -30,11 +30,12 @@ func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
 	f.jobs.register(cmd, jobs)
 }
 
-// perform runs a command that changes registries or files. plan checks the command line, do
-// carries out the plan, and document returns the JSON output. With --output json, perform
-// prints the document even if do fails, but not if the command line is wrong.
+// perform runs a command that changes registries or files. The function plan checks the
+// command line, the function do carries out the plan, and the function document returns the
+// JSON output. With --output json, perform prints the document even if do fails, but not if
+// the command line is wrong.
 func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (P, error), do func(context.Context, settings, P) (R, error), document func(R, error) any) error {
-	s, settingsErr := f.settings(cmd) // before plan, because the configuration file sets flags
+	s, settingsErr := f.settings(cmd) // settings runs before plan, because the configuration file sets flags
 	p, err := plan(s)
 	if err != nil {
 		return usage(err)
@@ -61,8 +62,8 @@ func resultsDocument[T any](results []T, err error) any {
 	}{orEmpty(results), errorDocument(err)}
 }
 
-// errorDocument returns the message and the hint of an error for JSON output, or nil if err is
-// nil.
+// errorDocument returns the message and the hint of err for JSON output. It returns nil if err
+// is nil.
 func errorDocument(err error) map[string]string {
 	if err == nil {
 		return nil
@@ -78,7 +79,7 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// printJSON prints a document for a program.
+// printJSON prints v as indented JSON.
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -86,7 +87,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// warnAll prints warnings.
+// warnAll prints each warning on a line of its own.
 func warnAll(stderr io.Writer, warnings []string) {
 	for _, w := range warnings {
 		fmt.Fprintf(stderr, "warning: %s\n", w)

@@ -78,10 +78,10 @@ func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) 
 	return err
 }
 
-// configFlag is the flag of the commands that read the configuration file.
+// configFlag is --config, the flag of every command that reads the configuration file.
 type configFlag struct {
 	file  string
-	files *files.Snapshot // records the files that were read, to detect changes; nil records nothing
+	files *files.Snapshot // records the files that load reads, so that serve can detect changes; nil records nothing
 }
 
 func (f *configFlag) register(cmd *cobra.Command) {
@@ -90,8 +90,8 @@ func (f *configFlag) register(cmd *cobra.Command) {
 	cmd.MarkFlagFilename("config", "hcl")
 }
 
-// load reads the configuration file for a command. It sets the flags that neither the command
-// line nor a variable has set.
+// load reads the configuration file. It then sets each flag of cmd that neither the command
+// line nor an environment variable has set.
 func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	c, err := f.read()
 	if err != nil {
@@ -108,7 +108,8 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	for _, v := range c.FlagValues(given) {
 		fromFile[v.Flag] = v
 	}
-	// A reload runs this again: a flag that the file no longer sets returns to its default.
+	// A reload runs this loop again. A flag that the file no longer sets then returns to its
+	// default.
 	for _, name := range config.Flags() {
 		flag := cmd.Flags().Lookup(name)
 		if flag == nil || given(name) {
@@ -125,7 +126,7 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 	return c, nil
 }
 
-// read reads the configuration file and sets no flags.
+// read reads the configuration file. It sets no flags.
 func (f *configFlag) read() (*config.Config, error) {
 	env := configEnvironment()
 	env.ReadFile = f.files.ReadFile
@@ -133,8 +134,8 @@ func (f *configFlag) read() (*config.Config, error) {
 	return c, explainConfig(err)
 }
 
-// explainConfig adds a hint to the error about an invalid configuration file: the command that
-// shows the error in its place.
+// explainConfig adds a hint to err if err is about an invalid configuration file. The hint
+// names the command that shows the error with the lines of the file.
 func explainConfig(err error) error {
 	var invalid *config.Error
 	if errors.As(err, &invalid) {
@@ -143,8 +144,8 @@ func explainConfig(err error) error {
 	return err
 }
 
-// flagSource returns "flag" for a flag on the command line, the name of the variable that
-// sets a flag, or "" for an unset flag.
+// flagSource returns where the value of a flag comes from: "flag" for the command line, or the
+// name of an environment variable. It returns "" if neither sets the flag.
 func flagSource(flag *pflag.Flag) string {
 	if flag.Changed {
 		return "flag"
@@ -159,7 +160,7 @@ func configEnvironment() config.Environment {
 	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
-// surroundingFlags gives a command that only shows settings the flags of serve and push that
+// surroundingFlags adds flags of serve and push to cmd, which only shows settings. These flags
 // override the configuration file.
 func surroundingFlags(cmd *cobra.Command) {
 	for _, like := range []*cobra.Command{newServeCommand(), newPushCommand()} {
@@ -171,8 +172,8 @@ func surroundingFlags(cmd *cobra.Command) {
 	}
 }
 
-// surroundings returns the settings that do not come from the configuration file: flags and
-// variables, which override the file, and the CLI configuration, which the file overrides.
+// surroundings returns the settings from outside the configuration file. Flags and variables
+// override the file. The file overrides the CLI configuration.
 func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings {
 	s := config.Surroundings{Flags: map[string]config.FlagValue{}, CLI: cli, Defaults: map[string]string{}}
 	if dir := defaultDataFolder(); dir != "" {
@@ -192,7 +193,8 @@ func surroundings(cmd *cobra.Command, cli *cliconfig.Config) config.Surroundings
 	return s
 }
 
-// reportDiagnostics prints diagnostics, each with the lines of the file that it refers to.
+// reportDiagnostics prints each diagnostic with the lines of the file that the diagnostic is
+// about.
 func reportDiagnostics(w io.Writer, diags []config.Diagnostic) error {
 	width, color := 78, isTerminal(w) && os.Getenv("NO_COLOR") == ""
 	if n := terminalWidth(w); n > 0 {

@@ -58,8 +58,8 @@ and not in effect in this version are warned about.`,
 	return cmd
 }
 
-// checkConfig checks the named file. Without a name, it checks the file that other commands
-// read.
+// checkConfig checks the configuration file of the given name. If name is "", it checks the
+// file that other commands would read.
 func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 	env := configEnvironment()
 	c, err := config.Load(env, name)

@@ -113,7 +113,8 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	return f.print(stdout, setup)
 }
 
-// print prints the text that --for names, or all texts under their headings.
+// print prints the text that --for selects. Without --for, it prints all texts under their
+// headings.
 func (f *configClientFlags) print(w io.Writer, setup *clientsetup.Setup) error {
 	texts, missing := setup.Texts(f.piece)
 	switch {

@@ -46,8 +46,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestFlagsOfTheFileExist checks that each flag that an argument of the configuration file
-// sets exists.
+// TestFlagsOfTheFileExist checks that serve or push has each flag that the configuration file
+// can set.
 func TestFlagsOfTheFileExist(t *testing.T) {
 	for _, name := range config.Flags() {
 		if newServeCommand().Flags().Lookup(name) == nil && newPushCommand().Flags().Lookup(name) == nil {
@@ -56,8 +56,8 @@ func TestFlagsOfTheFileExist(t *testing.T) {
 	}
 }
 
-// TestHomeWithoutVariable checks that the home folder is found without HOME, which many
-// services and containers do not set.
+// TestHomeWithoutVariable checks that the program finds the home folder if HOME is not set.
+// Many services and containers do not set HOME.
 func TestHomeWithoutVariable(t *testing.T) {
 	for _, name := range []string{"HOME", "USERPROFILE", "XDG_DATA_HOME"} {
 		t.Setenv(name, "")
@@ -76,8 +76,8 @@ func TestHomeWithoutVariable(t *testing.T) {
 	}
 }
 
-// TestReadsAreBounded checks that files over the size limit are refused: a variable can also
-// name a device, which has no end.
+// TestReadsAreBounded checks that reading a file over the size limit is an error. There must
+// be a limit, because a variable can name a device that never ends.
 func TestReadsAreBounded(t *testing.T) {
 	large := filepath.Join(t.TempDir(), "large")
 	if err := os.WriteFile(large, make([]byte, files.MaxSize+1), 0o600); err != nil {

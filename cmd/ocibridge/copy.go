@@ -151,8 +151,8 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	return results, err
 }
 
-// openAt opens the registry at a location. The configured templates apply only if the location
-// is the configured registry.
+// openAt opens the registry at a location. It uses the configured templates only if the
+// location is the configured registry.
 func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
 	flags := f.registryFlags
 	switch at.Kind {

@@ -94,21 +94,22 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 	return cmd
 }
 
-// subject selects the repositories to examine: the repository of a provider, or one repository
-// of every template. If registry is set, only templates that name this registry count.
+// subject selects the repositories that doctor examines. If provider is set, doctor examines
+// the repository of this provider. Otherwise, it examines one repository of each template. If
+// registry is set, it leaves out the templates that do not name this registry.
 type subject struct {
 	provider provider.Address
 	registry ociaddr.Registry
 }
 
-// parseSubject parses the arguments. The address of a provider contains slashes; a registry
-// does not.
+// parseSubject parses the arguments of doctor. An argument with a slash is a provider. Any
+// other argument is a registry.
 func parseSubject(args []string) (s subject, err error) {
 	switch {
 	case len(args) == 0:
 	case strings.Contains(args[0], "/"):
 		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
-			return s, err // the hint of err is about addresses
+			return s, err // ParseAddress has added a hint about addresses to err
 		}
 	default:
 		s.registry, err = ociaddr.ParseRegistry(strings.ToLower(args[0]))
@@ -119,7 +120,7 @@ func parseSubject(args []string) (s subject, err error) {
 	return s, err
 }
 
-// run examines the subject, prints the reports, and fails if a check failed.
+// run examines the subject and prints the reports. It returns an error if a check has failed.
 func (f *doctorFlags) run(ctx context.Context, s settings, what subject, stdout, stderr io.Writer) error {
 	reports, err := f.examine(ctx, s, what, stderr)
 	if err != nil {
@@ -161,8 +162,8 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 	return f.examineTemplates(ctx, back, what.registry)
 }
 
-// examineTemplates examines one repository of every template, or only of the templates that
-// name a registry.
+// examineTemplates examines one repository of each template. If only is set, it leaves out the
+// templates that do not name this registry.
 func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, only ociaddr.Registry) ([]*doctor.Report, error) {
 	var reports []*doctor.Report
 	for _, t := range back.Templates {
@@ -212,8 +213,8 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repo
 	return x.Examine(ctx), nil
 }
 
-// examineGateway examines a gateway as clients see it: with the token for the gateway in the
-// CLI configuration, and without logins for registries.
+// examineGateway examines a gateway as clients see it. Its requests carry the gateway's token
+// from the CLI configuration, and no logins for registries.
 func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a provider.Address) (*doctor.Report, error) {
 	x := doctor.Gateway{URL: mirror, Provider: a, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
 	if host, err := mirrorHost(mirror); err == nil {
@@ -229,8 +230,8 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a
 	return x.Examine(ctx), nil
 }
 
-// mirrorHost returns the host name under which clients look up the token of a network mirror.
-// The report explains errors in the URL.
+// mirrorHost returns the host name under which clients look up the token for a network mirror.
+// The caller ignores the error, because doctor's report explains invalid URLs.
 func mirrorHost(mirror string) (svchost.Hostname, error) {
 	u, err := url.Parse(mirror)
 	if err != nil {
@@ -239,11 +240,12 @@ func mirrorHost(mirror string) (svchost.Hostname, error) {
 	return svchost.ForComparison(u.Host)
 }
 
-// colours are the colours of results on terminals.
+// colours maps each word for a result to the escape sequence of the word's colour on
+// terminals.
 var colours = map[string]string{"ok": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m", "FAILED": "\x1b[31m", "skipped": "\x1b[2m"}
 
-// column pads the word for a result to the width of its column. If w is a terminal, it adds
-// the word's colour.
+// column pads the word for a result to the width of the result column. If w is a terminal and
+// NO_COLOR is not set, column adds the word's colour.
 func column(w io.Writer, word string) string {
 	padded := fmt.Sprintf("%-8s", word)
 	if !isTerminal(w) || os.Getenv("NO_COLOR") != "" {

@@ -51,7 +51,7 @@ fingerprint from its publisher by another way.`,
 	return cmd
 }
 
-// keyInFile is a key with the name of its file.
+// keyInFile is a key and the name of the file that contains it.
 type keyInFile struct {
 	File string `json:"file"`
 	trust.Key
@@ -94,7 +94,8 @@ func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {
 	return err
 }
 
-// keyState returns a note that a key is revoked or expires, or "" if neither is the case.
+// keyState returns a note if a key is revoked, has expired or will expire. Otherwise, it
+// returns "".
 func keyState(k trust.Key) string {
 	switch {
 	case k.Revoked:

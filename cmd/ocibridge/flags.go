@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// noArgs refuses arguments.
+// noArgs returns a usage error if a command has arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(hint.New(fmt.Sprintf("unexpected argument %q", args[0]), "%s --help shows how to call it", cmd.CommandPath()))
@@ -29,8 +29,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand refuses the arguments of a command that only groups subcommands. cobra passes it
-// the arguments that name no subcommand.
+// noCommand returns a usage error if a command that only groups subcommands has arguments.
+// cobra calls noCommand if the first argument names no subcommand.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usage(hint.New(fmt.Sprintf("unknown command %q", cmd.Name()+" "+args[0]), "%s --help lists the commands", cmd.CommandPath()))
@@ -59,14 +59,14 @@ func (f *formatFlag) Set(s string) error {
 	return nil
 }
 
-// outputFlag is --output.
+// outputFlag is the value of --output.
 type outputFlag struct{ formatFlag }
 
 func (o *outputFlag) register(cmd *cobra.Command) {
 	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
 }
 
-// parseAll reads the values of a repeatable flag or of a list.
+// parseAll parses each value with the function parse. It returns the first error.
 func parseAll[T any](parse func(string) (T, error), values []string) ([]T, error) {
 	var out []T
 	for _, s := range values {
@@ -79,7 +79,7 @@ func parseAll[T any](parse func(string) (T, error), values []string) ([]T, error
 	return out, nil
 }
 
-// completePlatforms offers the usual platforms for --platform.
+// completePlatforms makes shell completion offer the usual platforms for --platform.
 func completePlatforms(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("platform", cobra.FixedCompletions(
 		[]string{"linux_amd64", "linux_arm64", "darwin_amd64", "darwin_arm64", "windows_amd64"}, cobra.ShellCompDirectiveNoFileComp))
@@ -109,7 +109,7 @@ func (j *jobsFlag) Set(s string) error {
 type logFlag struct {
 	level   slog.Level
 	format  formatFlag
-	inForce slog.LevelVar // the level of the log that open has returned
+	inForce slog.LevelVar // the current level of the log that open returned
 }
 
 func (f *logFlag) registerFormat(cmd *cobra.Command) {
@@ -121,7 +121,7 @@ func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 	cmd.RegisterFlagCompletionFunc("log-level", cobra.FixedCompletions([]string{"debug", "info", "warn", "error"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// open returns the log.
+// open returns a log that writes to w, in the format and at the level that the flags select.
 func (f *logFlag) open(w io.Writer) *slog.Logger {
 	f.inForce.Set(f.level)
 	if f.format.json() {
@@ -130,8 +130,8 @@ func (f *logFlag) open(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))
 }
 
-// secondsInJSON converts durations to seconds. By default, JSON would contain a bare number of
-// nanoseconds, which nobody expects.
+// secondsInJSON converts the duration in a log attribute to seconds. By default, slog writes a
+// duration to JSON as a bare number of nanoseconds, and readers do not expect nanoseconds.
 func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.Float64Value(a.Value.Duration().Seconds())
@@ -163,13 +163,13 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 
 const emptyTemplateHelp = "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes"
 
-// givenText is the value of a flag that names a source or a destination. An empty value on
-// the command line or in the flag's variable is an error, because it would select the
-// default instead.
+// givenText is the value of a flag that names a source or a destination. An empty value on the
+// command line or in the flag's variable is an error, because an empty value would select the
+// default.
 type givenText struct {
 	text *string
 	help string // the hint of the error about an empty value
-	// emptyVariable is set if an empty variable counts as unset.
+	// emptyVariable is set if an empty variable counts as unset, and not as an error.
 	emptyVariable bool
 }
 
@@ -180,7 +180,8 @@ func (t *givenText) String() string {
 	return *t.text
 }
 
-// Type returns the name that pflag shows for the value of a flag whose usage text names none.
+// Type returns the name of the flag's value. pflag shows this name in help if the usage text
+// contains no name in backquotes.
 func (t *givenText) Type() string { return "text" }
 
 func (t *givenText) Set(text string) error {
@@ -191,7 +192,7 @@ func (t *givenText) Set(text string) error {
 	return nil
 }
 
-// complete offers the providers of the configuration file.
+// complete makes shell completion offer the providers in the configuration file.
 func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var out []cobra.Completion
 	if c, err := f.read(); err == nil { // a completion cannot show errors
@@ -202,12 +203,12 @@ func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Comp
 	return out, cobra.ShellCompDirectiveNoFileComp
 }
 
-// dataFolder returns the folder for the embedded registry and for the files that serve stores,
-// or "" if there is none.
+// dataFolder returns the folder for the embedded registry and for the files that serve stores.
+// It returns "" if --data is not set and there is no default folder.
 func (f *registryFlags) dataFolder() string { return cmp.Or(f.data, defaultDataFolder()) }
 
-// defaultDataFolder returns the folder for a user's data that is customary on each system, or
-// "" for a user without a home folder.
+// defaultDataFolder returns the customary folder for the user's data on this operating system.
+// It returns "" if this folder would be in the home folder and the user has no home folder.
 func defaultDataFolder() string {
 	home := homeDir()
 	switch {
@@ -223,8 +224,8 @@ func defaultDataFolder() string {
 	return filepath.Join(home, ".local", "share", "ocibridge")
 }
 
-// homeDir returns the user's home folder, or "" if there is none. Without HOME, as in many
-// services and containers, it looks up the user, as clients do.
+// homeDir returns the user's home folder, or "" if the user has none. Many services and
+// containers do not set HOME. homeDir then looks up the user's account, and so do clients.
 func homeDir() string {
 	if home, err := os.UserHomeDir(); err == nil {
 		return home
@@ -247,9 +248,9 @@ func defaultDataFolderText() string {
 	return "$XDG_DATA_HOME/ocibridge, else ~/.local/share/ocibridge"
 }
 
-// fromEnvironment sets every flag that is not on the command line from its variable. The
-// variable's name is OCIBRIDGE_ and the flag's name in capitals, with underscores instead of
-// dashes. Commas separate the values of a repeatable flag.
+// fromEnvironment sets each flag that is not on the command line to the value of the flag's
+// environment variable. The variable's name is OCIBRIDGE_ and the flag's name in capitals,
+// with underscores instead of dashes. Commas separate the values of a repeatable flag.
 func fromEnvironment(cmd *cobra.Command, _ []string) error {
 	warnUnknownVariables(cmd)
 	return variables(cmd)
@@ -278,8 +279,8 @@ func variables(cmd *cobra.Command) error {
 	return err
 }
 
-// variableValue returns the value of a flag's variable. An empty variable counts as unset,
-// unless the flag refuses empty values.
+// variableValue returns the value of a flag's environment variable, and whether the variable
+// is set. An empty variable counts as set only if the flag refuses empty values.
 func variableValue(f *pflag.Flag) (value string, given bool) {
 	name := variableOf(f)
 	if name == "" {
@@ -291,11 +292,11 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 	return value, given && (value != "" || refusesEmpty)
 }
 
-// variablePrefix is the prefix of all variables that ocibridge reads for its settings.
+// variablePrefix is the prefix of the environment variables that set flags.
 const variablePrefix = "OCIBRIDGE_"
 
-// variableOf returns the variable that sets a flag, or "" for --help and --version, which
-// are no settings.
+// variableOf returns the name of the environment variable that sets a flag. It returns "" for
+// --help and --version, because they are not settings.
 func variableOf(f *pflag.Flag) string {
 	if f.Name == "help" || f.Name == "version" {
 		return ""
@@ -307,7 +308,7 @@ func variableOf(f *pflag.Flag) string {
 // warning, nobody would notice that a push with a misspelt OCIBRIDGE_TEMPLATE goes to the
 // embedded registry.
 func warnUnknownVariables(cmd *cobra.Command) {
-	known := map[string]bool{variablePrefix + "VERSION": true} // many install scripts set it
+	known := map[string]bool{variablePrefix + "VERSION": true} // many installation scripts set OCIBRIDGE_VERSION
 	var learn func(*cobra.Command)
 	learn = func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) { known[variableOf(f)] = true })

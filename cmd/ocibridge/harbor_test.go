@@ -30,8 +30,8 @@ import (
 
 // TestHarborHowTo shows that the commands in docs/harbor.md work. It runs the page's blocks in
 // one shell, against a registry that imitates Harbor and the part of its REST API that the
-// page uses. Each block must print the lines that the page shows after it, where "..." matches
-// any text.
+// page uses. Each block must print the lines that the page shows after the block. In these
+// lines, "..." matches any text.
 func TestHarborHowTo(t *testing.T) {
 	topic, ok := docs.Find("harbor")
 	if !ok {
@@ -113,14 +113,14 @@ var extras = map[string]string{
 		"refused ocibridge push " + howToProvider + "@4.0.0\n" +
 		"docker login \"$HOST\" -u 'robot$providers+push'\n" +
 		"refused ocibridge sync --prune --config prune.hcl\n",
-	// A version that is pushed in two steps leaves an index without a tag, and an
-	// ocibridge-state that is newer than the other version.
+	// The push of 4.0.0 in two steps leaves an index without a tag. It also leaves an
+	// ocibridge-state that is newer than 4.0.1.
 	`project=$(harbor GET`: "ocibridge push " + howToProvider + "@4.0.1\n" +
 		"ocibridge push " + howToProvider + "@4.0.0 --platform linux_amd64\n" +
 		"ocibridge push " + howToProvider + "@4.0.0\n",
 }
 
-// lastExtra are commands that run after the last block: pushes while the immutability rule
+// lastExtra are commands that run after the last block. They push while the immutability rule
 // applies.
 var lastExtra = "ocibridge push " + howToProvider + "@4.0.2\n" +
 	"ocibridge push " + howToProvider + "@4.0.2\n" +
@@ -142,7 +142,7 @@ type harbor struct {
 	retention  *harborRetention
 	retained   []string // tags that the retention has left
 	replicated int
-	query      url.Values // of the request that is being answered
+	query      url.Values // the query of the request that a route is handling
 }
 
 func newHarbor(t *testing.T) *harbor {
@@ -239,7 +239,8 @@ func curl() {
 	check(err)
 }
 
-// dockerLogin implements docker login HOST -u ROBOT, for a user who knows the robot's secret.
+// dockerLogin implements docker login HOST -u ROBOT. It reads the robot's secret from a file
+// in the home folder.
 func dockerLogin() {
 	host, user := os.Args[2], os.Args[4]
 	secret, err := os.ReadFile(filepath.Join(os.Getenv("HOME"), "secret-"+user))

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
-// The types and routes below imitate Harbor's REST API. It refuses fields that Harbor does not
-// have.
+// The types and routes below imitate Harbor's REST API. The routes refuse fields that Harbor
+// does not have.
 
 type (
 	harborProject struct {
@@ -116,7 +116,8 @@ func (h *harbor) routes(mux *http.ServeMux) {
 	})
 }
 
-// harborRoute adds a route for requests of an administrator, whose body is a T in JSON.
+// harborRoute adds a route that only the administrator can use. The body of each request is a
+// T in JSON.
 func harborRoute[T any](h *harbor, mux *http.ServeMux, pattern string, answer func(T) (any, error)) {
 	method, at, _ := strings.Cut(pattern, " ")
 	mux.HandleFunc(method+" /api/v2.0"+at, func(w http.ResponseWriter, r *http.Request) {
@@ -152,7 +153,8 @@ func (h *harbor) newProject(p harborProject) (any, error) {
 	return nil, nil
 }
 
-// newRobot creates a robot. Only rights to repositories and the catalog have an effect.
+// newRobot creates a robot. Of the robot's rights, only the rights to repositories and to the
+// catalog have an effect.
 func (h *harbor) newRobot(r harborRobot) (any, error) {
 	b := quirks.Robot{User: "robot$" + r.Name, Password: "secret-of-" + r.Name, Rights: map[string][]string{}}
 	for _, p := range r.Permissions {
@@ -174,7 +176,8 @@ func (h *harbor) newRobot(r harborRobot) (any, error) {
 	return map[string]any{"id": harborID, "name": b.User, "secret": b.Password}, nil
 }
 
-// retain runs the retention in the registry, which also deletes manifests without a tag.
+// retain applies the retention rules to the registry. The registry also deletes all manifests
+// without a tag.
 func (h *harbor) retain(run struct {
 	DryRun bool `json:"dry_run"`
 }) (any, error) {
@@ -212,7 +215,8 @@ func (r harborRule) selects(tag string) bool {
 	return err == nil && matches == (r.Tags[0].Decoration == "matches")
 }
 
-// everywhere fails unless a rule applies to every repository and has exactly one tag selector.
+// everywhere returns an error unless a rule applies to every repository and has exactly one
+// tag selector.
 func (r harborRule) everywhere() error {
 	if want := (harborSelector{Kind: "doublestar", Decoration: "repoMatches", Pattern: "**"}); len(r.Scopes["repository"]) != 1 || r.Scopes["repository"][0] != want || len(r.Tags) != 1 {
 		return fmt.Errorf("scopes %v, tags %v", r.Scopes, r.Tags)

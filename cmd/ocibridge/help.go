@@ -17,8 +17,8 @@ const helpExamples = `  # the flags of a command
   # a page of the documentation
   ocibridge help trust`
 
-// addHelp adds a help command that also prints the documentation, and lists the topics in the
-// root command's help.
+// addHelp adds a help command to root. The command prints the help of commands and the pages
+// of the documentation. addHelp also adds a list of these pages to the root command's help.
 func addHelp(root *cobra.Command) {
 	standard := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -51,7 +51,8 @@ func subcommand(root *cobra.Command, name string) *cobra.Command {
 	return root.Commands()[i]
 }
 
-// listTopics prints the topics, as the end of the root command's help.
+// listTopics prints the names and titles of the documentation's pages. This list ends the root
+// command's help.
 func listTopics(w io.Writer) {
 	fmt.Fprint(w, "\nTopics, printed by \"ocibridge help TOPIC\":\n")
 	for _, t := range docs.Topics() {

@@ -52,7 +52,7 @@ that matches.`,
 	return cmd
 }
 
-// inspectText formats a version for people.
+// inspectText formats the description of a version for people.
 func inspectText(v *inventory.Inspection, _ io.Writer) string {
 	var out strings.Builder
 	line := func(indent, name, format string, args ...any) {

@@ -17,14 +17,16 @@ func (f *commonFlags) registerReader(cmd *cobra.Command) {
 	cmd.ValidArgsFunction = f.complete
 }
 
-// report is the result of reading the registry. Programs get it as JSON.
+// report is the result of a command that reads the registry. The command prints the report as
+// text or as JSON.
 type report interface {
 	// Failed returns an error if the report contains one.
 	Failed() error
 }
 
-// show reads the providers that queries select, prints a report about them, and fails if the
-// report contains an error. text formats the report for people who read it on w.
+// show finds the providers that the queries select, and prints the report that the function
+// read returns about them. It fails if the report contains an error. The function text formats
+// the report for people; show prints the result to w.
 func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
@@ -58,8 +60,8 @@ func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, r
 	return r.Failed()
 }
 
-// parseQueries parses the arguments of a command. They may contain versions only if versions
-// is set.
+// parseQueries parses the arguments of a command as queries. If versions is false, a query
+// must not contain a version.
 func parseQueries(args []string, versions bool) ([]query.Query, error) {
 	var out []query.Query
 	for _, s := range args {

@@ -49,7 +49,8 @@ It exits with 1 if a provider or a version could not be read.`,
 	return cmd
 }
 
-// listText formats a listing as tables that fit the terminal w.
+// listText formats a listing as one table for each provider. If w is a terminal, each table
+// fits the terminal's width.
 func listText(l *inventory.Report, w io.Writer) string {
 	width := terminalWidth(w)
 	var out strings.Builder
@@ -73,8 +74,8 @@ func listText(l *inventory.Report, w io.Writer) string {
 	return out.String()
 }
 
-// versionsText formats the versions of a provider: a table, and a line for each version that
-// cannot be read.
+// versionsText formats the versions of a provider as a table. After the table, it adds a line
+// for each version that cannot be read.
 func versionsText(versions []*inventory.VersionReport, width int) string {
 	rows := [][]string{{"VERSION", "PLATFORMS", "SIZE", "SIGNATURE"}}
 	unreadable := ""

@@ -102,7 +102,7 @@ all files are unchanged.`,
 	return cmd
 }
 
-// options parses and checks the command line.
+// options parses and checks the arguments and flags of lock.
 func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, error) {
 	if len(args) == 0 {
 		return lock.Options{}, hint.New("no configuration is named", "name its folder: ocibridge lock . for this one")
@@ -116,8 +116,8 @@ func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, err
 	}, err
 }
 
-// lock reads the lock files and plans their changes. Unless it is a dry run, it also writes
-// the changes.
+// lock reads the lock files in dirs and plans their changes. Except in a dry run, lock also
+// writes the changes.
 func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs []string, stderr io.Writer) ([]*lock.Change, error) {
 	files, err := lock.Read(dirs)
 	if err != nil {
@@ -150,8 +150,8 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 	return changes, nil
 }
 
-// print shows the changes of a file: in a dry run as a diff, otherwise as a line for each
-// entry.
+// print shows the changes of a lock file. In a dry run, it prints a diff. Otherwise, it prints
+// a line for each entry.
 func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 	if f.dryRun {
 		io.WriteString(w, c.Diff)

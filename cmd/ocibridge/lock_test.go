@@ -50,7 +50,7 @@ provider "%s/acme/widget" {
 `, widgetHost, args[1], list), 0o640))
 }
 
-// widgetHash returns a hash of a widget package.
+// widgetHash returns the hash that a HASH argument of writeLock names.
 func widgetHash(ts *testscript.TestScript, version, name string) string {
 	scheme, platform, _ := strings.Cut(name, ":")
 	content := ""
@@ -72,8 +72,9 @@ func widgetHash(ts *testscript.TestScript, version, name string) string {
 	return ""
 }
 
-// forge changes the index of a version in $REGISTRY/providers/acme/widget, as an attacker
-// who can write to the registry can. It changes no signed document:
+// forge changes the index of a version in $REGISTRY/providers/acme/widget. An attacker with
+// the right to write to the registry can make the same changes. forge changes no signed
+// document:
 //
 //	forge h1 VERSION           replace every h1: hash with the hash of another package
 //	forge no-h1 VERSION        remove the h1: hashes
@@ -121,8 +122,8 @@ func forge(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), args[1]))
 }
 
-// forgeSize replaces the manifest of an index entry with one in which the size of the package
-// is a byte too large.
+// forgeSize replaces the manifest of an index entry. In the new manifest, the size of the
+// package is one byte too large.
 func forgeSize(ts *testscript.TestScript, repo *remote.Repository, entry *ocispec.Descriptor) {
 	ctx := context.Background()
 	data, err := content.FetchAll(ctx, repo, *entry)

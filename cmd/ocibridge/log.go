@@ -14,10 +14,11 @@ import (
 // logDelay is the maximum time that a line of the log waits in a buffer.
 const logDelay = 100 * time.Millisecond
 
-// maxLogBuffer is the number of buffered bytes at which the buffer is flushed immediately.
+// maxLogBuffer is the number of buffered bytes at which Write flushes the buffer immediately.
 const maxLogBuffer = 64 << 10
 
-// logBuffer gathers lines of the log, because a busy gateway logs one for each request.
+// logBuffer buffers lines of the log. Without the buffer, a busy gateway would write to its
+// output for each request.
 type logBuffer struct {
 	out io.Writer
 
@@ -30,7 +31,7 @@ func (b *logBuffer) Write(line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lines.Len() == 0 {
-		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // writes nothing, or only the newer lines, if the buffer has been flushed since
+		time.AfterFunc(logDelay, func() { _ = b.Flush() }) // if the buffer has been flushed in the meantime, this writes only newer lines
 	}
 	b.lines.Write(line)
 	if b.lines.Len() >= maxLogBuffer {
@@ -55,8 +56,8 @@ func (b *logBuffer) flush() error {
 	return err
 }
 
-// flushing is a handler that writes to a logBuffer, and flushes it after each warning and
-// error.
+// flushing is a [slog.Handler] that writes to a logBuffer. It flushes the buffer after each
+// warning and each error.
 type flushing struct {
 	slog.Handler
 	buffer *logBuffer
@@ -82,7 +83,7 @@ func (h flushing) WithGroup(name string) slog.Handler {
 }
 
 // openBuffered returns a buffered log whose lines contain the IDs of requests. The caller must
-// call flush at the end.
+// call flush before the program exits.
 func (f *logFlag) openBuffered(w io.Writer) (log *slog.Logger, flush func() error) {
 	b := &logBuffer{out: w}
 	return slog.New(telemetry.Handler(flushing{f.open(b).Handler(), b})), b.Flush

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// lockedBuffer can be read while another goroutine writes to it.
+// lockedBuffer is a buffer that one goroutine can read while another goroutine writes to it.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -96,8 +96,8 @@ func TestLogFormats(t *testing.T) {
 	}
 }
 
-// TestNothingForgesALogLine shows that text from clients and peers, whatever it contains, adds
-// neither lines nor fields to the log.
+// TestNothingForgesALogLine shows that no text from clients and peers can add lines or fields
+// to the log.
 func TestNothingForgesALogLine(t *testing.T) {
 	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\" a=\"b"
 	for _, format := range []formatFlag{"text", "json"} {

@@ -16,10 +16,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// version is the released version; the linker sets it.
+// version is the version of this release. The linker sets version when a release is built.
 var version = "dev"
 
-// Exit statuses.
+// The exit statuses of commands that fail.
 const (
 	exitFailed = 1
 	exitUsage  = 2
@@ -51,7 +51,7 @@ func run() int {
 	return exitFailed
 }
 
-// usageError is a mistake on the command line.
+// usageError is an error about a mistake on the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -85,7 +85,7 @@ own, on a data folder.`,
 			return nil
 		},
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SuggestionsMinimumDistance: 2, // the maximum number of misspelt letters
+		SuggestionsMinimumDistance: 2, // cobra suggests commands whose names differ by at most this number of letters
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd.HasSubCommands() && cmd.Flags().NArg() > 0 {
@@ -100,8 +100,8 @@ own, on a data folder.`,
 	return root
 }
 
-// unknown returns the error for an argument that names no command or topic. Its hint suggests
-// commands with similar names.
+// unknown returns the error for an argument that names no command or topic. The hint of the
+// error suggests commands with similar names.
 func unknown(root *cobra.Command, what, name, help string) error {
 	if like := root.SuggestionsFor(name); len(like) > 0 {
 		help = fmt.Sprintf("did you mean %s? %s", strings.Join(like, " or "), help)
@@ -109,8 +109,8 @@ func unknown(root *cobra.Command, what, name, help string) error {
 	return usage(hint.New(fmt.Sprintf("unknown %s %q", what, name), "%s", help))
 }
 
-// addCompletion adds cobra's completion command. Like the other commands, it fails on unknown
-// arguments; cobra's own would print help and succeed.
+// addCompletion adds cobra's completion command to root, and makes the command fail on unknown
+// arguments. By default, cobra's command would print help and succeed.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	completion := subcommand(root, "completion")

@@ -179,7 +179,8 @@ func (l *logged) readAll(t *testing.T, dir string) {
 	}
 }
 
-// levels are the methods of a Logger, with the number of arguments before the message.
+// levels maps each method of [slog.Logger] that logs to the number of arguments before the
+// message.
 var levels = map[string]int{
 	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0, "DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
 }
@@ -216,13 +217,13 @@ func (l *logged) look(n ast.Node) {
 func matters(method string, call *ast.CallExpr) bool {
 	level := strings.TrimSuffix(method, "Context")
 	if strings.HasPrefix(method, "Log") {
-		level = strings.TrimPrefix(nameOf(call.Args[1]), "Level") // a level in a variable counts, too
+		level = strings.TrimPrefix(nameOf(call.Args[1]), "Level") // matters also returns true if the level is in a variable
 	}
 	return level != "Info" && level != "Debug"
 }
 
-// pairs records the names in a list of names and values. The arguments of a call of append
-// are such a list, too.
+// pairs records the names in a list of alternating names and values. If the list contains a
+// call of append, pairs also records the names in its arguments.
 func (l *logged) pairs(list []ast.Expr) {
 	for i := 0; i < len(list); i++ {
 		if call, ok := list[i].(*ast.CallExpr); ok {

@@ -17,8 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// progress shows a transfer to its user: bars on a terminal, and lines elsewhere. If quiet is
-// set, because a program reads the output, it shows only warnings.
+// progress shows the user how a transfer proceeds. It shows bars on a terminal, and lines
+// elsewhere. quiet is set if a program reads the output; progress then shows only warnings.
 type progress struct {
 	out, err io.Writer
 	quiet    bool
@@ -38,7 +38,7 @@ func newProgress(stdout, stderr io.Writer, quiet bool) *progress {
 	p := &progress{out: stdout, err: stderr, quiet: quiet, live: map[packageKey]*mpb.Bar{}}
 	if isTerminal(stdout) && !quiet {
 		p.bars = mpb.New(mpb.WithOutput(stdout), mpb.WithWidth(40))
-		p.out = p.bars // which prints lines above the bars
+		p.out = p.bars // mpb prints these lines above the bars
 		if isTerminal(stderr) {
 			p.err = p.bars
 		}
@@ -64,7 +64,7 @@ func (p *progress) Close() {
 	p.bars.Wait()
 }
 
-// endings are the words for the last stages of packages.
+// endings maps each last stage of a package to the word that users see.
 var endings = map[pusher.Stage]string{
 	pusher.StageDone: "stored", pusher.StageMounted: "mounted", pusher.StageFound: "there already", pusher.StagePresent: "in place",
 }
@@ -93,7 +93,8 @@ func (p *progress) Event(e pusher.Event) {
 		}
 	default:
 		if bar == nil {
-			// Every byte counts twice, because a package is uploaded while it is downloaded.
+			// Every byte of a package counts twice: when it is downloaded and when it is
+			// uploaded.
 			bar = p.bars.AddBar(2*e.Total, mpb.BarRemoveOnComplete(),
 				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5})))
 			p.live[key] = bar
@@ -153,7 +154,7 @@ func (p *progress) Done(r *pusher.Result) {
 	}
 }
 
-// joined joins the names of things.
+// joined returns the texts of things, with separator between them.
 func joined[T fmt.Stringer](things []T, separator string) string {
 	var names []string
 	for _, t := range things {
@@ -173,7 +174,7 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// size formats a number of bytes for people.
+// size formats a number of bytes for people. A negative number means that the size is unknown.
 func size(n int64) string {
 	switch {
 	case n < 0:

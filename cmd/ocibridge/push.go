@@ -100,7 +100,7 @@ push refuses other packages, because the file's users have not reviewed them.`,
 	return cmd
 }
 
-// pushPlan is the parsed command line.
+// pushPlan is the parsed command line of push.
 type pushPlan struct {
 	requests  []transfer.Request
 	platforms []provider.Platform
@@ -144,7 +144,8 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 	return p, nil
 }
 
-// checkSources refuses combinations of flags that make no sense.
+// checkSources returns an error unless the command line names exactly one source and the other
+// flags fit this source.
 func (f *pushFlags) checkSources(args []string) error {
 	sources := 0
 	for _, given := range []bool{len(args) > 0, len(f.lockFiles) > 0, f.mirrorDir != "", f.releaseDir != ""} {
@@ -167,7 +168,8 @@ func (f *pushFlags) checkSources(args []string) error {
 	return nil
 }
 
-// push opens the source and the registry, and pushes from one to the other.
+// push opens the source and the registry, and pushes the requested versions from the source to
+// the registry.
 func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
 	src, err := f.source(ctx, s, p, stderr)
 	if err != nil {

@@ -36,7 +36,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The scripts in testdata/script are the contract of the command line: they check standard
+// The scripts in testdata/script are the contract of the command line. They check standard
 // output, standard error and the exit status.
 
 func TestMain(m *testing.M) {
@@ -99,7 +99,7 @@ type scene struct {
 	vars     []string // the initial environment
 	signer   *pgp.Signer
 	registry *recorder.Recorder
-	handler  http.Handler // what the recorder forwards to
+	handler  http.Handler // receives the requests that the recorder forwards
 }
 
 func sceneOf(ts *testscript.TestScript) *scene { return ts.Value("scene").(*scene) }
@@ -271,7 +271,7 @@ func startRegistry(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // countWrites checks that no request has tried to change the registry since the last check.
-// With !, it checks that a request has.
+// With !, it checks that at least one request has tried to.
 func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 	rec := sceneOf(ts).registry
 	if n := rec.Count(recorder.Writes()); (n == 0) != neg && len(args) == 0 {
@@ -281,7 +281,8 @@ func countWrites(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("usage: [!] writes; requests: %+v", rec.Requests())
 }
 
-// refuse makes the registry refuse requests with this method whose path ends in SUFFIX:
+// refuse makes the registry refuse requests whose method is METHOD and whose path ends in
+// SUFFIX. With !, the registry handles all requests again:
 //
 //	refuse METHOD SUFFIX STATUS CODE MESSAGE
 //	! refuse
@@ -332,8 +333,9 @@ func breakPath(ts *testscript.TestScript, neg bool, args []string) {
 	})
 }
 
-// uncached makes the registry answer HEAD requests for blobs with 404, as proxy caches do
-// before the first GET. With "gone" it answers GET in the same way:
+// uncached makes the registry return 404 for HEAD requests for blobs. A proxy cache does the
+// same before the first GET. With "gone", the registry also returns 404 for GET requests for
+// blobs:
 //
 //	uncached [gone]
 func uncached(ts *testscript.TestScript, neg bool, args []string) {
@@ -461,7 +463,8 @@ func serving(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs("log"), logged.Bytes(), 0o644))
 }
 
-// announcement is the output of serve. It signals that serve has printed its address.
+// announcement collects the output of serve. When serve has printed its address, announcement
+// sends the mirror's URL to found.
 type announcement struct {
 	found chan string
 
@@ -470,8 +473,8 @@ type announcement struct {
 	told bool
 }
 
-// listening matches the address that serve listens on, which serve prints if its public URL is
-// another one.
+// listening matches the address that serve listens on. serve prints this address only if it
+// differs from the public URL.
 var listening = regexp.MustCompile(`(?m)(?:^Listening on |"address":")([^\s"]+)`)
 
 var mirrorURL = regexp.MustCompile(`https?://[^\s"]+/providers/`)
@@ -527,7 +530,7 @@ func fetch(ctx context.Context, base, path, caFile, token string) ([]byte, error
 	return append([]byte(resp.Status+"\n"), body...), err
 }
 
-// trusting returns a client that trusts the last certificate in a file.
+// trusting returns a TLS configuration that trusts the last certificate in a file.
 func trusting(caFile string) (*tls.Config, error) {
 	rest, err := os.ReadFile(caFile)
 	if err != nil {

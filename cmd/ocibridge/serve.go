@@ -41,7 +41,7 @@ type serveFlags struct {
 
 func newServeCommand() *cobra.Command { return (&serveFlags{}).command() }
 
-// command returns the command that reads the flags and serves.
+// command returns the serve command. The command stores the values of its flags in f.
 func (f *serveFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -98,7 +98,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	asked := make(chan os.Signal, 1) // one pending signal is enough: a reload reads everything
+	asked := make(chan os.Signal, 1) // one pending signal is enough, because a reload reads all settings
 	signal.Notify(asked, syscall.SIGHUP)
 	defer signal.Stop(asked)
 	log, flush := f.log.openBuffered(cmd.ErrOrStderr())
@@ -123,8 +123,8 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	return err
 }
 
-// load reads all settings, and merges the flags into them. A reload calls it again; only the
-// command line and the variables then keep their values.
+// load reads all settings, and merges the flags into the settings. A reload calls load again.
+// Then only the flags from the command line and from variables keep their values.
 func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Settings, error) {
 	f.files = seen
 	s, err := f.settings(cmd)
@@ -147,7 +147,7 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 	}, nil
 }
 
-// warnings is the writer for the warnings of a running command. It writes them to the log.
+// warnings is an [io.Writer] for the warnings of a running command. It logs each warning.
 type warnings struct{ log *slog.Logger }
 
 // Write implements [io.Writer].

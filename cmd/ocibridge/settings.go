@@ -27,15 +27,14 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// settings configure a command, together with its flags.
+// settings are the settings of a command that come from configuration files.
 type settings struct {
 	file  *config.Config // ocibridge.hcl
 	cli   *cliconfig.Config
-	files *files.Snapshot // records the files that were read, to detect changes; nil records nothing
+	files *files.Snapshot // records the files that were read, so that serve can detect changes; nil records nothing
 }
 
-// settings reads the configuration file for a command, and the user's CLI
-// configuration.
+// settings reads the configuration file and the user's CLI configuration.
 func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 	file, err := f.load(cmd)
 	if err != nil {
@@ -54,8 +53,9 @@ func (s settings) trustRules() trust.Rules {
 	return s.file.Trust
 }
 
-// policyBy returns the policies of trust rules, changed by --allow-unsigned. The flag has no
-// effect on providers with pinned keys.
+// policyBy returns a function that returns a provider's policy according to the trust rules.
+// If allowUnsigned is set, each policy also allows unsigned releases. This has no effect on
+// providers with pinned keys.
 func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trust.Policy {
 	return func(a provider.Address) trust.Policy {
 		policy := rules.For(a)
@@ -64,9 +64,10 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 	}
 }
 
-// templateSet returns the templates of the first source that has any: the flags, the
-// configuration file, or the CLI configuration. Without --include, the template in --template
-// applies only to the given providers, if any are given.
+// templateSet returns the templates of the first source that has templates. The sources are
+// the flags, the configuration file and the CLI configuration, in this order. Without
+// --include, the template in --template applies only to the given providers. If no providers
+// are given, it applies to all providers.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
 		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
@@ -123,7 +124,7 @@ func selector(parse func(string) (provider.Pattern, error), include, exclude []s
 	return sel, err
 }
 
-// open opens the repositories. The caller closes them.
+// open opens the configured repositories. The caller must close them.
 func (f *registryFlags) open(s settings, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
 	o, err := f.repositories(s, providers)
 	if err != nil {
@@ -141,8 +142,8 @@ func (f *registryFlags) repositories(s settings, providers []provider.Address) (
 	return o, err
 }
 
-// authOptions returns the configured logins and registries. Logins of the configuration
-// file come before those of the CLI configuration.
+// authOptions returns the configured logins and registries. The logins of the configuration
+// file precede the logins of the CLI configuration.
 func (s settings) authOptions() auth.Options {
 	o := auth.Options{
 		Environment: authEnvironment(), UserAgent: userAgent(),
@@ -157,7 +158,7 @@ func (s settings) authOptions() auth.Options {
 	return o
 }
 
-// origins returns the user's configuration for the origins of providers.
+// origins returns the user's settings for requests to the origins of providers.
 func (s settings) origins() originclient.User {
 	return originclient.User{CLI: s.cli, UserAgent: userAgent(), Netrc: origin.Netrc{
 		Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS,

@@ -8,8 +8,8 @@ import (
 )
 
 // TestWhatServePrintsMeansTheEmbeddedRegistry checks that the template that serve prints
-// selects the embedded registry: users paste it into the CLI configuration, which serve and
-// push also read.
+// selects the embedded registry. Users paste this template into the CLI configuration, and
+// serve and push also read that file.
 func TestWhatServePrintsMeansTheEmbeddedRegistry(t *testing.T) {
 	const parts = "/${hostname}/${namespace}/${type}"
 	for name, tc := range map[string]struct {

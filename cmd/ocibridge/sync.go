@@ -80,13 +80,13 @@ versions are in place, and with 1 if anything failed.`,
 	return cmd
 }
 
-// syncRun is the plan of a sync and its outcome. Neither is nil.
+// syncRun is the plan and the outcome of a sync. Both fields are never nil.
 type syncRun struct {
 	plan    *pusher.Plan
 	outcome *pusher.Outcome
 }
 
-// run syncs, and fails if a provider or a version failed.
+// run performs a sync. It returns an error if the sync of a provider or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command) error {
 	run := &syncRun{&pusher.Plan{}, &pusher.Outcome{}}
 	err := perform(&f.commonFlags, cmd, func(settings) (*syncRun, error) {
@@ -114,7 +114,7 @@ func (f *syncFlags) check() error {
 	return nil
 }
 
-// sync opens the registry and the sources, plans, and applies the plan.
+// sync opens the registry and the sources, plans the sync, and applies the plan.
 func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, stderr io.Writer) error {
 	if len(s.file.Providers) == 0 {
 		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
@@ -150,7 +150,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, 
 	return err
 }
 
-// apply shows the plan. Unless it is a dry run, it then carries out the plan and shows the
+// apply shows the plan. Except in a dry run, apply then carries out the plan and shows the
 // outcome.
 func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncRun, progress *progress) (err error) {
 	for _, w := range run.plan.Warnings {
@@ -171,8 +171,8 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncR
 	return err
 }
 
-// served returns the check that decides which packages the configured gateway serves, or nil
-// if the gateway serves all packages.
+// served returns the check with which the configured gateway decides which packages it serves.
+// It returns nil if the gateway serves all packages.
 func (s settings) served() func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error) {
 	if !s.file.Gateway.VerifyRequired {
 		return nil
@@ -187,8 +187,9 @@ func (s settings) served() func(context.Context, artifact.Fetcher, provider.Addr
 	}
 }
 
-// manifestCache returns the folder for cached manifests, in the user's cache folder. It
-// returns "" if the user has none. In the container image, the data folder contains it.
+// manifestCache returns the folder for cached manifests, which is inside the user's cache
+// folder. It returns "" if the user has no usable cache folder. In the container image, the
+// user's cache folder is inside the data folder.
 func (f *syncFlags) manifestCache(log *slog.Logger) string {
 	dir, err := os.UserCacheDir()
 	if err == nil {

@@ -84,7 +84,8 @@ func (p *progress) pruned(steps []pusher.Step) {
 	}
 }
 
-// failures prints all failures if there are several. A single failure is the command's error.
+// failures prints all failures if there are several. It does not print a single failure,
+// because the command returns this failure as its error.
 func (p *progress) failures(failures []pusher.Failure) {
 	if len(failures) < 2 {
 		return
@@ -99,7 +100,7 @@ func (p *progress) failures(failures []pusher.Failure) {
 	}
 }
 
-// document returns the plan and the outcome as JSON output.
+// document returns the JSON output of sync: the plan, the outcome and err.
 func (r *syncRun) document(dryRun bool, err error) any {
 	plan, outcome := r.plan, r.outcome
 	type failure struct {

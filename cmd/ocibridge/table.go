@@ -29,9 +29,9 @@ func terminalWidth(w io.Writer) int {
 // themselves.
 const minWrapped = 16
 
-// tableText formats rows of equal length as columns, in lines of at most width characters, or
-// of any length if width is 0. To shorten lines, it wraps the cells of the column whose index
-// is wrapped.
+// tableText formats rows of equal length as columns. Lines have at most width characters. If
+// width is 0, lines have any length. To shorten lines, tableText wraps the cells of a single
+// column. The parameter wrapped is the index of this column.
 func tableText(rows [][]string, wrapped, width int) string {
 	if width > 0 {
 		width = max(minWrapped, width-widthWithout(rows, wrapped))
@@ -54,7 +54,7 @@ func tableText(rows [][]string, wrapped, width int) string {
 	return trailingBlanks.ReplaceAllString(out.String(), "\n")
 }
 
-// widthWithout returns the width of a table without the text of one column.
+// widthWithout returns the width of a table in which all cells of the given column are empty.
 func widthWithout(rows [][]string, column int) int {
 	total := 0
 	for i := range rows[0] {
