@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// behaviour is a way in which a client misbehaves while it receives an answer.
+// behaviour is a way in which a client misbehaves while it receives a response.
 type behaviour struct {
 	name string
 	act  func(c net.Conn)
@@ -47,8 +47,8 @@ var behaviours = []behaviour{
 	}},
 }
 
-// TestClientGateway lets clients misbehave in every way during answers, and while the gateway waits for the
-// registry. It shows that other clients with the same requests, concurrent and later, get answers, and that the
+// TestClientGateway makes clients misbehave in every way during responses, and while the gateway waits for the
+// registry. It shows that other clients with the same requests get responses, both concurrently and later. The
 // failed requests leak nothing.
 func TestClientGateway(t *testing.T) {
 	for _, b := range behaviours {

@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 )
 
-// TestClockIsWrong shows that, if this machine's clock is outside the validity of the certificates, errors have
-// a hint about the clock, the gateway returns 502, and nothing is tagged.
+// TestClockIsWrong shows what happens if this machine's clock is outside the validity of the certificates.
+// Errors have a hint about the clock, the gateway returns 502, and a push tags nothing.
 func TestClockIsWrong(t *testing.T) {
 	for name, by := range map[string]time.Duration{"two days ahead": 48 * time.Hour, "two days behind": -48 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestClockIsWrong(t *testing.T) {
 	}
 }
 
-// TestClockJumps shows that, if the clock advances while the gateway runs, the gateway serves stale answers,
-// and recovers when certificates are valid again.
+// TestClockJumps advances the clock while the gateway runs. It shows that the gateway serves stale answers, and
+// recovers when certificates are valid again.
 func TestClockJumps(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), widget); err != nil {
@@ -73,8 +73,8 @@ func TestClockJumps(t *testing.T) {
 	})
 }
 
-// TestOtherRequestsGoOn shows that requests for other repositories are answered while the requests for one
-// repository stall.
+// TestOtherRequestsGoOn shows that, while requests for one repository stall, the gateway answers requests for
+// other repositories.
 func TestOtherRequestsGoOn(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), widget); err != nil {

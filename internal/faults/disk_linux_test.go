@@ -29,8 +29,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// withMounts runs f where it is allowed to mount: in this process, or in another process of this program that
-// is root in its own namespace.
+// withMounts runs f in a process that is allowed to mount file systems. This is the current process, or another
+// process of the test program. The other process is root in its own namespace.
 func withMounts(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	probe := t.TempDir()
@@ -58,7 +58,7 @@ func withMounts(t *testing.T, f func(*testing.T)) {
 	}
 }
 
-// smallDisk mounts a disk of the given size ("64k"), and returns a function that resizes it.
+// smallDisk mounts a disk of the given size, such as "64k", and returns a function that resizes it.
 func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
 	t.Helper()
 	dir = t.TempDir()
@@ -77,8 +77,8 @@ func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
 	}
 }
 
-// TestFullDiskOfCache shows that the gateway serves packages without caching them if the disk is full, and
-// caches them again when there is room.
+// TestFullDiskOfCache shows that, if the disk is full, the gateway serves packages without caching them. It
+// caches packages again when there is room.
 func TestFullDiskOfCache(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		disk, resize := smallDisk(t, "256k") // smaller than a package
@@ -105,7 +105,8 @@ func TestFullDiskOfCache(t *testing.T) {
 	})
 }
 
-// TestFullDiskForTemporaryFiles shows that a push fails with an error that names the reason, and tags nothing.
+// TestFullDiskForTemporaryFiles shows that, if the disk for temporary files is full, a push fails and tags
+// nothing. The error names the reason.
 func TestFullDiskForTemporaryFiles(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		disk, resize := smallDisk(t, "256k")
@@ -126,9 +127,9 @@ func TestFullDiskForTemporaryFiles(t *testing.T) {
 	})
 }
 
-// TestFullDiskOfPullThrough shows what happens without room for downloads. If the gateway knows this in
-// advance, clients are told to retry; if a write fails, their answer breaks off. Requests that need no disk are
-// answered. When there is room again, everything is served and stored.
+// TestFullDiskOfPullThrough shows what happens if there is no room for downloads. If the gateway notices this
+// before a download, it tells the client to retry. If a write fails, the response to the client breaks off. The
+// gateway still serves requests that need no disk. When there is room again, it serves and stores all packages.
 func TestFullDiskOfPullThrough(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
 		for how, limits := range map[string]pull.Limits{
@@ -164,7 +165,7 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 	})
 }
 
-// own is an embedded registry in a folder of its own, with a push to the registry and a gateway.
+// own is an embedded registry in a separate folder, with a gateway. The method push pushes to the registry.
 type own struct {
 	t        *testing.T
 	registry *embedded.Registry
@@ -212,13 +213,13 @@ func (o *own) push() error {
 func (o *own) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	func() {
-		defer func() { _ = recover() }() // ServeHTTP panics to abort an answer
+		defer func() { _ = recover() }() // ServeHTTP panics to abort a response
 		o.gateway.ServeHTTP(w, httptest.NewRequestWithContext(o.t.Context(), http.MethodGet, path, nil))
 	}()
 	return w
 }
 
-// TestFullDiskOfDataFolder shows that a push to a full disk fails and tags nothing, and that it completes when
+// TestFullDiskOfDataFolder shows that a push to a full disk fails and tags nothing. The push completes when
 // there is room.
 func TestFullDiskOfDataFolder(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
@@ -243,8 +244,9 @@ func TestFullDiskOfDataFolder(t *testing.T) {
 	})
 }
 
-// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable in turn. It shows that the
-// gateway's answers are then right or 502, and never claim that a version or its packages do not exist.
+// TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable in turn. It shows that each
+// response of the gateway is then correct or has status 502. No response claims that a version or its packages
+// do not exist.
 func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	o := newOwn(t, dir)
@@ -285,7 +287,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// unreadable runs f while a file is replaced with a link to itself, which not even root can read.
+// unreadable runs f while a symbolic link to itself replaces a file. Not even root can read such a link.
 func unreadable(path string, f func()) error {
 	if err := os.Rename(path, path+".aside"); err != nil {
 		return err
@@ -297,15 +299,15 @@ func unreadable(path string, f func()) error {
 	return errors.Join(os.Remove(path), os.Rename(path+".aside", path))
 }
 
-// TestFilesOfCacheThatCannotBeRead shows that the gateway reads content from the registry if its files in the
-// cache are unreadable.
+// TestFilesOfCacheThatCannotBeRead shows that, if files in the gateway's cache are unreadable, the gateway
+// reads their content from the registry.
 func TestFilesOfCacheThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), large); err != nil {
 			r.t.Fatal(err)
 		}
-		for range 2 { // like after a restart, the second gateway reads everything again
+		for range 2 { // the second gateway reads everything again, like a gateway after a restart
 			r.serve(dir)
 			for _, d := range documents(shared.large) {
 				r.wantPackage(d.path)

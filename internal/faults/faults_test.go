@@ -11,7 +11,7 @@ import (
 )
 
 // fault is one kind of failure of a server or of the network in front of it. Refused connections and unknown
-// hosts are failures of the network; the others apply to requests.
+// hosts are failures of the network. All other faults apply to requests.
 type fault struct {
 	name  string
 	fault func() faultproxy.Fault
@@ -25,12 +25,12 @@ func (f fault) harmless() bool { return f.name == "slow drip" || f.name == "cloc
 // it retries the connection later.
 func (f fault) ofNames() bool { return f.name == "host unknown" || f.name == "no name server" }
 
-// inAnswer reports whether the fault occurs within an answer.
+// inAnswer reports whether the fault changes or interrupts a response that has begun.
 func (f fault) inAnswer() bool {
 	return slices.Contains([]string{"reset in the answer", "stall in the answer", "more announced than sent", "less announced than there is", "altered byte", "truncated"}, f.name)
 }
 
-// breaks reports whether the connection breaks, or falls silent.
+// breaks reports whether the fault breaks the connection, or stalls it.
 func (f fault) breaks() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || strings.HasPrefix(f.name, "stall")
 }
@@ -45,13 +45,14 @@ func always(f faultproxy.Fault) func() faultproxy.Fault {
 	return func() faultproxy.Fault { return f }
 }
 
-// lasts reports whether the gateway is allowed to give up on a fault of a single request: clients wait only ten
-// seconds, and a blob of another size is another blob.
+// lasts reports whether the gateway is allowed to return an error even if the fault affects only a single
+// request. The reason is that clients wait only ten seconds, or that a blob of another size is not the
+// requested blob.
 func (f fault) lasts() bool {
 	return strings.Contains(f.name, "come again") || f.name == "no answer to a dial" || f.name == "more announced than sent"
 }
 
-// allFaults returns all faults between a client and a host.
+// allFaults returns all faults that can occur between a client and a host.
 func allFaults(host string) []fault {
 	return []fault{
 		{name: "refused", dial: memnet.Refused()},
@@ -78,14 +79,14 @@ func allFaults(host string) []fault {
 		{name: "truncated", fault: faultproxy.Half},
 		{name: "token expires", fault: faultproxy.Expire},
 		{name: "token never accepted", fault: always(func(x *faultproxy.Exchange) {
-			x.R.Header.Del("Authorization") // as if its clock found the token invalid
+			x.R.Header.Del("Authorization") // as if the token were invalid by the server's clock
 			x.Next.ServeHTTP(x.W, x.R)
 		})},
 		{name: "clock a day behind", fault: always(faultproxy.Date(-24 * time.Hour))},
 	}
 }
 
-// chosen are the faults of the short run, which include one of each kind.
+// chosen are the names of the faults that the short run tests. They include one fault of each kind.
 var chosen = []string{"refused", "reset in the answer", "stall before the answer", "503", "page with 200", "altered byte", "truncated"}
 
 // faultsFor returns the faults between a client and a host that this run tests.
@@ -109,20 +110,21 @@ type step struct {
 	match func(*http.Request) bool
 }
 
-// to matches requests with one of the methods whose path contains part.
+// to returns a function that matches requests. A request matches if methods contains the request's method and
+// the request's path contains part.
 func to(methods, part string) func(*http.Request) bool {
 	return func(r *http.Request) bool {
 		return strings.Contains(methods, r.Method) && strings.Contains(r.URL.Path, part)
 	}
 }
 
-// begin applies a fault to the requests of a step to a server, the given number of times, or always if times is
-// 0. It returns a function that ends the fault.
+// begin starts a fault in front of a server. The fault affects the requests that the step matches. It affects
+// the given number of requests, or all requests if times is 0. begin returns a function that ends the fault.
 func (f fault) begin(r *rig, at *faultproxy.Server, s step, times int) (end func()) {
 	if f.dial == nil {
 		return at.Begin(faultproxy.Rule{Match: s.match, Fault: f.fault(), Times: times})
 	}
-	// The connection of the request fails, and so do all new ones until the fault ends.
+	// The connection of the request fails. All new connections also fail until the fault ends.
 	ended := at.Begin(faultproxy.Rule{Match: s.match, Times: 1, Fault: func(x *faultproxy.Exchange) {
 		r.net.Fail(at.Addr, f.dial)
 		if times > 0 {

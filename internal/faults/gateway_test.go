@@ -44,13 +44,13 @@ func isPackage(r *http.Request) bool {
 	})
 }
 
-// document is something that clients request from the gateway.
+// document is a JSON document or a package that clients request from the gateway.
 type document struct {
 	path  string
 	steps []string // the requests that the gateway sends to the registry for the document
 }
 
-// undescribed is a list of versions in which the content of the version could not be read.
+// undescribed is the list of versions that the gateway returns if it cannot read the content of the version.
 const undescribed = `{"versions":[{"version":"` + version + `"}]}`
 
 // documents returns all documents of a provider.
@@ -72,8 +72,8 @@ func (r *rig) serve(dir string) {
 	r.serveWith(dir, nil, func() {})
 }
 
-// serveWith is [rig.serve] with an origin, or without one if origin is nil. end is called when the gateway
-// stops.
+// serveWith is [rig.serve] for a gateway that also serves the versions of an origin. If origin is nil, there is
+// no origin. The function end is called when the gateway stops.
 func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	r.t.Helper()
 	log := slog.New(slog.NewTextHandler(r.log, nil))
@@ -104,7 +104,7 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	go server.Serve(listener)
 	r.client = &http.Client{Transport: &http.Transport{DialContext: r.net.Dial, DisableKeepAlives: true}} // with keep-alives, the client would retry
 	r.stop = func() {
-		// The gateway stops as serve does: running answers can complete.
+		// The gateway stops like "ocibridge serve". Responses that have begun can complete.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
@@ -116,7 +116,7 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	}
 }
 
-// answer is the answer that a client has received.
+// answer is a response that a client has received.
 type answer struct {
 	status     int
 	retryAfter string
@@ -137,13 +137,13 @@ func (r *rig) get(path string) answer {
 	return answer{resp.StatusCode, resp.Header.Get("Retry-After"), body, err, time.Since(start)}
 }
 
-// TestGatewayRegistry tests every fault at every step between the gateway and the registry: with empty and with
-// filled caches, for one request and permanently.
+// TestGatewayRegistry tests every fault at every step between the gateway and the registry. It tests each fault
+// with empty and with filled caches, for one request and permanently.
 func TestGatewayRegistry(t *testing.T) {
 	truth := truths(t)
 	for _, f := range faultsFor(registryHost) {
 		if f.name == "reset in the request" {
-			continue // the step has no body to break
+			continue // requests of this step have no body
 		}
 		for _, s := range readSteps {
 			for _, mode := range []string{"stays", "once", "known"} {
@@ -164,7 +164,7 @@ func TestGatewayRegistry(t *testing.T) {
 	}
 }
 
-// truths returns the correct answers by path.
+// truths returns the bodies of the correct responses by path.
 func truths(t *testing.T) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -229,14 +229,14 @@ func (c served) check(mode string) {
 	c.allRight("after the fault")
 }
 
-// mayPass reports whether a document can be correct during a permanent fault: a new token replaces an expired
-// one, and a byte that nobody uses can be altered.
+// mayPass reports whether a document can be correct during a permanent fault. The gateway replaces an expired
+// token with a new token. An altered byte has no effect if the gateway does not use this byte.
 func (c served) mayPass() bool {
 	return c.f.harmless() || c.f.name == "token expires" || c.f.name == "altered byte" && (c.s.name == "token" || c.s.name == "list tags")
 }
 
-// judge reports whether an answer is correct. It fails the test if the answer is wrong, but not if it is an
-// error.
+// judge reports whether a response is correct. It fails the test if the content of the response is wrong. An
+// error is not correct, but does not fail the test.
 func (c served) judge(d document, a answer) bool {
 	c.t.Helper()
 	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
@@ -254,7 +254,7 @@ func (c served) judge(d document, a answer) bool {
 			c.t.Errorf("%s: %d without Retry-After", d.path, a.status)
 		}
 	case archive && a.err != nil && len(a.body) < len(c.truth[d.path]):
-		// The answer was aborted, so no client mistakes it for complete.
+		// The response was aborted, so no client mistakes the response for complete.
 	case strings.HasSuffix(d.path, "/versions") && string(a.body) == undescribed && c.f.inAnswer():
 		// The version is known to exist, but the gateway cannot read its content now.
 	default:

@@ -22,18 +22,19 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// maxStore is the maximum time from the end of a fault until a version is stored: a gateway retries at growing
-// intervals.
+// maxStore is the maximum time from the end of a fault until a version is stored. It is this long because a
+// gateway retries at growing intervals.
 const maxStore = 30 * time.Minute
 
-// refusedFor is the time after which a gateway tries again to store a refused version. It does so when a client
-// requests a package of the version that is not in the cache.
+// refusedFor is the time after which a gateway tries again to store a refused version. The gateway tries again
+// when a client requests a package of this version and the package is not in the cache.
 const refusedFor = 11 * time.Minute
 
 // rediscoverAfter is how long the discovery of a host's services is cached.
 const rediscoverAfter = 10 * time.Minute
 
-// renewed is an origin that discovers its services again after a while, as in "ocibridge serve".
+// renewed is an origin that discovers the services of its host again after a while. The origin of "ocibridge
+// serve" does the same.
 type renewed struct {
 	*origin.Registry
 	rig   *rig
@@ -62,7 +63,7 @@ func (r *rig) servePulling(dir string) {
 	r.servePullingWithin(dir, pull.Limits{})
 }
 
-// servePullingWithin is [rig.servePulling] with limits.
+// servePullingWithin is [rig.servePulling] with the given limits.
 func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 	r.t.Helper()
 	puller, err := pull.New(pull.Options{
@@ -82,13 +83,14 @@ func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 }
 
 // TestPullThroughOrigin tests every fault at every step between a gateway that pulls through and the origin of
-// an unpushed version. Each answer must be correct, or be an error, or break off. Nothing incomplete is tagged,
-// and after the fault everything is served and stored.
+// an unpushed version. Each response must be correct, be an error, or break off. The gateway tags nothing
+// incomplete. After the fault, it serves and stores everything.
 func TestPullThroughOrigin(t *testing.T) {
 	pullsThrough(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin })
 }
 
-// TestPullThroughRegistry does the same between the gateway and the registry in which it stores versions.
+// TestPullThroughRegistry tests every fault at every step between a gateway that pulls through and the registry
+// in which the gateway stores versions. The requirements are the same.
 func TestPullThroughRegistry(t *testing.T) {
 	pullsThrough(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry })
 }
@@ -96,11 +98,11 @@ func TestPullThroughRegistry(t *testing.T) {
 func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server) {
 	for _, f := range faultsFor(host) {
 		if strings.HasPrefix(f.name, "token") && host == originHost {
-			continue // the step does not exist
+			continue // an origin has no tokens
 		}
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
-				continue // the step has no body to break
+				continue // requests of this step have no body
 			}
 			if !long() && host == registryHost && !slices.Contains([]string{"read the tag", "list tags", "upload", "tag"}, s.name) {
 				continue
@@ -108,7 +110,7 @@ func pullsThrough(t *testing.T, host string, steps []step, at func(*rig) *faultp
 			for times, mode := range []string{"stays", "once"} {
 				for i, d := range documents(shared.release) {
 					if i != 1 && i != 4 || !long() && (i == 1 || mode == "once") {
-						continue // a description and an archive are enough, or only an archive
+						continue // the long run tests a description and an archive, the short run only an archive
 					}
 					t.Run(f.name+"/"+s.name+"/"+mode+"/"+d.path[strings.LastIndex(d.path, "/")+1:], func(t *testing.T) {
 						t.Parallel()
@@ -169,8 +171,8 @@ func (r *rig) wantStored() {
 	}
 }
 
-// judgePulled reports whether an answer is correct. It fails the test if the answer is wrong, but not if it is
-// an error.
+// judgePulled reports whether a response is correct. It fails the test if the content of the response is wrong.
+// An error is not correct, but does not fail the test.
 func (r *rig) judgePulled(d document, a answer) bool {
 	r.t.Helper()
 	limit, archive := clientsWait, strings.HasSuffix(d.path, ".zip")
@@ -187,7 +189,7 @@ func (r *rig) judgePulled(d document, a answer) bool {
 		}
 		return false
 	case archive && a.err != nil && len(a.body) < len(shared.release.Packages[0].Data):
-		return false // the answer was aborted, so no client mistakes it for complete
+		return false // the response was aborted, so no client mistakes the response for complete
 	case archive && a.status == http.StatusOK && bytes.Equal(a.body, shared.release.Packages[0].Data):
 		return true
 	case strings.HasSuffix(d.path, "/index.json") && a.status == http.StatusOK && string(a.body) == `{"versions":{"`+version+`":{}}}`:
@@ -210,7 +212,7 @@ func offersAll(body []byte) bool {
 		})
 }
 
-// filesBelow returns the files below a folder with a suffix.
+// filesBelow returns the files below a folder whose names end with suffix.
 func filesBelow(t *testing.T, dir, suffix string) (out []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -35,13 +35,14 @@ var originSteps = []step{
 	{"package", to("GET", ".zip")},
 }
 
-// TestPushRegistry tests every fault at every step between a push and the registry, for one request and
-// permanently.
+// TestPushRegistry tests every fault at every step between a push and the registry. It tests each fault for one
+// request and permanently.
 func TestPushRegistry(t *testing.T) {
 	pushes(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry)
 }
 
-// TestPushOrigin does the same between a push and the origin.
+// TestPushOrigin tests every fault at every step between a push and the origin. It tests each fault for one
+// request and permanently.
 func TestPushOrigin(t *testing.T) {
 	pushes(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin }, toOrigin)
 }
@@ -52,23 +53,23 @@ type outcome struct {
 	either      bool // both results are correct, because they depend on the order of events
 }
 
-// toRegistry returns the expected result of a fault on the way to the registry.
+// toRegistry returns the expected result of a push with a fault between the push and the registry.
 func toRegistry(f fault, step string) outcome {
 	writes := slices.Contains([]string{"begin an upload", "upload", "store a manifest", "tag"}, step)
 	switch {
 	case f.harmless():
 		return outcome{stays: true, once: true}
 	case f.name == "token expires":
-		// The push gets a new token, unless the expired one was new.
+		// The push gets a new token, unless the expired token was already new.
 		return outcome{stays: true, once: true, either: step == "read the tag" || step == "token"}
 	case f.name == "token never accepted":
 		return outcome{once: step != "token", either: step == "read the tag"}
 	case f.ofNames(), f.name == "no answer to a dial":
 		return outcome{either: true} // the push retries a failed dial for a package, but not for a lookup
 	case strings.HasPrefix(step, "look for") && f.inAnswer():
-		return outcome{either: true} // a HEAD has no body, and a broken connection affects other requests on it
+		return outcome{either: true} // a HEAD has no body, and a broken connection also breaks other requests on the connection
 	case step == "token" && f.name == "altered byte", step == "read the tag" && !f.passes():
-		return outcome{either: true} // the altered byte might be unused; the tag is read twice
+		return outcome{either: true} // the altered byte might be unused, and the push reads the tag twice
 	case writes && f.inAnswer() && !f.breaks():
 		return outcome{stays: true, once: true} // the push does not read the body of a success
 	case f.name == "500":
@@ -78,7 +79,7 @@ func toRegistry(f fault, step string) outcome {
 	return outcome{once: f.passes() || uploads && f.name != "429, come again in an hour"}
 }
 
-// toOrigin returns the expected result of a fault on the way to the origin.
+// toOrigin returns the expected result of a push with a fault between the push and the origin.
 func toOrigin(f fault, step string) outcome {
 	switch {
 	case f.harmless(), strings.HasPrefix(f.name, "token"): // origins have no tokens
@@ -96,7 +97,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 	for _, f := range faultsFor(host) {
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
-				continue // the step has no body to break
+				continue // requests of this step have no body
 			}
 			t.Run(f.name+"/"+s.name, func(t *testing.T) {
 				t.Parallel()
@@ -118,7 +119,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 						}
 						r.checkError(err)
 						end()
-						r.newSource() // as in the next run
+						r.newSource() // the next run of a push also has a new client of origins
 						if err := r.pushWithin(time.Minute); err != nil || !r.tagged() {
 							r.t.Errorf("after the fault: %v", err)
 						}
@@ -140,7 +141,7 @@ func (r *rig) pushWithin(limit time.Duration) error {
 	return err
 }
 
-// checkError checks that an error says what to do, and contains no secrets.
+// checkError checks that err says what to do, and that neither err nor the log contains a secret.
 func (r *rig) checkError(err error) {
 	r.t.Helper()
 	if err == nil {

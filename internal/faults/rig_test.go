@@ -1,7 +1,7 @@
 // Package faults_test tests every fault of internal/testkit/faultproxy at every step between gateway and
-// registry, pusher and registry, pusher and origin, and clients and gateway. The parts are the real ones with
-// their production limits. The network is in memory, with the virtual time of package testing/synctest, so no
-// test has to wait for the limits.
+// registry, pusher and registry, pusher and origin, and clients and gateway. Gateway, pusher and the clients of
+// registries and origins are the real code with production limits. The network is in memory, with the virtual
+// time of package testing/synctest, so no test has to wait for the limits.
 //
 // docs/reliability.md describes the result of each fault, and names the tests.
 package faults_test
@@ -62,12 +62,13 @@ var (
 // long reports whether to test every combination instead of only some.
 func long() bool { return os.Getenv("OCIBRIDGE_FAULTS") == "long" }
 
-// world is shared by all cases. It is created in real time, and the clock of each bubble is set to this time.
+// world contains what all cases share. It is created in real time. The clock of each test's bubble is usually
+// set to the real time.
 type world struct {
 	ca       *tlsca.CA
 	tls      *tls.Config
 	signer   *pgp.Signer
-	release  *release.Release // of widget
+	release  *release.Release // the release of widget
 	large    *release.Release
 	registry *embedded.Registry // outside of all bubbles, because it has no time limits
 	temp     string             // TMPDIR
@@ -75,7 +76,7 @@ type world struct {
 
 var (
 	shared  *world
-	numbers atomic.Int64 // of cases
+	numbers atomic.Int64 // the number of cases that have begun
 )
 
 func TestMain(m *testing.M) {
@@ -154,7 +155,8 @@ func (w *world) build(typ string, size int) (*release.Release, error) {
 	return release.Build(spec)
 }
 
-// rig is an origin and a registry, each behind a proxy, with the parts of ocibridge between them.
+// rig is an origin and a registry, each behind a proxy. It also contains the parts of ocibridge that run
+// between the proxies.
 type rig struct {
 	t         *testing.T
 	net       *memnet.Network
@@ -170,8 +172,8 @@ type rig struct {
 	stop      func()       // stops the gateway
 }
 
-// inRig runs f with its own rig and a new repository, and then checks that nothing leaks: no goroutine,
-// connection or file.
+// inRig runs f with a new rig and a new repository. It then checks that f has leaked no goroutine, connection
+// or file.
 func inRig(t *testing.T, f func(*rig)) {
 	t.Helper()
 	inRigAt(t, time.Now().Round(0), f)
@@ -193,7 +195,7 @@ func newRig(t *testing.T, name string) *rig {
 	r := &rig{t: t, net: memnet.New(), log: &logBuffer{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
 	r.origin = r.listen(originHost+":443", shared.tls, testorigin.New(testorigin.Options{}, shared.release, shared.large))
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
-	// The transport is like the product's, except for its addresses.
+	// The transport has the settings of the program's transport, except for the addresses.
 	r.transport = &http.Transport{
 		DialContext: r.dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: shared.ca.CertPool()},
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 60 * time.Second, ExpectContinueTimeout: time.Second,
@@ -210,7 +212,7 @@ func newRig(t *testing.T, name string) *rig {
 	return r
 }
 
-// dial dials with the timeouts of the product.
+// dial dials with the timeouts of the program.
 func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	limit := 10 * time.Second
 	if address == r.origin.Addr {
@@ -223,7 +225,7 @@ func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, erro
 
 var access = quirks.Access{User: "robot", Password: "secret", Tokens: true}
 
-// newAuth creates a client of registries, as a new process does.
+// newAuth creates a client of registries. Like in a new process, the client has no tokens.
 func (r *rig) newAuth() *auth.Client {
 	return auth.New(auth.Options{Transport: r.transport, Log: slog.New(slog.NewTextHandler(r.log, nil)), Explicit: []auth.Login{
 		{Prefix: registryHost, Username: auth.NewSecret(access.User), Password: auth.NewSecret(access.Password)},
@@ -249,14 +251,14 @@ func (r *rig) listen(address string, config *tls.Config, h http.Handler) *faultp
 func (r *rig) close() {
 	r.t.Helper()
 	r.stopServing()
-	// Idle connections are closed within this time; leaked ones are not.
+	// Idle connections are closed within this time. Leaked connections stay open.
 	time.Sleep(2 * r.transport.IdleConnTimeout)
 	for _, c := range r.net.Open() {
 		r.t.Errorf("left open: the %s", c)
 	}
 	r.origin.Close()
 	r.registry.Close()
-	time.Sleep(time.Minute) // servers linger
+	time.Sleep(time.Minute) // the servers need this time to end
 }
 
 // stopServing stops the gateway, if there is one.
@@ -299,7 +301,7 @@ func (r *rig) push(ctx context.Context, a provider.Address) error {
 	return r.auth.Explain(err, r.repo)
 }
 
-// truth sends a request directly to the registry, without faults and without a login.
+// truth sends a GET request directly to the registry, without faults and without a login.
 func (r *rig) truth(kind, reference string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	req := httptest.NewRequest(http.MethodGet, "/v2/"+r.repo.Name+"/"+kind+"/"+reference, nil)
@@ -308,7 +310,7 @@ func (r *rig) truth(kind, reference string) *httptest.ResponseRecorder {
 	return w
 }
 
-// direct returns the registry itself as a store, without faults.
+// direct returns a store that sends its requests directly to the registry, without faults.
 func (r *rig) direct() pusher.Store {
 	repo, err := shared.registry.Repository(r.repo.Name)
 	if err != nil {
