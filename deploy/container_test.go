@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// image is a container file as decoded by deploycheck.
+// image is the content of a container file as deploycheck decodes it.
 type image struct {
 	Args   map[string]string
 	Stages []struct {
@@ -83,9 +83,9 @@ func TestContainerChecks(t *testing.T) {
 	}
 }
 
-// buildImage builds the image without a container engine, on this machine instead of the base image. It runs
+// buildImage builds the image without a container engine. This machine replaces the base image. buildImage runs
 // the commands of the first stage on a copy of the tree, and copies the files of the last stage into a new
-// root. It returns this root, and the environment of the image.
+// root. It returns the new root and the environment of the image.
 func buildImage(t *testing.T) (root string, env []string) {
 	t.Helper()
 	file := containerFile(t)
@@ -127,7 +127,7 @@ func assignments(step instruction) (out []string) {
 	return out
 }
 
-// dockerignore returns the paths that engines exclude from a build.
+// dockerignore returns the paths that container engines exclude from a build.
 func dockerignore(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile("../.dockerignore")
@@ -143,7 +143,8 @@ func dockerignore(t *testing.T) map[string]bool {
 	return leave
 }
 
-// copyTree copies the files under version control, except for some top-level folders.
+// copyTree copies the files under version control to another folder. It leaves out the top-level folders that
+// leave contains.
 func copyTree(t *testing.T, to string, leave map[string]bool) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
@@ -154,7 +155,7 @@ func copyTree(t *testing.T, to string, leave map[string]bool) {
 		}
 		data, err := os.ReadFile(filepath.Join("..", name))
 		if os.IsNotExist(err) {
-			continue // the file was deleted, but is still in the index
+			continue // the file was deleted, but is still in the index of git
 		}
 		if err == nil {
 			err = os.MkdirAll(filepath.Join(to, path.Dir(name)), 0o755)
@@ -210,7 +211,7 @@ func copyInto(t *testing.T, from, to, owner string) {
 	}
 }
 
-// project is a compose file as decoded by deploycheck.
+// project is the content of a compose file as deploycheck decodes it.
 type project struct {
 	Services map[string]struct {
 		Command     []string

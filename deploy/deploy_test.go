@@ -1,6 +1,6 @@
-// Package deploy_test checks the deployment files with the programs that read them, as far as these run without
-// a cluster or a container engine: helm, systemd, the parsers of BuildKit and compose, the types of Kubernetes,
-// and ocibridge itself.
+// Package deploy_test checks the deployment files with the programs that read them. It uses only programs that
+// need no cluster and no container engine. These are helm, systemd, the parsers of BuildKit and compose, the
+// types of Kubernetes, and ocibridge itself.
 package deploy_test
 
 import (
@@ -82,7 +82,7 @@ func refused(t *testing.T, cmd *exec.Cmd, want string) {
 	}
 }
 
-// checked runs deploycheck on stdin, and returns what it decoded.
+// checked runs deploycheck with the given standard input, and returns the decoded file.
 func checked[T any](t *testing.T, kind string, stdin []byte) (read T) {
 	t.Helper()
 	cmd := command(t, "deploycheck", kind, "-")
@@ -128,5 +128,5 @@ func checkConfig(t *testing.T, text string, env ...string) {
 	output(t, cmd)
 }
 
-// shutdownSeconds is how long downloads may take to finish when the gateway stops.
+// shutdownSeconds is the default number of seconds that a stopping gateway gives running downloads to complete.
 const shutdownSeconds = int(config.DefaultShutdownTimeout / time.Second)

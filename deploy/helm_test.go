@@ -95,8 +95,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestChartPublicURL shows that the chart sets the gateway's public URL, whose host is the host of the
-// gateway's own providers.
+// TestChartPublicURL shows that the chart sets the gateway's public URL. The host of this URL is the host name
+// in the addresses of the gateway's own providers.
 func TestChartPublicURL(t *testing.T) {
 	t.Parallel()
 	const minimal, host = "helm/ocibridge/ci/minimal-values.yaml", "ingress.enabled=true,ingress.host=providers.example.com"
@@ -133,8 +133,8 @@ func TestChartGracePeriod(t *testing.T) {
 	}
 }
 
-// TestChartNames shows that the names of objects are valid in Kubernetes for any name of the release: the name
-// of a CronJob, for example, has at most 52 characters.
+// TestChartNames shows that the names of objects are valid in Kubernetes for any name of the release. For
+// example, the name of a CronJob has at most 52 characters.
 func TestChartNames(t *testing.T) {
 	t.Parallel()
 	const values = "helm/ocibridge/ci/full-values.yaml"
@@ -213,7 +213,8 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
-// TestChartChecks shows that the checks of rendered objects find errors. Each case introduces one error.
+// TestChartChecks shows that the checks of rendered objects find errors. Each case adds one error to correct
+// objects.
 func TestChartChecks(t *testing.T) {
 	t.Parallel()
 	good := template(t, "-f", "helm/ocibridge/ci/full-values.yaml")

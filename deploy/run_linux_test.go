@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// container is a container as an engine would run it: a process with its own read-only root, as an unprivileged
-// user.
+// container is a container as a container engine would run it. It is a process of an unprivileged user with its
+// own read-only root.
 type container struct {
 	Root    string
 	Args    []string
@@ -54,8 +54,8 @@ func init() {
 	}
 }
 
-// contain runs c in its own namespaces. It checks that the container answers, and that it stops cleanly on
-// request.
+// contain runs c in its own namespaces. It checks that the container answers requests, and that the container
+// stops cleanly on request.
 func contain(t *testing.T, c container) {
 	t.Helper()
 	for name, file := range c.Files {
@@ -82,7 +82,8 @@ func contain(t *testing.T, c container) {
 	}
 }
 
-// runContainer runs in the namespaces of contain. Every process that it starts ends with it.
+// runContainer runs in the namespaces that contain has created. When it ends, every process that it has started
+// also ends.
 func runContainer(plan string) error {
 	var c container
 	if err := json.Unmarshal([]byte(plan), &c); err != nil {
@@ -240,7 +241,8 @@ func (c *container) healthy(client *http.Client) error {
 	return nil
 }
 
-// TestContainers shows that the image works in the ways that the compose file and the chart run it.
+// TestContainers runs the image in the ways in which the compose file and the chart run it. It shows that the
+// image works in these ways.
 func TestContainers(t *testing.T) {
 	t.Parallel()
 	root, env := buildImage(t)
@@ -292,7 +294,8 @@ func wantLicences(t *testing.T, root string) {
 	}
 }
 
-// charted returns the gateway's pod in front of a registry. Its probes must succeed.
+// charted returns the container of the chart's gateway, in front of a registry. The probes of the gateway's pod
+// must succeed.
 func charted(t *testing.T, root string, env []string, set string) container {
 	t.Helper()
 	folder := t.TempDir()

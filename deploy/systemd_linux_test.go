@@ -14,7 +14,8 @@ import (
 // restrictions.
 const exposure = 15
 
-// units writes copies of the units that name the path of the built program, and returns their paths.
+// units writes copies of the units, and returns the paths of the copies. The copies contain the path of the
+// built program.
 func units(t *testing.T) map[string]string {
 	t.Helper()
 	program, err := filepath.Abs("../bin/ocibridge")

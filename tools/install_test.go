@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package tools_test runs tools/install.sh on a machine that has nothing installed: a
-// copy of the script, and a PATH of one folder with the basic programs and fakes.
+// Package tools_test runs tools/install.sh on a machine on which nothing is installed. The machine
+// is a copy of the script, and a PATH of one folder with the basic programs and fakes.
 package tools_test
 
 import (
@@ -27,8 +27,8 @@ type machine struct {
 	made string // the log of the fake go: a line with the output file for each build
 }
 
-// basics are the programs that the script may call on every machine. Systems have
-// different checksum tools; only Linux has flock.
+// basics are the programs that the script may call on every machine. Systems have different checksum
+// tools. Only Linux has flock.
 var basics = []string{"bash", "env", "awk", "cat", "cp", "cut", "dirname", "find", "ln", "mkdir", "mv", "rm", "sort", "touch", "chmod", "xargs", "flock", "sha256sum", "shasum"}
 
 // newMachine creates a machine with the basics, a fake Go, and a user with the given ID.
@@ -84,7 +84,7 @@ func (m *machine) fakeApt(programs ...string) {
 	m.fake("apt-get", script)
 }
 
-// install runs the script, and returns what it prints.
+// install runs the script, and returns the script's output.
 func (m *machine) install(names ...string) (string, error) {
 	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.bin, "bash"), append([]string{filepath.Join(m.root, "tools", "install.sh")}, names...)...)
 	cmd.Env = []string{"PATH=" + m.bin, "HOME=" + m.root}
@@ -103,8 +103,8 @@ func lines(t *testing.T, name string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// wantInstalled checks that apt-get was called for exactly one installation, which
-// includes pkg.
+// wantInstalled checks that the script called apt-get for exactly one installation, and that this
+// installation includes pkg.
 func (m *machine) wantInstalled(pkg string) {
 	m.t.Helper()
 	calls := slices.DeleteFunc(lines(m.t, m.apt), func(call string) bool { return !strings.HasPrefix(call, "install ") })
@@ -146,7 +146,8 @@ func TestBrowserIsThere(t *testing.T) {
 	}
 }
 
-// TestBrowserCannotBeInstalled checks that the error says what to do.
+// TestBrowserCannotBeInstalled checks that, if the browser cannot be installed, the error says what
+// to do.
 func TestBrowserCannotBeInstalled(t *testing.T) {
 	for what, test := range map[string]struct {
 		uid   int
@@ -195,8 +196,8 @@ func (m *machine) fakeNode() string {
 	return log
 }
 
-// TestPackagesFromNpm shows that npm installs the pinned packages without running their
-// scripts, and that it does so again only when the pins have changed.
+// TestPackagesFromNpm shows that npm installs the pinned packages without running the packages'
+// scripts. npm installs the packages again only when the pins have changed.
 func TestPackagesFromNpm(t *testing.T) {
 	for name, output := range map[string]string{"axe": "axe/axe.min.js", "renovate": "renovate/node_modules"} {
 		t.Run(name, func(t *testing.T) {
@@ -239,8 +240,8 @@ func TestPackagesFromNpm(t *testing.T) {
 	}
 }
 
-// TestFailedNpmIsRunAgain shows that the script does not mistake a failed installation of
-// other versions for a complete one.
+// TestFailedNpmIsRunAgain shows that the script runs npm again after a failed installation of other
+// versions. It does not mistake the failed installation for a complete installation.
 func TestFailedNpmIsRunAgain(t *testing.T) {
 	m := newMachine(t, 0)
 	m.copyPins("renovate")
@@ -260,8 +261,8 @@ func TestFailedNpmIsRunAgain(t *testing.T) {
 	}
 }
 
-// TestNodeIsInstalled shows that Node.js is installed like the browser, even if PATH
-// contains only one of its two programs.
+// TestNodeIsInstalled shows that Node.js is installed like the browser, even if PATH contains only
+// one of the programs node and npm.
 func TestNodeIsInstalled(t *testing.T) {
 	for what, there := range map[string][]string{"neither": nil, "node alone": {"node"}, "npm alone": {"npm"}} {
 		t.Run(what, func(t *testing.T) {
@@ -280,7 +281,7 @@ func TestNodeIsInstalled(t *testing.T) {
 	}
 }
 
-// TestNodeCannotBeInstalled checks that the error says what to do.
+// TestNodeCannotBeInstalled checks that, if Node.js cannot be installed, the error says what to do.
 func TestNodeCannotBeInstalled(t *testing.T) {
 	for what, test := range map[string]struct {
 		uid   int
@@ -336,9 +337,9 @@ func (m *machine) registry(version string) string {
 	return path
 }
 
-// TestDockerRegistryIsUnpacked shows that any user gets the program from Debian's
-// package, which is unpacked only once. The package is not installed, because it would
-// start a service.
+// TestDockerRegistryIsUnpacked shows that the script unpacks the program from Debian's package for
+// any user, and only once. The script does not install the package, because an installed package
+// would start a service.
 func TestDockerRegistryIsUnpacked(t *testing.T) {
 	for uid, want := range map[int][]string{0: {"update -qq", "download -qq docker-registry"}, 1000: {"download -qq docker-registry"}} {
 		m := newMachine(t, uid)
@@ -375,7 +376,8 @@ func TestDockerRegistryOnPath(t *testing.T) {
 	}
 }
 
-// TestDockerRegistryCannotBeHad checks that the error says what to do.
+// TestDockerRegistryCannotBeHad checks that, if the program cannot be downloaded or unpacked, the
+// error says what to do.
 func TestDockerRegistryCannotBeHad(t *testing.T) {
 	for what, prepare := range map[string]func(m *machine){
 		"there is no apt-get": func(*machine) {},
@@ -448,9 +450,8 @@ func demoTools(t *testing.T) []string {
 	return strings.Fields(calls[0][1])
 }
 
-// TestDemoObtainsWhatItRuns shows that "make demo" obtains OpenTofu, the null provider
-// for this platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with only
-// these.
+// TestDemoObtainsWhatItRuns shows that "make demo" obtains OpenTofu, the null provider for this
+// platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with only these tools.
 func TestDemoObtainsWhatItRuns(t *testing.T) {
 	names := demoTools(t)
 	for _, onPath := range []bool{false, true} {

@@ -10,7 +10,7 @@ import (
 	"github.com/compose-spec/compose-go/v2/types"
 )
 
-// composeFile loads a compose file as docker compose does: it validates the schema, and
+// composeFile loads a compose file as docker compose does. It validates the schema, and
 // checks that the files that the compose file names exist.
 func composeFile(name string, data []byte) (any, []error) {
 	folder, err := filepath.Abs(filepath.Dir(name))

@@ -26,7 +26,7 @@ type stage struct {
 	Steps []step `json:"steps"`
 }
 
-// step is one instruction. Only the fields of its kind are set.
+// step is one instruction. Only the fields for the instruction's kind are set.
 type step struct {
 	Name   string            `json:"name"`
 	Run    string            `json:"run,omitempty"`
@@ -77,8 +77,8 @@ func dockerfile(_ string, data []byte) (any, []error) {
 	return file, errs
 }
 
-// lint does the same as docker build --check: it converts the file for BuildKit, with all
-// lint rules. It sends no requests to registries.
+// lint does the same as docker build --check. It converts the file for BuildKit, and
+// applies all lint rules. It sends no requests to registries.
 func lint(data []byte) (errs []error) {
 	_, err := dockerfile2llb.Dockerfile2LLB(context.Background(), data, dockerfile2llb.ConvertOpt{
 		MetaResolver: noRegistry{},

@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// kubernetes decodes objects strictly, as the API server does with
-// fieldValidation=Strict: unknown and repeated fields are errors.
+// kubernetes decodes objects strictly, as the API server does with fieldValidation=Strict.
+// Unknown and repeated fields are errors.
 func kubernetes(_ string, data []byte) (any, []error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apps.AddToScheme, autoscaling.AddToScheme, batch.AddToScheme, core.AddToScheme, networking.AddToScheme, policy.AddToScheme, monitoring.AddToScheme} {
@@ -79,8 +79,8 @@ func stripComments(document []byte) []byte {
 	return out
 }
 
-// examine returns the ways in which an object breaks the promises of the files in
-// deploy/.
+// examine returns the problems of an object. The files in deploy/ promise that no object
+// has such a problem.
 func examine(object runtime.Object) (problems []string) {
 	switch o := object.(type) {
 	case *apps.Deployment:
@@ -143,7 +143,7 @@ func pod(p core.PodSpec) (problems []string) {
 
 func is(b *bool, want bool) bool { return b != nil && *b == want }
 
-// selectors checks that objects match: each selector must select a pod, and each named
+// selectors checks that objects match. Each selector must select a pod, and each named
 // port must exist.
 func selectors(objects []runtime.Object) (errs []error) {
 	var pods []map[string]string

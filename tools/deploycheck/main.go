@@ -18,8 +18,8 @@ import (
 	"os"
 )
 
-// checks maps each kind of file to a function, which returns the decoded file and all
-// problems.
+// checks maps each kind of file to the function that checks the file. The function
+// returns the decoded file and all problems.
 var checks = map[string]func(name string, data []byte) (any, []error){
 	"kubernetes": kubernetes,
 	"dockerfile": dockerfile,

@@ -8,12 +8,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// writes are the write permissions that a workflow is allowed to have, and only in a
-// separate job.
+// writes are the write permissions that a workflow is allowed to have. It is allowed to
+// have them only in a separate job.
 var writes = []string{"contents", "packages", "id-token", "attestations"}
 
-// workflow checks a workflow of GitHub Actions: its actions are pinned, and it
-// has few permissions. actionlint checks the syntax.
+// workflow checks that the actions of a GitHub Actions workflow are pinned, and that the
+// workflow has few permissions. actionlint checks the syntax.
 func workflow(_ string, data []byte) (any, []error) {
 	type permissions map[string]string
 	var w struct {

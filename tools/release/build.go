@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// documents are the files in every archive. README.md links to those in docs.
+// documents are the files in every archive. README.md links to the files in docs.
 var documents = []string{"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs/*.md", "docs/*.hcl"}
 
 // host is the platform of this machine.
@@ -59,7 +59,7 @@ func build(o options, goCache string) error {
 			sums = append(sums, fmt.Sprintf("%x  %s\n", sha256.Sum256(data), name))
 		}
 	}
-	// 4. Their checksums, sorted by name.
+	// 4. The checksums of the archives and SBOMs, sorted by file name.
 	slices.SortFunc(sums, func(a, b string) int { return strings.Compare(a[66:], b[66:]) })
 	if err := os.WriteFile(filepath.Join(o.out, "SHA256SUMS"), []byte(strings.Join(sums, "")), 0o644); err != nil {
 		return err
@@ -99,8 +99,8 @@ func (b *builder) identify() error {
 	return nil
 }
 
-// run runs a program in the project's folder. Its environment contains no settings of the
-// caller that could change the build.
+// run runs a program in the project's folder. The environment of the program contains no
+// settings of the caller that could change the build.
 func (b *builder) run(name string, args ...string) ([]byte, error) {
 	return b.runEnv(nil, name, args...)
 }
@@ -178,7 +178,7 @@ func (b *builder) completions(program string) (entries []entry, err error) {
 	return entries, nil
 }
 
-// platform returns the archive of a platform and its SBOM, by file name.
+// platform returns the archive and the SBOM of a platform. The keys are the file names.
 func (b *builder) platform(platform string, common []entry, program string) (map[string][]byte, error) {
 	if platform != host { // completions has already compiled the program for the host
 		if err := b.compile(platform, program); err != nil {

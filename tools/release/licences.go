@@ -13,8 +13,9 @@ import (
 // distribution under Apache-2.0, as long as their texts are included.
 var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense"}
 
-// marks are the sentences that identify a licence: its text must contain all sentences in
-// has, and none in lack. Case, white space and quotation marks are ignored.
+// marks are the sentences that identify a licence. The text of the licence must contain
+// all sentences in has, and no sentence in lack. Case, white space and quotation marks
+// are ignored.
 var marks = []struct {
 	licence   string
 	has, lack []string

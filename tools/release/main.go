@@ -1,4 +1,4 @@
-// Command release builds the archives of a release. Builds are reproducible: the same
+// Command release builds the archives of a release. Builds are reproducible. The same
 // commit and the same version of Go give the same bytes on every machine.
 //
 //	release build     build archives, SBOMs and SHA256SUMS for every platform

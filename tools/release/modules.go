@@ -103,8 +103,8 @@ func locate(b *builder, modules []module) error {
 	return nil
 }
 
-// read reads the module's licence files. Licences of its documents (.docs) do not apply
-// to the program.
+// read reads the module's licence files. The licences of the module's documents (.docs)
+// do not apply to the program.
 func (m *module) read() error {
 	files, err := os.ReadDir(m.Dir)
 	if err != nil {
