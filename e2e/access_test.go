@@ -29,7 +29,8 @@ const (
 	otherToken = "marked-other-token"
 )
 
-// controlled starts a gateway that requires tokens: one token for the providers of acme, and one for others.
+// controlled starts a gateway that requires tokens. One token allows the providers of acme, and another token
+// allows other providers.
 func (s *scene) controlled(more string) *world.Gateway {
 	s.t.Helper()
 	dir := s.t.TempDir()
@@ -93,8 +94,8 @@ func TestInstallWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestInstallWithoutToken shows that clients without a valid token try no other installation method, although
-// the origin has the version, and direct would install it.
+// TestInstallWithoutToken shows that clients without a valid token fail. They try no other installation method,
+// although the direct method could install the version from the origin.
 func TestInstallWithoutToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -140,8 +141,8 @@ func TestOCIMirrorWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestHostBlockWithToken shows that clients send the origin's token to the gateway, and fetch archive,
-// checksums and signature without a token.
+// TestHostBlockWithToken shows that clients send the origin's token to the gateway. They download the archive,
+// the checksums and the signature without a token.
 func TestHostBlockWithToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -202,7 +203,7 @@ func TestInstallWithWorkloadToken(t *testing.T) {
 	if issuer.TLS, err = s.CA.ServerConfig("localhost"); err != nil {
 		t.Fatal(err)
 	}
-	url := "https://" + issuer.Listener.Addr().String() // it does not serve yet
+	url := "https://" + issuer.Listener.Addr().String() // the issuer does not serve yet
 	gateway := s.controlled(fmt.Sprintf("  oidc \"ci\" {\n    issuer   = %q\n    audience = \"providers\"\n    rule {\n      claims  = { repository_owner = \"acme\" }\n      include = [\"%s/acme/*\"]\n    }\n  }\n", url, world.Host))
 	ws := s.user(world.NetworkMirror(gateway.URL)+credentials(gateway, acmeToken), nullVersion)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
@@ -242,8 +243,8 @@ func TestInstallWithWorkloadToken(t *testing.T) {
 	wantNoSecrets(t, gateway, good[:60], strings.Split(good, ".")[1], strings.Split(other, ".")[2])
 }
 
-// TestCertificateIsReplaced shows that new connections get a replaced certificate, while an older connection
-// continues.
+// TestCertificateIsReplaced shows what happens when the gateway's certificate is replaced. New connections get
+// the new certificate, and an older connection continues.
 func TestCertificateIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

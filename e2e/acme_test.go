@@ -27,15 +27,16 @@ const (
 	refusedDomain = "refused.acme.test"
 )
 
-// pebble is an authority that speaks ACME, like Let's Encrypt.
+// pebble is a running Pebble, a certificate authority that speaks ACME like Let's Encrypt.
 type pebble struct {
 	directory string
-	roots     *x509.CertPool // of the certificates that the authority issues
-	gateway   chan string    // receives the gateway's address, which the authority validates
+	roots     *x509.CertPool // the roots of the certificates that Pebble issues
+	gateway   chan string    // delivers the gateway's address to port443
 	log       *strings.Builder
 }
 
-// startPebble starts Pebble, which validates certificates at the address that it receives from p.gateway.
+// startPebble starts Pebble. Pebble validates the gateway's domain at the address that the test sends to
+// p.gateway.
 func startPebble(s *scene) *pebble {
 	t := s.t
 	t.Helper()
@@ -84,8 +85,9 @@ func startPebble(s *scene) *pebble {
 	return p
 }
 
-// port443 listens in place of port 443 of the gateway's name, and forwards to the gateway once its address is
-// known.
+// port443 listens on a port, and returns the port. Pebble connects to this port instead of port 443 of the
+// gateway's name. port443 forwards connections to the gateway when p.gateway has delivered the gateway's
+// address.
 func (p *pebble) port443(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,7 +117,7 @@ func (p *pebble) port443(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// wait returns the content of a URL once the server answers.
+// wait requests a URL until the server responds, and returns the body of the response.
 func (s *scene) wait(url string) []byte {
 	s.t.Helper()
 	client := s.CA.HTTPClient()
@@ -141,7 +143,7 @@ func (s *scene) wait(url string) []byte {
 // the handshake names no host.
 func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err error) {
 	config := &tls.Config{ServerName: name, RootCAs: p.roots, NextProtos: []string{"h2"}}
-	if name == "" { // as probes by IP address do
+	if name == "" { // probes by IP address name no host
 		config.InsecureSkipVerify = true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clients.DefaultTimeout)
@@ -154,8 +156,8 @@ func (p *pebble) shakeHands(g *world.Gateway, name string) (serial string, err e
 	return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String(), nil
 }
 
-// TestACME shows that a gateway obtains certificates from an ACME authority, which validates at the gateway's
-// own port.
+// TestACME shows that a gateway obtains certificates from an ACME authority. The authority validates the
+// gateway's domain at the gateway's own port.
 func TestACME(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -207,7 +209,7 @@ func TestACME(t *testing.T) {
 		t.Errorf("the folder of keys: %v, %v", info, err)
 	}
 
-	// The next gateway finds the certificate in the folder, and requests none.
+	// The next gateway finds the certificate in the folder, and requests no new one.
 	if err := g.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +224,7 @@ func TestACME(t *testing.T) {
 		t.Errorf("after a restart: %s and then %s, %v", serial, again, err)
 	}
 
-	// A reload also begins with the certificate, so no handshake fails.
+	// After a reload, the gateway immediately uses the certificate in the folder, so no handshake fails.
 	if err := os.WriteFile(config, []byte(both), 0o600); err != nil {
 		t.Fatal(err)
 	}

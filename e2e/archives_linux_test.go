@@ -21,7 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// crowd is many clients of a gateway that download one archive of 150 MB, which is not in the gateway's cache.
+// crowd is a gateway whose many clients download one archive of 150 MB. The archive is not in the gateway's
+// cache.
 type crowd struct {
 	*scene
 	registry *recorder.Recorder
@@ -50,9 +51,9 @@ func newCrowd(t *testing.T) *crowd {
 	return &crowd{s, rec, s.serve(config), [sha256.Size]byte(h.Sum(nil))}
 }
 
-// download lets n clients request the archive, each over its own connection. It calls asked when all clients
-// have sent their request, and halfway when all have read the first megabyte and wait. Then every 16th client
-// reads the whole archive; for all clients, this would take too long for a test.
+// download makes n clients request the archive, each over its own connection. It calls asked when all clients
+// have sent their requests. It calls halfway when all clients have read the first megabyte and wait. Then only
+// every 16th client reads the whole archive, because n whole downloads would take too long.
 func (c *crowd) download(n int, asked, halfway func()) {
 	c.t.Helper()
 	var asking, reading, done sync.WaitGroup
@@ -113,8 +114,8 @@ func (c *crowd) open(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// TestManyClientsForOneArchive shows that the registry gets one request if 200 clients request an archive
-// before the registry has answered.
+// TestManyClientsForOneArchive shows that, if 200 clients request an archive before the registry has responded,
+// the registry gets only one request.
 func TestManyClientsForOneArchive(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)

@@ -28,7 +28,7 @@ func (s *scene) observed(opts registry.Options) (*recorder.Recorder, string) {
 	return rec, s.https(rec)
 }
 
-// config writes a configuration file, and returns the flag with its path.
+// config writes a configuration file, and returns the --config flag for this file.
 func (s *scene) config(text string) string {
 	s.t.Helper()
 	file := filepath.Join(s.t.TempDir(), "ocibridge.hcl")
@@ -40,7 +40,7 @@ func mirror(host string) string {
 	return fmt.Sprintf("oci_mirror {\n  repository_template = \"%s/providers/${hostname}/${namespace}/${type}\"\n}\n", host)
 }
 
-// fetched counts the requests for blobs, or for parts of them.
+// fetched returns the number of GET requests for blobs or for parts of blobs.
 func fetched(rec *recorder.Recorder) int {
 	return rec.Count(recorder.Method(http.MethodGet), recorder.PathContains("/blobs/"))
 }
@@ -50,8 +50,8 @@ func packageURL(gateway *world.Gateway, p *release.Package) string {
 	return fmt.Sprintf("%s%s/%s/%s_%s/%s", gateway.URL, world.Null, nullVersion, runtime.GOOS, runtime.GOARCH, p.Filename)
 }
 
-// TestInstallFromTheArchiveCache shows that both clients install a package that the registry has lost, before
-// and after a restart of the gateway.
+// TestInstallFromTheArchiveCache shows that both clients can install a package that the registry has lost,
+// because the gateway has cached the package. This works before and after a restart of the gateway.
 func TestInstallFromTheArchiveCache(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -96,9 +96,9 @@ func TestInstallFromTheArchiveCache(t *testing.T) {
 	}
 }
 
-// TestInstallByRedirect shows that both clients get their packages from object storage: no byte passes through
-// the gateway, and no credential leaves it. The registry requires a login, and redirects like registries with
-// object storage.
+// TestInstallByRedirect shows that both clients get their packages from object storage. No byte of a package
+// passes through the gateway, and no credential leaves the gateway. The registry requires a login, and
+// redirects requests for packages to the object storage.
 func TestInstallByRedirect(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -187,7 +187,7 @@ gateway {
 	if resp := ask(http.MethodGet); resp.StatusCode != http.StatusOK || resp.Header.Get("Location") != "" {
 		t.Errorf("GET: %d %v", resp.StatusCode, resp.Header)
 	}
-	// It also serves the package itself if the registry does not redirect.
+	// The gateway also serves the package itself if the registry does not redirect.
 	rec.Intercept(nil)
 	resp := ask(http.MethodGet)
 	if data, err := io.ReadAll(resp.Body); err != nil || !bytes.Equal(data, p.Data) {

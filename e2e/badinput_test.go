@@ -21,8 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// front puts a recorder in front of a stand-alone registry, on plain HTTP. It returns the recorder, its host,
-// and the template of the repositories behind it.
+// front starts a recorder in front of a stand-alone registry. The recorder serves plain HTTP. front returns the
+// recorder, the recorder's host, and the template of the registry's repositories at this host.
 func front(t *testing.T, r *registry.Registry) (rec *recorder.Recorder, host, template string) {
 	t.Helper()
 	handler, err := r.Handler()
@@ -48,7 +48,8 @@ func tagsOnDisk(t *testing.T, r *registry.Registry) []string {
 	return out
 }
 
-// checkRefused requires one clear error with a hint, and no tag.
+// checkRefused checks the exit status of a run, and that the run printed one error with one hint. The output
+// must contain want.
 func checkRefused(t *testing.T, got result, status int, want string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
@@ -104,7 +105,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestBadOrigin shows that the program refuses invalid releases of an origin.
+// TestBadOrigin shows that the program refuses each kind of invalid release from an origin.
 func TestBadOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -154,8 +155,8 @@ func sign(s *scene, r *release.Release, by *pgp.Signer) {
 	r.Keys = keys // the offered keys stay
 }
 
-// answer makes the origin return body for paths that end in suffix. If size is not negative, the origin
-// announces it as the length of the body.
+// answer makes the origin return body for paths that end in suffix. If size is not negative, the origin sends
+// size as the Content-Length.
 func (s *scene) answer(suffix string, size int, body string) {
 	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, suffix) {
@@ -185,8 +186,8 @@ func (s *scene) answerStatus(suffix string, status int) {
 	})
 }
 
-// TestBadRegistry shows the errors for a registry that refuses credentials, is down, returns HTML, or has
-// something else under the tag.
+// TestBadRegistry shows the errors for a registry that refuses credentials, is down, returns HTML, or has a tag
+// that names something other than a version.
 func TestBadRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -247,8 +248,8 @@ func (s *scene) login(r *registry.Registry, user, password string) {
 	}
 }
 
-// TestInterrupt shows that the program stops promptly on Ctrl-C during the upload of a package, without a tag,
-// and that another run completes the push.
+// TestInterrupt shows that the program stops promptly on Ctrl-C during the upload of a package. It stores no
+// tag, and another run completes the push.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// chromium is one headless browser, whose tabs share only its process.
+// chromium is one headless browser. Its tabs share nothing but the browser's process.
 type chromium struct {
 	t    *testing.T
 	ctx  context.Context
@@ -50,7 +50,7 @@ func newChromium(t *testing.T) *chromium {
 		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.IgnoreCertErrors,
 		chromedp.WSURLReadTimeout(startTimeout),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true),
-		// It connects only to this machine.
+		// The browser connects only to this machine.
 		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost"),
 	)
 	allocator, cancel := chromedp.NewExecAllocator(context.Background(), options...)
@@ -71,8 +71,8 @@ type tab struct {
 	ctx context.Context
 }
 
-// startTimeout limits the start of the browser, and tabTimeout all work in a tab, on a busy machine. On an idle
-// machine, the slowest tab takes half a minute.
+// startTimeout is the maximum time for the start of the browser. tabTimeout is the maximum time for all work in
+// a tab. Both are long enough for a busy machine. On an idle machine, the slowest tab takes half a minute.
 const startTimeout, tabTimeout = 2 * time.Minute, 10 * time.Minute
 
 func (c *chromium) tab(t *testing.T) *tab {
@@ -96,7 +96,8 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval evaluates an expression in the page. The page's content security policy does not apply to it.
+// eval evaluates an expression in the page. The page's content security policy does not apply to the
+// expression.
 func eval[T any](b *tab, expression string) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -212,7 +213,7 @@ func (b *tab) audit(name string) {
 	b.scheme("light")
 }
 
-// runAxe is a script that returns axe-core's findings, one line for each.
+// runAxe is a script that returns axe-core's findings, with one line for each finding.
 const runAxe = `axe.run({resultTypes: ['violations']}).then(r => r.violations.map(v =>
   v.id + ': ' + v.help + ': ' + v.nodes.map(n => n.html + ' ' + n.failureSummary).join('; ')))`
 

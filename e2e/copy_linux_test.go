@@ -11,7 +11,8 @@ import (
 )
 
 // TestCopyMemoryDoesNotGrowWithThePackage compares the peak resident memory of copies of 300 MiB and 1 MiB. It
-// does not run in parallel, because the peak of the program includes the memory of this process at the start.
+// does not run in parallel with other tests, because the peak of the program includes the memory of the test
+// process when the program starts.
 func TestCopyMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	const allowed = 64 << 20
 	s := newScene(t)
@@ -48,8 +49,8 @@ func (s *scene) copyPeaks(mib int) map[string]int64 {
 	}
 }
 
-// copyPeak runs a copy, and returns its peak memory in bytes. This is at least the memory of this process,
-// because the system begins to count before it loads the program.
+// copyPeak runs a copy, and returns the copy's peak memory in bytes. The peak is at least the memory of the
+// test process, because the system begins to measure before it loads the program.
 func (s *scene) copyPeak(args ...string) int64 {
 	s.t.Helper()
 	cmd := s.ws.Command(s.t.Context(), s.bridge, append([]string{"copy"}, args...)...)

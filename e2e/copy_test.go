@@ -15,25 +15,27 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// remapped returns a template that differs from template in its text and in the order of its variables.
+// remapped returns a template for a registry. The text of this template and the order of its variables differ
+// from the result of the function template.
 func remapped(r *registry.Registry) string {
 	return r.Host + "/tf/${namespace}/${type}/from/${hostname}"
 }
 
-// mustRun runs the program, which must succeed, and returns its output.
+// mustRun runs the program and returns the output. The program must succeed.
 func (s *scene) mustRun(args ...string) string {
 	s.t.Helper()
 	return s.ws.MustRun(s.t, s.bridge, args...)
 }
 
-// copied runs ocibridge copy and returns the digests of the stored versions. The keys consist of provider and
-// version.
+// copied runs ocibridge copy and returns the digests of the stored versions. Each key is a provider, a space
+// and a version.
 func (s *scene) copied(args ...string) map[string]string {
 	s.t.Helper()
 	return s.digests(append([]string{"copy"}, args...)...)
 }
 
-// digests runs the program with --output json and returns the digests of indexes.
+// digests runs the program with --output json. It returns the digest of each version's index by provider and
+// version.
 func (s *scene) digests(args ...string) map[string]string {
 	s.t.Helper()
 	r := s.run(append(args, "--output", "json")...)
@@ -57,7 +59,7 @@ func wantSame(t *testing.T, what string, got, want map[string]string) {
 	}
 }
 
-// originOff makes the test fail on every request to the origin.
+// originOff makes the test fail if the origin gets a request.
 func (s *scene) originOff() {
 	s.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		s.t.Errorf("the origin got a request for %s", r.URL)
@@ -66,8 +68,8 @@ func (s *scene) originOff() {
 	})
 }
 
-// TestCopyBetweenRegistries shows that copies from each registry program to another, and to other repositories,
-// are identical byte for byte, and can be installed.
+// TestCopyBetweenRegistries copies a version from each registry program to another program and to other
+// repositories. It shows that the copies are identical byte for byte, and that clients can install them.
 func TestCopyBetweenRegistries(t *testing.T) { forEachProgram(t, testCopyBetweenRegistries) }
 
 func testCopyBetweenRegistries(t *testing.T, program registry.Program) {
@@ -114,8 +116,8 @@ func TestCopyPlatforms(t *testing.T) {
 	wantSame(t, "completed", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)
 }
 
-// TestCopyAcrossAnAirGap shows that a single file carries two providers to a place without access to the origin
-// and the first registry.
+// TestCopyAcrossAnAirGap shows that copy carries two providers in a single file to another registry. The second
+// copy has no access to the origin and to the first registry.
 func TestCopyAcrossAnAirGap(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -138,7 +140,8 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	ws := s.user(world.OCIMirror(remapped(b)), nullVersion)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 
-	// From the archive into a folder, and from the folder into the embedded registry.
+	// Copy from the registry and from the archive into a folder, and from the folder into the embedded
+	// registry.
 	dir := filepath.Join(t.TempDir(), "bundle")
 	wantSame(t, "folder", s.copied("--from", remapped(b), "--to", "oci:"+dir, world.Null), map[string]string{world.Null + " " + nullVersion: pushed[world.Null+" "+nullVersion]})
 	wantSame(t, "folder, added to", s.copied("--from", "oci-archive:"+file, "--to", "oci:"+dir), pushed)
@@ -150,7 +153,7 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 }
 
 // TestCopyToMirror shows that clients can use the mirror folder that copy writes, directly and through a plain
-// web server. The folder is the same as from the clients' own commands, except that OpenTofu lists zh: hashes,
+// web server. The clients' own commands write the same folder except for the hashes. OpenTofu lists zh: hashes,
 // Terraform lists h1: hashes, and copy lists both.
 func TestCopyToMirror(t *testing.T) {
 	t.Parallel()
@@ -203,7 +206,7 @@ func TestCopyToMirror(t *testing.T) {
 	}
 }
 
-// joinHashes adds the hashes in another file to a version's JSON, and formats the result as clients do.
+// joinHashes adds the hashes in the file other to the JSON of a version. It formats the result as clients do.
 func joinHashes(t *testing.T, data []byte, other string) []byte {
 	t.Helper()
 	more, err := os.ReadFile(other)
@@ -227,7 +230,8 @@ func joinHashes(t *testing.T, data []byte, other string) []byte {
 	return out
 }
 
-// TestCopyRefusesABadBundle shows that nothing is stored from bundles with missing or changed content.
+// TestCopyRefusesABadBundle shows that copy stores nothing from a bundle in which content is missing or
+// changed.
 func TestCopyRefusesABadBundle(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -265,8 +269,8 @@ func TestCopyRefusesABadBundle(t *testing.T) {
 	}
 }
 
-// TestCopyORASArtifact shows that a version without evidence, pushed by the ORAS CLI, is copied byte for byte,
-// also through a bundle.
+// TestCopyORASArtifact shows that copy copies a version that the ORAS CLI has pushed without evidence. The copy
+// is identical byte for byte, also through a bundle.
 func TestCopyORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

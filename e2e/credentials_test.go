@@ -25,7 +25,7 @@ import (
 // null returns the address of the null provider in a namespace.
 func null(namespace string) string { return world.Host + "/" + namespace + "/null" }
 
-// offerIn adds a version of the null provider to the origin, in a namespace.
+// offerIn adds a version of the null provider in the given namespace to the origin.
 func (s *scene) offerIn(namespace, version string) {
 	s.t.Helper()
 	binaries, err := clients.NullProvider()
@@ -104,8 +104,8 @@ func ociCredentials(prefix, user, password string) string {
 }
 
 // TestSameCredentialsForClientPushAndServe shows that a client, push and serve use the same logins from one CLI
-// configuration. The registry requires a different login for each part of its repositories, with a token server
-// or with passwords.
+// configuration. The registry requires a different login for each part of its repositories. It checks logins
+// with a token server or with passwords.
 func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 	t.Parallel()
 	const writer, reader, admin = "robot$acme+push", "robot$team+read", "admin"
@@ -174,8 +174,8 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 	}
 }
 
-// checkTokens checks that every token was requested for one repository only, in a namespace for which the user
-// has a login.
+// checkTokens checks that each token was requested for only one repository, and that this repository is in the
+// user's namespace. The parameter namespaces maps users to namespaces.
 func checkTokens(t *testing.T, s *tokenserver.Server, namespaces map[string]string) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -228,7 +228,8 @@ func TestRobotNamesFromEveryPlace(t *testing.T) {
 	}
 }
 
-// helperProgram creates docker-credential-e2e, and returns its folder.
+// helperProgram creates the credential helper docker-credential-e2e, which prints the given login. It returns
+// the folder of the credential helper.
 func helperProgram(t *testing.T, user, secret string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -239,8 +240,8 @@ func helperProgram(t *testing.T, user, secret string) string {
 	return dir
 }
 
-// talkative is a registry whose errors repeat the request. Below basic/ it requires passwords, elsewhere
-// tokens.
+// talkative is a registry whose errors repeat the credentials and the body of the request. It requires
+// passwords for repositories below basic/, and tokens for other repositories.
 func talkative(realm func() string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -265,7 +266,7 @@ func talkative(realm func() string) http.HandlerFunc {
 // output collects the output of all runs of the program.
 type output struct {
 	mu   sync.Mutex
-	text map[string]string // by run
+	text map[string]string // the output by run
 }
 
 func (o *output) add(run, text string) {
@@ -319,7 +320,7 @@ func newMarked(t *testing.T) *marked {
 	}
 }
 
-// bridgeRuns runs the program and collects its output. ok says whether it should succeed.
+// bridgeRuns runs the program and collects its output. ok says whether the program should succeed.
 func (m *marked) bridgeRuns(ok bool, args ...string) {
 	m.t.Helper()
 	out, err := m.ws.Run(m.bridge, args...)
@@ -387,7 +388,8 @@ func TestNoSecretIsWritten(t *testing.T) {
 	m.searchAll()
 }
 
-// TestNoSecretIsWrittenByOthers shows the same for every other command, and for addresses that contain a login.
+// TestNoSecretIsWrittenByOthers shows that all other commands write no secret either, even if an address
+// contains a login.
 func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	t.Parallel()
 	m := newMarked(t)
@@ -440,7 +442,8 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	m.searchAll()
 }
 
-// search fails if text contains a marked secret, plainly or in base64 after any user name.
+// search fails the test if text contains a marked secret. It finds secrets in plain text, and in base64 after a
+// user name.
 func search(t *testing.T, where, text string) {
 	t.Helper()
 	forms := []string{"MARK-"}
@@ -455,7 +458,7 @@ func search(t *testing.T, where, text string) {
 	}
 }
 
-// searchFiles searches the files below a folder for marks, except for the files in but.
+// searchFiles searches all files below dir for marks. It skips the files that but lists.
 func searchFiles(t *testing.T, dir string, but ...string) {
 	t.Helper()
 	clients.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -463,7 +466,7 @@ func searchFiles(t *testing.T, dir string, but ...string) {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		// Packages are compressed, and come from the publisher.
+		// Packages need no search, because they are compressed and come from the publisher.
 		if err == nil && len(content) < 1<<20 {
 			search(t, path, string(content))
 		}

@@ -25,8 +25,8 @@ func (s *scene) withoutUmask() clients.Client {
 }
 
 // fillDataFolder makes the program create every folder that it uses in the data folder, and returns its log.
-// The program pushes, syncs, pulls through, and serves with both kinds of certificates. Its caches are in the
-// data folder, too.
+// The program pushes, syncs, pulls through, and serves with both kinds of certificates. The caches of the
+// program are also in the data folder.
 func (s *scene) fillDataFolder(pulled string) string {
 	s.t.Helper()
 	config := func(text string) string {
@@ -50,7 +50,8 @@ func (s *scene) fillDataFolder(pulled string) string {
 	clients.Must(s.t, g.Stop())
 	log += g.Log()
 
-	// No authority issues a certificate, but the gateway creates the folder before it requests one.
+	// The gateway gets no certificate, because there is no authority. It creates the folder before it requests
+	// a certificate.
 	g, err = world.ServeBy(s.bridge, s.ws, "--config", config(fmt.Sprintf(`gateway {
   cache {
     directory = %q
@@ -89,8 +90,8 @@ func (s *scene) folders() (names []string) {
 	return names
 }
 
-// TestFoldersOfDataAreTheirOwnersAlone shows that other users cannot access any folder in the data folder. It
-// lists the folders, and so includes new ones.
+// TestFoldersOfDataAreTheirOwnersAlone shows that other users cannot access any folder in the data folder. The
+// test lists the folders, so it also covers folders that the program will create in the future.
 func TestFoldersOfDataAreTheirOwnersAlone(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -14,7 +14,7 @@ import (
 
 // TestDemo shows that the demo runs in a project that contains only OpenTofu and the null
 // provider for this platform. tools.TestDemoObtainsWhatItRuns shows that "make demo"
-// obtains these.
+// obtains both.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	root, err := clients.Root()

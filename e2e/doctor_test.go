@@ -66,8 +66,8 @@ func TestDoctorOfRegistry(t *testing.T) {
 	}
 }
 
-// TestDoctorOfEveryTemplate shows that doctor, without a provider, examines each template once, and warns about
-// a template that others hide.
+// TestDoctorOfEveryTemplate shows that doctor examines each template once if the command line names no
+// provider. doctor warns about a template that other templates hide.
 func TestDoctorOfEveryTemplate(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// mirrorFolder writes a folder as "providers mirror" does for the null provider, but with other content.
+// mirrorFolder writes a mirror folder of the null provider, like "providers mirror". Its package differs from
+// the package at the origin.
 func (s *scene) mirrorFolder(goos, arch string) string {
 	s.t.Helper()
 	r := release.For(s.t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: nullVersion, Contents: []release.Content{
@@ -53,8 +54,8 @@ func (s *scene) listed(template string) (verdict string, platforms []string) {
 	return v.Signature.Verdict, v.Platforms
 }
 
-// TestUnsignedIsNeverListedAsSigned shows that pushes and syncs of unsigned packages into a signed version, and
-// vice versa, do not make the unsigned packages appear signed.
+// TestUnsignedIsNeverListedAsSigned pushes and syncs unsigned packages into a signed version, and signed
+// packages into an unsigned version. It shows that list never shows the unsigned packages as signed.
 func TestUnsignedIsNeverListedAsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -85,7 +86,7 @@ provider %[1]q {
 			}
 			s.ws.MustRun(t, s.bridge, "verify", "--packages", "--template", template(reg), world.Null)
 
-			// With --force the package is stored, and nothing is reported as signed.
+			// With --force, push stores the package, and list shows nothing as signed.
 			s.ws.MustRun(t, s.bridge, append(unsigned, "--force")...)
 			if verdict, platforms := s.listed(template(reg)); verdict != "checksum only" || len(platforms) != 2 {
 				t.Errorf("forced: listed %v as %q", platforms, verdict)
@@ -105,8 +106,8 @@ provider %[1]q {
 	}
 }
 
-// TestRefreshEvidence shows that --refresh-evidence replaces the signature if a publisher signs the same
-// packages with a new key, and that the gateway's users then see the new signature.
+// TestRefreshEvidence shows what happens when a publisher signs the same packages with a new key.
+// --refresh-evidence then replaces the stored signature, and the gateway's users see the new signature.
 func TestRefreshEvidence(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -15,9 +15,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestFaults injects some faults of internal/faults into the built program. It shows that known answers are
-// served, that new requests get an error with Retry-After, that a client can install after the fault, and that
-// nothing leaks.
+// TestFaults injects some faults of internal/faults into the built program. It shows that the gateway serves
+// cached answers during a fault, and returns errors with Retry-After to new requests. After the fault, a client
+// can install, and nothing has leaked.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -14,7 +14,7 @@ import (
 // fixture is a repository in OpenTofu's own tests.
 type fixture struct {
 	provider string
-	layout   string // its folder
+	layout   string // the folder of its OCI layout
 	versions []string
 	chosen   string // the version that OpenTofu's test selects
 }
@@ -41,8 +41,9 @@ const useFixtures = `terraform {
 // fixturePlatforms are the platforms of every version in the fixtures.
 var fixturePlatforms = []string{"darwin_arm64", "linux_amd64", "linux_arm64", "windows_amd64", "windows_arm64"}
 
-// TestFixturesOfOpenTofu shows that the gateway serves the OCI layouts of OpenTofu's own oci_mirror tests,
-// which show what OpenTofu's developers consider right. The registry contains them byte for byte.
+// TestFixturesOfOpenTofu shows that the gateway serves the OCI layouts of OpenTofu's own oci_mirror tests.
+// These layouts show what OpenTofu's developers consider right. The registry contains the layouts byte for
+// byte.
 func TestFixturesOfOpenTofu(t *testing.T) {
 	t.Parallel()
 	dir, err := clients.TofuFixtures()
@@ -83,7 +84,7 @@ func TestFixturesOfOpenTofu(t *testing.T) {
 		}
 	}
 
-	// These are OpenTofu's locks without the gateway.
+	// want contains the locks that OpenTofu writes without the gateway.
 	direct := s.fixtureUser(world.OCIMirror(template(r)))
 	direct.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	want := direct.MustLock(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestIdleConnections logs the memory of idle connections. It shows that the gateway releases their resources
-// when they are closed, and that the same number of new connections then fits into the same memory.
+// TestIdleConnections logs the memory of idle connections. It shows that the gateway releases the resources of
+// closed connections. The same number of new connections then needs no more memory.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -38,7 +38,7 @@ func TestIdleConnections(t *testing.T) {
 			clients.Must(t, err)
 			return end
 		}
-		warm := idle(50) // includes memory that the process allocates only once
+		warm := idle(50) // makes the process allocate the memory that it allocates only once
 		before, running := settled(t, gateway.PID()), watcher.goroutines()
 
 		end := idle(tc.n)
@@ -80,8 +80,8 @@ func (w *watcher) goroutines() float64 {
 	return n
 }
 
-// settled waits until a process's memory has not decreased for longer than the process waits before it releases
-// memory, and returns the lowest usage.
+// settled returns the lowest usage of a process after its memory has stopped decreasing. The process releases
+// unused memory only after a delay, so settled waits longer than this delay.
 func settled(t *testing.T, pid int) usage.Usage {
 	t.Helper()
 	var least usage.Usage

@@ -83,7 +83,7 @@ func testListInspectVerify(t *testing.T, program registry.Program) {
 	s.pushTo(r, world.Null+"@3.3.0")
 	to := []string{"--template", template(r)}
 
-	// The registry has a catalog.
+	// The registry has a catalog, so list needs no provider.
 	got := s.run(append([]string{"list"}, to...)...)
 	for _, want := range []string{world.Null + " in " + r.Host, "3.3.0", nullVersion, "darwin_arm64", "signed by " + s.Signer.KeyID()} {
 		if got.status != 0 || !strings.Contains(got.stdout, want) {
@@ -106,7 +106,7 @@ func testListInspectVerify(t *testing.T, program registry.Program) {
 	}
 }
 
-// TestVerifyOfTags shows that OpenTofu's oci_mirror treats each form of tag as verify says.
+// TestVerifyOfTags shows that OpenTofu's oci_mirror treats each form of tag as the findings of verify say.
 func TestVerifyOfTags(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -116,7 +116,7 @@ func TestVerifyOfTags(t *testing.T) {
 	for i, tc := range []struct {
 		tag, constraint string
 		says            string // the finding of verify
-		fails           string // the error of tofu init; "" if it installs
+		fails           string // the error of tofu init; "" if tofu init succeeds
 	}{
 		{"4", ">= 3.0.0", `OpenTofu reads tag "4" as version 4.0.0, which does not exist: tofu init fails`, "4.0.0"},
 		{"3.2.5-", ">= 3.0.0", `OpenTofu reads tag "3.2.5-" as version 3.2.5, which does not exist: tofu init fails`, "3.2.5"},
@@ -151,8 +151,8 @@ func TestVerifyOfTags(t *testing.T) {
 	}
 }
 
-// TestVerifyOfWhatOtherToolsPush shows that verify accepts a version that the ORAS CLI pushed by the recipe,
-// and reports versions that no client would install.
+// TestVerifyOfWhatOtherToolsPush shows that verify accepts a version that the ORAS CLI pushed according to the
+// recipe in OpenTofu's documentation. verify reports versions that no client would install.
 func TestVerifyOfWhatOtherToolsPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

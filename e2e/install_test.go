@@ -64,8 +64,8 @@ func TestTerraformByNetworkMirror(t *testing.T) {
 	ws.MustRun(t, terraform, "init", "-no-color", "-lockfile=readonly")
 }
 
-// TestLockEveryPlatform shows that the gateway's h1: hashes for other platforms are the hashes that clients
-// compute: clients check them when they lock another platform.
+// TestLockEveryPlatform shows that, for other platforms, the gateway's h1: hashes are the hashes that clients
+// compute. Clients check these hashes when they lock another platform.
 func TestLockEveryPlatform(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -83,7 +83,7 @@ func TestLockEveryPlatform(t *testing.T) {
 	}
 }
 
-// servedHashes returns all hashes in the gateway's VERSION.json by scheme.
+// servedHashes returns all hashes in the gateway's VERSION.json. It groups the hashes by their scheme.
 func servedHashes(t *testing.T, s *scene, mirror string) map[string][]string {
 	t.Helper()
 	return servedHashesOf(t, s, mirror, nullVersion)
@@ -169,8 +169,8 @@ func TestTheUsersOwnConfiguration(t *testing.T) {
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestSelfSigned shows that clients install from a gateway on loopback that has no configuration, and so uses
-// its own certificate.
+// TestSelfSigned shows that clients install from a gateway that has no configuration. This gateway listens on
+// loopback and uses its own certificate.
 func TestSelfSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -186,7 +186,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// TestFoldersOfCAsStayTrusted shows that SSL_CERT_FILE does not replace folders of CAs: clients trust the
+// TestFoldersOfCAsStayTrusted shows that SSL_CERT_FILE does not replace folders of CAs. Clients trust the
 // gateway's CA in a folder, even if the file contains another CA.
 func TestFoldersOfCAsStayTrusted(t *testing.T) {
 	t.Parallel()
@@ -203,14 +203,15 @@ func TestFoldersOfCAsStayTrusted(t *testing.T) {
 	}
 }
 
-// TestTwoOnOneDataFolder shows that clients can still install from a gateway when a second one starts on its
-// data folder, and that clients of both gateways trust the same CA file.
+// TestTwoOnOneDataFolder shows what happens when a second gateway starts on the data folder of a running
+// gateway. Clients can still install from the first gateway, and clients of both gateways trust the same CA
+// file.
 func TestTwoOnOneDataFolder(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.push(world.Null + "@" + nullVersion)
 	first := world.ServeFor(t, s.ws, "--data", s.data)
-	second := world.ServeFor(t, s.ws, "--data", s.data, "--listen", "127.0.0.2:0") // another name
+	second := world.ServeFor(t, s.ws, "--data", s.data, "--listen", "127.0.0.2:0") // another host name than the first gateway's
 	if first.CAFile != second.CAFile {
 		t.Errorf("the first prints %s, the second %s", first.CAFile, second.CAFile)
 	}
@@ -270,8 +271,8 @@ func TestBuildMetadata(t *testing.T) {
 	wantLocked(t, ws, version, 1)
 }
 
-// TestMissingVersionFallsThrough shows that a client tries its next installation method if the mirror does not
-// have the requested version.
+// TestMissingVersionFallsThrough shows that, if the mirror does not have the requested version, a client tries
+// its next installation method.
 func TestMissingVersionFallsThrough(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -26,7 +26,7 @@ import (
 // shortKills is the number of times that the gateway is killed, unless OCIBRIDGE_KILLS is set.
 const shortKills = 8
 
-// number returns the number in an environment variable, or a default.
+// number returns the number in an environment variable. It returns otherwise if the variable is empty.
 func number(t *testing.T, name string, otherwise uint64) uint64 {
 	t.Helper()
 	text := os.Getenv(name)
@@ -41,8 +41,8 @@ func number(t *testing.T, name string, otherwise uint64) uint64 {
 }
 
 // TestGatewayKilled kills a gateway with an embedded registry and a cache at random moments while clients read.
-// It also kills the pushes and syncs that write at the same time. It shows that no answer is wrong, that
-// afterwards the registry opens and every tag is complete, and that every cached archive is right or absent.
+// It also kills the pushes and syncs that write at the same time. It shows that no response is wrong. After
+// each kill, the registry opens, every tag is complete, and every cached archive is correct or absent.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
 	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
@@ -74,8 +74,8 @@ func TestGatewayKilled(t *testing.T) {
 type killedGateway struct {
 	*scene
 	random   *rand.Rand
-	config   string // of serve
-	sync     string // of sync
+	config   string // the --config flag of serve
+	sync     string // the --config flag of sync
 	cache    string
 	client   *http.Client
 	releases []*release.Release // the last one is being pushed
@@ -124,7 +124,7 @@ func (k *killedGateway) serve() *world.Gateway {
 	return g
 }
 
-// round starts a gateway, reads and pushes, and kills both processes.
+// round starts a gateway with clients, and a push or a sync. It kills both processes.
 func (k *killedGateway) round(i int) {
 	g := k.serve()
 	defer k.end("the gateway that was killed", g)
@@ -155,7 +155,7 @@ func (k *killedGateway) round(i int) {
 	if i%2 == 0 { // in other rounds, the gateway can be killed before its first answer
 		k.answered(2)
 	}
-	// Some pushes and syncs end earlier.
+	// Some pushes and syncs end before they are killed.
 	pauses := []time.Duration{time.Duration(k.random.IntN(400)) * time.Millisecond, time.Duration(k.random.IntN(200)) * time.Millisecond}
 	time.Sleep(pauses[0])
 	if k.random.IntN(2) == 0 {
@@ -190,8 +190,8 @@ func (k *killedGateway) round(i int) {
 	}
 }
 
-// answered waits until clients have received n more packages. On a busy machine, this can take longer than a
-// gateway otherwise lives.
+// answered waits until clients have received n more packages. On a busy machine, this can take longer than the
+// random pauses before a kill.
 func (k *killedGateway) answered(n int64) {
 	k.t.Helper()
 	enough := k.answers.Load() + n
@@ -214,7 +214,8 @@ func (k *killedGateway) end(which string, g *world.Gateway) {
 	}
 }
 
-// read sends the requests of a client. It accepts missing and incomplete answers, but not wrong ones.
+// read sends the requests of a client. It accepts missing and incomplete responses. A wrong response fails the
+// test.
 func (k *killedGateway) read(ctx context.Context, g *world.Gateway, r *release.Release, platform int) {
 	p := r.Packages[platform]
 	status, body, err := k.get(ctx, g, r.Version+"/"+p.OS+"_"+p.Arch+"/"+p.Filename)
@@ -246,7 +247,8 @@ func (k *killedGateway) get(ctx context.Context, g *world.Gateway, path string) 
 	return resp.StatusCode, body, err
 }
 
-// checkVersion returns the number of platforms that the gateway offers, and checks that it serves all of them.
+// checkVersion returns the number of platforms of a release that the gateway offers. It checks that the gateway
+// serves the packages of these platforms.
 func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
 	k.t.Helper()
 	status, body, err := k.get(k.t.Context(), g, r.Version+".json")
@@ -271,7 +273,7 @@ func (k *killedGateway) checkVersion(g *world.Gateway, r *release.Release) int {
 	return len(found.Archives)
 }
 
-// checkCache checks the hashes of the files in the cache that the gateway would serve.
+// checkCache checks the hashes of the cached files that the gateway would serve.
 func (k *killedGateway) checkCache() {
 	k.t.Helper()
 	err := filepath.WalkDir(filepath.Join(k.cache, "archives", "sha256"), func(path string, e fs.DirEntry, err error) error {

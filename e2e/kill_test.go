@@ -123,7 +123,7 @@ func (k *killing) template(repo string) string {
 	return k.host + "/" + repo + "/${namespace}/${type}"
 }
 
-// killAt runs the program and kills it at its n-th request. It reports whether the program sent that many
+// killAt runs the program, and kills the program at its n-th request. It reports whether the program sent n
 // requests.
 func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool {
 	t.Helper()
@@ -142,7 +142,7 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 			reached = true
 			k.kill(t, cmd, moment, r)
 		}
-		panic(http.ErrAbortHandler) // the program is dead, so the answer does not matter
+		panic(http.ErrAbortHandler) // the program is dead, so the response does not matter
 	})
 	err := cmd.Run()
 	mu.Lock()
@@ -157,8 +157,8 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 	return reached
 }
 
-// kill kills the program. Depending on moment, the registry receives nothing of the request, half of it, or
-// all.
+// kill kills the program. Depending on moment, the registry receives nothing of the request, half of the
+// request, or the whole request.
 func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -179,8 +179,8 @@ func (k *killing) kill(t *testing.T, cmd *exec.Cmd, moment string, r *http.Reque
 	k.proxy.ServeHTTP(httptest.NewRecorder(), r)
 }
 
-// platforms returns the number of platforms that the tag names, or 0 if there is no tag. It checks that all of
-// them are complete.
+// platforms returns the number of platforms in the index that the version's tag names. It returns 0 if there is
+// no tag. It checks that all platforms are complete.
 func (k *killing) platforms(t *testing.T, repo, version string) int {
 	t.Helper()
 	type descriptor struct {
@@ -215,7 +215,7 @@ func (k *killing) platforms(t *testing.T, repo, version string) int {
 	return n
 }
 
-// get decodes a resource of the registry, and reports whether the resource exists.
+// get decodes the JSON document at a URL of the registry, and reports whether the document exists.
 func (k *killing) get(t *testing.T, url string, into any) bool {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -241,8 +241,8 @@ func (k *killing) get(t *testing.T, url string, into any) bool {
 	return true
 }
 
-// TestSecondPushAsksThreeTimes shows that a push sends at most three requests if the registry already has the
-// version.
+// TestSecondPushAsksThreeTimes shows that, if the registry already has the version, a push sends at most three
+// requests.
 func TestSecondPushAsksThreeTimes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

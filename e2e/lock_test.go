@@ -23,8 +23,8 @@ func lockFile(t *testing.T, ws *clients.Workspace) string {
 // otherPlatform is a platform of the null provider on which no test runs.
 const otherPlatform = "windows_amd64"
 
-// TestLockForAnotherPlatform shows that lock completes a lock file from a mirror on another platform, which has
-// no hash of this platform's package.
+// TestLockForAnotherPlatform shows that lock completes a lock file that a client on another platform has
+// written. That client installed from a mirror, so the file has no hash of this platform's package.
 func TestLockForAnotherPlatform(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -74,8 +74,8 @@ func TestLockForAnotherPlatform(t *testing.T) {
 	}
 }
 
-// TestLockWritesAsClientsDo shows that lock writes the same files as the clients do when they lock every
-// platform from the origin.
+// TestLockWritesAsClientsDo shows that lock writes the same files as clients that lock every platform from the
+// origin.
 func TestLockWritesAsClientsDo(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -75,7 +75,7 @@ func answerJSON(w http.ResponseWriter, v any) {
 // callback matches the redirect URIs of clients.
 var callback = regexp.MustCompile(`^http://localhost:(\d{5})/login$`)
 
-// authorize accepts any user, and redirects the browser with a code.
+// authorize accepts any user, and redirects the browser to the client with a code.
 func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	back := q.Get("redirect_uri")
@@ -186,7 +186,8 @@ func TestLogin(t *testing.T) {
 
 var authorizeURL = regexp.MustCompile(`https://localhost:\d+/authorize\?\S+`)
 
-// logIn runs login HOST, and does what the browser would do, because the client finds no browser.
+// logIn runs the client's command "login HOST". The client finds no browser, so logIn does what the browser
+// would do.
 func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), clients.DefaultTimeout)

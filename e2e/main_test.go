@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// scene is a world with one release of the null provider, and the program.
+// scene is a world with one release of the null provider. bridge is the program that the test runs.
 type scene struct {
 	*world.World
 	t      *testing.T
@@ -113,8 +113,8 @@ func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	return registry.For(s.t, registry.Options{Program: program, CertFile: certFile, KeyFile: keyFile})
 }
 
-// serve starts a gateway with a certificate from the world's CA. If args name no configuration file, it turns
-// pull-through off, unless a flag turns it on.
+// serve starts a gateway with a certificate from the world's CA. Pull-through is off by default, unless args
+// name a configuration file.
 func (s *scene) serve(args ...string) *world.Gateway {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
@@ -163,7 +163,8 @@ func (s *scene) run(args ...string) result {
 	return result{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// hashesOf returns the null provider's hashes of a scheme in a lock file, sorted.
+// hashesOf returns the null provider's hashes in a workspace's lock file. It returns only the hashes of the
+// given scheme, sorted.
 func hashesOf(t *testing.T, ws *clients.Workspace, scheme string) []string {
 	t.Helper()
 	locked, ok := ws.MustLock(t)[world.Null]

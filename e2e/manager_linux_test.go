@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// manager imitates systemd, and receives a service's notifications.
+// manager imitates systemd. It receives the notifications of a service.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn
@@ -26,7 +26,7 @@ type manager struct {
 
 func newManager(t *testing.T) *manager {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "manager-") // the path must be short
+	dir, err := os.MkdirTemp("", "manager-") // the path of a socket must be short
 	clients.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	m := &manager{t: t, name: filepath.Join(dir, "s")}
@@ -91,7 +91,8 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// execReload checks that the unit's ExecReload sends SIGHUP, and returns a function that does the same.
+// execReload checks that the unit's ExecReload sends SIGHUP, and returns a function that sends SIGHUP to the
+// gateway.
 func execReload(t *testing.T, g *world.Gateway) func() {
 	t.Helper()
 	unit, err := os.ReadFile("../deploy/systemd/ocibridge.service")
@@ -104,8 +105,8 @@ func execReload(t *testing.T, g *world.Gateway) func() {
 }
 
 // TestManyReloads changes settings a hundred times under load. Some of the settings open files, and every third
-// change is invalid. It shows that neither old nor failed settings leak, and that several quick SIGHUPs cause
-// one reload.
+// change is invalid. It shows that neither replaced nor invalid settings leak resources. Several quick SIGHUPs
+// cause one reload.
 func TestManyReloads(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)

@@ -83,8 +83,8 @@ func (s *scene) peak(t *testing.T, mib int, destination []string) int64 {
 	return peak
 }
 
-// peakOf runs the program, and returns its output and its peak resident memory in bytes, as last read while the
-// program ran. The system's own figure, after the exit, would include the memory of this process.
+// peakOf runs the program, and returns the program's peak resident memory in bytes and its output. It reads the
+// peak while the program runs. The system's figure after the exit would include the memory of the test process.
 func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	t.Helper()
 	cmd := s.ws.Command(t.Context(), s.bridge, args...)
@@ -99,7 +99,7 @@ func (s *scene) peakOf(t *testing.T, args ...string) (int64, string) {
 	defer tick.Stop()
 	peak := int64(0)
 	for {
-		// Read it immediately: on a busy machine, the program might exit before the next read.
+		// Read the peak immediately, because the program might exit before the next read on a busy machine.
 		if now, err := highWater(cmd.Process.Pid); err == nil { // otherwise the program has just exited
 			peak = now
 		}

@@ -43,7 +43,7 @@ func TestMissingManifest(t *testing.T) {
 			s.user(world.NetworkMirror(gateway.URL), nullVersion).MustRun(t, client, "init", "-no-color")
 		}
 		s.user(world.OCIMirror(place), nullVersion).MustRun(t, clients.Tofu(t), "init", "-no-color")
-		// The output of the commands.
+		// The commands report the missing manifest.
 		v := s.verify(1, "--template", place, world.Null)
 		wantFinding(t, v.Versions[0].Findings, "error", platform, "the registry lacks content that it refers to")
 		got := s.run("inspect", "--template", place, world.Null+"@"+nullVersion)

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// collector stores OTLP exports over HTTP unchanged.
+// collector is an HTTP server that stores the OTLP exports that it receives.
 type collector struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -85,8 +85,9 @@ func (w *watcher) get(url string) (status int, body string, header http.Header) 
 	return resp.StatusCode, string(data), resp.Header
 }
 
-// atLeast waits until a metric is at least least. name includes the labels, as Prometheus formats them. The
-// test must wait because a package is counted shortly after its client has received it.
+// atLeast waits until the value of a metric is least or more. name includes the labels, as Prometheus formats
+// them. The test must wait, because the gateway counts a package shortly after the client has received the
+// package.
 func (w *watcher) atLeast(name string, least float64) {
 	w.t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -116,8 +117,8 @@ func value(t *testing.T, metrics, name string) (v float64, there bool) {
 	return 0, false
 }
 
-// ready waits until both addresses return a readiness status. On a busy machine, a check of a registry can time
-// out after three seconds.
+// ready waits until /readyz returns the status want at both addresses. It must wait, because the gateway's
+// check of a registry can time out after three seconds on a busy machine.
 func (w *watcher) ready(want int, says string) {
 	w.t.Helper()
 	deadline := time.Now().Add(waitForLog)
@@ -145,8 +146,8 @@ func (w *watcher) ready(want int, says string) {
 	}
 }
 
-// TestOperations runs a gateway as in production: with a separate address for metrics, a log in JSON, and a
-// collector for traces. Later, the gateway loses its registry.
+// TestOperations runs a gateway as in production. The gateway has a separate address for metrics, a log in
+// JSON, and a collector for traces. Later, the gateway loses its registry.
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -56,8 +56,8 @@ func (s *scene) orasRecipe(r *registry.Registry) (ws *clients.Workspace, repo st
 	return ws, repo, index
 }
 
-// TestForceOverORASArtifact shows that a forced push computes the h1: hashes that the index lacks, and names
-// the platforms.
+// TestForceOverORASArtifact shows that a forced push computes the h1: hashes that the index lacks. The push
+// prints the names of the platforms.
 func TestForceOverORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -114,7 +114,7 @@ func (s *scene) orasIndex(ws *clients.Workspace, ref string, index map[string]an
 	ws.MustRun(s.t, clients.ORAS(s.t), "manifest", "push", "--plain-http=false", "--media-type", "application/vnd.oci.image.index.v1+json", ref, "index.json")
 }
 
-// TestORASArtifact shows that clients install a version that the ORAS CLI pushed, without our annotations.
+// TestORASArtifact shows that clients install a version that the ORAS CLI has pushed without our annotations.
 func TestORASArtifact(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

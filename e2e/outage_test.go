@@ -53,8 +53,8 @@ func (o *outage) serve(staleIfError string) *world.Gateway {
 	return o.scene.serve(o.config(config))
 }
 
-// byMirror creates a workspace that uses the gateway as a network mirror. Its next installation method is the
-// origin, behind a recorder.
+// byMirror creates a workspace that uses the gateway as a network mirror. The workspace's next installation
+// method is the origin, behind the recorder that byMirror returns.
 func (o *outage) byMirror(gateway *world.Gateway, version string) (*clients.Workspace, *recorder.Recorder) {
 	o.t.Helper()
 	seen, host := o.seenOrigin()
@@ -89,8 +89,8 @@ func (o *outage) installs(gateway *world.Gateway, when string) {
 	}
 }
 
-// fails checks that both clients fail to install versions that the origin offers, and send it no requests. The
-// clients run concurrently, because they mostly wait.
+// fails checks that both clients fail to install the given versions, although the origin offers these versions.
+// The clients must send the origin no request. They run concurrently, because they mostly wait.
 func (o *outage) fails(gateway *world.Gateway, versions ...string) {
 	o.t.Helper()
 	var all sync.WaitGroup
@@ -131,8 +131,8 @@ func (o *outage) status(gateway *world.Gateway, path string) int {
 }
 
 // TestRegistryStopped shows that clients install cached versions while the registry is stopped, before and
-// after a restart of the gateway, until stale_if_error has passed. Other versions are an error, and clients do
-// not try another method.
+// after a restart of the gateway, until stale_if_error has passed. For other versions, the gateway returns
+// errors, and clients try no other installation method.
 func TestRegistryStopped(t *testing.T) {
 	t.Parallel()
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {

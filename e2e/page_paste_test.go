@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// copied presses the copy button in a named section with the keyboard, and returns the content of the
-// clipboard. It reloads the page in between.
+// copied presses the copy button in a named section with the keyboard. It then reloads the page, and returns
+// the content of the clipboard.
 func copied(b *tab, section string) string {
 	b.t.Helper()
 	button := fmt.Sprintf(`section[aria-labelledby=%q] .code .copy`, section)
@@ -21,12 +21,12 @@ func copied(b *tab, section string) string {
 		b.t.Errorf("%s loses the focus", button)
 	}
 	at := eval[string](b, `location.href`)
-	b.open(at) // restores the clipboard, if a test has removed it
+	b.open(at) // restores navigator.clipboard if a test has removed it
 	return b.clipboard()
 }
 
-// TestPaste shows that clients can install with nothing but the configuration that the page copies, pasted into
-// the files that the page names.
+// TestPaste shows that clients can install if a user copies the configuration from the page and pastes it into
+// the files that the page names. The clients need no other configuration.
 func TestPaste(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

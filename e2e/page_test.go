@@ -24,7 +24,7 @@ const (
 )
 
 // pageScene pushes providers into the embedded registry: the null provider, a provider with many versions, and
-// an unsigned one.
+// an unsigned provider.
 func pageScene(t *testing.T) *scene {
 	s := newScene(t)
 	args := []string{world.Null + "@" + nullVersion}
@@ -181,7 +181,7 @@ func TestPage(t *testing.T) {
 		b.wantText("This does not mean that the provider does not exist")
 		b.audit("trouble")
 		b.open(root(g) + "search?q=null")
-		b.wantText("search for a whole address") // whether the registry's list is late or refused does not matter
+		b.wantText("search for a whole address") // it does not matter whether the registry's list is late or refused
 	})
 	t.Run("access", func(t *testing.T) {
 		g := s.controlled("")

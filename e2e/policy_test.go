@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// seenOrigin puts a recorder in front of the origin. It returns the recorder, and the CLI configuration that
-// sends clients to it.
+// seenOrigin puts a recorder in front of the origin. It returns the recorder, and a CLI configuration that
+// sends clients to the recorder.
 func (s *scene) seenOrigin() (*recorder.Recorder, string) {
 	s.t.Helper()
 	config, err := s.CA.ServerConfig("localhost")
@@ -44,8 +44,8 @@ func (s *scene) configured(text string) string {
 }
 
 // TestWhatTheMethodAfterTheMirrorIsAskedFor shows when clients try their next installation method after the
-// mirror. On 404, they do. During an outage, and for denied versions, they must not: a provider would come from
-// elsewhere without permission.
+// mirror. They do after status 404. They must not during an outage or for denied versions, because a provider
+// would then come from elsewhere without permission.
 func TestWhatTheMethodAfterTheMirrorIsAskedFor(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -114,8 +114,8 @@ func TestDeniedForOCIMirrors(t *testing.T) {
 	ws.MustFail(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestRegistryStoppedMetadata shows that the gateway repeats its answers after the registry has stopped, also
-// after a restart.
+// TestRegistryStoppedMetadata shows that the gateway still serves its cached answers after the registry has
+// stopped. The gateway does so even after a restart.
 func TestRegistryStoppedMetadata(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// announced is the output of "ocibridge serve", which contains everything that its user needs.
+// announced is the output of "ocibridge serve". It contains everything that a user needs to set up clients.
 type announced struct {
 	text  string
 	block string // the first block to paste
@@ -33,7 +33,8 @@ var (
 	served  = regexp.MustCompile(`(?m)^Serving providers at (.*)$`)
 )
 
-// serveBare runs "ocibridge serve" with only a free port, and returns when it has printed its instructions.
+// serveBare runs "ocibridge serve" on a free port without other settings. It returns when the program has
+// printed its instructions.
 func (s *scene) serveBare(args ...string) announced {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -80,7 +81,7 @@ func (s *scene) status(a announced, provider, header string) int {
 	return resp.StatusCode
 }
 
-// trusting returns a client that trusts the CAs in a file, as with SSL_CERT_FILE.
+// trusting returns an HTTP client that trusts the CAs in a file. SSL_CERT_FILE has the same effect on clients.
 func trusting(t *testing.T, file string) *http.Client {
 	t.Helper()
 	pem, err := os.ReadFile(file)
@@ -94,8 +95,8 @@ func trusting(t *testing.T, file string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// TestNothingConfigured shows that tofu init works with what ocibridge serve prints without configuration. The
-// machine's own CLI configuration leads to the origin.
+// TestNothingConfigured runs ocibridge serve without configuration. It shows that tofu init works with the
+// instructions that the program prints. The CLI configuration of the gateway's user leads to the origin.
 func TestNothingConfigured(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -140,7 +141,7 @@ func TestNoPullThrough(t *testing.T) {
 }
 
 // TestOriginsOnThisMachineAreNamed shows that a gateway connects to a loopback address only if the
-// configuration names it, whatever an origin says.
+// configuration names this address. A redirect of an origin to a loopback address has no effect.
 func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -173,8 +174,8 @@ func TestOriginsOnThisMachineAreNamed(t *testing.T) {
 	}
 }
 
-// TestGatewayAsItsOwnOrigin shows that a gateway does not forward requests to itself. The CLI configuration,
-// which the gateway also reads, sends an origin's clients to the gateway, and the gateway recognises its own
+// TestGatewayAsItsOwnOrigin shows that a gateway does not forward requests to itself. The gateway reads a CLI
+// configuration that sends requests for an origin to the gateway itself. The gateway recognises its own
 // requests.
 func TestGatewayAsItsOwnOrigin(t *testing.T) {
 	t.Parallel()

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestPullThroughLimits shows that packages over a limit are refused with Retry-After, and that others are
-// served.
+// TestPullThroughLimits shows that the gateway refuses packages over a limit with Retry-After, and serves other
+// packages.
 func TestPullThroughLimits(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -24,7 +24,7 @@ func TestPullThroughLimits(t *testing.T) {
 		status  int
 		log     string
 		outcome string
-		counted string // the limit that the metrics count; "" if none
+		counted string // the limit that the metrics count; "" if no limit is reached
 	}{
 		"bytes a day":        {fmt.Sprintf("max_per_day = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_per_day is reached", "busy", "max_per_day"},
 		"packages under way": {fmt.Sprintf("max_spool = \"%dB\"", hostPkg.Size-1), http.StatusServiceUnavailable, "max_spool is reached", "busy", "max_spool"},

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestPullThroughForManyAtOnce shows that each of two gateways downloads a package of 100 MB once if 50 clients
-// request it concurrently, and that the registry then contains one correct version.
+// TestPullThroughForManyAtOnce shows that, if 50 clients of two gateways request a package of 100 MB
+// concurrently, each gateway downloads the package once. The registry then contains one correct version.
 func TestPullThroughForManyAtOnce(t *testing.T) {
 	t.Parallel()
 	const (
@@ -93,7 +93,7 @@ gateway {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, g := range gateways { // running pushes complete, or have not begun
+	for _, g := range gateways { // Stop waits for pushes that have begun
 		clients.Must(t, g.Stop())
 	}
 	if v := s.verify(0, "--packages", "--template", template(to), address+"@1.0.0").Versions; len(v) != 1 || len(v[0].Platforms) != 1 {
@@ -101,8 +101,8 @@ gateway {
 	}
 }
 
-// sumOf downloads a URL over its own connection, and returns the checksum. It calls asked when it has sent the
-// request.
+// sumOf downloads a URL over its own connection, and returns the checksum. It calls asked when the request is
+// sent.
 func sumOf(url string, asked func()) (string, error) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()

@@ -31,8 +31,8 @@ func (p *pulled) metric(g *world.Gateway, name string) float64 {
 	return v
 }
 
-// wantMetrics waits until metrics have the given values: a package is counted shortly after its origin or its
-// client has seen it.
+// wantMetrics waits until metrics have the given values. It must wait, because the gateway counts a package
+// shortly after the package's origin or client has seen it.
 func (p *pulled) wantMetrics(when string, g *world.Gateway, want map[string]float64) {
 	p.t.Helper()
 	deadline := time.Now().Add(clients.DefaultTimeout)
@@ -56,7 +56,8 @@ func (p *pulled) wantCounted(when string, g *world.Gateway, name string) {
 	}
 }
 
-// held makes the origin send half of a package, and then close half. It sends the rest once on is closed.
+// held is the origin's response to a request for a package. It sends half of the package, and then closes the
+// channel half. It sends the rest when the channel on is closed.
 func held(w http.ResponseWriter, r *http.Request, pkg *release.Package, half chan<- struct{}, on <-chan struct{}) {
 	w.Header().Set("Content-Length", fmt.Sprint(pkg.Size))
 	w.Write(pkg.Data[:pkg.Size/2])
@@ -69,8 +70,9 @@ func held(w http.ResponseWriter, r *http.Request, pkg *release.Package, half cha
 	}
 }
 
-// TestPullThroughReloaded shows that a reload does not interrupt downloads: a client and the registry still get
-// the packages that were begun with earlier settings, and the bytes of the day still count with the new ones.
+// TestPullThroughReloaded shows that a reload does not interrupt downloads. A client and the registry still get
+// the packages whose downloads began before the reload. The bytes that the gateway downloaded on this day still
+// count after the reload.
 func TestPullThroughReloaded(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

@@ -65,7 +65,7 @@ func (p *pulled) get(g *world.Gateway, path string) (status int, body string) {
 	return resp.StatusCode, string(b)
 }
 
-// archive returns the path of a package at a gateway.
+// archive returns the path of a package at a gateway. The path is relative to the provider's URL.
 func archive(r *release.Release, goos, goarch string) string {
 	return fmt.Sprintf("%s/%s_%s/%s", r.Version, goos, goarch, r.Package(goos, goarch).Filename)
 }
@@ -126,8 +126,8 @@ func (p *pulled) installs(g *world.Gateway, client clients.Client) {
 	}
 }
 
-// TestPullThrough shows that clients install a provider that nobody pushed: with empty and with filled caches,
-// directly from the registry, without the origin, and without the registry.
+// TestPullThrough shows that clients install a provider that nobody pushed. They install it with empty and with
+// filled caches, directly from the registry, without the origin, and without the registry.
 func TestPullThrough(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
@@ -219,8 +219,8 @@ func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	}
 }
 
-// TestPullThroughOfAWithdrawnVersion shows that packages stay available if they were stored before the origin
-// withdrew their version. Other packages disappear.
+// TestPullThroughOfAWithdrawnVersion shows what happens when an origin withdraws a version. Packages that are
+// already in the registry stay available. Other packages of the version disappear.
 func TestPullThroughOfAWithdrawnVersion(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

@@ -48,8 +48,8 @@ func (s *scene) discover(args ...string) []string {
 	return digests
 }
 
-// wantAttached compares the referrers of each subject. ref returns the arguments of "oras discover" for a
-// subject's digest.
+// wantAttached checks that each subject has exactly the referrers in want. The function ref returns the
+// arguments of "oras discover" for a subject's digest.
 func (s *scene) wantAttached(where string, want attached, ref func(digest string) []string) {
 	s.t.Helper()
 	for subject, referrers := range want {
@@ -59,7 +59,7 @@ func (s *scene) wantAttached(where string, want attached, ref func(digest string
 	}
 }
 
-// platformManifest returns the digest of the manifest of a platform, and the platform.
+// platformManifest returns the digest of the first manifest in an index, and the platform of this manifest.
 func (s *scene) platformManifest(ref string) (digest, platform string) {
 	s.t.Helper()
 	out, err := s.ws.Stdout(clients.ORAS(s.t), "manifest", "fetch", "--plain-http=false", ref)
@@ -75,8 +75,8 @@ func (s *scene) platformManifest(ref string) (digest, platform string) {
 	return m.Digest, m.Platform.OS + "/" + m.Platform.Architecture
 }
 
-// wantTree checks that the tree of referrers of a platform in a layout contains the digests. In a layout, oras
-// finds manifests by the names that refer to them, not by digest.
+// wantTree checks that the tree of a platform's referrers in an OCI layout contains the digests. In a layout,
+// oras finds a manifest by a name and not by its digest.
 func (s *scene) wantTree(layout, platform string, digests ...string) {
 	s.t.Helper()
 	tree := s.ws.MustRun(s.t, clients.ORAS(s.t), "discover", "--format", "tree", "--oci-layout", "--platform", platform, layout)
@@ -87,9 +87,9 @@ func (s *scene) wantTree(layout, platform string, digests ...string) {
 	}
 }
 
-// TestCopyCarriesReferrers shows that copy includes signatures and SBOMs that the ORAS CLI attached. It copies
-// them through a bundle to another registry, and from there into the embedded registry, where the ORAS CLI
-// finds them.
+// TestCopyCarriesReferrers shows that copy includes signatures and SBOMs that the ORAS CLI attached. The test
+// copies through a bundle to another registry, and from there into the embedded registry. The ORAS CLI finds
+// the signatures and SBOMs there.
 func TestCopyCarriesReferrers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

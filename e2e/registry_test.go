@@ -76,7 +76,7 @@ func TestHostBlock(t *testing.T) {
 }
 
 // TestHostBlockOffersWhatIsSigned shows that clients with a host block get the newest signed version, even if
-// there is a newer unsigned one, which they cannot install.
+// there is a newer unsigned version. Clients with a host block cannot install unsigned versions.
 func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -122,8 +122,8 @@ func TestHostBlockBesidesMirror(t *testing.T) {
 	}
 }
 
-// TestProvidersLockAndMirrorThroughHostBlock shows that providers lock and providers mirror, which ignore
-// mirrors, work through a host block.
+// TestProvidersLockAndMirrorThroughHostBlock shows that "providers lock" and "providers mirror" work through a
+// host block. Both commands ignore mirrors.
 func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -150,8 +150,8 @@ func TestProvidersLockAndMirrorThroughHostBlock(t *testing.T) {
 	}
 }
 
-// TestOwnHostName shows that clients install a provider whose address contains the gateway's own host name.
-// They find the gateway by service discovery on port 443, from which a proxy forwards to the gateway.
+// TestOwnHostName shows that clients install a provider whose address contains the gateway's own host name. The
+// clients find the gateway by service discovery on port 443. A proxy forwards their connections to the gateway.
 func TestOwnHostName(t *testing.T) {
 	t.Parallel()
 	const own = "providers.acme.example"
@@ -191,8 +191,8 @@ func TestOwnHostName(t *testing.T) {
 	}
 }
 
-// tunnel starts a proxy that forwards connections for one address to another, and refuses all others. It
-// returns the URL of the proxy.
+// tunnel starts a proxy, and returns the URL of the proxy. The proxy forwards connections for one address to
+// another address, and refuses all other connections.
 func tunnel(t *testing.T, from, to string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

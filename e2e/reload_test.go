@@ -29,7 +29,7 @@ type changing struct {
 	delay  string // shutdown_delay
 }
 
-// newChanging pushes the null provider, a small provider, and one that is larger than all buffers.
+// newChanging pushes the null provider, a small provider, and a provider that is larger than all buffers.
 func newChanging(t *testing.T) *changing {
 	t.Helper()
 	c := &changing{scene: newScene(t), dir: t.TempDir(), delay: "1s"}
@@ -94,7 +94,7 @@ func (c *changing) gateway(args ...string) *world.Gateway {
 	}, args...)...)
 }
 
-// load requests a small package as clients do, repeatedly, until it is stopped.
+// load requests a small package again and again, like a client. It runs until the method end stops it.
 type load struct {
 	requests atomic.Int64
 	mu       sync.Mutex
@@ -103,7 +103,7 @@ type load struct {
 	running  sync.WaitGroup
 }
 
-// start starts load on a network mirror: over HTTP/1.1 and HTTP/2, on both kept and new connections.
+// start starts a load on a network mirror. The load uses HTTP/1.1 and HTTP/2, on kept and on new connections.
 func (c *changing) start(mirror string) *load {
 	l := &load{stop: make(chan struct{})}
 	for worker := range 4 {
@@ -156,7 +156,7 @@ func (c *changing) client(http2 bool) *http.Client {
 }
 
 // install requests a provider's versions, one version, and its package, and checks the bytes of the package. It
-// returns the response with the package.
+// returns the response that contained the package.
 func (l *load) install(client *http.Client, mirror, name string) (*http.Response, error) {
 	base := mirror + world.Host + "/acme/" + name + "/"
 	if _, _, err := l.get(client, base+"index.json"); err != nil {
@@ -212,7 +212,7 @@ func (l *load) get(client *http.Client, url string) (*http.Response, []byte, err
 // minute.
 type pacedReader struct {
 	io.ReadCloser
-	rest <-chan struct{} // closed when the client is to read the rest
+	rest <-chan struct{} // closed when the client should read the rest
 }
 
 func (p pacedReader) Read(b []byte) (int, error) {
@@ -240,8 +240,8 @@ func (p pacedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// download lets a client download the large package slowly, and returns when the download has begun. finish
-// completes the download, and returns its result.
+// download makes a client download the large package slowly, and returns when the download has begun. The
+// function finish completes the download, and returns the download's error.
 func (c *changing) download(l *load, mirror string) (finish func() error) {
 	c.t.Helper()
 	client := c.client(true)
@@ -263,7 +263,7 @@ func (c *changing) download(l *load, mirror string) (finish func() error) {
 	}
 }
 
-// waitForLog is the maximum time that a gateway needs to react on its own, on a busy machine.
+// waitForLog is the maximum time that a gateway on a busy machine needs to react without a request.
 const waitForLog = 2 * time.Minute
 
 // waitFor waits until a gateway's log contains a text the given number of times.
@@ -278,8 +278,8 @@ func waitFor(t *testing.T, g *world.Gateway, text string, times int) {
 	}
 }
 
-// TestReloadLosesNothing shows that clients lose no request while settings are replaced, with kill -HUP and
-// automatically, and while the certificate is replaced.
+// TestReloadLosesNothing shows that clients lose no request while the gateway reloads. The test replaces the
+// settings with and without kill -HUP, and then replaces the certificate.
 func TestReloadLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
@@ -312,7 +312,7 @@ func TestReloadLosesNothing(t *testing.T) {
 		t.Error("a file that cannot be used takes a token away")
 	}
 	c.settings("")
-	waitFor(t, g, inForce, 6) // by itself
+	waitFor(t, g, inForce, 6) // the gateway reloads without SIGHUP
 	for i := range 2 {
 		c.certificate()
 		waitFor(t, g, "files have changed and are in force", i+1)

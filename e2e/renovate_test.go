@@ -19,8 +19,8 @@ func hostURL(gateway *world.Gateway) string {
 	return strings.TrimSuffix(gateway.URL, "providers/") + "hosts/" + world.Host
 }
 
-// renovate runs Renovate in a workspace with the configuration in docs/clients.md, and returns the releases
-// that Renovate has read.
+// renovate runs Renovate in a workspace, with the configuration from docs/clients.md. It returns the releases
+// that Renovate has found.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{

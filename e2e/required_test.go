@@ -18,7 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// compromised is a registry with an honest version of the null provider. An attacker now controls the registry.
+// compromised is a registry that an attacker controls. The registry contains an honest version of the null
+// provider.
 type compromised struct {
 	*scene
 	registry *registry.Registry
@@ -122,8 +123,8 @@ func (c *compromised) upload() {
 	c.ws.MustRun(c.t, clients.ORAS(c.t), "blob", "push", "--plain-http", c.repo, c.file("evil.zip", c.evil))
 }
 
-// gateway serves the registry in its current state. The publisher's key is pinned, and evidence is required if
-// required is set.
+// gateway serves the registry in its current state. If required is set, the gateway requires evidence, and the
+// publisher's key is pinned.
 func (c *compromised) gateway(required bool) *world.Gateway {
 	c.t.Helper()
 	config := ""
@@ -138,12 +139,13 @@ func (c *compromised) gateway(required bool) *world.Gateway {
 	return c.serve("--config", name, "--template", template(c.registry))
 }
 
-// installs returns the clients that a registry might deceive.
+// installs returns the clients that the tests try to deceive.
 func installs(t *testing.T) []clients.Client {
 	return []clients.Client{clients.Tofu(t), clients.Terraform(t)}
 }
 
-// TestRequiredInstalls shows that clients install signed packages in all their ways if evidence is required.
+// TestRequiredInstalls shows that, if evidence is required, clients can install signed packages by every
+// installation method.
 func TestRequiredInstalls(t *testing.T) {
 	t.Parallel()
 	c := newCompromised(t)
@@ -165,8 +167,8 @@ func TestRequiredInstalls(t *testing.T) {
 	}
 }
 
-// TestForgedH1 shows that no client gets the forged h1: hashes in an index. Clients get only the hash that the
-// gateway has computed from the package.
+// TestForgedH1 forges the h1: hashes in an index. It shows that clients get none of these hashes. They get only
+// the hash that the gateway has computed from the package.
 func TestForgedH1(t *testing.T) {
 	t.Parallel()
 	const forged = "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// balancer is a reverse proxy in front of gateways, like a Kubernetes Service: it sends requests only to
-// gateways that are ready according to /readyz, and never retries.
+// balancer is a reverse proxy in front of gateways, like a Kubernetes Service. It sends requests only to
+// gateways that are ready according to /readyz. It never retries a request.
 type balancer struct {
 	clients [2]*http.Client
 
@@ -108,12 +108,12 @@ func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.clients[next/2%2].Transport.RoundTrip(to)
 }
 
-// TestRollingReplacementLosesNothing shows that clients that install through a proxy lose no request while two
-// gateways with a common capability key are replaced one after the other.
+// TestRollingReplacementLosesNothing replaces two gateways one after the other. The gateways have a common
+// capability key. The test shows that clients that install through a proxy lose no request.
 func TestRollingReplacementLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newChanging(t)
-	c.delay = "5s" // until the proxy notices, even on a busy machine
+	c.delay = "5s" // long enough for the proxy to notice, even on a busy machine
 	b := &balancer{ready: map[string]bool{}, clients: [2]*http.Client{c.client(true), c.client(false)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var watching sync.WaitGroup

@@ -46,8 +46,8 @@ func TestMirrorDir(t *testing.T) {
 	}
 }
 
-// TestMirrorDirWithMixedUpHashes shows that a push refuses the wrong JSON that OpenTofu's providers mirror can
-// write, in which one version has the hashes of another.
+// TestMirrorDirWithMixedUpHashes shows that a push refuses JSON in which one version has the hashes of another
+// version. OpenTofu's providers mirror can write such JSON.
 func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -56,8 +56,8 @@ func TestMirrorDirWithMixedUpHashes(t *testing.T) {
 	s.mirror(clients.Tofu(t), dir, nullVersion)
 	s.mirror(clients.Tofu(t), dir, "3.2.5")
 	provider := filepath.Join(dir, filepath.FromSlash(world.Null))
-	// In OpenTofu, the mistake depends on the order of a map, so the test creates it: the archives keep their
-	// names, and get the hashes of the other version.
+	// In OpenTofu, the mistake depends on the order of a map, so the test makes the mistake itself. The
+	// archives keep their names, and get the hashes of the other version.
 	swapHashes(t, filepath.Join(provider, nullVersion+".json"), filepath.Join(provider, "3.2.5.json"))
 	r := s.run("push", "--data", s.data, "--mirror-dir", dir, "--allow-unsigned")
 	if r.status != 1 || !strings.Contains(r.stderr, "checksum mismatch") || !strings.Contains(r.stderr, "folder of its own") {
@@ -146,7 +146,8 @@ func TestReleaseDir(t *testing.T) {
 	}
 }
 
-// TestVersionConstraint shows that a push selects the newest version that matches a constraint, or all of them.
+// TestVersionConstraint shows that a push selects the newest version that matches a constraint, or all matching
+// versions.
 func TestVersionConstraint(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -167,7 +168,7 @@ func TestVersionConstraint(t *testing.T) {
 	}
 }
 
-// TestHostCredentials shows that the program finds the token for an origin as clients do.
+// TestHostCredentials shows that the program finds the token for an origin in the same places as clients.
 func TestHostCredentials(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

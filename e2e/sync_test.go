@@ -106,7 +106,8 @@ func testSync(t *testing.T, program registry.Program) {
 	}
 }
 
-// makeOlder changes a repository's state so that the version seems to have been first seen earlier.
+// makeOlder changes a repository's state. Afterwards, the version seems to have been first seen earlier by the
+// given duration.
 func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Duration) {
 	t.Helper()
 	desc, body, err := repo.FetchReference(t.Context(), "ocibridge-state")
@@ -146,8 +147,8 @@ func makeOlder(t *testing.T, repo *remote.Repository, version string, by time.Du
 	}
 }
 
-// TestSyncCooldown shows that a version waits until it is as old as the block requires. The registry stores
-// when the version was first seen, so the test changes this instead of waiting.
+// TestSyncCooldown shows that a version waits until it is as old as the block requires. The registry stores the
+// time when the version was first seen. The test changes this time instead of waiting.
 func TestSyncCooldown(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

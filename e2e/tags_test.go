@@ -74,8 +74,8 @@ func (g *tagged) check(when string, versions ...string) {
 	}
 }
 
-// attach stores artifacts as another tool does: a manifest under its own tag, and a referrer of a version's
-// index.
+// attach stores artifacts as another tool does. It stores a manifest under a separate tag, and a referrer of a
+// version's index.
 func (g *tagged) attach(version string) {
 	g.t.Helper()
 	before := g.contents().TagNames()
@@ -101,7 +101,7 @@ func (g *tagged) attach(version string) {
 	}
 }
 
-// sync runs a sync with a provider block that contains block.
+// sync runs a sync with a provider block. The text block is the content of the provider block.
 func (g *tagged) sync(block string, args ...string) {
 	g.t.Helper()
 	file := filepath.Join(g.t.TempDir(), "ocibridge.hcl")
@@ -109,7 +109,8 @@ func (g *tagged) sync(block string, args ...string) {
 	g.ws.MustRun(g.t, g.bridge, append([]string{"sync", "--config", file}, args...)...)
 }
 
-// pull makes a gateway store one platform of a version, and waits until it is stored.
+// pull makes a gateway pull one platform of a version through. It waits until the registry contains the
+// platform.
 func (g *tagged) pull(version string) {
 	g.t.Helper()
 	gateway := g.serve(g.config(mirror(g.registry.Host) + fmt.Sprintf("pull_through {\n  include = [\"%s/acme/*\"]\n  platforms = [\"linux_amd64\"]\n}\n", world.Host)))

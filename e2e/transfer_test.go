@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// fronted is a real registry behind a recorder, which can answer in its place.
+// fronted is a real registry behind a recorder. The recorder can answer requests instead of the registry.
 type fronted struct {
 	*recorder.Recorder
 	template string
@@ -47,8 +47,8 @@ func (s *scene) wantWhole(template string, platforms int) {
 	}
 }
 
-// TestImmutableTags shows that a push that adds a platform fails while the registry refuses to move tags, and
-// leaves the tagged version complete. It succeeds once the registry allows it.
+// TestImmutableTags shows that a push that adds a platform fails while the registry refuses to move tags. The
+// tagged version stays complete. The push succeeds when the registry allows moved tags.
 func TestImmutableTags(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -82,7 +82,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 	const limit = 17 << 20
 	s := newScene(t)
 	big := make([]byte, 40<<20)
-	for i := range big { // so that it does not compress
+	for i := range big { // so that the content does not compress
 		big[i] = byte(i*i>>7 ^ i>>13)
 	}
 	r := release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: nullVersion, Signer: s.Signer, Contents: []release.Content{
@@ -131,8 +131,8 @@ func TestTooManyRequests(t *testing.T) {
 	s.wantWhole(f.template, len(s.null.Packages))
 }
 
-// TestOriginBreaksOff shows that the program requests only the rest of a package whose download breaks off in
-// the middle.
+// TestOriginBreaksOff shows that, if the download of a package breaks off in the middle, the program requests
+// only the rest of the package.
 func TestOriginBreaksOff(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -197,8 +197,8 @@ func TestMount(t *testing.T) {
 	s.wantWhole(to, len(s.null.Packages))
 }
 
-// TestNewerAnswersOfOrigins shows that hashes, sizes, protocols and warnings from an origin are shown and
-// stored, and that a package that contradicts them is refused.
+// TestNewerAnswersOfOrigins shows that push stores and shows the hashes, sizes, protocols and warnings from an
+// origin. It refuses a package that contradicts the origin's hash or size.
 func TestNewerAnswersOfOrigins(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
