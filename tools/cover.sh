@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
-# Prints how much of each package the tests of a cover profile run, in percent of
-# its statements. A statement counts whichever package's test ran it.
+# Prints the percentage of statements of each package that the tests of a cover
+# profile run. A statement also counts if a test of another package runs it.
 #
 #	tools/cover.sh coverage.out            the table
 #	tools/cover.sh coverage.out gateway    what no test runs of one package

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 #
-# Takes a handful of what the fuzz tests found into the packages' testdata/fuzz, so
-# that every go test runs them: each input reached code that no other one had reached
-# before it. What is there stays. Of each target it takes up to 6 inputs of up to
-# 3,000 bytes, small and large ones alike, from the build cache, where `make fuzz`
-# leaves them, and leaves out what does not pass.
+# Copies some inputs that the fuzz tests have found to the packages' testdata/fuzz,
+# so that every go test runs these inputs. Each input reached code that no earlier
+# input had reached. The script copies the inputs from the build cache, where `make
+# fuzz` has stored them. For each target, it copies small and large inputs until
+# there are 6. It copies only inputs of up to 3,000 bytes. It keeps the existing
+# inputs, and removes new inputs that fail.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -20,7 +21,7 @@ grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read 
 	mkdir -p "$to"
 	have=$(find "$to" -type f | wc -l)
 	[ "$have" -lt "$most" ] && [ -d "$cache/$dir/$target" ] || continue
-	# By size, and then evenly out of all of them.
+	# Sorts the inputs by size, and selects inputs at even intervals.
 	find "$cache/$dir/$target" -type f -size -3000c -printf '%s %f\n' | sort -n |
 		awk -v want=$((most - have)) '{ name[NR] = $2 } END { n = NR < want ? NR : want; for (i = 1; i <= n; i++) print name[int(i * NR / n)] }' |
 		while read -r name; do cp -n "$cache/$dir/$target/$name" "$to/$name"; done

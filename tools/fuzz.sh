@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 #
-# Runs each fuzz test for a while (30s, 1000x), and stops at the first that fails.
-# What is found to be new is made smaller for as long before it goes on.
+# Runs each fuzz test for TIME, such as 30s or 1000x, and stops at the first
+# failure. Each fuzz test minimizes a new input for at most TIME before it
+# continues.
 #
 #	tools/fuzz.sh TIME
 
@@ -15,8 +16,8 @@ grep -rnoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | while IFS=: read 
 	target=${func#func }
 	echo "fuzz $target in $(dirname "$file")"
 	go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime "$1" "$(dirname "$file")" </dev/null 2>&1 | tee "$out" && continue
-	# On a busy machine Go up to 1.26 may take the end of the time for a failure, of
-	# which it then has no input: https://go.dev/issue/75804.
+	# On a busy machine, Go up to 1.26 can report the end of the time as a failure
+	# without an input. See https://go.dev/issue/75804.
 	grep -A1 "^--- FAIL: $target " "$out" | grep -qx '    context deadline exceeded' && ! grep -q 'Failing input' "$out" || exit 1
 	echo "that was the end of its time, and no failure of $target"
 done

@@ -10,18 +10,19 @@
 #   .tools/renovate/node_modules                         Renovate's code
 #   .tools/stamps/OUTPUT                                 what each was built from
 #
-# Each tool is a Go module of its own under tools/, so that its requirements
-# never mix with the project's. An output is built again only when its stamp no
-# longer matches: the module's go.mod, go.sum and own source, the Go version, the
-# target and the build flags.
+# Each tool is a Go module of its own under tools/, so that its requirements never mix with
+# the project's. An output is built again only when its stamp no longer matches. A stamp
+# depends on the module's go.mod, go.sum and own source, the Go version, the target and the
+# build flags.
 #
-# Some are not built. npm installs axe and Renovate, whose versions tools/axe and
-# tools/renovate pin. Chromium, systemd and Node.js are the ones on PATH; where PATH has
-# none, root gets them by apt-get. The registry of distribution 2.8 is the docker-registry
-# on PATH; where PATH has none, it is unpacked from Debian's package.
+# Some tools are not built. npm installs the versions of axe and Renovate that tools/axe and
+# tools/renovate pin. Chromium, systemd and Node.js must be on PATH. If they are not, the
+# script installs them with apt-get if the user is root. The registry of distribution 2.8 is
+# the docker-registry on PATH. If PATH has none, the script unpacks it from Debian's
+# package.
 #
-# Some functions have the name of a program. "command -v" finds functions, too, so
-# look for a program by on_path, which does not.
+# Some functions have the name of a program. "command -v" also finds functions. To look for
+# a program, use on_path, which ignores functions.
 #
 # Usage: tools/install.sh [NAME...]     (default: all that tests need)
 
@@ -30,8 +31,8 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
 names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate chromium helm deploycheck systemd release actionlint pebble"
-# Obtained only by name. terraform-on-path builds no terraform where PATH has none;
-# provider-null-host builds no provider for other platforms.
+# These tools are obtained only if an argument names them. terraform-on-path never builds
+# terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
 browsers="chromium chromium-browser google-chrome" # e2e starts the first that is on PATH
 
@@ -39,12 +40,12 @@ browsers="chromium chromium-browser google-chrome" # e2e starts the first that i
 # modules under tools/ pin.
 export GOWORK=off CGO_ENABLED=0
 
-# One set of flags for every tool and platform: other flags would compile the
-# packages that the tools share once more.
+# All tools and platforms have the same flags. With other flags, Go would compile the
+# packages that the tools share again.
 flags=(-trimpath)
 ldflags='-s -w'
 
-current=0 # outputs that needed nothing
+current=0 # the number of outputs that were up to date
 temp=     # the file to remove when a step is interrupted
 trap '[ -z "$temp" ] || rm -f "$temp"' EXIT
 
@@ -59,8 +60,8 @@ sha256() {
 	if on_path sha256sum; then sha256sum; else shasum -a 256; fi | cut -d' ' -f1
 }
 
-# lock waits until no other run works on the same folder; the lock ends with
-# the process.
+# lock waits until no other run works on the same folder. The lock ends when the process
+# exits.
 lock() {
 	if ! on_path flock; then
 		say "no flock here: do not start two runs at once"
@@ -72,8 +73,8 @@ lock() {
 	flock 9
 }
 
-# cold_seconds MODULE PLATFORM: about how long a build or an installation by npm takes
-# on two cores with empty caches.
+# cold_seconds MODULE PLATFORM: prints about how many seconds a build or an installation by
+# npm takes on two cores with empty caches.
 cold_seconds() {
 	case $1 in
 	tofu) echo 290 ;;
@@ -92,8 +93,8 @@ cold_seconds() {
 	esac
 }
 
-# ldflags_of MODULE: the linker flags. OpenTofu calls itself a development
-# build, and warns on every run, unless told otherwise.
+# ldflags_of MODULE: prints the linker flags. Without its flag, OpenTofu would warn on every
+# run that it is a development build.
 ldflags_of() {
 	case $1 in
 	tofu) echo "$ldflags -X github.com/opentofu/opentofu/version.dev=no" ;;
@@ -101,7 +102,7 @@ ldflags_of() {
 	esac
 }
 
-# key_of MODULE PLATFORM: the sum of everything that decides an output.
+# key_of MODULE PLATFORM: prints a checksum of everything that an output depends on.
 key_of() {
 	local dir=$root/tools/$1
 	{
@@ -112,7 +113,7 @@ key_of() {
 	} | sha256
 }
 
-# is_current OUTPUT KEY: whether the output is there and was made from KEY.
+# is_current OUTPUT KEY: succeeds if the output exists and was made from KEY.
 is_current() {
 	[ -x "$out/$1" ] && [ "$(cat "$out/stamps/${1##*/}" 2>/dev/null)" = "$2" ]
 }
@@ -137,8 +138,9 @@ build() {
 	say "${output##*/} is ready after $((SECONDS - start)) s"
 }
 
-# install_output OUTPUT KEY: puts $temp in place. The stamp goes first and comes
-# last, so that an interruption leaves no stamp beside another build's file.
+# install_output OUTPUT KEY: moves $temp to OUTPUT. It removes the old stamp first and
+# writes the new stamp last. After an interruption, no stamp exists for a file of another
+# build.
 install_output() {
 	rm -f "$out/stamps/${1##*/}"
 	mv -f "$temp" "$out/$1"
@@ -146,9 +148,9 @@ install_output() {
 	echo "$2" >"$out/stamps/${1##*/}"
 }
 
-# installed_terraform prints the path of a terraform that is on PATH, other than
-# ours, and that runs in an environment as bare as the tests' (the shims of
-# version managers often do not).
+# installed_terraform prints the path of a terraform on PATH that is outside of .tools. This
+# terraform must run with the few variables that tests set. The shims of version managers
+# often do not.
 installed_terraform() {
 	local path
 	while read -r path; do
@@ -161,9 +163,9 @@ installed_terraform() {
 	done < <(type -aP terraform || true)
 }
 
-# terraform NAME: links to the terraform that is on PATH. Where there is none, it
-# builds the last version under an open-source licence, or, for the name
-# terraform-on-path, nothing.
+# terraform NAME: links to the terraform on PATH. If there is none, it builds the last
+# version under an open-source licence. For the name terraform-on-path, it then builds
+# nothing.
 terraform() {
 	local path
 	path=$(installed_terraform)
@@ -181,8 +183,8 @@ terraform() {
 	fi
 }
 
-# provider_null is built for the host and two more platforms, so that releases
-# made from it have several real packages.
+# provider_null builds the provider for the host and two more platforms. Releases of this
+# provider then have several real packages.
 provider_null() {
 	local platform platforms
 	case $host in
@@ -196,8 +198,8 @@ provider_null() {
 # provider_null_for PLATFORM: builds the provider for one platform.
 provider_null_for() { build provider-null "$1" "providers/terraform-provider-null_$1"; }
 
-# tofu_fixtures copies the OCI layouts of OpenTofu's own tests out of the module that
-# tools/tofu pins. The module may be missing in Go's cache where tofu is built already.
+# tofu_fixtures copies the OCI layouts of OpenTofu's own tests from the module that
+# tools/tofu pins. If tofu is already built, the module can be missing in Go's cache.
 tofu_fixtures() {
 	local module=github.com/opentofu/opentofu fixtures=$out/tofu-fixtures dir key
 	key=$(cat "$root/tools/tofu/go.mod" "$root/tools/tofu/go.sum" | sha256)
@@ -213,11 +215,11 @@ tofu_fixtures() {
 	say "OpenTofu's fixtures are ready"
 }
 
-# npm_key NAME: the sum of what pins the packages of tools/NAME.
+# npm_key NAME: prints a checksum of the files that pin the packages of tools/NAME.
 npm_key() { cat "$root/tools/$1/package.json" "$root/tools/$1/package-lock.json" | sha256; }
 
 # npm_install NAME: installs the packages that tools/NAME/package-lock.json pins into
-# .tools/NAME/node_modules. It runs no scripts of packages.
+# .tools/NAME/node_modules. It does not run the scripts of the packages.
 npm_install() {
 	local dir=$out/$1
 	nodejs
@@ -228,7 +230,7 @@ npm_install() {
 		die "npm could not install $1"
 }
 
-# axe takes one file out of the package.
+# axe installs one file of the package axe-core.
 axe() {
 	local key
 	key=$(npm_key axe)
@@ -243,7 +245,7 @@ axe() {
 	say "axe is ready"
 }
 
-# renovate installs Renovate with the dependencies that it cannot do without.
+# renovate installs Renovate without development and optional dependencies.
 renovate() {
 	local key start=$SECONDS
 	key=$(npm_key renovate)
@@ -258,7 +260,7 @@ renovate() {
 	say "renovate is ready after $((SECONDS - start)) s"
 }
 
-# nodejs obtains node and npm.
+# nodejs installs node and npm if they are not on PATH.
 nodejs() {
 	if on_path node && on_path npm; then return; fi
 	may_install || die "axe and renovate come by npm, and PATH lacks node or npm. Install Node.js 18 or later (on Debian, as root: apt-get install nodejs npm)"
@@ -266,7 +268,7 @@ nodejs() {
 	on_path node && on_path npm || die "apt-get installed nodejs and npm, and still PATH lacks one of them. See $out/nodejs.log"
 }
 
-# on_path PROGRAM...: whether PATH has one of the programs.
+# on_path PROGRAM...: succeeds if PATH has one of the programs.
 on_path() {
 	local program
 	for program in "$@"; do
@@ -275,11 +277,11 @@ on_path() {
 	return 1
 }
 
-# may_install: whether apt-get is here, and this user may install packages by it.
+# may_install: succeeds if apt-get exists and the user is allowed to install packages.
 may_install() { [ "$(id -u)" = 0 ] && on_path apt-get; }
 
-# apt_install NAME PACKAGE...: installs Debian packages, and keeps what apt-get
-# prints in NAME.log.
+# apt_install NAME PACKAGE...: installs Debian packages, and stores the output of apt-get in
+# NAME.log.
 apt_install() {
 	local log=$out/$1.log
 	say "installing $1 by apt-get"
@@ -289,7 +291,7 @@ apt_install() {
 	} </dev/null >"$log" 2>&1 9>&- || die "apt-get could not install $1: see $log"
 }
 
-# chromium obtains a browser for the tests of the page.
+# chromium installs a browser for the tests of the page if PATH has none.
 chromium() {
 	if on_path $browsers; then
 		current=$((current + 1))
@@ -300,7 +302,7 @@ chromium() {
 	on_path $browsers || die "apt-get installed chromium, and still PATH has none of: $browsers. See $out/chromium.log"
 }
 
-# systemd obtains the program that checks systemd units.
+# systemd installs systemd-analyze, which checks systemd units, if it is not on PATH.
 systemd() {
 	if [ "$(uname -s)" != Linux ] || on_path systemd-analyze; then
 		current=$((current + 1))
@@ -311,12 +313,12 @@ systemd() {
 	on_path systemd-analyze || die "apt-get installed systemd, and still PATH has no systemd-analyze. See $out/systemd.log"
 }
 
-# is_distribution_28 PATH: whether the program is the registry of distribution 2.8, and
-# runs here.
+# is_distribution_28 PATH: succeeds if the program is the registry of distribution 2.8 and
+# runs on this machine.
 is_distribution_28() { [[ $("$1" --version 2>/dev/null </dev/null) =~ distribution\ v?2\.8\. ]]; }
 
-# installed_docker_registry prints the path of a docker-registry 2.8 that is on PATH,
-# other than ours.
+# installed_docker_registry prints the path of a docker-registry 2.8 on PATH that is outside
+# of .tools.
 installed_docker_registry() {
 	local path
 	while read -r path; do
@@ -328,9 +330,9 @@ installed_docker_registry() {
 	done < <(type -aP docker-registry || true)
 }
 
-# docker_registry obtains the registry of distribution 2.8. It links to the one on PATH.
-# Where there is none, it unpacks Debian's package, which any user may do: an
-# installation would start a service on a fixed port.
+# docker_registry links to the registry of distribution 2.8 on PATH. If there is none, it
+# unpacks the registry from Debian's package. It does not install the package, because an
+# installed package would start a service on a fixed port. Any user is allowed to unpack it.
 docker_registry() {
 	local path key
 	path=$(installed_docker_registry)
@@ -350,7 +352,7 @@ docker_registry() {
 	say "docker-registry is ready: $key"
 }
 
-# unpack_docker_registry FILE: takes the program out of Debian's package.
+# unpack_docker_registry FILE: extracts the program from Debian's package into FILE.
 unpack_docker_registry() {
 	local dir=$out/docker-registry log=$out/docker-registry.log
 	local other="Build cmd/registry of github.com/distribution/distribution at v2.8.3, and put it on PATH under the name docker-registry"
@@ -359,7 +361,7 @@ unpack_docker_registry() {
 	rm -rf "$dir"
 	mkdir -p "$dir"
 	(
-		if may_install; then apt-get update -qq || exit; fi # other users rely on the lists that are there
+		if may_install; then apt-get update -qq || exit; fi # other users cannot update apt's package lists, and use the existing lists
 		cd "$dir" && apt-get download -qq docker-registry && dpkg -x docker-registry_*.deb . && mv usr/bin/docker-registry "$1"
 	) </dev/null >"$log" 2>&1 9>&- || die "apt-get could not download the package docker-registry: see $log. $other"
 	rm -rf "$dir"

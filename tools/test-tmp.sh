@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 #
-# Prints the folder for the temporary files of tests: memory, where there is
-# enough of it and programs in it may run, else what TMPDIR says. The registries
-# of tests sync what they write to disk, which takes several times as long as all
-# that the tests do.
+# Prints the folder for the temporary files of tests. This is TMPDIR if TMPDIR is
+# set. Otherwise, it is a folder in memory, if there is enough memory and programs
+# can run in this folder. The last choice is /tmp. The registries of tests sync
+# their files to disk. On a real disk, this takes several times as long as
+# everything else in the tests.
 
 set -euo pipefail
 

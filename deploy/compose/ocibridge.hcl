@@ -1,4 +1,4 @@
-# The configuration of both services of compose.yaml.
+# The configuration of the services in compose.yaml that run ocibridge.
 oci_mirror {
   repository_template = "registry:5000/providers/${hostname}/${namespace}/${type}"
 }

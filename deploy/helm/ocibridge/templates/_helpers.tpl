@@ -2,7 +2,7 @@
 {{- .Values.nameOverride | default .Chart.Name -}}
 {{- end }}
 
-{{/* At most 47 characters, which leave 5 of the 52 that the name of a CronJob may have. */}}
+{{/* The name has at most 47 characters, because -sync must fit into the 52 characters of a CronJob's name. */}}
 {{- define "ocibridge.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
@@ -54,12 +54,12 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- .Values.service.port | default (ternary 443 80 (ne .Values.tls.secretName "")) -}}
 {{- end }}
 
-{{/* Whether the gateway asks for tokens: "true", or nothing. */}}
+{{/* "true" if the gateway requires tokens, otherwise nothing. */}}
 {{- define "ocibridge.tokens" -}}
 {{- if regexMatch "(?m)^\\s*(token|oidc)\\s+[\"A-Za-z_]" .Values.gateway.settings }}true{{ end -}}
 {{- end }}
 
-{{/* Where clients reach the gateway, or nothing: an Ingress says it, too. */}}
+{{/* The URL at which clients reach the gateway, or nothing. The default is the URL of the Ingress. */}}
 {{- define "ocibridge.publicURL" -}}
 {{- if .Values.gateway.publicURL -}}
 {{- .Values.gateway.publicURL -}}
@@ -68,7 +68,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 {{- end }}
 
-{{/* ocibridge.hcl, whole. */}}
+{{/* The complete ocibridge.hcl. */}}
 {{- define "ocibridge.hcl" -}}
 {{- if regexMatch "(?m)^\\s*gateway\\s*\\{" .Values.config }}
 {{- fail "config: the chart writes the gateway block; put more lines for it into gateway.settings" }}
@@ -126,7 +126,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* What the containers of both components have: (list . "login secret"). */}}
+{{/* The environment variables of the containers of the gateway and of sync: (list . "login secret"). */}}
 {{- define "ocibridge.env" -}}
 {{- $top := index . 0 -}}
 - name: HOME
