@@ -71,7 +71,8 @@ func errorDocument(err error) map[string]string {
 	return map[string]string{"message": err.Error(), "hint": hint.Of(err)}
 }
 
-// orEmpty replaces a nil list with an empty one, which JSON encodes as [] instead of null.
+// orEmpty replaces a nil list with an empty list. JSON encodes an empty list as [] and a nil
+// list as null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

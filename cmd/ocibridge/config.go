@@ -81,7 +81,7 @@ func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) 
 // configFlag is --config, the flag of every command that reads the configuration file.
 type configFlag struct {
 	file  string
-	files *files.Snapshot // records the files that load reads, so that serve can detect changes; nil records nothing
+	files *files.Snapshot // records the files that load reads, to detect changes; load records nothing if files is nil
 }
 
 func (f *configFlag) register(cmd *cobra.Command) {

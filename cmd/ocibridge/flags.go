@@ -38,7 +38,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// formatFlag is the value of --output and --log-format: text or json.
+// formatFlag is the value of --output and of --log-format. It is text or json.
 type formatFlag string
 
 func (f *formatFlag) register(cmd *cobra.Command, name, shorthand, usage string) {

@@ -20,13 +20,13 @@ func (f *commonFlags) registerReader(cmd *cobra.Command) {
 // report is the result of a command that reads the registry. The command prints the report as
 // text or as JSON.
 type report interface {
-	// Failed returns an error if the report contains one.
+	// Failed returns an error if the report contains an error.
 	Failed() error
 }
 
 // show finds the providers that the queries select, and prints the report that the function
 // read returns about them. It fails if the report contains an error. The function text formats
-// the report for people; show prints the result to w.
+// the report for people. The parameter w is the writer that show prints the text to.
 func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	s, err := f.settings(cmd)

@@ -18,7 +18,7 @@ import (
 )
 
 // progress shows the user how a transfer proceeds. It shows bars on a terminal, and lines
-// elsewhere. quiet is set if a program reads the output; progress then shows only warnings.
+// elsewhere. If a program reads the output, quiet is set, and progress shows only warnings.
 type progress struct {
 	out, err io.Writer
 	quiet    bool
@@ -93,8 +93,8 @@ func (p *progress) Event(e pusher.Event) {
 		}
 	default:
 		if bar == nil {
-			// Every byte of a package counts twice: when it is downloaded and when it is
-			// uploaded.
+			// Every byte of a package counts twice, because the program downloads and uploads
+			// it.
 			bar = p.bars.AddBar(2*e.Total, mpb.BarRemoveOnComplete(),
 				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5})))
 			p.live[key] = bar

@@ -31,7 +31,7 @@ import (
 type settings struct {
 	file  *config.Config // ocibridge.hcl
 	cli   *cliconfig.Config
-	files *files.Snapshot // records the files that were read, so that serve can detect changes; nil records nothing
+	files *files.Snapshot // records the files that were read, to detect changes; nil if they are not recorded
 }
 
 // settings reads the configuration file and the user's CLI configuration.

@@ -16,7 +16,7 @@ var planSigns = map[pusher.Action]string{
 	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
 }
 
-// plan shows a plan: one line for each version, and the totals.
+// plan prints a line for each version in the plan, and the totals.
 func (p *progress) plan(plan *pusher.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,7 +100,7 @@ func (p *progress) failures(failures []pusher.Failure) {
 	}
 }
 
-// document returns the JSON output of sync: the plan, the outcome and err.
+// document returns the JSON output of sync. It contains the plan, the outcome and err.
 func (r *syncRun) document(dryRun bool, err error) any {
 	plan, outcome := r.plan, r.outcome
 	type failure struct {
