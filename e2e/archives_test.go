@@ -81,7 +81,7 @@ func TestInstallFromTheArchiveCache(t *testing.T) {
 	})
 	rec.Reset()
 	install(gateway)
-	// Newer Terraform sends HEAD before it downloads the package; older versions do not.
+	// Newer versions of Terraform send HEAD before they download a package. Older versions do not.
 	p := hostPackage(t, s.null)
 	head, err := s.CA.HTTPClient().Head(packageURL(gateway, p))
 	clients.Must(t, err)

@@ -193,7 +193,7 @@ func TestCopyToMirror(t *testing.T) {
 		}
 	}
 
-	// The copy adds another version next to the first one, which stays.
+	// The next copy adds another version, and keeps the first version.
 	s.Origin.Intercept(nil)
 	s.offer("3.2.5")
 	s.push(world.Null + "@3.2.5")
@@ -206,7 +206,7 @@ func TestCopyToMirror(t *testing.T) {
 	}
 }
 
-// joinHashes adds the hashes in the file other to the JSON of a version. It formats the result as clients do.
+// joinHashes adds the hashes in the file other to the JSON of a version. It formats the result like clients.
 func joinHashes(t *testing.T, data []byte, other string) []byte {
 	t.Helper()
 	more, err := os.ReadFile(other)

@@ -144,8 +144,8 @@ func TestRefreshEvidence(t *testing.T) {
 	}
 }
 
-// TestTrustOfAPush shows that a push accepts pinned keys, even expired ones, and refuses keys that are not
-// pinned. With strict_expiry, it refuses expired keys.
+// TestTrustOfAPush shows that a push accepts signatures of pinned keys, even if the keys have expired. It
+// refuses signatures of keys that are not pinned. With strict_expiry, it refuses expired keys.
 func TestTrustOfAPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -23,7 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// shortKills is the number of times that the gateway is killed, unless OCIBRIDGE_KILLS is set.
+// shortKills is the number of times that the test kills the gateway if OCIBRIDGE_KILLS is not set.
 const shortKills = 8
 
 // number returns the number in an environment variable. It returns otherwise if the variable is empty.
@@ -152,7 +152,7 @@ func (k *killedGateway) round(i int) {
 	var out bytes.Buffer
 	writer.Stdout, writer.Stderr = &out, &out
 	clients.Must(k.t, writer.Start())
-	if i%2 == 0 { // in other rounds, the gateway can be killed before its first answer
+	if i%2 == 0 { // in other rounds, the gateway can be killed before its first response
 		k.answered(2)
 	}
 	// Some pushes and syncs end before they are killed.

@@ -95,7 +95,7 @@ func (i *issuer) authorize(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, back+"?"+url.Values{"code": {code}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
 }
 
-// exchange exchanges a code for a token, if the same client has requested the code.
+// exchange exchanges a code for a token. The client must be the client that requested the code.
 func (i *issuer) exchange(w http.ResponseWriter, r *http.Request) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *scene) logIn(ws *clients.Workspace, client clients.Client, host string)
 		browser := s.CA.HTTPClient()
 		resp, err := browser.Get(link)
 		if errors.Is(err, io.EOF) {
-			continue // the client stops its server once it has the code, possibly before the browser has received the page
+			continue // the client stops its server when it has the code, possibly before the browser has received the page
 		}
 		if err != nil {
 			s.t.Errorf("the browser: %v", err)

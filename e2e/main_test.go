@@ -113,8 +113,8 @@ func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	return registry.For(s.t, registry.Options{Program: program, CertFile: certFile, KeyFile: keyFile})
 }
 
-// serve starts a gateway with a certificate from the world's CA. Pull-through is off by default, unless args
-// name a configuration file.
+// serve starts a gateway with a certificate from the world's CA. If args name no configuration file,
+// pull-through is off by default.
 func (s *scene) serve(args ...string) *world.Gateway {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")
@@ -128,7 +128,7 @@ func (s *scene) serve(args ...string) *world.Gateway {
 	return world.ServeFor(s.t, s.ws, append([]string{"--log-level", "debug", "--tls-cert", certFile, "--tls-key", keyFile}, withoutPull(args)...)...)
 }
 
-// withoutPull adds --no-pull-through to the arguments of serve, unless they name a configuration file.
+// withoutPull adds --no-pull-through to the arguments of serve if the arguments name no configuration file.
 func withoutPull(args []string) []string {
 	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--config") }) {
 		return args

@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMissingManifest shows what clients and commands do if the registry has lost the manifest of one platform
-// in an index from the ORAS CLI.
+// TestMissingManifest shows what clients and commands do if the registry has lost the manifest of one platform.
+// The ORAS CLI has pushed the index.
 func TestMissingManifest(t *testing.T) {
 	t.Parallel()
 	host := runtime.GOOS + "_" + runtime.GOARCH

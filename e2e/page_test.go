@@ -23,8 +23,8 @@ const (
 	longVersion   = "1.0.0-alpha.20260101.very.long.name.that.goes.on.and.on"
 )
 
-// pageScene pushes providers into the embedded registry: the null provider, a provider with many versions, and
-// an unsigned provider.
+// pageScene pushes the null provider, a provider with many versions and an unsigned provider into the embedded
+// registry.
 func pageScene(t *testing.T) *scene {
 	s := newScene(t)
 	args := []string{world.Null + "@" + nullVersion}

@@ -10,8 +10,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// firstPort is the first port of freeAddress, and ports is the number of its ports. The system never assigns
-// these ports itself, so no other test gets one before the program listens there.
+// firstPort is the first port that freeAddress can return, and ports is the number of these ports. The system
+// never assigns these ports itself. No other test can therefore get a returned port before the program listens
+// on it.
 const firstPort, ports = 21000, 11000
 
 var (

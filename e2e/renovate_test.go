@@ -48,9 +48,9 @@ func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gat
 	return releases
 }
 
-// TestRenovateLocksAsTofu lets Renovate's own code update a lock file through the gateway.
-// Byte for byte, the file is the one that "tofu providers lock" writes for all platforms
-// of the release: both sort the hashes, and Renovate keeps the comments and the layout.
+// TestRenovateLocksAsTofu lets Renovate's own code update a lock file through the gateway. Byte for byte, the
+// file is the one that "tofu providers lock" writes for all platforms of the release. Both programs sort the
+// hashes, and Renovate keeps the comments and the layout.
 //
 // Renovate knows neither signatures nor relative URLs:
 //   - It appends ".well-known/terraform.json" to the registry's URL.

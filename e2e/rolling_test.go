@@ -26,7 +26,7 @@ type balancer struct {
 
 	mu       sync.Mutex
 	gateways []string        // host and port
-	ready    map[string]bool // the result of the last check; includes all past gateways
+	ready    map[string]bool // the result of the last check of each gateway, including removed gateways
 	next     int
 }
 
@@ -163,7 +163,8 @@ func TestRollingReplacementLosesNothing(t *testing.T) {
 		if err := old[i].Interrupt(); err != nil {
 			t.Fatal(err)
 		}
-		// The old gateway continues to answer until the proxy has noticed through /readyz.
+		// The old gateway continues to answer requests until /readyz has told the proxy that the gateway is not
+		// ready.
 		current[i] = next
 		b.waitFor(t, current...)
 		waitFor(t, old[i], "shutting down: downloads under way may finish", 1)

@@ -123,7 +123,7 @@ func (g *tagged) pull(version string) {
 	if resp.StatusCode != http.StatusOK || release.Sum(data) != pkg.SHA256 {
 		g.t.Fatalf("%s: status %d, %d bytes", pkg.Filename, resp.StatusCode, len(data))
 	}
-	// The gateway answers before it has stored the version, and gives no signal when it has.
+	// The gateway responds before it has stored the version. It gives no signal when it has stored the version.
 	deadline := time.Now().Add(clients.DefaultTimeout)
 	for done := false; !done; time.Sleep(20 * time.Millisecond) {
 		c, err := g.registry.Contents("providers/" + g.provider) // fails while content is half written
@@ -138,9 +138,9 @@ func (g *tagged) pull(version string) {
 	clients.Must(g.t, gateway.Stop())
 }
 
-// TestTagsInTheEnd runs everything that writes tags. It shows that, after each step, the only tags are the
-// versions, at most one state, and the other tool's tags. A prune of everything leaves exactly the other tool's
-// content.
+// TestTagsInTheEnd runs each operation of the program that writes tags. It shows that, after each step, the
+// only tags are the versions, at most one state, and the other tool's tags. A prune of everything leaves
+// exactly the other tool's content.
 func TestTagsInTheEnd(t *testing.T) {
 	t.Parallel()
 	for _, program := range registry.Programs {
