@@ -113,7 +113,7 @@ func (r *rig) wantPackage(path string) {
 	}
 }
 
-// TestSlowClient shows that a client that needs a minute for a package receives all of it.
+// TestSlowClient shows that a slow client that needs a minute for a package receives the whole package.
 func TestSlowClient(t *testing.T) {
 	inRig(t, func(r *rig) {
 		if err := r.push(r.t.Context(), large); err != nil {

@@ -21,8 +21,8 @@ type fault struct {
 // harmless reports whether a client that follows the protocols does not notice the fault.
 func (f fault) harmless() bool { return f.name == "slow drip" || f.name == "clock a day behind" }
 
-// ofNames reports whether the lookup of a host's name fails. A client reports such an error immediately, unless
-// it retries the connection later.
+// ofNames reports whether the lookup of a host's name fails. A client reports this failure immediately, or
+// retries the connection later.
 func (f fault) ofNames() bool { return f.name == "host unknown" || f.name == "no name server" }
 
 // inAnswer reports whether the fault changes or interrupts a response that has begun.
@@ -35,7 +35,7 @@ func (f fault) breaks() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || strings.HasPrefix(f.name, "stall")
 }
 
-// passes reports whether a client can tell from the error that a retry might help soon.
+// passes reports whether the error shows the client that a retry might succeed soon.
 func (f fault) passes() bool {
 	return f.dial != nil || strings.HasPrefix(f.name, "reset") || f.name == "more announced than sent" ||
 		slices.Contains([]string{"502", "503", "429", "503, come again in 7 s", "429, come again in 7 s"}, f.name) || f.name == "500"

@@ -168,7 +168,7 @@ type rig struct {
 	repo      ociaddr.Repository
 	pusher    *pusher.Pusher
 	log       *logBuffer
-	client    *http.Client // to the gateway, if there is one
+	client    *http.Client // sends requests to the gateway; nil if there is no gateway
 	stop      func()       // stops the gateway
 }
 
@@ -261,7 +261,7 @@ func (r *rig) close() {
 	time.Sleep(time.Minute) // the servers need this time to end
 }
 
-// stopServing stops the gateway, if there is one.
+// stopServing stops the gateway if a gateway is running.
 func (r *rig) stopServing() {
 	if r.stop != nil {
 		r.stop()
