@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns a command. If the program is missing, the test ends.
+// command returns a command that runs the named program. If the program is missing, the test fails immediately.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	var path string
@@ -60,7 +60,7 @@ func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs cmd, and returns its standard output. A failure ends the test.
+// output runs cmd, and returns the command's standard output. If cmd fails, the test fails immediately.
 func output(t *testing.T, cmd *exec.Cmd) []byte {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -48,7 +48,7 @@ type probe struct {
 	HTTPGet struct{ Path, Port, Scheme string }
 }
 
-// kubeVersions are the oldest supported version of Kubernetes, and a newer one.
+// kubeVersions are the oldest supported version of Kubernetes, and a newer version.
 var kubeVersions = []string{"1.27.0", "1.34.0"}
 
 func template(t *testing.T, args ...string) []byte {

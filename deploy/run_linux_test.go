@@ -29,7 +29,7 @@ type container struct {
 	Root    string
 	Args    []string
 	Env     []string
-	Files   map[string]string // mounted into the root: path in the container -> file
+	Files   map[string]string // the files to mount into the root, by path in the container
 	Volumes []string          // writable folders
 	Tmpfs   []string
 	Hosts   string     // host names of the loopback interface
@@ -40,7 +40,7 @@ type container struct {
 
 const (
 	user = 65532
-	// patience is the maximum time until a container answers.
+	// patience is the maximum time until a container answers requests.
 	patience = 2 * time.Minute
 )
 
@@ -201,7 +201,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(socket, unix.SIOCSIFFLAGS, request)
 }
 
-// wait waits until the container answers and its check succeeds.
+// wait waits until the container answers requests and the container's check succeeds.
 func (c *container) wait() error {
 	// No other processes use this network, so certificates need no verification.
 	client := &http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}

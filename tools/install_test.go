@@ -23,8 +23,8 @@ type machine struct {
 	t    *testing.T
 	root string // a project that at first contains only the script
 	bin  string // the only folder of PATH
-	apt  string // the log of the fake apt-get: a line with the arguments for each call
-	made string // the log of the fake go: a line with the output file for each build
+	apt  string // the log of the fake apt-get; it has a line with the arguments of each call
+	made string // the log of the fake go; it has a line with the output file of each build
 }
 
 // basics are the programs that the script may call on every machine. Systems have different checksum

@@ -30,10 +30,10 @@ type stage struct {
 type step struct {
 	Name   string            `json:"name"`
 	Run    string            `json:"run,omitempty"`
-	Words  []string          `json:"words,omitempty"` // of COPY: sources and the destination; of ENTRYPOINT and CMD: the command
+	Words  []string          `json:"words,omitempty"` // the sources and the destination of COPY, or the command of ENTRYPOINT and CMD
 	From   string            `json:"from,omitempty"`
 	Owner  string            `json:"owner,omitempty"`
-	Values map[string]string `json:"values,omitempty"` // of ARG, ENV and LABEL
+	Values map[string]string `json:"values,omitempty"` // the values of ARG, ENV and LABEL
 }
 
 // dockerfile reads a container file with BuildKit's parser and linter.

@@ -1,6 +1,6 @@
 // Command deploycheck checks deployment files strictly, with the parser and the types of
-// the program that will read them. It also checks the promises of deploy/: pinned images
-// and actions, and containers without privileges.
+// the program that will read them. It also checks what deploy/ promises. Images and
+// actions are pinned, and containers have no privileges.
 //
 //	deploycheck kubernetes FILE...   rendered objects
 //	deploycheck dockerfile FILE      a container file

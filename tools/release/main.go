@@ -5,7 +5,7 @@
 //	release check     build the last commit twice, and compare
 //	release licences  check or write the list of the modules' licences
 //
-// The project's folder is the working directory, unless -root names another one.
+// -root names the project's folder. The default is the working directory.
 package main
 
 import (
