@@ -29,9 +29,9 @@ import (
 )
 
 // TestHarborHowTo shows that the commands in docs/harbor.md work. It runs the page's blocks in
-// one shell, against a registry that imitates Harbor and the part of its REST API that the
-// page uses. Each block must print the lines that the page shows after the block. In these
-// lines, "..." matches any text.
+// one shell. The registry imitates Harbor, and the part of Harbor's REST API that the page
+// uses. Each block must print the lines that the page shows after the block. In these lines,
+// "..." matches any text.
 func TestHarborHowTo(t *testing.T) {
 	topic, ok := docs.Find("harbor")
 	if !ok {

@@ -116,7 +116,8 @@ func TestDashboard(t *testing.T) {
 }
 
 // TestEveryLogLineIsDocumented checks that the documentation contains the names of all log
-// fields and span attributes in the source, and the messages of all warnings and errors.
+// fields and span attributes in the source. It must also contain the messages of all warnings
+// and errors.
 func TestEveryLogLineIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/operations.md")
 	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}

@@ -130,7 +130,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 var twoLines = regexp.MustCompile(`\Aerror: [^\n]+\nhint: [^\n]+\n\z`)
 
 // refused is [exits] for a program that should fail. It also checks that standard output is
-// empty, and that standard error consists of one line with the error and one with a hint.
+// empty. Standard error must consist of a line with the error and a line with a hint.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, args)
 	if out := ts.ReadFile("stdout"); out != "" {
