@@ -178,8 +178,8 @@ func TestHostBlockWithToken(t *testing.T) {
 	wantNoSecrets(t, gateway)
 }
 
-// TestInstallWithWorkloadToken shows that clients install with the tokens of a CI service, even if the
-// service's issuer was down when the gateway started.
+// TestInstallWithWorkloadToken shows that clients install with the tokens of a CI service. This works even if
+// the service's issuer was down when the gateway started.
 func TestInstallWithWorkloadToken(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -61,8 +61,8 @@ func checkRefused(t *testing.T, got result, status int, want string) {
 	}
 }
 
-// TestBadInput shows that the program refuses every kind of wrong input from a user, an origin or a registry
-// with an error and a hint, and stores no tag.
+// TestBadInput shows that the program refuses every kind of wrong input from a user, an origin or a registry.
+// It prints an error and a hint, and stores no tag.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -186,8 +186,8 @@ func (s *scene) answerStatus(suffix string, status int) {
 	})
 }
 
-// TestBadRegistry shows the errors for a registry that refuses credentials, is down, returns HTML, or has a tag
-// that names something other than a version.
+// TestBadRegistry shows the errors for registries that refuse credentials, are down or return HTML. It also
+// shows the error for a tag that does not name a version.
 func TestBadRegistry(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -11,8 +11,8 @@ import (
 )
 
 // TestCopyMemoryDoesNotGrowWithThePackage compares the peak resident memory of copies of 300 MiB and 1 MiB. It
-// does not run in parallel with other tests, because the peak of the program includes the memory of the test
-// process when the program starts.
+// does not run in parallel with other tests. The reason is that the program's peak includes the memory of the
+// test process at the program's start.
 func TestCopyMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	const allowed = 64 << 20
 	s := newScene(t)

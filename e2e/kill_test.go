@@ -25,7 +25,7 @@ import (
 var moments = []string{"before", "in the middle of", "after"}
 
 // TestKilled kills pushes and syncs with kill -9 at each of their requests. It shows that no tag ever names an
-// incomplete index, that no files remain on the machine, and that the next run completes the interrupted work.
+// incomplete index, and that no files remain on the machine. The next run completes the interrupted work.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")

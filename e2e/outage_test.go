@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The versions of the outage. Before the registry stops, the first two are installed, only the metadata of the
-// third is requested, and the last is only listed.
+// The versions of the outage. Before the registry stops, clients install the first two versions. They request
+// only the metadata of the third version. The last version is only listed.
 var (
 	outageKept      = []string{"3.2.1", "3.2.2"}
 	outageDescribed = "3.2.3"
@@ -130,9 +130,9 @@ func (o *outage) status(gateway *world.Gateway, path string) int {
 	return resp.StatusCode
 }
 
-// TestRegistryStopped shows that clients install cached versions while the registry is stopped, before and
-// after a restart of the gateway, until stale_if_error has passed. For other versions, the gateway returns
-// errors, and clients try no other installation method.
+// TestRegistryStopped shows that clients install cached versions while the registry is stopped. They do so
+// before and after a restart of the gateway, until stale_if_error has passed. For other versions, the gateway
+// returns errors, and clients try no other installation method.
 func TestRegistryStopped(t *testing.T) {
 	t.Parallel()
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {

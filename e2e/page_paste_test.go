@@ -25,8 +25,8 @@ func copied(b *tab, section string) string {
 	return b.clipboard()
 }
 
-// TestPaste shows that clients can install if a user copies the configuration from the page and pastes it into
-// the files that the page names. The clients need no other configuration.
+// TestPaste copies the configuration from the page, and pastes it into the files that the page names. It shows
+// that clients can install. The clients need no other configuration.
 func TestPaste(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

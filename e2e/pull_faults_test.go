@@ -57,8 +57,8 @@ func TestPullThroughLimits(t *testing.T) {
 	}
 }
 
-// TestPullThroughKilled shows that a gateway that is killed during a download leaves nothing that another
-// gateway or a client could mistake for a complete package.
+// TestPullThroughKilled kills a gateway during a download. It shows that no other gateway and no client
+// mistakes the remaining files for a complete package.
 func TestPullThroughKilled(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

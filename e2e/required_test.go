@@ -205,8 +205,8 @@ func TestForgedH1(t *testing.T) {
 	}
 }
 
-// TestCompromisedRegistry shows for each attack that neither client gets the attacker's package, that their
-// lock files stay unchanged, and that the log gives the reason.
+// TestCompromisedRegistry shows for each attack that neither client gets the attacker's package. The lock files
+// of the clients stay unchanged, and the log gives the reason.
 func TestCompromisedRegistry(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

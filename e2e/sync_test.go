@@ -181,8 +181,8 @@ func TestSyncCooldown(t *testing.T) {
 	s.user(world.NetworkMirror(gateway.URL), "3.2.5").MustRun(t, clients.Tofu(t), "init", "-no-color")
 }
 
-// TestSyncProviders shows that a sync of several providers continues if one of them fails, and removes many
-// versions only if the limit allows it.
+// TestSyncProviders shows that a sync of several providers continues if one provider fails. The sync removes
+// many versions only if the limit allows this.
 func TestSyncProviders(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -1,7 +1,7 @@
-// Package faults_test tests every fault of internal/testkit/faultproxy at every step between gateway and
-// registry, pusher and registry, pusher and origin, and clients and gateway. Gateway, pusher and the clients of
-// registries and origins are the real code with production limits. The network is in memory, with the virtual
-// time of package testing/synctest, so no test has to wait for the limits.
+// Package faults_test tests every fault of internal/testkit/faultproxy at every step. The steps are between
+// gateway and registry, pusher and registry, pusher and origin, and clients and gateway. Gateway, pusher and
+// the clients of registries and origins are the real code with production limits. The network is in memory,
+// with the virtual time of package testing/synctest, so no test has to wait for the limits.
 //
 // docs/reliability.md describes the result of each fault, and names the tests.
 package faults_test
