@@ -20,8 +20,8 @@ type ownAnnouncement struct {
 	id        string
 	tag       ociaddr.Tag
 	version   artifact.Version   // the packages and the signed evidence of this push
-	writtenAt time.Time          // by the local clock, when it was last written
-	openAt    time.Time          // by the registry's clock, when it was last written as not done
+	writtenAt time.Time          // when the announcement was last written, by the local clock
+	openAt    time.Time          // when it was last written as not done, by the registry's clock
 	manifest  ocispec.Descriptor // the manifest that the tag names
 }
 
@@ -33,7 +33,7 @@ func (o *ownAnnouncement) announced() announced {
 // otherPushes holds what other pushes of the version have announced.
 type otherPushes struct {
 	all       []announced
-	packages  []artifact.Package  // of all announcements, newest announcement first
+	packages  []artifact.Package  // the packages of all announcements, newest announcement first
 	evidence  *ocispec.Descriptor // the newest signed evidence; nil: none
 	open      bool                // one of the pushes might still write the version's index
 	ownListed bool                // the registry has this push's own announcement
@@ -71,8 +71,8 @@ func (w *push) announcements(ctx context.Context) (otherPushes, error) {
 	return out, nil
 }
 
-// signedEvidence returns the descriptor of signed evidence, with annotations that state the
-// verdict. It returns nil if the evidence is not signed.
+// signedEvidence returns a descriptor of evidence with annotations that say that the evidence
+// is signed. It returns nil if the evidence is not signed.
 func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*ocispec.Descriptor, error) {
 	p, err := w.readProof(ctx, desc)
 	if err != nil || p.grade != gradeSigned {
@@ -82,10 +82,10 @@ func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*o
 	return &described, nil
 }
 
-// announces reports whether the push has to announce itself before it writes. It has to if
-// it brings only some of the version's platforms, because other pushes might bring other
-// platforms at the same time. If the registry cannot remove announcements, a push announces
-// itself only if several jobs are likely to push one platform each
+// announces reports whether the push has to announce itself before it writes. A push of only
+// some of the version's platforms has to announce itself, because other pushes might push
+// other platforms at the same time. If the registry cannot remove announcements, a push
+// announces itself only if several jobs are likely to push one platform each
 // ([origin.Release.ByPlatform]).
 func (w *push) announces(ctx context.Context) (bool, error) {
 	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, w.offers) {
@@ -128,7 +128,7 @@ func (w *push) announce(ctx context.Context) error {
 func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	at := w.o.Now()
 	if !done {
-		w.own.openAt = w.clock.Now() // a done announcement repeats this time, so that readers can compute the manifest that it replaced
+		w.own.openAt = w.clock.Now() // the done announcement has the same time, so that readers can compute the manifest that the tag named before
 	}
 	blob, err := artifact.EncodeAnnouncement(artifact.Announcement{Version: w.own.version, ID: w.own.id, At: w.own.openAt, Done: done})
 	if err != nil {
@@ -136,7 +136,7 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	}
 	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob, string(w.own.tag), helpImmutable); err != nil {
 		if w.own.manifest.Digest == "" {
-			w.own.manifest = blob.Descriptor // the registry might have stored it in spite of the error
+			w.own.manifest = blob.Descriptor // the registry might have stored the manifest in spite of the error
 		}
 		return err
 	}
@@ -184,8 +184,9 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 	}
 }
 
-// clean removes the other pushes' announcements that an index contains, unless one of them
-// is open. The index must have been read after the announcements.
+// clean removes those announcements of other pushes whose packages and evidence are in the
+// index. It removes nothing if one of the other announcements is open. The caller must read
+// the index after the announcements.
 func (w *push) clean(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	if !others.open {
 		w.removeAll(ctx, others, readAt, func(a announced) bool { return a.in(index) })
@@ -207,8 +208,8 @@ func (w *push) remove(ctx context.Context, a announced) bool {
 	return err == nil
 }
 
-// noteDelete remembers that the repository's manifests cannot be deleted, if the error of a
-// delete says so.
+// noteDelete remembers that the repository's manifests cannot be deleted if err says so. err
+// is the error of a delete.
 func (w *push) noteDelete(err error) {
 	if err != nil && !isNotFound(err) && cannotDelete(err) {
 		w.removable.Store(w.dest.Repository, false)
@@ -229,13 +230,13 @@ func (w *push) withdraw(ctx context.Context) bool {
 func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= maxReadAge }
 
 // canRemove finds out whether the registry can remove announcements. It tries to remove an
-// announcement that an earlier push has left behind. If there is none, it stores a probe, a
-// manifest without any other purpose, and deletes it.
+// announcement that an earlier push has left behind. If there is no such announcement,
+// canRemove stores a probe and deletes it. The probe is a manifest without any other purpose.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
 	if isDockerHub(w.dest.Repository.Registry) || w.dest.Store.Remote() == nil { // nothing can be deleted from a bundle
 		return false, nil
 	}
-	end, err := w.takeTurn(ctx, w.dest.Repository) // one push finds out for all
+	end, err := w.takeTurn(ctx, w.dest.Repository) // only one push at a time finds out
 	if err != nil {
 		return false, err
 	}
@@ -262,8 +263,8 @@ func isDockerHub(r ociaddr.Registry) bool {
 
 // removeLeftover looks for a version with announcements that no push needs any more, and
 // removes them. tried reports whether there was anything to remove, and can reports whether
-// the registry allowed the removal. A tag rule that forbids one removal forbids all of
-// them, so each push would leave an announcement behind.
+// the registry allowed the removal. If a tag rule forbids one removal, it forbids all
+// removals. Each push would then leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now, w.recent}
 	tags, err := c.recent.list(ctx, w.dest.Store, w.o.Now)
@@ -282,7 +283,7 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 		case ctx.Err() != nil:
 			return false, false, context.Cause(ctx)
 		case err != nil:
-			continue // the probe will find out
+			continue // removeProbe will find out
 		case removed > 0:
 			return true, true, nil
 		}
@@ -290,7 +291,8 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 	return false, false, nil
 }
 
-// removeProbe finds out whether this login can delete a manifest without a tag.
+// removeProbe stores a manifest without a tag and deletes it, to find out whether this login
+// can delete manifests.
 func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	probe, err := artifact.Placeholder("")
 	if err != nil {

@@ -24,18 +24,19 @@ import (
 //
 //  1. A push of some platforms announces itself before it reads the index that it will
 //     overwrite.
-//  2. In rounds, it lists the announcements, reads them, reads the index, and writes the
-//     union of index and announcements. The last round is the one that finds that the index
-//     already contains the union.
-//  3. It marks its announcement as done, and reads all announcements once more. If no other
-//     announcement is open, it deletes the announcements that the index contains. Otherwise
-//     it leaves them to the push whose announcement is open. A push that saw no other
-//     announcement in its last round deletes its own announcement before it looks for
-//     others. If it cannot delete its own announcement, it marks it as done.
+//  2. In each round, the push lists the announcements, reads them, and then reads the index.
+//     It writes the union of the index and the announced packages. The last round finds that
+//     the index already contains the union.
+//  3. The push marks its announcement as done, and reads all announcements once more. If no
+//     other announcement is open, the push deletes the announcements that the index
+//     contains. Otherwise it leaves them to the push whose announcement is open. There is one
+//     exception. A push that saw no other announcement in its last round first deletes its
+//     own announcement, and then reads the other announcements. If the delete fails, the push
+//     marks its announcement as done instead.
 //
 // A push writes or deletes only on the basis of what it read within the last minute. A push
-// that takes long renews its announcement. A push that has not announced itself does so when
-// it finds that another push's announcement is open. An announcement is deleted by its
+// that takes long renews its announcement. A push without an announcement announces itself
+// when it finds an open announcement of another push. An announcement is deleted by its
 // digest, so a newer announcement under the same tag stays.
 const (
 	// crashAge is the age at which an announcement that is not done means that its push has
@@ -59,7 +60,7 @@ type announced struct {
 	// it.
 	before   *ocispec.Descriptor
 	packages []artifact.Package
-	evidence *ocispec.Descriptor // allegedly signed; nil: none
+	evidence *ocispec.Descriptor // said to be signed, but not verified yet; nil: none
 	at       time.Time           // zero if an earlier release of ocibridge wrote it
 	done     bool
 	moved    bool // the tag names a placeholder, which is deleted together with the tag
@@ -68,7 +69,7 @@ type announced struct {
 // open reports whether the push that announced itself might still write the version's index.
 func (a announced) open(now time.Time) bool { return !a.done && !a.old(now) }
 
-// old reports whether the push has certainly ended.
+// old reports whether the announcement is so old that its push has certainly ended.
 func (a announced) old(now time.Time) bool { return now.Sub(a.at).Abs() >= crashAge }
 
 // in reports whether an index has all announced packages and signed evidence.
@@ -83,12 +84,12 @@ func (a announced) adds(index *artifact.Version) bool {
 	return !announced{evidence: a.evidence}.in(index) || slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return find(index.Packages, p.Platform) == nil })
 }
 
-// saysSigned reports whether the index entry of evidence says that it is signed.
+// saysSigned reports whether the index entry of evidence says that the evidence is signed.
 func saysSigned(evidence ocispec.Descriptor) bool {
 	return maps.Equal(evidence.Annotations, artifact.DescribeEvidence(evidence, trust.Signed).Annotations)
 }
 
-// anyOpen reports whether any of the pushes might still write the version's index.
+// anyOpen reports whether the push of any announcement might still write the version's index.
 func anyOpen(all []announced, now time.Time) bool {
 	return slices.ContainsFunc(all, func(a announced) bool { return a.open(now) })
 }
@@ -121,9 +122,9 @@ func isPartOf(t ociaddr.Tag, v provider.Version) bool {
 	return ok && of == v
 }
 
-// readAnnouncement reads one announcement, which an earlier release of ocibridge might have
-// written. Earlier releases announced each platform with a tag for its manifest, and the
-// evidence with another tag.
+// readAnnouncement reads one announcement. It also reads announcements of earlier releases of
+// ocibridge. Those releases announced each platform with a tag that names the platform's
+// manifest, and the evidence with a tag that names the evidence.
 func readAnnouncement(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, t ociaddr.Tag) (*announced, error) {
 	if _, own := t.Announcement(); !own {
 		desc, moved, err := artifact.ReadPlaceholder(ctx, store, string(t))

@@ -14,19 +14,20 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// errListRefused wraps a registry's refusal of the referrers API.
+// errListRefused means that the registry refuses the referrers API, and has no list of
+// referrers under the fallback tag.
 var errListRefused = errors.New("refuses to list referrers")
 
-// ReferrerLister passes the manifests that refer to a subject to fn, page by page. It uses
-// the referrers API, or the subject's fallback tag.
+// ReferrerLister lists the referrers of a manifest. It calls fn with each page of the list.
+// It uses the referrers API, or the subject's fallback tag.
 type ReferrerLister interface {
 	Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error
 }
 
-// listReferrers passes the referrers of a manifest to add, page by page. If the registry
-// refuses the referrers API, listReferrers reads the list under the fallback tag itself,
-// because oras-go reads that tag only if the API answers 404. If there is no such list, the
-// error wraps errListRefused and the API's refusal.
+// listReferrers lists the referrers of a manifest. It calls add with each page of the list.
+// If the registry refuses the referrers API, listReferrers reads the list under the fallback
+// tag itself, because oras-go reads that tag only if the API returns 404. If the fallback tag
+// names no such list, the error wraps errListRefused and the API's refusal.
 func listReferrers(ctx context.Context, store StoredStore, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
 	refusal := store.Referrers(ctx, s, "", add)
 	switch {
@@ -81,8 +82,8 @@ func (c *referrersCopy) copyList(ctx context.Context, s subject, list []ocispec.
 	return nil
 }
 
-// enqueue counts a referrer that the destination has, and queues it: the next round copies
-// the referrer's own referrers.
+// enqueue counts a referrer that the destination has. It also queues the referrer, so that
+// the next round copies the referrer's own referrers.
 func (c *referrersCopy) enqueue(s subject, desc ocispec.Descriptor) error {
 	c.total++
 	switch {
@@ -135,7 +136,8 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 	return c.isCopied(desc, err)
 }
 
-// read returns a manifest of the source, and the subject that it names; nil: it names none.
+// read returns a manifest of the source, and the subject that the manifest names. of is nil
+// if the manifest names no subject.
 func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
 	if _, err := c.carrier.admit(desc); err != nil {
 		return nil, nil, err
@@ -148,9 +150,8 @@ func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data
 	return data, m.Subject, err
 }
 
-// isCopied judges the error of copying a manifest. It reports whether the manifest was
-// copied. An error that concerns only this manifest becomes a warning; isCopied returns any
-// other error.
+// isCopied reports whether a manifest was copied. err is the error of copying the manifest.
+// If err concerns only this manifest, isCopied warns. It returns any other error.
 func (c *referrersCopy) isCopied(desc ocispec.Descriptor, err error) (bool, error) {
 	switch {
 	case err == nil:
@@ -175,7 +176,7 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 		}
 		desc, err := artifact.Resolve(ctx, c.from.Store, string(tag))
 		if isUnusable(err) {
-			continue // it was deleted since the tags were listed
+			continue // the tag was deleted since the tags were listed
 		}
 		if err != nil {
 			return c.from.failed(c.release.Version(), err)
@@ -197,7 +198,8 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 }
 
 // copyTag copies the manifest that one of a subject's cosign tags names, and reports whether
-// the destination has it. It skips a manifest that names another subject.
+// the destination has it. It skips a manifest that names another subject, or that does not
+// supersede the manifest under the destination's tag.
 func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag, desc ocispec.Descriptor) (bool, error) {
 	there, err := artifact.Resolve(ctx, c.dest.Store, string(tag))
 	switch {

@@ -22,16 +22,17 @@ const (
 	// maxCarried is the maximum number of manifests and blobs that are copied with one
 	// version, apart from its packages.
 	maxCarried = 2000
-	// maxCarriedBytes is the maximum of their total size, in bytes.
+	// maxCarriedBytes is the maximum total size in bytes of these manifests and blobs.
 	maxCarriedBytes = 1 << 30
 	// maxCarriedNesting is the maximum depth of nested manifests.
 	maxCarriedNesting = 3
 )
 
-// ErrTooMuchAttached: more is attached to a version than a copy accepts.
+// ErrTooMuchAttached means that more content is attached to a version than a copy accepts.
 var ErrTooMuchAttached = errors.New("too much is attached to the version")
 
-// carrier copies content of one version that is verified only by its digest.
+// carrier copies those manifests and blobs of one version that are verified only by their
+// digests.
 type carrier struct {
 	from Stored
 	to   *push
@@ -53,8 +54,8 @@ func (c *carrier) markStored(d digest.Digest) {
 	c.stored[d] = true
 }
 
-// admit counts content before it is read, and reports whether it has to be copied. It fails
-// if a limit is exceeded.
+// admit counts a manifest or a blob before it is read, and reports whether it still has to be
+// copied. It fails if the carrier exceeds a limit.
 func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,8 +142,8 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 	return nil
 }
 
-// storeManifest stores a manifest that another manifest names, and its parts. It refuses a
-// manifest with a subject.
+// storeManifest stores a part that is itself a manifest, and the parts of that manifest. It
+// refuses a manifest with a subject.
 func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, depth int) error {
 	data, err := c.fetch(ctx, desc)
 	if err != nil {
@@ -217,8 +218,9 @@ func (c *carrier) readBlob(ctx context.Context, desc ocispec.Descriptor, to temp
 	return c.sourceError(err)
 }
 
-// tempWriter writes a temporary file. Its errors are *[fill.StorageError], so that they
-// differ from those of the source. It must have no ReadFrom, which reads the source.
+// tempWriter writes a temporary file. Its errors are *[fill.StorageError], so that callers
+// can distinguish them from errors of the source. tempWriter must have no ReadFrom method,
+// because ReadFrom would also return errors of the source.
 type tempWriter struct{ file *io.OffsetWriter }
 
 // Write implements [io.Writer].
@@ -243,10 +245,11 @@ func (c *carrier) sourceError(err error) error {
 	return err
 }
 
-// supersedes reports whether the manifest data has the same subject as the manifest other,
-// and all of its layers. When cosign adds a signature, it stores such a manifest, and moves
-// the tag to it. The layers must have the same annotations, too, because the annotations
-// contain the signature of a layer's bytes.
+// supersedes reports whether one manifest (data) has the same subject as another manifest
+// (other), and all layers of the other manifest. When cosign adds a signature, it stores a
+// manifest that supersedes the old manifest, and moves the tag to the new manifest. The
+// layers must also have the same annotations, because the annotations contain the signatures
+// of the layers' bytes.
 func supersedes(data, other []byte) bool {
 	var a, b manifestParts
 	if artifact.Unmarshal(data, &a) != nil || artifact.Unmarshal(other, &b) != nil || len(b.Layers) == 0 || !sameDigest(a.Subject, b.Subject) {

@@ -27,12 +27,13 @@ func gradeOf(verdict trust.Verdict, document []byte) grade {
 // candidate is evidence that a version might get.
 type candidate struct {
 	grade grade
-	// covers is set if the evidence contradicts no package of the version: its
-	// SHA256SUMS lists all of them, or it has no SHA256SUMS.
+	// covers is set if the evidence contradicts no package of the version. This is the case
+	// if the evidence's SHA256SUMS lists all packages, or if the evidence has no SHA256SUMS.
 	covers bool
 }
 
-// evidenceFacts are the input of the choice between three candidates.
+// evidenceFacts is the input of [evidenceFacts.choose], which chooses between three
+// candidates.
 type evidenceFacts struct {
 	stored    candidate // the evidence that the version has
 	release   candidate // the evidence of this push; absent if the registry refuses evidence
@@ -49,15 +50,16 @@ type evidenceFacts struct {
 type evidenceAction string
 
 const (
-	keepEvidence     evidenceAction = "keep"     // the stored evidence, or still none
-	addEvidence      evidenceAction = "add"      // the release's evidence; none is stored
+	keepEvidence     evidenceAction = "keep"     // the stored evidence, or no evidence if none is stored
+	addEvidence      evidenceAction = "add"      // the release's evidence, because none is stored
 	replaceEvidence  evidenceAction = "replace"  // the release's evidence instead of the stored evidence
 	completeEvidence evidenceAction = "complete" // the announced evidence
-	refuseEvidence   evidenceAction = "refuse"   // no evidence covers the packages: a conflict
+	refuseEvidence   evidenceAction = "refuse"   // a conflict, because no evidence covers the packages
 )
 
-// choose returns the action for a version. Evidence that does not cover the packages is
-// kept only if the packages do not change, and only a forced push stores it.
+// choose returns the action for a version. It keeps stored evidence that does not cover the
+// packages only if the packages do not change. Only a forced push stores new evidence that
+// does not cover the packages.
 func (f evidenceFacts) choose() evidenceAction {
 	action := f.strongest()
 	switch {
@@ -73,8 +75,9 @@ func (f evidenceFacts) choose() evidenceAction {
 	return refuseEvidence
 }
 
-// strongest chooses by grade alone. Stored evidence wins a tie, unless a refresh is
-// requested. Even a refresh never replaces evidence with weaker evidence.
+// strongest compares the grades of the candidates. Stored evidence wins a tie, unless a
+// refresh is requested. Even a refresh never replaces evidence with weaker evidence. It
+// replaces signed evidence only with signed evidence that covers the packages.
 func (f evidenceFacts) strongest() evidenceAction {
 	announced := f.announced.grade != gradeAbsent
 	notWeaker := f.release.grade >= f.stored.grade && (f.stored.grade < gradeSigned || f.release.covers)

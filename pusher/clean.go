@@ -14,15 +14,15 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// cleanUp removes announcements that no push needs any more from a repository. If it
-// cannot, the sync succeeds nevertheless.
+// cleanUp removes those announcements of a repository that no push needs any more. If cleanUp
+// cannot remove them, the sync succeeds nevertheless.
 func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outcome) error {
 	if len(announcedVersions(state.tags)) == 0 {
 		return nil
 	}
 	clock := outgoing.NewClock(s.o.Push.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
-	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // with no recent tags, so that it lists them again after the pushes of the sync
+	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // recentTags is empty, so that the cleaner lists the tags again after the pushes of the sync
 	tags, err := c.recent.list(ctx, c.store, c.now)
 	for _, v := range announcedVersions(tags) {
 		if _, err = c.clean(ctx, v); err != nil {
@@ -83,10 +83,11 @@ func (r *recentTags) isFresh(now time.Time) bool {
 	return !r.at.IsZero() && now.Sub(r.at) <= maxReadAge
 }
 
-// clean removes the announcements of a version that the version's index contains, unless
-// one of the version's announcements is open. Like a push, it also removes old
-// announcements that add nothing to the index. It returns the number of announcements that
-// it removed.
+// clean removes those announcements of a version whose packages and evidence are in the
+// version's index. It removes nothing if one of the version's announcements is open. It also
+// removes old announcements that would add nothing to the index. If the version has no index,
+// clean removes all old announcements. It returns the number of announcements that it
+// removed.
 func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, err error) {
 	tags, err := c.recent.list(ctx, c.store, c.now)
 	if err != nil {

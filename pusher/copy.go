@@ -40,26 +40,28 @@ func (w *push) rewriteIndex(reason string) {
 	w.original.index, w.original.carrier = nil, newCarrier(w.original.from, w)
 }
 
-// cannotCarry reports whether an error means that a manifest cannot be copied byte for byte:
-// parts of it cannot be read or exceed a limit, or the destination refuses them.
+// cannotCarry reports whether err means that a manifest cannot be copied byte for byte. This
+// is the case if parts of the manifest cannot be read or exceed a limit, or if the
+// destination refuses them.
 func (w *push) cannotCarry(err error) bool {
 	return isUnusable(err) || errors.Is(err, ErrTooMuchAttached) || w.isRefusal(err)
 }
 
-// isRefusal reports whether an error means that the destination does not accept the content.
+// isRefusal reports whether err means that the destination does not accept the content.
 func (w *push) isRefusal(err error) bool {
 	var registry *RegistryError
 	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && (refusesContent(err) || errors.Is(err, artifact.ErrTooLarge))
 }
 
-// Copy copies a version from another repository, with the wanted platforms, or with all
-// platforms if want is empty. It verifies the version as [Pusher.Push] verifies a release.
+// Copy copies the wanted platforms of a version from another repository. If want is empty, it
+// copies all platforms. It verifies the version in the same way as [Pusher.Push] verifies a
+// release.
 //
 // Copy stores a manifest byte for byte if everything that the manifest says was verified. A
 // version that is copied whole into a repository without that version therefore keeps the
 // digest of its index, whatever tool created the index. Copy then copies the referrers of
-// each manifest that it has stored byte for byte. It does not verify referrers. The only
-// tags that it copies for referrers are cosign's, which contain the digest of the subject.
+// each manifest that it has stored byte for byte. It does not verify referrers. It copies no
+// tags of referrers except the tags of cosign. These tags contain the digest of the subject.
 func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
 	r, found, err := from.release(ctx, v, want)
 	if err != nil {
@@ -137,9 +139,9 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 }
 
 // storeOriginal stores the manifests and blobs that the original's index names, if the index
-// can be copied byte for byte. For that, everything that the index says must be verified,
-// and the destination must lack the version. storeOriginal reports whether it stored them.
-// It does not store the index itself.
+// can be copied byte for byte. This requires that everything in the index was verified, and
+// that the destination lacks the version. storeOriginal reports whether it stored the
+// manifests and blobs. It does not store the index itself.
 func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (bool, error) {
 	o := w.original
 	if o == nil || !o.whole || w.before != nil {

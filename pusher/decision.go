@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// The evidence of a version must list every one of its packages. Otherwise a signed version
-// would contain an unsigned package.
+// The evidence of a version must list every package of the version. Otherwise a signed
+// version could contain an unsigned package.
 
 // proof is evidence that was read for a decision. The zero value means that there is no
 // evidence.
@@ -23,7 +23,7 @@ type proof struct {
 	grade      grade
 	sums       *trust.Checksums // the SHA256SUMS; nil: the evidence has none
 	problem    error            // why the evidence or its SHA256SUMS cannot be read; nil: nothing is wrong
-	own        bool             // it is the release's evidence
+	own        bool             // this is the release's evidence
 }
 
 // situation is the input of a decision: what is stored, what the release brings, what
@@ -38,8 +38,8 @@ type situation struct {
 	packages        []artifact.Package // the release's packages. A package that was not read yet may lack its digest
 	releaseEvidence proof              // absent if the registry refuses evidence
 
-	announced         []artifact.Package // of other pushes, newest announcement first
-	announcedEvidence proof              // of other pushes; signed, or absent
+	announced         []artifact.Package // the packages that other pushes announced, newest announcement first
+	announcedEvidence proof              // the signed evidence that other pushes announced, or absent
 
 	force     bool
 	refresh   bool // the release's evidence should replace the stored evidence
@@ -51,7 +51,7 @@ type decision struct {
 	// version is the version to store. After a conflict, it is the version to restore because
 	// this push has overwritten it, or nil if nothing has to be restored.
 	version  *artifact.Version
-	status   Status // of the version, compared with the stored one
+	status   Status // how version differs from the stored version
 	action   evidenceAction
 	evidence proof     // the evidence of the version
 	conflict *conflict // why the release is refused; nil: it is accepted
@@ -74,9 +74,9 @@ func (s situation) decide() decision {
 	return d
 }
 
-// addStored adds the stored packages for platforms that the release lacks. A stored package
-// that the release contradicts is a conflict. A forced push drops the package instead, and
-// addStored then reports replaced.
+// addStored adds the stored packages for platforms that the release lacks. addStored returns
+// a conflict if the release contradicts a stored package. A forced push drops the
+// contradicted package instead, and replaced is then true.
 func (s situation) addStored(next *artifact.Version) (replaced bool, refused *conflict) {
 	if s.stored == nil {
 		return false, nil
@@ -104,12 +104,12 @@ func (s situation) addStored(next *artifact.Version) (replaced bool, refused *co
 }
 
 // addEvidence gives the version the evidence that [evidenceFacts.choose] chooses. If a forced
-// push stores the release's evidence, addEvidence removes the packages that its SHA256SUMS
-// does not list.
+// push stores the release's evidence, addEvidence removes the packages that this evidence
+// contradicts.
 func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 	stored, release, announced := s.storedEvidence, s.releaseEvidence, s.announcedEvidence
 	if s.before != nil && announced.contradicts(s.before.Packages...) != nil {
-		announced = proof{} // it is stale: a forced push has replaced the packages since
+		announced = proof{} // the announcement is stale, because a forced push has replaced the packages since
 	}
 	next := d.version
 	f := evidenceFacts{
@@ -130,7 +130,7 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 			described := artifact.DescribeEvidence(*stored.descriptor, trust.Signed)
 			d.evidence.descriptor = &described
 		}
-	case addEvidence, replaceEvidence: // in a forced push, it can contradict packages
+	case addEvidence, replaceEvidence: // in a forced push, the release's evidence can contradict packages
 		next.Packages = slices.DeleteFunc(next.Packages, func(p artifact.Package) bool { return release.contradicts(p) != nil })
 	}
 	next.Evidence = d.evidence.descriptor
@@ -138,16 +138,17 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 }
 
 // mayRefresh reports whether the release's evidence may replace the stored evidence of the
-// same grade. Evidence that another push has stored since this push began stays. Otherwise
-// two pushes that refresh the evidence would replace each other's evidence forever.
+// same grade. It may not if another push has stored that evidence since this push began.
+// Otherwise two pushes that refresh the evidence would replace each other's evidence forever.
 func (s situation) mayRefresh() bool {
 	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
 		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest
 }
 
-// addAnnounced adds the announced packages for platforms that the version lacks. The
-// version's evidence must not contradict the package. The release's checksums must list it
-// with its digest; only unsigned checksums may omit it.
+// addAnnounced adds the announced packages for platforms that the version lacks. It skips a
+// package that the version's evidence contradicts. It also skips a package unless the
+// release's checksums list the package with its digest. Only unsigned checksums may omit the
+// package.
 func (s situation) addAnnounced(d *decision) {
 	for _, p := range s.announced {
 		sum, ok := listed(s.sums, p)
@@ -168,7 +169,8 @@ func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence 
 }
 
 // refuse returns the decision to refuse the release. If this push has overwritten the tag of
-// a push with signed evidence, the decision restores what that push has announced.
+// a push with signed evidence, the decision restores the packages and the evidence that the
+// other push announced.
 func (s situation) refuse(c *conflict) decision {
 	d := decision{action: refuseEvidence, conflict: c}
 	if !s.overwrote || s.announcedEvidence.descriptor == nil {
@@ -194,8 +196,9 @@ func (p proof) candidate(packages []artifact.Package) candidate {
 }
 
 // contradicts returns the conflict with the first package that the evidence does not list, or
-// nil if it lists all of them or has no SHA256SUMS. For a package whose digest is not known
-// yet, it checks only the name. Evidence that cannot be read contradicts every package.
+// nil if the evidence lists all packages or has no SHA256SUMS. If the digest of a package is
+// not known yet, contradicts checks only the name. Evidence that cannot be read contradicts
+// every package.
 func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	for _, pkg := range packages {
 		c := &conflict{platform: pkg.Platform, found: pkg.Digest, ofRelease: p.own}
@@ -220,10 +223,10 @@ func (p proof) contradicts(packages ...artifact.Package) *conflict {
 	return nil
 }
 
-// listed returns the digest that checksums give for a package, and whether they list it. They
-// may list the package under the standard file name for its platform, or under its own file
-// name. A file name of another version or platform does not count, because nothing vouches
-// for it.
+// listed returns the digest that checksums give for a package, and whether the checksums list
+// the package. The checksums may list the package under the standard file name for its
+// platform, or under its own file name. A file name of another version or platform does not
+// count, because it ties the bytes to that version or platform.
 func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
 	if !ok && !provider.Misnamed(p.Filename, sums.Version(), p.Platform) {

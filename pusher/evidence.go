@@ -13,9 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// offersEvidence reports whether a version whose packages are in place should be offered
-// the release's evidence, because it has no evidence or because the caller wants it
-// refreshed or repaired.
+// offersEvidence reports whether the push offers the release's evidence to a version whose
+// packages are in place. It does so if the version has no evidence, or if the caller wants
+// the evidence refreshed or repaired.
 func (w *push) offersEvidence() bool {
 	switch {
 	case w.withoutEvidence():
@@ -60,8 +60,8 @@ func (w *push) readProof(ctx context.Context, desc *ocispec.Descriptor) (proof, 
 	}
 	p := proof{descriptor: desc, grade: gradeOf(e.Record.Verdict, e.SHA256SUMS)}
 	if e.SHA256SUMS != nil {
-		// The decision needs only the list of packages. Whether the list is signed is in
-		// the grade.
+		// The decision needs only the list of packages. The grade says whether the list is
+		// signed.
 		claims := trust.Claims{Provider: w.release.Provider(), Version: w.release.Version(), SHA256SUMS: e.SHA256SUMS}
 		if p.sums, err = (trust.Policy{AllowUnsigned: true}).Accept(ctx, claims); err != nil {
 			p.problem = fmt.Errorf("%w: %w", artifact.ErrNotProvider, err)
@@ -138,9 +138,9 @@ func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*arti
 	return e.Verify(ctx, w.release.Provider(), w.release.Version(), after.Packages, policy)
 }
 
-// sendEvidence stores the release's evidence. If the registry refuses it, for example
-// because its media type is not on the registry's allow list, sendEvidence warns and
-// returns nil.
+// sendEvidence stores the release's evidence. If the registry refuses the evidence,
+// sendEvidence warns and returns nil. For example, the registry's allow list may lack the
+// media type of the evidence.
 func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
 	for _, b := range append(slices.Clone(w.evidenceBlobs), artifact.Config(), w.evidence) {
 		err := w.sendBlob(ctx, "push evidence to", b)

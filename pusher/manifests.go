@@ -28,9 +28,10 @@ const (
 	maxCachedBytes = 64 << 10
 )
 
-// manifestCache is a folder of manifests, named by digest, that several syncs and
-// processes share. It ignores errors of the file system: a manifest that cannot be
-// written is not cached, and a file that does not match its digest is a cache miss.
+// manifestCache is a folder that caches manifests in files named by digest. Several syncs and
+// processes can share the folder. The cache ignores errors of the file system. A manifest
+// that cannot be written is not cached. A file that does not match its digest is a cache
+// miss.
 type manifestCache struct{ folder string }
 
 // openManifestCache opens the cache in a folder, or returns nil if folder is "". The folder
@@ -45,7 +46,7 @@ func openManifestCache(folder string) *manifestCache {
 	return c
 }
 
-// get returns a cached manifest.
+// get returns a cached manifest. It returns false on a cache miss.
 func (c *manifestCache) get(desc ocispec.Descriptor) ([]byte, bool) {
 	name, ok := c.filename(desc)
 	if !ok {
@@ -80,8 +81,8 @@ func (c *manifestCache) filename(desc ocispec.Descriptor) (string, bool) {
 	return filepath.Join(c.folder, desc.Digest.Encoded()), true
 }
 
-// evict removes the least recently used files if there are more than limit. It leaves
-// three quarters of the limit.
+// evict removes the least recently used files if the folder has more than limit files. It
+// keeps three quarters of limit.
 func (c *manifestCache) evict(limit int) {
 	entries, err := os.ReadDir(c.folder)
 	if err != nil || len(entries) <= limit {
@@ -106,7 +107,7 @@ type cachedStore struct {
 	cache *manifestCache // nil: no cache
 
 	// missed is set by the first cache miss. More misses are then likely, so cachedStore
-	// sends no HEAD from then on. Nil: it always sends the HEAD.
+	// fetches all further tags without a HEAD. Nil: cachedStore always sends the HEAD.
 	missed *atomic.Bool
 }
 
@@ -120,8 +121,8 @@ func (c cachedStore) FetchReference(ctx context.Context, reference string) (ocis
 	}
 	desc, err := c.Resolve(ctx, reference)
 	if err != nil || desc.Size <= 0 || desc.Size > artifact.MaxManifestBytes {
-		// Some registries omit necessary headers from their answer to a HEAD. If the
-		// manifest really does not exist, the GET fails with a 404 as well.
+		// Some registries omit necessary headers from their response to a HEAD. If the
+		// manifest really does not exist, the GET returns 404 as well.
 		return c.Store.FetchReference(ctx, reference)
 	}
 	body, err := c.Fetch(ctx, desc)
@@ -169,7 +170,7 @@ func (c cachedStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.Rea
 }
 
 // fillCache wraps a function that returns destinations. The stores of the destinations then
-// cache every manifest that is pushed under a tag, because the next sync reads it.
+// cache every manifest that is pushed under a tag, because the next sync reads that manifest.
 func fillCache(destination func(context.Context, provider.Address) (Destination, error), cache *manifestCache) func(context.Context, provider.Address) (Destination, error) {
 	return func(ctx context.Context, a provider.Address) (Destination, error) {
 		dest, err := destination(ctx, a)

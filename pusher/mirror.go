@@ -257,8 +257,8 @@ func (m *mirrorPush) readFile(name string) ([]byte, error) {
 	return document.ReadAll(f, mirrorLimits.Bytes)
 }
 
-// writeJSON replaces NAME.json of the provider, unless it has the content already. The
-// folder may be read-only then.
+// writeJSON replaces NAME.json of the provider, unless the file has the content already. In
+// that case, the folder may be read-only.
 func (m *mirrorPush) writeJSON(name string, content any) error {
 	data, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {

@@ -29,7 +29,8 @@ type planner struct {
 	plan    *Plan
 }
 
-// planProvider plans a provider. After an error, the plan has only warnings.
+// planProvider plans the sync of one provider. If it fails, the returned plan contains only
+// warnings.
 func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	p := &planner{Syncer: s, want: w, plan: &Plan{}}
 	var err error
@@ -42,8 +43,8 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	for _, text := range p.listing.Warnings {
 		p.warn("%s: %s", w.Provider, text)
 	}
-	// Stored versions are candidates just like the versions of the source. Nothing is
-	// therefore removed because a source lists fewer versions than before.
+	// Stored versions are candidates, too. If the source lists fewer versions than before,
+	// the sync therefore does not prune the missing versions.
 	pool := slices.Clone(p.listing.Versions)
 	for v := range p.state.versions {
 		if !slices.Contains(pool, v) {
@@ -82,16 +83,16 @@ func (w *Want) matching(vs []provider.Version) []provider.Version {
 	return out
 }
 
-// plannedVersion is the plan for one version. It has neither a step nor an error if the
-// source has no package for the wanted platforms.
+// plannedVersion is the plan for one version. Both step and err are nil if the source has no
+// package for the wanted platforms.
 type plannedVersion struct {
 	version provider.Version
 	step    *Step
 	err     error
 }
 
-// addSteps adds the steps to the plan: for the requested versions, for the versions that
-// wait, and for the versions to prune.
+// addSteps adds steps to the plan for the requested versions, the waiting versions and the
+// versions to prune.
 func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits map[provider.Version]time.Time) error {
 	planned, err := p.latest(ctx, asked)
 	if err != nil {
@@ -128,8 +129,9 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	return nil
 }
 
-// latest plans the versions, newest first, until [Want.Latest] of them have a package for
-// the wanted platforms. A version without such a package does not count.
+// latest plans the versions, newest first, until [Want.Latest] of them have a package for the
+// wanted platforms. A version without such a package does not count. A version whose plan
+// fails counts.
 func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plannedVersion, error) {
 	limit := p.want.Latest
 	if limit == 0 {
@@ -157,7 +159,8 @@ func (w *Want) hasAny(ps []provider.Platform) bool {
 	return len(w.Platforms) == 0 || slices.ContainsFunc(ps, func(p provider.Platform) bool { return slices.Contains(w.Platforms, p) })
 }
 
-// planEach plans versions concurrently.
+// planEach calls plan for each version, several concurrently. The results are in the order of
+// the versions.
 func planEach(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]plannedVersion, error) {
 	out := make([]plannedVersion, len(vs))
 	g, gctx := errgroup.WithContext(ctx)
@@ -220,8 +223,8 @@ func (p *planner) stepFor(ctx context.Context, v provider.Version) (*Step, error
 	return step, nil
 }
 
-// platforms returns the platforms of a version that are wanted and that the source offers.
-// If the source does not say which platforms it offers, it returns all wanted platforms.
+// platforms returns the wanted platforms that the source offers for a version. If the source
+// does not say which platforms it offers, platforms returns all wanted platforms.
 func (p *planner) platforms(ctx context.Context, v provider.Version) ([]provider.Platform, error) {
 	offered, err := p.want.Source.Platforms(ctx, p.want.Provider, p.listing, v)
 	out := slices.Clone(offered)
@@ -241,7 +244,7 @@ func without(list, other []provider.Platform) []provider.Platform {
 }
 
 // releaseSize returns the total size in bytes of a release's packages for some platforms, or
-// -1 if the source does not know it.
+// -1 if the source does not know the size of a package.
 func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Platform) int64 {
 	var total int64
 	for _, pkg := range r.Packages {
@@ -278,7 +281,7 @@ func (p *planner) servedVersion(ctx context.Context, v provider.Version) (served
 }
 
 // servedOf finds out which part of a version a gateway serves. It reads the evidence without
-// the cache, because a gateway that starts has no cache.
+// the manifest cache, because a gateway that has just started has no cache either.
 func (s *Syncer) servedOf(ctx context.Context, dest Destination, a provider.Address, v provider.Version, found *artifact.Version) (servedVersion, error) {
 	if s.o.Served == nil {
 		return servedVersion{found: found, served: found}, nil
@@ -308,8 +311,8 @@ func sizeOf(v *artifact.Version) (out int64) {
 	return out
 }
 
-// hasAny reports whether the stored version has a package for any of the platforms, served
-// or not.
+// hasAny reports whether the stored version has a package for any of the platforms, even if
+// the gateway does not serve that package.
 func (s servedVersion) hasAny(platforms []provider.Platform) bool {
 	return s.found != nil && slices.ContainsFunc(platforms, func(p provider.Platform) bool { return find(s.found.Packages, p) != nil })
 }
@@ -321,7 +324,8 @@ func (p *planner) repairable(v provider.Version, now servedVersion) bool {
 		now.found.RecordedStanding(trust.Signed, p.want.Provider, v) == trust.Signed
 }
 
-// checkServed fails if a gateway does not serve what a step has pushed.
+// checkServed returns an error if a gateway does not serve the packages that a step has
+// pushed.
 func (s *Syncer) checkServed(ctx context.Context, step Step) error {
 	if s.o.Served == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrPruneLimit: a prune would remove more versions than the limit, or the last version of a
-// provider.
+// ErrPruneLimit means that a prune would remove more versions than the limit, or the last
+// version of a provider.
 var ErrPruneLimit = errors.New("too much to prune")
 
 // pruneStep returns the step for a version that no provider block requests.
@@ -105,17 +105,17 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 }
 
 // pruner removes versions from one repository. It first removes their tags, then the indexes
-// that no tag names, and then the manifests that no index names. A prune that is interrupted
-// leaves manifests without a tag, which no client installs. It never leaves a tag without
-// its manifests.
+// that no tag names, and then the manifests that no index names. An interrupted prune can
+// leave manifests without a tag, but never a tag without its manifests. Clients do not
+// install manifests without a tag.
 type pruner struct {
 	*Syncer
 	state    *repositoryState
 	out      *Outcome
-	tiedTags map[ociaddr.Tag]bool // tags that the registry only removes with their manifest
+	tiedTags map[ociaddr.Tag]bool // tags that the registry removes only together with their manifest
 	clock    *outgoing.Clock      // the registry's clock
 	recent   recentTags
-	gone     map[provider.Version]bool // versions whose tags were removed, or are deleted with their index
+	gone     map[provider.Version]bool // versions whose tags were removed, or will be deleted together with their index
 	swept    []*artifact.Version       // versions whose indexes were deleted
 }
 
@@ -142,11 +142,11 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 	return errors.Join(failure, p.sweep(ctx, gone)) // even after a failure, because no later prune finds the untagged indexes
 }
 
-// untagged is a version whose tags are gone.
+// untagged is a version whose tags were removed, or will be deleted together with its index.
 type untagged struct {
 	step    Step
 	version *artifact.Version
-	tied    bool // the tags are only deleted with the index
+	tied    bool // the registry deletes the tags only together with the index
 }
 
 // untagVersion removes a version's tags. It returns nil if the version no longer exists, or
@@ -185,10 +185,11 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	return u, nil
 }
 
-// removeAnnouncements removes the announcements of a version, or reports that one of them is
-// open. It also removes announcement tags that name no valid announcement.
+// removeAnnouncements removes the announcements of a version. It also removes announcement
+// tags that name no valid announcement. If one of the announcements is open, it removes
+// nothing, and open is true.
 func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
-	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack new pushes
+	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack the tags of new pushes
 	if err != nil {
 		return false, p.registryError("list tags of", err)
 	}

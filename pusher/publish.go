@@ -34,9 +34,9 @@ func (w *push) publish(ctx context.Context, sent []artifact.Package) (*artifact.
 	return after, status, err
 }
 
-// offerEvidence stores the release's evidence, once per push. If the original's index is
-// copied, offerEvidence stores everything that the index names. It stores no evidence if
-// there is none, or if the registry refuses it.
+// offerEvidence stores the release's evidence, once per push. If the push copies the
+// original's index byte for byte, offerEvidence stores everything that the index names. It
+// stores no evidence if there is none, or if the registry refuses it.
 func (w *push) offerEvidence(ctx context.Context) error {
 	if w.offered {
 		return nil
@@ -53,8 +53,8 @@ func (w *push) offerEvidence(ctx context.Context) error {
 	return err
 }
 
-// prepare stores the evidence and announces the push if necessary, so that the push may
-// write the version.
+// prepare does what must happen before the push writes the version. It stores the evidence,
+// and announces the push if necessary.
 func (w *push) prepare(ctx context.Context) error {
 	if err := w.offerEvidence(ctx); err != nil {
 		return err
@@ -65,9 +65,10 @@ func (w *push) prepare(ctx context.Context) error {
 	return w.announce(ctx)
 }
 
-// rounds decides what to store and writes it, until a round finds that nothing is left to
-// change. A push that has sent no packages and offers no evidence prepares to write only
-// when a round finds that it has to write.
+// rounds repeatedly decides which version to store, and writes that version. It ends with a
+// round that finds that nothing is left to change. If the push has sent no packages and
+// offers no evidence, rounds calls prepare only once a round finds that the push has to
+// write.
 func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
 	var err error
 	inPlace := w.before != nil && nothingSent
@@ -133,10 +134,10 @@ type round struct {
 	stored *artifact.Version // the version that the tag names; nil: there is none
 }
 
-// readRound reads the announcements, and then the index. It reports again if the push had
-// to announce itself first: the caller must then begin another round. With inPlace, the
-// push will probably write nothing. If there are no announcements either, readRound reuses
-// the index that the push read at its beginning.
+// readRound reads the announcements, and then the index. again is true if the push had to
+// announce itself first. The caller must then begin another round. inPlace is true if the
+// push will probably write nothing. If there are no announcements either, readRound then
+// reuses the index that the push read when it began.
 func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool, err error) {
 	r.readAt = w.o.Now()
 	if r.others, err = w.announcements(ctx); err != nil {
@@ -158,9 +159,9 @@ func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool
 	return r, false, nil
 }
 
-// decide decides what a round stores. It returns a conflict as an error, after it has
-// restored a version that this push has overwritten. If the round is too old for that, the
-// caller begins it again.
+// decide decides what a round stores. It returns a conflict as an error. Before that, it
+// restores a version that this push has overwritten. again is true if the data of the round
+// is too old for that. The caller must then begin another round.
 func (w *push) decide(ctx context.Context, r round) (d decision, again bool, err error) {
 	s, err := w.situation(ctx, r.stored, r.others, w.packages, w.offeredEvidence)
 	if err != nil {
@@ -199,9 +200,9 @@ func (w *push) situation(ctx context.Context, stored *artifact.Version, others o
 	return s, err
 }
 
-// checkBeforeSending returns the conflict that publish would find, if it is foreseeable
-// before any package is read. It sets w.expected, the evidence that must list the packages
-// whose digests are not known yet.
+// checkBeforeSending makes the decision of publish with the data that is known before any
+// package is read. It returns a conflict as an error. It also sets w.expected, the evidence
+// that must list the packages whose digests are not known yet.
 func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package) error {
 	if len(missing) == 0 {
 		return nil
@@ -250,23 +251,23 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 	return own
 }
 
-// current returns the version that the tag names now. It returns nil if there is none, or
-// if --force replaces invalid content. If a policy of the registry forbids reading the
-// version that this push has tagged, it returns that version.
+// current returns the version that the tag names now. It returns nil if there is none, or if
+// --force replaces invalid content. If this push has tagged the version, and a policy of the
+// registry forbids reading it, current returns the version that this push tagged.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
 	v, err := readVersion(ctx, w.dest.Store, w.dest.Repository, w.release.Provider(), w.release.Version())
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), w.o.Force && isReplaceable(err):
 		return nil, nil
 	case refusals.Policy(err) && w.tagged != nil:
-		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, errors.Unwrap(err)) // without the operation
+		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, errors.Unwrap(err)) // Unwrap omits the operation from the message
 		return w.tagged, nil
 	}
 	return v, err
 }
 
-// readVersion reads a version of a repository. Errors wrap [ErrOccupied] if the tag names
-// something else, and are *[RegistryError] otherwise.
+// readVersion reads a version of a repository. The error wraps [ErrOccupied] if the tag names
+// something other than a version of the provider. Otherwise it is a *[RegistryError].
 func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address, v provider.Version) (*artifact.Version, error) {
 	found, err := artifact.Read(ctx, store, a, v)
 	if err == nil {
@@ -283,8 +284,8 @@ func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 }
 
 // sendVersion stores a version's index, and makes the tag name the index. If no version was
-// stored, it prefers the original's index, provided that it has the same content and can be
-// copied.
+// stored, sendVersion prefers to store the original's index. It does so only if the original
+// has the same content, and if the destination accepts the original's index.
 func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) error {
 	if stored == nil && w.original != nil && w.original.index != nil && sameContent(next, w.original.version) {
 		index := *w.original.index
@@ -323,15 +324,15 @@ func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Vers
 	return err
 }
 
-// isReplaceable reports whether --force may replace the content that an error is about. It
-// replaces neither another provider's version nor damaged content, because the registry
-// might return the right bytes later.
+// isReplaceable reports whether --force may replace the stored content that err is about. It
+// returns false for another provider's version. It also returns false for damaged content,
+// because the registry might return the right bytes later.
 func isReplaceable(err error) bool {
 	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
 }
 
-// isUnusable reports whether an error is about stored content, or says that there is none.
-// Other errors are about the connection to the registry.
+// isUnusable reports whether err means that stored content is invalid or does not exist.
+// Other errors are failures of the registry or of the connection.
 func isUnusable(err error) bool {
 	return artifact.IsContent(err) || errors.Is(err, errdef.ErrNotFound)
 }

@@ -33,8 +33,9 @@ type push struct {
 
 	evidence      artifact.Blob // the release's evidence
 	evidenceBlobs []artifact.Blob
-	// refresh is set if the release's evidence should replace the stored evidence, unless
-	// it is weaker. repair is also set if parts of the stored evidence might be gone.
+	// refresh is set if the release's evidence should replace the stored evidence, unless the
+	// release's evidence is weaker. repair is set if parts of the stored evidence might have
+	// been deleted. refresh is then set, too.
 	refresh, repair bool
 	// expected is the evidence that the version will probably get. It must list each
 	// package whose digest becomes known only when the package is read.
@@ -55,14 +56,14 @@ type push struct {
 	warnings      []string
 }
 
-// Push stores a release. If Push fails, the tag names what it named before or a complete
-// index, and another Push completes the version.
+// Push stores a release. If Push fails, the tag names either the same manifest as before or a
+// complete index. Another Push then completes the version.
 func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	return p.push(ctx, r, false)
 }
 
-// push stores a release. With repair, it also stores deleted parts of the evidence again,
-// and replaces the stored evidence unless the release's evidence is weaker.
+// push stores a release. If repair is set, push also stores deleted parts of the evidence
+// again. It then replaces the stored evidence, unless the release's evidence is weaker.
 func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Result, error) {
 	// 1. Accept the release, and find its repository.
 	w, err := p.begin(ctx, r)
@@ -100,10 +101,10 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 	return w.publish(ctx, sent)
 }
 
-// mayPush makes all requests use one token that allows pulling and pushing. For a
-// repository that does not exist yet, GHCR issues no token that only allows pulling, so a
-// first push would fail before it begins. Package auth restricts the scope to requests for
-// the repository.
+// mayPush returns a context whose requests all use one token that allows pulling and pushing.
+// GHCR issues no token that only allows pulling if the repository does not exist yet. Without
+// mayPush, the first push to a repository would therefore fail before it begins. Package auth
+// restricts the scope to requests for the repository.
 func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
 	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
 	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
@@ -150,9 +151,9 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 	return sums, nil
 }
 
-// checkName refuses a package whose file name is that of another version or platform. The
-// signature covers file names and bytes. Only the file name ties the bytes to a version and
-// a platform. checkName also refuses a package if the checksums list other bytes under the
+// checkName refuses a package whose file name belongs to another version or platform. The
+// signature covers file names and bytes. Only the file name ties the bytes to a version and a
+// platform. checkName also refuses a package if the checksums list other bytes under the
 // published name.
 func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) error {
 	published := provider.PackageFilename(r.Provider(), r.Version(), pkg.Platform)
@@ -170,8 +171,8 @@ func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) err
 		"the origin offers one package as another; nothing was stored. Tell the operator of the origin")
 }
 
-// inspect reads the version that the tag names. If there is none, it checks the
-// repository's owner.
+// inspect reads the version that the tag names. If the tag does not exist, inspect checks
+// which provider the repository belongs to.
 func (w *push) inspect(ctx context.Context) (err error) {
 	if w.before, err = w.current(ctx); err != nil || w.before != nil {
 		return err
@@ -201,9 +202,10 @@ func (w *push) missing() ([]origin.Package, error) {
 	return out, nil
 }
 
-// isInPlace reports whether the stored version has a package. Another package for the
-// platform is a conflict. In a forced push, no package counts as in place, because parts of
-// it might have been deleted.
+// isInPlace reports whether the stored version has the package with the given platform and
+// digest. It returns a conflict as an error if the stored package for the platform has
+// another digest. In a forced push, no package counts as in place, because parts of any
+// package might have been deleted.
 func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 	there := w.present(p)
 	if there == nil || w.o.Force {
@@ -217,7 +219,8 @@ func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 	return true, nil
 }
 
-// knownSum returns the digest of a package if the checksums alone determine it.
+// knownSum returns the digest of a package, and whether the checksums alone determine the
+// digest.
 func (w *push) knownSum(pkg origin.Package) (digest.Digest, bool) {
 	sum, ok := w.sums.Sum(pkg.Filename)
 	return sha256Digest(sum), ok && w.sums.KnownBySum(pkg.Filename)
@@ -240,7 +243,7 @@ func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
 	w.o.OnEvent(Event{w.release.Provider(), w.release.Version(), p, stage, n, total})
 }
 
-// warn adds a warning, unless the push has it already.
+// warn adds a warning, unless the push already has the same warning.
 func (w *push) warn(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.warnings, text) {
 		w.warnings = append(w.warnings, text)
@@ -255,13 +258,14 @@ func (w *push) registryError(op string, err error) error {
 }
 
 // ownerProbes is the number of versions whose indexes checkOwner reads. If a policy of the
-// registry forbids reading some of them, it tries more, up to maxOwnerProbes.
+// registry forbids reading some of them, checkOwner tries more versions, up to maxOwnerProbes
+// in total.
 const ownerProbes, maxOwnerProbes = 3, 20
 
-// checkOwner refuses a repository whose newest versions name another provider. Such a
-// repository exists because a template like ${namespace}-${type} gives a-b/c and a/b-c the
-// same name. checkOwner warns if it finds no owner because a policy forbids reading these
-// versions.
+// checkOwner refuses a repository whose newest versions name another provider. Two providers
+// share a repository if, for example, the template is ${namespace}-${type} and the providers
+// are a-b/c and a/b-c. checkOwner warns if a policy of the registry forbids reading all of
+// these versions.
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
 	versions := versionsOf(tags)
 	slices.Reverse(versions)
@@ -296,7 +300,7 @@ func occupied(r ociaddr.Repository, tag ociaddr.Tag, err error, help string) err
 	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", r, tag, ErrOccupied, err), "%s", help)
 }
 
-// tags lists the repository's tags. It returns none if there is no repository.
+// tags lists the repository's tags. It returns no tags if the repository does not exist.
 func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 	tags, err := artifact.ListAnyTags(ctx, w.dest.Store)
 	if err != nil {
@@ -307,7 +311,7 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 
 // tagOf returns the tag of a stored version.
 func tagOf(v provider.Version) ociaddr.Tag {
-	tag, _ := ociaddr.VersionTag(v) // it cannot fail for a version that has a tag
+	tag, _ := ociaddr.VersionTag(v) // VersionTag cannot fail for a version that has a tag
 	return tag
 }
 

@@ -1,20 +1,23 @@
-// Package pusher stores releases in OCI repositories. It plans what is missing,
-// verifies every package, and then stores it. A tag never names an incomplete version.
+// Package pusher stores releases in OCI repositories. It plans which packages are missing,
+// and verifies every package before it stores the package. A tag never names an incomplete
+// version.
 //
-// If the accepted checksums determine a package's digest, a push sends the package while it
-// reads it from the origin. It withholds the end of the package from the registry until all
-// bytes are verified. A temporary file holds the bytes for the h1: hash, and for further
-// attempts of the upload.
+// If the accepted checksums determine a package's digest, a push uploads the package while it
+// downloads the package from the origin. It withholds the last byte of the package from the
+// registry until all bytes are verified. A temporary file holds the bytes, because the push
+// computes the h1: hash from them and may have to retry the upload.
 //
-// Order of a push: layers and config, platform manifests, evidence, the index by digest, and
-// the tag last. If the version is already tagged, a push compares its packages with those of
-// the release. If the version has all of them, the push sends nothing. If it lacks platforms,
-// the push stores the union. Different bytes for the same platform are a conflict.
+// A push first stores layers and the config, then platform manifests, evidence and the index
+// by digest. It writes the tag last. If the version is already tagged, a push compares the
+// version's packages with the release's packages. If the version has all packages of the
+// release, the push sends no package. If the version lacks platforms, the push stores the
+// union of both. Different bytes for the same platform are a conflict.
 //
-// OCI tags have no compare-and-swap, so two pushes of different platforms could overwrite each
-// other's index. A push of only some platforms therefore announces itself with a tag of its
-// own ([artifact.Announcement]). It then writes the union of all announcements until the
-// version's index has all of them. A push removes an announcement once no push needs it.
+// OCI tags have no compare-and-swap, so two pushes of different platforms could overwrite
+// each other's index. A push of only some platforms therefore announces itself with a tag of
+// its own ([artifact.Announcement]). It then writes the union of the index and all announced
+// packages, until the version's index contains the union. A push removes an announcement once
+// no push needs the announcement any more.
 package pusher
 
 import (
@@ -45,16 +48,17 @@ type Store interface {
 	artifact.TagLister
 	// Resolve returns the descriptor of the manifest that a tag names. It sends a HEAD.
 	Resolve(ctx context.Context, tag string) (ocispec.Descriptor, error)
-	// Remote returns the repository of a registry, for uploads and mounts. It returns nil
-	// for a store that only grows, such as a bundle: packages are then pushed whole.
+	// Remote returns the registry's repository, which uploads and mounts need. It returns nil
+	// for a store that only grows, such as a bundle. Packages are then stored with Push.
 	Remote() *remote.Repository
 	// Untag removes a tag, but keeps the manifest that the tag names. The error is
-	// errdef.ErrUnsupported if the registry only deletes by digest.
+	// errdef.ErrUnsupported if the registry deletes only by digest.
 	Untag(ctx context.Context, tag string) error
 	// Delete deletes a manifest, and the tags that name it.
 	Delete(ctx context.Context, target ocispec.Descriptor) error
-	// ReferrerLister lists a manifest with a subject once it is pushed. A registry without
-	// the referrers API lists it under the subject's fallback tag.
+	// ReferrerLister lists the referrers of a manifest, including manifests that were just
+	// pushed. If the registry lacks the referrers API, the Store keeps the list under the
+	// subject's fallback tag.
 	ReferrerLister
 }
 
@@ -62,14 +66,15 @@ type Store interface {
 type Destination struct {
 	Repository ociaddr.Repository
 	Store      Store
-	// Sibling is the name of another repository of the same registry that probably has the
-	// provider's packages, too; "": none is known. The registry mounts packages from Sibling,
-	// so they need not be sent. The Pusher also knows the repositories in which it has found
-	// or stored packages.
+	// Sibling is the name of another repository in the same registry. That repository
+	// probably has the provider's packages, too. The registry mounts packages from Sibling,
+	// so the push need not send these packages. "": no such repository is known. A Pusher
+	// also mounts packages from repositories in which it has found or stored them.
 	Sibling string
 }
 
-// DefaultJobs is the number of packages that a [Pusher] stores at once by default.
+// DefaultJobs is the maximum number of packages that a [Pusher] stores concurrently by
+// default.
 const DefaultJobs = 4
 
 // Options configure a [Pusher].
@@ -81,9 +86,10 @@ type Options struct {
 	// Jobs is the maximum number of packages that all pushes of the Pusher together store
 	// concurrently. 0: [DefaultJobs].
 	Jobs int
-	// Force replaces stored packages whose bytes differ, and tags that name something other
-	// than a provider. It stores deleted parts of a version again. It computes the h1: hashes
-	// of all packages, and corrects the index entries of packages and evidence.
+	// Force replaces stored packages whose bytes differ from the release's packages. It also
+	// replaces tags that name something other than a provider. It stores deleted parts of a
+	// version again. It computes the h1: hashes of all packages, and corrects the index
+	// entries of packages and evidence.
 	Force bool
 	// RefreshEvidence replaces the stored evidence with the release's evidence, unless the
 	// release's evidence is weaker.
@@ -93,10 +99,10 @@ type Options struct {
 	// RetryPause is the pause before the first retry of an upload. Each further pause is
 	// twice as long. 0: half a second.
 	RetryPause time.Duration
-	// StallTimeout is how long an upload waits for the registry to accept the next byte, or to
-	// answer, before it fails. 0: five minutes.
+	// StallTimeout is the maximum time that an upload waits for the registry to accept the
+	// next byte or to respond. The upload then fails. 0: five minutes.
 	StallTimeout time.Duration
-	// Now is the local clock. Nil: [time.Now].
+	// Now returns the local time. Nil: [time.Now].
 	Now func() time.Time
 	// OnEvent receives events about the progress of packages. Several goroutines call it
 	// concurrently. Nil: no progress is reported.
@@ -111,9 +117,9 @@ type Pusher struct {
 	// What earlier requests have shown about repositories and registries:
 	locations   sync.Map // location -> string: the first repository that is known to have the package
 	removable   sync.Map // ociaddr.Repository -> bool: whether announcements can be removed
-	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects a package in one request
-	unmountable sync.Map // mountKey -> true: the registry has refused such a mount
-	attached    sync.Map // ociaddr.Repository -> func: the tags that attachedTags has listed
+	chunked     sync.Map // ociaddr.Registry -> true: the registry rejects requests with a whole package
+	unmountable sync.Map // mountKey -> true: the registry has refused to mount between these repositories
+	attached    sync.Map // ociaddr.Repository -> func: returns the tags that attachedTags has listed
 	turns       sync.Map // ociaddr.Repository -> *semaphore.Weighted: see takeTurn
 }
 
@@ -139,18 +145,21 @@ const helpForeign = "let the template give each provider a repository of its own
 
 // Reasons for refusing a push before it tags anything.
 var (
-	// ErrConflict: the tag names another package for the same platform, or the evidence
-	// does not list a package.
+	// ErrConflict means that the tag names another package for the same platform, or that the
+	// evidence does not list a package.
 	ErrConflict = errors.New("conflict")
-	// ErrOccupied: the tag names something that is not a provider, or the repository belongs
-	// to another provider.
+	// ErrOccupied means that the tag names something that is not a provider, or that the
+	// repository belongs to another provider.
 	ErrOccupied = errors.New("repository in use")
-	// ErrImmutable: the registry does not move the tag, so a push cannot add platforms or
-	// replace packages.
+	// ErrImmutable means that the registry does not move the tag. A push then cannot add
+	// platforms or replace packages.
 	ErrImmutable = errors.New("the tag cannot be moved")
-	// ErrMisnamed: the file name of a package is that of another version or platform.
+	// ErrMisnamed means that the file name of a package belongs to another version or
+	// platform. It also means that the checksums list other bytes under the package's
+	// published name.
 	ErrMisnamed = errors.New("another package")
-	// ErrTruncated and ErrTooLong: the origin sent fewer or more bytes than it announced.
+	// ErrTruncated means that the origin sent fewer bytes than it announced. ErrTooLong means
+	// that it sent more bytes than it announced, or more bytes than a package may have.
 	ErrTruncated = errors.New("truncated")
 	ErrTooLong   = errors.New("too long")
 )

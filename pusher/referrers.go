@@ -41,19 +41,19 @@ type referrersCopy struct {
 	*push
 	from        Stored
 	carrier     *carrier
-	tags        []ociaddr.Tag // of the source: those that name a subject
+	tags        []ociaddr.Tag // the source's tags that name a subject
 	seen        map[digest.Digest]bool
 	next        []subject
 	total       int // referrers that the destination has
-	sent        int // referrers that were sent
+	sent        int // number of referrers that were sent
 	warned      int
-	listRefused sync.Once    // warns that the source refuses to list referrers
-	listed      atomic.Int64 // entries of the source's lists
-	undescribed atomic.Int64 // entries that describe no manifest
+	listRefused sync.Once    // for the warning that the source refuses to list referrers
+	listed      atomic.Int64 // number of entries in the source's lists
+	undescribed atomic.Int64 // number of entries that describe no manifest
 }
 
-// copyReferrers copies the referrers of a version's manifests, and their own referrers.
-// total is the number of referrers that the destination has afterwards, and sent is the
+// copyReferrers copies the referrers of a version's manifests, and their own referrers. total
+// is the number of number of referrers that the destination has afterwards, and sent is the
 // number of referrers that this copy sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
 	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
@@ -81,8 +81,8 @@ func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (tota
 	return c.total, c.sent, nil
 }
 
-// attachedTags returns the tags of a repository that name a subject. It lists them once for
-// all versions, unless that fails.
+// attachedTags returns those tags of a repository that name a subject. It lists the tags once
+// for all versions. If that fails, the next version lists them again.
 func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, error) {
 	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() ([]ociaddr.Tag, error) {
 		tags, err := artifact.ListAnyTags(ctx, from.Store)
@@ -95,7 +95,8 @@ func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, 
 	return list.(func() ([]ociaddr.Tag, error))()
 }
 
-// subjects returns the manifests of the version that source and destination share.
+// subjects returns those manifests of the version that are the same in the source and in the
+// destination.
 func (c *referrersCopy) subjects(after *artifact.Version) []subject {
 	found := c.original.version
 	var out []subject
@@ -156,7 +157,7 @@ func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec
 				undescribed.Add(1)
 				continue
 			}
-			// Cloned strings do not keep the whole page in memory.
+			// Without clones, the strings would keep the whole page in memory.
 			out = append(out, ocispec.Descriptor{
 				MediaType: strings.Clone(desc.MediaType), Digest: digest.Digest(strings.Clone(string(desc.Digest))), Size: desc.Size,
 			})
@@ -167,7 +168,8 @@ func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec
 	return out, err
 }
 
-// warnReferrer adds a warning, unless there are too many.
+// warnReferrer adds a warning about a referrer. The last of maxReferrerWarnings warnings only
+// says that more referrers are not copied.
 func (c *referrersCopy) warnReferrer(format string, args ...any) {
 	c.warned++
 	switch {
@@ -178,7 +180,7 @@ func (c *referrersCopy) warnReferrer(format string, args ...any) {
 	}
 }
 
-// warnUndescribed warns of entries that describe no manifest.
+// warnUndescribed warns of list entries that describe no manifest.
 func (c *referrersCopy) warnUndescribed() {
 	if n := c.undescribed.Load(); n > 0 {
 		c.warn("%s lists %d referrers without a digest, or with a type of more than %d bytes: they are not copied", c.from.Repository, n, maxReferrerType)

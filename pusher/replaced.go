@@ -18,9 +18,9 @@ import (
 )
 
 // When a tag moves, its old index stays in the registry, and some registries then refuse to
-// delete what the index names. A push does not delete the index, because readers might still
-// use its digest. It notes the digest in the repository's state before it moves the tag, and
-// a prune deletes the noted indexes.
+// delete the manifests that the old index names. A push does not delete the old index,
+// because readers might still use its digest. Instead, the push notes the digest in the
+// repository's state before it moves the tag. A prune deletes the noted indexes.
 
 // noteReplaced notes in the repository's state that the tag will no longer name the index of
 // v. It does nothing if v is nil. If the state cannot be written, noteReplaced warns, and
@@ -90,8 +90,8 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 	return err
 }
 
-// deleteNoted deletes the noted manifests that no tag names. It returns the digests that no
-// longer have to be noted.
+// deleteNoted deletes the noted manifests that no tag names. It returns the digests of the
+// manifests that the state no longer has to note.
 func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, named map[digest.Digest]bool) (gone map[digest.Digest]bool, err error) {
 	gone = map[digest.Digest]bool{}
 	var left, failures []error
@@ -130,9 +130,9 @@ func notesOnlyState(s *artifact.State) bool {
 	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
 }
 
-// deleteOne deletes a manifest that lost its tag. It reports whether the manifest no longer
-// has to be noted, because it is gone or belongs to another provider. If a push has tagged
-// the index again in the meantime, deleteOne restores it.
+// deleteOne deletes a manifest that lost its tag. done reports whether the state no longer
+// has to note the manifest. This is the case if the manifest is gone or belongs to another
+// provider. If a push has tagged the index again in the meantime, deleteOne restores it.
 func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, err error) {
 	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.provider)
 	switch {
@@ -172,7 +172,8 @@ func (s singleManifest) FetchReference(context.Context, string) (ocispec.Descrip
 	return s.manifest.Descriptor, io.NopCloser(bytes.NewReader(s.manifest.Data)), nil
 }
 
-// restoreTag stores a deleted index again if the tag of its version disappeared with it.
+// restoreTag stores a deleted index again if the tag of its version disappeared together with
+// the index.
 func (p *pruner) restoreTag(ctx context.Context, r artifact.Replaced, data []byte) error {
 	if !p.state.versions[r.Version] || p.gone[r.Version] {
 		return nil

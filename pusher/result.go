@@ -17,19 +17,19 @@ import (
 // Stage is a stage of storing one package.
 type Stage string
 
-// The stages of a package, in order. StageFetch and StageSend overlap if the package is
-// sent while it is read. An event with a negative number of bytes subtracts the bytes of an
-// upload that failed. Each package ends in one of the other stages.
+// The stages of a package, in order. StageFetch and StageSend overlap if the package is sent
+// while it is read. An event with a negative number of bytes subtracts the bytes of an upload
+// that failed. The last event of each package has one of the other stages.
 const (
-	StageFetch   Stage = "fetch"   // it is read from its origin and hashed
-	StageSend    Stage = "send"    // it is sent to the registry
-	StageDone    Stage = "done"    // it was sent and stored; no tag names it yet
-	StageMounted Stage = "mounted" // the registry mounted it from another repository; no tag names it yet
-	StageFound   Stage = "found"   // the repository had its bytes; no tag names it yet, or the push is forced
-	StagePresent Stage = "present" // the tagged version has it, or the mirror folder has it
+	StageFetch   Stage = "fetch"   // the package is downloaded from its origin and hashed
+	StageSend    Stage = "send"    // the package is sent to the registry
+	StageDone    Stage = "done"    // the package was sent and stored; no tag names it yet
+	StageMounted Stage = "mounted" // the registry mounted the package from another repository; no tag names it yet
+	StageFound   Stage = "found"   // the repository had the package's bytes; no tag names it yet, or the push is forced
+	StagePresent Stage = "present" // the tagged version or the mirror folder has the package
 )
 
-// Event is progress of one package. Each stage begins with an event of 0 bytes.
+// Event reports the progress of one package. Each stage begins with an event of 0 bytes.
 type Event struct {
 	Provider provider.Address
 	Version  provider.Version
@@ -43,22 +43,24 @@ type Event struct {
 type Status string
 
 const (
-	// Pushed: the version did not exist.
+	// Pushed means that the version did not exist.
 	Pushed Status = "pushed"
-	// Completed: the push added platforms or missing evidence, or a copy added referrers.
+	// Completed means that the push added platforms or missing evidence, or a copy added
+	// referrers.
 	Completed Status = "completed"
-	// Replaced: a forced push replaced stored packages.
+	// Replaced means that a forced push replaced stored packages.
 	Replaced Status = "replaced"
-	// Refreshed: the push replaced the evidence. All packages were in place.
+	// Refreshed means that the push replaced the evidence. All packages were in place.
 	Refreshed Status = "refreshed"
-	// Rehashed: a forced push corrected h1: hashes in the index, or added missing ones. All
-	// packages were in place.
+	// Rehashed means that a forced push corrected h1: hashes in the index, or added missing
+	// ones. All packages were in place.
 	Rehashed Status = "rehashed"
-	// Repaired: a forced push corrected index entries: a size, a file name or a manifest.
-	// All packages and the evidence were in place.
+	// Repaired means that a forced push corrected the size, the file name or the manifest in
+	// index entries, or the entry of the evidence. All packages and the evidence were in
+	// place.
 	Repaired Status = "repaired"
-	// Unchanged: everything was in place. A forced push might have stored deleted parts
-	// again.
+	// Unchanged means that everything was in place. A forced push might have stored deleted
+	// parts again.
 	Unchanged Status = "unchanged"
 )
 
@@ -76,8 +78,8 @@ type Result struct {
 	// the key that signed the evidence.
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
-	// Pinned is set if the policy pins that key. Expired is set if the key or its signature
-	// has expired.
+	// Pinned is set if the policy pins the key that signed the evidence. Expired is set if
+	// the key or its signature has expired.
 	Pinned  bool `json:"key_pinned,omitempty"`
 	Expired bool `json:"key_expired,omitempty"`
 	// EvidenceKept is set if an earlier push stored the evidence.
@@ -151,9 +153,9 @@ func (w *push) packageResult(p *artifact.Package) PackageResult {
 	return r
 }
 
-// statusOf says what changed from one version to another; before is nil if the version did
-// not exist. Changed index entries of the same packages and evidence count only in a forced
-// push.
+// statusOf returns the status of a push that changed the version from before to after. before
+// is nil if the version did not exist. Changed index entries of the same packages and
+// evidence count only in a forced push.
 func statusOf(before, after *artifact.Version, force bool) Status {
 	if before == nil {
 		return Pushed
@@ -176,7 +178,7 @@ func statusOf(before, after *artifact.Version, force bool) Status {
 	return Unchanged // a forced push might have stored deleted parts again
 }
 
-// hasPackage reports whether a list has the same bytes for the same platform.
+// hasPackage reports whether a list has a package with the same platform and the same digest.
 func hasPackage(packages []artifact.Package, p artifact.Package) bool {
 	q := find(packages, p.Platform)
 	return q != nil && q.Digest == p.Digest
@@ -210,21 +212,21 @@ func anyChanged(before, after *artifact.Version, changed func(before, after arti
 	})
 }
 
-// changesH1 reports whether the h1: hash of the same package differs.
+// changesH1 reports whether two index entries of the same package have different h1: hashes.
 func changesH1(before, after artifact.Package) bool {
 	return before.Digest == after.Digest && before.H1 != after.H1
 }
 
-// repairsEntry reports whether the index entry of the same package differs in more than its
-// h1: hash. The platform's manifest also contains the hash, so a different hash also
-// changes the manifest's digest.
+// repairsEntry reports whether two index entries of the same package differ in more than the
+// h1: hash. The platform's manifest also contains the hash, so a different hash also changes
+// the manifest's digest.
 func repairsEntry(before, after artifact.Package) bool {
 	sameManifest := before.Manifest.Digest == after.Manifest.Digest
 	return before.Digest == after.Digest && (before.Size != after.Size || before.Filename != after.Filename || before.UnusedAnnotations != after.UnusedAnnotations ||
 		sameManifest && before.Manifest.Size != after.Manifest.Size || !sameManifest && before.H1 == after.H1)
 }
 
-// correctsEvidenceEntry reports whether the index entry of the same evidence differs.
+// correctsEvidenceEntry reports whether two index entries of the same evidence differ.
 func correctsEvidenceEntry(before, after *ocispec.Descriptor) bool {
 	return before != nil && after != nil && before.Digest == after.Digest &&
 		(before.Size != after.Size || !maps.Equal(before.Annotations, after.Annotations))

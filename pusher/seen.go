@@ -16,12 +16,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ErrNoAges: a repository has versions, but no record of when a sync first saw them.
+// ErrNoAges means that a repository has versions, but no record of when a sync first saw
+// them.
 var ErrNoAges = errors.New("the ages of its versions are not known")
 
-// waits returns the versions that are too young, each with the end of its wait.
-// Stored versions do not wait, nor do versions that the source had at the provider's first
-// sync with a cooldown. [Syncer.Apply] notes the versions that no sync has seen before.
+// waits returns the requested versions that are too young, each with the time at which its
+// wait ends. Stored versions do not wait. Versions that the source had at the provider's
+// first sync with a cooldown do not wait either. waits also collects the versions that no
+// sync has seen before, so that [Syncer.Apply] can note them.
 func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[provider.Version]time.Time, error) {
 	if p.want.Cooldown == 0 {
 		return nil, nil
@@ -80,8 +82,8 @@ func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time,
 }
 
 // checkFirstSync decides whether a repository without ages may have its first sync with a
-// cooldown now. A list of tags is not proof enough: if it were incomplete only once, no
-// version would wait.
+// cooldown now. It does not rely on the list of tags alone. If that list were incomplete even
+// once, no version would wait.
 func (p *planner) checkFirstSync(ctx context.Context) error {
 	repo := p.state.dest.Repository
 	_, err := artifact.Resolve(ctx, p.state.dest.Store, string(ociaddr.SeenAll))
@@ -136,8 +138,9 @@ func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []
 	return nil
 }
 
-// writeState writes what a sync knows into the state of a repository. If the provider has no
-// cooldown, it first reads the ages in the tags of earlier releases.
+// writeState adds the ages and the replaced indexes that a sync knows to the state of a
+// repository. If the provider has no cooldown, it first reads the ages in the tags of earlier
+// releases.
 func (s *Syncer) writeState(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	if !state.cooldown && len(state.oldAges) > 0 {
 		known, _, err := readState(mayPush(ctx, state.dest.Repository), state.dest.Store, state.dest.Repository, state.provider)
@@ -147,11 +150,11 @@ func (s *Syncer) writeState(ctx context.Context, state *repositoryState, replace
 		if err != nil {
 			return err
 		}
-		state.tags = append(state.tags, ociaddr.StateTag) // so that a prune reads it
+		state.tags = append(state.tags, ociaddr.StateTag) // so that a prune reads the state
 	}
 	change := stateChange{seen: map[provider.Version]time.Time{}, cooldown: state.ages.cooldown || state.firstSync, replaced: replaced}
 	maps.Copy(change.seen, state.ages.seen)
-	var now time.Time // zero in a first sync: the versions do not wait
+	var now time.Time // zero in a first sync, because its versions do not wait
 	if !state.firstSync {
 		now = s.o.Push.Now()
 	}
@@ -164,8 +167,9 @@ func (s *Syncer) writeState(ctx context.Context, state *repositoryState, replace
 	return s.pusher.updateState(ctx, state.provider, state.dest, change, out.warn)
 }
 
-// readOldAges returns the ages that tags of earlier releases record but the state does not.
-// If a tag cannot be read, the version's age counts from now.
+// readOldAges returns the ages that are recorded in tags of earlier releases but not in the
+// state. If the content of a tag is invalid, readOldAges warns, and the version's age counts
+// from now.
 func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known *artifact.State, warn func(format string, args ...any)) (stateChange, error) {
 	out := stateChange{seen: map[provider.Version]time.Time{}}
 	for _, tag := range state.oldAges {
@@ -181,7 +185,7 @@ func (s *Syncer) readOldAges(ctx context.Context, state *repositoryState, known 
 		switch {
 		case err == nil:
 			out.seen[v] = at
-		case isNotFound(err): // another sync has moved it
+		case isNotFound(err): // another sync has moved the age into the state
 		case isUnusable(err):
 			warn("%s:%s: %v: the age of version %s counts from now", state.dest.Repository, tag, err, v)
 		default:

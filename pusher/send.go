@@ -27,8 +27,8 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	err := w.putMissing(ctx, b)
 	if httpStatus(err) == http.StatusNotFound {
 		// The HTTP client repeats a request if its connection breaks. If the first request
-		// has already ended the upload, the registry answers the repeated request with 404.
-		// putMissing then finds the blob in the repository, or sends it again.
+		// has already ended the upload, the registry responds to the repeated request with
+		// status 404. putMissing then finds the blob in the repository, or sends it again.
 		err = w.putMissing(ctx, b)
 	}
 	if err != nil {
@@ -41,7 +41,7 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
 	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
 	if httpStatus(err) == http.StatusPreconditionFailed {
-		err = nil // a policy forbids reading the manifest; the answer to HEAD has no body that says so
+		err = nil // a policy may forbid reading the manifest, and the response to HEAD has no body that says so
 	}
 	if exists || err != nil {
 		return err
@@ -49,9 +49,9 @@ func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
 	return w.put(ctx, b, "")
 }
 
-// sendTag stores a manifest under a tag. It returns [ErrImmutable] with the given hint if
-// the registry does not move the tag. It succeeds if a rule about the tag refuses the
-// request although the tag already names the manifest.
+// sendTag stores a manifest under a tag. It returns [ErrImmutable] with the given hint if the
+// registry does not move the tag. It succeeds if the registry refuses the request because of
+// a rule about the tag, but the tag already names the manifest.
 func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, tag, help string) error {
 	err := w.put(ctx, manifest, tag)
 	if err == nil {
@@ -60,7 +60,7 @@ func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, t
 	if mayBeTagRule(err) {
 		there, rerr := artifact.Resolve(ctx, w.dest.Store, tag)
 		switch {
-		case rerr != nil: // return the refusal, which says more
+		case rerr != nil: // return err, because the refusal says more than rerr
 		case there.Digest == manifest.Descriptor.Digest:
 			return nil
 		case isTagRule(err):
@@ -70,10 +70,11 @@ func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, t
 	return w.registryError(op, err)
 }
 
-// put stores a small blob or a manifest, under a tag unless tag is "". It retries while the
-// registry refuses a manifest because of an unknown blob: Distribution 2 rewrites the file
-// that links a blob to a repository whenever a push sends the blob, and does not find the
-// blob until the file is written.
+// put stores a small blob or a manifest. Unless tag is "", it stores the manifest under that
+// tag. It retries if the registry refuses a manifest because of an unknown blob. Distribution
+// 2 does so for a moment after any push has sent the blob again. It then rewrites the file
+// that links the blob to the repository, and does not find the blob until that file is
+// written.
 func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
 	return w.retry(ctx, refusals.UnknownBlob, func() error {
 		if tag == "" {
@@ -115,8 +116,8 @@ func plain(desc ocispec.Descriptor) ocispec.Descriptor {
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 }
 
-// httpStatus returns the HTTP status of the registry's answer that an error wraps, or 0 if it
-// wraps none.
+// httpStatus returns the HTTP status of the registry's response that err wraps. It returns 0
+// if err wraps no response.
 func httpStatus(err error) int {
 	var answer *errcode.ErrorResponse
 	if errors.As(err, &answer) {
@@ -125,12 +126,13 @@ func httpStatus(err error) int {
 	return 0
 }
 
-// isNotFound reports whether a registry says that something does not exist.
+// isNotFound reports whether err means that the requested content does not exist in the
+// registry.
 func isNotFound(err error) bool {
 	return errors.Is(err, errdef.ErrNotFound) || httpStatus(err) == http.StatusNotFound
 }
 
-// refusesContent reports whether the status of an answer means that the registry does not
+// refusesContent reports whether the HTTP status in err means that the registry does not
 // accept the content itself.
 func refusesContent(err error) bool {
 	return slices.Contains([]int{
@@ -139,24 +141,25 @@ func refusesContent(err error) bool {
 }
 
 // mayBeTagRule reports whether a rule about a tag, such as immutability, might have caused
-// the status of an answer.
+// the HTTP status in err.
 func mayBeTagRule(err error) bool {
 	return slices.Contains([]int{
 		http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity,
 	}, httpStatus(err))
 }
 
-// isTagRule reports whether an answer to the push of a tag clearly says that the tag cannot
-// be moved.
+// isTagRule reports whether err clearly means that the tag cannot be moved. err is the error
+// of pushing a tag.
 func isTagRule(err error) bool {
 	return !refusals.Full(err) && (httpStatus(err) == http.StatusMethodNotAllowed || isHeld(err))
 }
 
-// isHeld reports whether a registry refuses to change or delete one tag or manifest, for a
-// reason that need not apply to others: a rule about the tag, or another manifest that names
-// this one. isHeld recognizes such a refusal by statuses that registries use here for nothing
-// else, and by the words of registries: "configured as immutable" (Harbor), "cannot be
-// overwritten because the tag is immutable" (Amazon ECR) and "locked" (Azure).
+// isHeld reports whether err means that the registry refuses to change or delete this tag or
+// manifest, but might change or delete others. The reason can be a rule about the tag, or
+// another manifest that names this manifest. isHeld recognizes HTTP statuses that registries
+// use only for such refusals. It also recognizes the messages of registries: "configured as
+// immutable" (Harbor), "cannot be overwritten because the tag is immutable" (Amazon ECR) and
+// "locked" (Azure).
 func isHeld(err error) bool {
 	switch httpStatus(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
@@ -170,15 +173,16 @@ func isHeld(err error) bool {
 
 var ruleWords = regexp.MustCompile(`(?i)immutab|overwrit|already exists|locked|protected|cannot be (moved|changed|updated|modified)|tag[ _]already`)
 
-// cannotDelete reports whether an error means that manifests cannot be deleted, with this
-// login or with any, rather than that the registry is unavailable.
+// cannotDelete reports whether err means that this login, or any login, cannot delete
+// manifests. It returns false if err only means that the registry is unavailable.
 func cannotDelete(err error) bool {
 	code := httpStatus(err)
 	return errors.Is(err, errdef.ErrUnsupported) || errors.Is(err, auth.ErrBasicCredentialNotFound) || code >= 400 && code < 500 && code != http.StatusTooManyRequests
 }
 
-// refusesReferrers reports whether a registry refuses or lacks the referrers API. Some
-// registries without the API answer with such a status, although they should answer 404.
+// refusesReferrers reports whether err means that the registry refuses or lacks the referrers
+// API. Some registries without the API return one of these statuses, although they should
+// return 404.
 func refusesReferrers(err error) bool {
 	return refusesContent(err) || errors.Is(err, errdef.ErrUnsupported) || httpStatus(err) == http.StatusUnauthorized || errors.Is(err, auth.ErrBasicCredentialNotFound)
 }

@@ -33,7 +33,7 @@ type spool struct {
 	filled   chan struct{}     // closed once the origin is not read any more
 }
 
-// open begins to read a package from its origin.
+// open starts to download a package from its origin.
 func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	s := &spool{explain: func(err error) error {
 		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
@@ -59,8 +59,9 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	return s, nil
 }
 
-// begin starts to fill the file from a body of size bytes (-1: unknown), which may have at
-// most limit bytes. It closes the body. It calls cancel once the body is not read any more.
+// begin starts to fill the file from body. size is the announced number of bytes, or -1 if
+// the origin does not announce it. limit is the maximum number of bytes. begin always closes
+// body. If begin succeeds, it calls cancel once body is no longer read.
 func (s *spool) begin(ctx context.Context, cancel func(), body io.ReadCloser, size, limit int64) error {
 	if size > limit {
 		body.Close()
@@ -115,16 +116,19 @@ func (r reporter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close releases the file. No upload may use the spool any more.
+// Close releases the temporary file, and waits until the origin is no longer read. The caller
+// must first end all uploads that use the spool.
 func (s *spool) Close() {
 	s.own.Close()
 	<-s.filled
 }
 
-// failure returns the error with which the package has failed, or nil if it has not failed.
+// failure returns the error of the download or the verification, or nil if neither has
+// failed.
 func (s *spool) failure() error { return s.file.State().Err }
 
-// drain waits until the package is verified.
+// drain waits until the package is downloaded and verified. It returns the error of the
+// download or the verification.
 func (s *spool) drain() error {
 	<-s.filled
 	s.size = s.file.State().Written
@@ -158,7 +162,7 @@ func (s *spool) truncated(cause error) error {
 type spoolReader struct {
 	file   *fill.Reader
 	before func()    // called before each read
-	after  func(int) // called after each read, with the number of bytes
+	after  func(int) // called after each read, with the number of bytes that were read
 
 	mu    sync.Mutex // guards the following
 	off   int64
@@ -179,8 +183,8 @@ func (r *spoolReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// end closes the reader, which a connection may still use, and returns how many bytes it
-// has read.
+// end closes the reader, and returns the number of bytes that were read. If a connection
+// still calls Read, Read fails.
 func (r *spoolReader) end() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 )
 
 // stateRounds is the maximum number of times that one call of updateState writes the state of
-// a repository while others write it, too.
+// a repository while other processes write the same state.
 const stateRounds = 20
 
 // stateChange is what a writer adds to the state of a repository, and what a prune removes
@@ -31,12 +31,13 @@ type stateChange struct {
 	// replaced are manifests that lose their tag. Older states need not be included:
 	// updateState adds them.
 	replaced []artifact.Replaced
-	// deleted are replaced manifests that a prune has deleted. A prune that deletes only
-	// older states would never end, because each new state notes the state that it replaces.
+	// deleted are replaced manifests that a prune has deleted. A prune must not delete an
+	// older state alone, because each new state notes one more older state. Such prunes would
+	// never come to an end.
 	deleted map[digest.Digest]bool
 }
 
-// applied returns a state with the change.
+// applied returns the state now with the change, and with notes of the older states.
 func (c stateChange) applied(now *artifact.State, older []artifact.Replaced) artifact.State {
 	next := artifact.State{Provider: now.Provider}
 	next.Merge(*now)
@@ -60,14 +61,15 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 //
 // OCI tags have no compare-and-swap. updateState therefore reads the state again after each
 // write, and repeats the write until the state contains the change. Calls of one Pusher for
-// one repository take turns. Two processes can still lose a change: one reads, the other
-// reads, writes and reads again, and then the first one writes. A lost change must be
-// harmless to callers: a version waits longer if it has to be seen again, and a manifest that
-// is not noted is not deleted.
+// one repository take turns. Two processes can still lose a change. This happens if process A
+// reads the state, process B then reads, writes and reads the state again, and finally A
+// writes. A lost change must be harmless to callers. A version waits longer if a sync has to
+// see it again, and a manifest that is not noted is not deleted.
 //
-// Errors wrap [ErrOccupied] if the repository belongs to another provider, and [ErrImmutable]
-// if the registry does not move the tag. They wrap the reasons of package artifact if the
-// tag names no state. They are *[RegistryError] if the registry failed.
+// The error wraps [ErrOccupied] if the repository belongs to another provider, and
+// [ErrImmutable] if the registry does not move the tag. It wraps an error of package artifact
+// if the tag names something other than a state. It is a *[RegistryError] if the registry
+// failed.
 func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Destination, change stateChange, warn func(format string, args ...any)) error {
 	end, err := p.takeTurn(ctx, dest.Repository)
 	if err != nil {

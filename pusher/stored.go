@@ -19,9 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Stored is the repository of a provider as the origin of pushes to other repositories. It
-// offers each stored version as a release whose claims come from the stored evidence. A
-// push verifies such a release like one from the publisher.
+// Stored is a provider's repository that serves as the origin of pushes to other
+// repositories. It offers each stored version as a release whose claims come from the stored
+// evidence. A push verifies this release in the same way as a release from the publisher.
 type Stored struct {
 	Provider   provider.Address
 	Repository ociaddr.Repository
@@ -40,7 +40,8 @@ type StoredStore interface {
 // evidence.
 const storedOrigin = "OCI repository"
 
-// Versions lists the versions, oldest first. It returns none if there is no repository.
+// Versions lists the versions, oldest first. It returns no versions if the repository does
+// not exist.
 func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	tags, err := artifact.ListAnyTags(ctx, s.Store)
 	if err != nil {
@@ -50,8 +51,9 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 }
 
 // Release returns a version with the wanted platforms, or with all platforms if want is
-// empty. Errors wrap [origin.ErrVersionNotFound] or [origin.ErrPlatformNotFound], and are
-// *[RegistryError] if the repository failed.
+// empty. The error wraps [origin.ErrVersionNotFound] if the version is not stored, and
+// [origin.ErrPlatformNotFound] if a wanted platform is not stored. It is a *[RegistryError]
+// if the registry failed.
 //
 // If the evidence has a SHA256SUMS, the release is as trustworthy as the signature of the
 // SHA256SUMS. Otherwise the release only has unsigned hashes.
@@ -179,8 +181,9 @@ func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.E
 }
 
 // offer returns a package of the release. If the claims have signing keys, the package gets
-// the standard file name for its provider, version and platform. The file name in the
-// stored annotation could be that of another provider's package, which is signed as well.
+// the standard file name for its provider, version and platform. offer then ignores the file
+// name in the stored annotation. It could be the name of another provider's package, which is
+// also validly signed.
 func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 	standard := provider.PackageFilename(s.Provider, r.Version(), p.Platform)
 	name := p.Filename
@@ -212,8 +215,8 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 
 var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+)\.zip$`)
 
-// listsMore reports whether the SHA256SUMS of a release lists a package for a platform that
-// is not known.
+// listsMore reports whether the SHA256SUMS of a release lists a package for a platform for
+// which known returns false.
 func listsMore(c trust.Claims, known func(provider.Platform) bool) bool {
 	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
 		m := anyPackage.FindStringSubmatch(field)

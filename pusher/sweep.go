@@ -56,7 +56,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 		}
 		return nil
 	case !u.tied:
-		p.warnLeft(index, err) // its children must not be deleted before it
+		p.warnLeft(index, err) // the manifests that the index names must not be deleted before the index
 		return nil
 	}
 	err = p.deleteError("prune "+u.step.Version.String()+" from", err)
@@ -67,8 +67,8 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 	return nil
 }
 
-// sweepNamed deletes replaced indexes, and then the manifests that deleted indexes named. The
-// replaced indexes come first because they name the same manifests.
+// sweepNamed deletes replaced indexes, and then the manifests that deleted indexes named. It
+// deletes the replaced indexes first because they can name the same manifests.
 func (p *pruner) sweepNamed(ctx context.Context) error {
 	err := p.deleteReplaced(ctx)
 	if len(p.swept) > 0 {
@@ -78,7 +78,8 @@ func (p *pruner) sweepNamed(ctx context.Context) error {
 }
 
 // sweepChildren deletes the manifests that deleted indexes named. A concurrent push might
-// rely on some of them, so sweepChildren finally restores the manifests that a tag names.
+// rely on some of these manifests. At the end, sweepChildren therefore restores the deleted
+// manifests that a tag names by then.
 func (p *pruner) sweepChildren(ctx context.Context) error {
 	named, err := p.named(ctx, nil)
 	if err != nil {
@@ -90,7 +91,7 @@ func (p *pruner) sweepChildren(ctx context.Context) error {
 		if named[child.Digest] || ctx.Err() != nil {
 			continue
 		}
-		named[child.Digest] = true // delete it once
+		named[child.Digest] = true // so that it is deleted only once
 		data, err := artifact.FetchManifest(ctx, p.cached(p.state), child)
 		if err == nil {
 			err = deleteAny(ctx, p.state.dest.Store, child)
@@ -98,7 +99,7 @@ func (p *pruner) sweepChildren(ctx context.Context) error {
 		switch {
 		case err == nil:
 			deleted = append(deleted, artifact.Blob{Descriptor: child, Data: data})
-		case !isGone(err): // some registries delete it with its index
+		case !isGone(err): // some registries delete a manifest together with its index
 			p.warnLeft(child, err)
 		}
 	}
@@ -109,8 +110,8 @@ func (p *pruner) sweepChildren(ctx context.Context) error {
 }
 
 // children returns the manifests that deleted indexes named. It omits evidence without a
-// SHA256SUMS, because several unsigned versions can share it, and a push of one of them
-// relies on it.
+// SHA256SUMS. Several unsigned versions can share such evidence, and a concurrent push of
+// another version might rely on the evidence.
 func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	var out []ocispec.Descriptor
 	for _, v := range p.swept {
@@ -131,7 +132,7 @@ func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	return out
 }
 
-// restore stores a deleted manifest again if a tag names it now.
+// restore stores those deleted manifests again that a tag names by now.
 func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	if len(deleted) == 0 {
 		return nil
@@ -145,8 +146,8 @@ func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	return err
 }
 
-// deleteProbe deletes the probe of [push.removeProbe]. A login without the right to delete
-// has left it behind.
+// deleteProbe deletes the probe of [push.removeProbe]. A push leaves the probe behind if its
+// login may not delete manifests.
 func (p *pruner) deleteProbe(ctx context.Context) error {
 	probe, err := artifact.Placeholder("")
 	if err != nil {

@@ -16,13 +16,14 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Want says which versions of a provider its repository should have.
+// Want says which versions a provider's repository should have.
 type Want struct {
 	Provider provider.Address
 	// Source is the origin of the versions.
 	Source origin.Source
-	// Versions are the wanted versions; zero: every release. With Prereleases, prereleases
-	// within the constraint are wanted even if it does not name them.
+	// Versions is the constraint that wanted versions meet. Zero: every release. Prereleases
+	// is set if prereleases that meet the constraint are wanted even if the constraint does
+	// not name them.
 	Versions    provider.VersionSet
 	Prereleases bool
 	// Latest is the number of newest versions that are wanted. Only versions with a package
@@ -47,24 +48,24 @@ type SyncOptions struct {
 	// unchanged version costs one HEAD. "": no cache.
 	ManifestCache string
 	// First allows a first sync with a cooldown in repositories that have versions already.
-	// It changes nothing in other repositories.
+	// It has no effect on other repositories.
 	First bool
 	// Prune removes versions that no [Want] requests.
 	Prune bool
 	// PruneLimit is the maximum number of versions that a prune may remove. 0: at most
 	// [DefaultPruneLimit] versions, and never the last version of a provider.
 	PruneLimit int
-	// Served returns the part of a stored version that a gateway serves. A version that the
-	// gateway refuses is then repaired. Errors wrap [ErrNotServed] if the gateway refuses the
-	// version, and are errors of the store otherwise. Nil: a gateway serves everything.
+	// Served returns the part of a stored version that a gateway serves. A sync repairs a
+	// version that the gateway refuses. The error wraps [ErrNotServed] if the gateway refuses
+	// the version. Any other error comes from the store. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
 }
 
 // DefaultPruneLimit is the maximum number of versions that a prune removes by default.
 const DefaultPruneLimit = 10
 
-// Syncer makes repositories hold the wanted versions: first [Syncer.Plan], then
-// [Syncer.Apply].
+// Syncer makes repositories hold the wanted versions. A caller calls [Syncer.Plan], and then
+// [Syncer.Apply] with the plan.
 type Syncer struct {
 	o      SyncOptions
 	pusher *Pusher
@@ -82,7 +83,7 @@ func NewSyncer(o SyncOptions) *Syncer {
 	return &Syncer{o, p, cache}
 }
 
-// Action is what a sync does about a version.
+// Action is what a sync does with a version.
 type Action string
 
 // The actions of a plan.
@@ -128,8 +129,8 @@ type Plan struct {
 	Steps    []Step
 	Warnings []string
 	Failures []Failure
-	// Unasked is the number of stored versions that no provider block requests, if they are
-	// not pruned.
+	// Unasked is the number of stored versions that no provider block requests and that the
+	// sync does not prune.
 	Unasked int
 
 	states []*repositoryState
@@ -198,8 +199,8 @@ func (o *Outcome) warn(format string, args ...any) {
 
 // Apply carries out a plan. First it notes which versions it has seen, and which indexes it
 // will replace. Then it pushes, and removes announcements that no push needs. Then it prunes
-// the repositories of providers without failures. It calls done for each push that succeeds,
-// from several goroutines at once.
+// the repositories of providers without failures. It calls done for each push that succeeds.
+// Several goroutines call done concurrently.
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
@@ -253,8 +254,8 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	return err
 }
 
-// repositoryState holds what one listing of the tags says about a provider's repository, and
-// what the plan has found out since.
+// repositoryState holds the tags of a provider's repository, and what the plan has found out
+// about the repository. The tags are listed once.
 type repositoryState struct {
 	provider provider.Address
 	dest     Destination

@@ -24,11 +24,12 @@ import (
 const (
 	// sendAttempts is the maximum number of attempts to send a layer, a blob or a manifest.
 	sendAttempts = 4
-	// maxRetryAfter is the longest wait before a retry that a registry may request.
+	// maxRetryAfter is the longest time that a registry may make a push wait before a retry.
 	maxRetryAfter = time.Minute
-	// chunkBytes is the size of one request, in bytes, once the registry has rejected a
-	// whole package in one request. It is below the known limits of proxies and services in
-	// front of registries, except for limits so low that no package passes.
+	// chunkBytes is the size of a chunk in bytes. A push sends chunks once the registry has
+	// rejected a request with a whole package. A chunk is smaller than the known limits of
+	// proxies and services in front of registries. The only exceptions are limits that no
+	// package meets.
 	chunkBytes = 16 << 20
 	// cancelTimeout is the timeout of the request that cancels an upload.
 	cancelTimeout = 5 * time.Second
@@ -37,9 +38,10 @@ const (
 // errStalled means that the registry accepted no byte for Options.StallTimeout.
 var errStalled = errors.New("the upload stalled")
 
-// sendLayer stores a package's bytes, and returns how they arrived: StageDone,
-// StageMounted or StageFound. It reads the origin while it sends. After a failed upload,
-// the next attempt sends again from the temporary file.
+// sendLayer stores a package's bytes, and returns StageDone, StageMounted or StageFound,
+// depending on how the repository got the bytes. It uploads while the package is still being
+// downloaded from the origin. If an upload fails, the next attempt reads the temporary file
+// from its beginning.
 func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
 	stage := StageFound
 	exists, err := w.dest.Store.Exists(ctx, layer)
@@ -47,7 +49,7 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 		stage, err = w.upload(ctx, platform, layer, s)
 	}
 	if err == nil && stage != StageDone {
-		err = s.drain() // the h1: hash needs the bytes all the same
+		err = s.drain() // the h1: hash needs the bytes even if they are not sent
 	}
 	if failure := s.failure(); failure != nil {
 		return "", failure // the upload failed because the origin failed
@@ -60,8 +62,8 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 }
 
 // upload makes the registry mount a package from another repository, or sends it, with
-// retries. It returns StageMounted or StageDone. If the registry or a proxy answers that the
-// request is too large, upload sends this package and all later ones in chunks.
+// retries. It returns StageMounted or StageDone. If the registry or a proxy responds that the
+// request is too large, upload sends this package and all later packages in chunks.
 func (w *push) upload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (stage Stage, err error) {
 	from := w.mountSource(layer.Digest)
 	temporary := func(err error) bool { return s.failure() == nil && worthRetrying(err) }
@@ -110,8 +112,8 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 }
 
 // uploadTo makes the registry mount a package, or sends it. It calls begin before it sends
-// the first byte. After a failure it cancels the upload session, if the registry supports
-// that.
+// the first byte. If the upload fails for any reason but a stall, uploadTo tries to cancel
+// the upload session.
 func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
 	repo := w.dest.Store.Remote()
 	if repo == nil {
@@ -136,15 +138,17 @@ func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.R
 	return StageDone, err
 }
 
-// mountOrBegin makes the registry mount a package from another of its repositories. It
-// begins an upload if from is "", or if the registry refuses the mount.
+// mountOrBegin makes the registry mount a package from another of its repositories. If from
+// is "", or if the registry refuses the mount, mountOrBegin begins an upload instead. The
+// bool result reports whether the registry mounted the package.
 func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
 	session, mounted, err := upload.Begin(ctx, repo, layer, from)
 	if err == nil || from == "" || ctx.Err() != nil {
 		return session, mounted, err
 	}
-	// A refusal applies to all packages of the other repository: a login may lack the right
-	// to read it, and the robot of a project in Harbor has no rights in other projects.
+	// This refusal applies to all packages of the other repository, because the login lacks
+	// the right to read that repository. For example, the robot of a project in Harbor has no
+	// rights in other projects.
 	if refused := httpStatus(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
 		w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
 	}
@@ -169,7 +173,8 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 }
 
 // mountSource returns the name of another repository of the registry that has a package. If
-// this Pusher knows none, it returns the destination's sibling, or "" if there is none.
+// this Pusher knows no such repository, mountSource returns the destination's sibling. It
+// returns "" if the registry cannot mount from either.
 func (w *push) mountSource(d digest.Digest) string {
 	if known, ok := w.locations.Load(location{w.dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
 		return known.(string)
@@ -180,8 +185,9 @@ func (w *push) mountSource(d digest.Digest) string {
 	return ""
 }
 
-// mayMount reports whether a repository is not the destination itself, and the registry has
-// not refused to mount from it.
+// mayMount reports whether the registry might mount packages from a repository. It returns
+// false for the destination itself, and for a repository from which the registry has refused
+// to mount.
 func (w *push) mayMount(from string) bool {
 	_, refused := w.unmountable.Load(mountKey{w.dest.Repository, from})
 	return from != w.dest.Repository.Name && !refused
@@ -192,13 +198,13 @@ func worthRetrying(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errStalled) {
 		return false
 	}
-	// 401: the token has expired during a long upload.
+	// Status 401 can mean that the token has expired during a long upload.
 	code := httpStatus(err)
 	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
 // sendPackages stores missing packages, several concurrently. It returns the packages that
-// the stored version lacks, and by force all packages.
+// the stored version lacks. A forced push returns all packages.
 func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]artifact.Package, error) {
 	all := make([]*artifact.Package, len(missing))
 	sent := make([]bool, len(missing))
@@ -258,9 +264,9 @@ func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact
 	return &p, stage == StageDone, nil
 }
 
-// checkPackage compares a package, once its digest is known, with the stored package and
-// with the evidence that the version will probably get. It reports whether the package is
-// in place.
+// checkPackage compares a package whose digest is known with the stored package, and with the
+// evidence that the version will probably get. It reports whether the package is in place. It
+// returns a conflict as an error.
 func (w *push) checkPackage(p artifact.Package) (inPlace bool, err error) {
 	if inPlace, err = w.isInPlace(p.Platform, p.Digest); inPlace || err != nil {
 		return inPlace, err
