@@ -196,7 +196,8 @@ func (b *announceBench) isSent(name string) bool {
 	return slices.ContainsFunc(b.sent, func(a sentAnnouncement) bool { return a.digest.String() == name })
 }
 
-// probe returns the manifest that a push sends to find out whether it can delete manifests.
+// probe returns the digest of the manifest that a push sends to find out whether it can
+// delete manifests.
 func (b *announceBench) probe() digest.Digest {
 	p, err := artifact.Placeholder("")
 	if err != nil {
@@ -214,7 +215,8 @@ func (b *announceBench) decode(sent sentAnnouncement) *artifact.Announcement {
 	return a
 }
 
-// onNth calls a function at the nth request that has the method and ends in name.
+// onNth returns a handler that calls do before the nth request that has the given method and
+// whose path ends in name.
 func onNth(n int, method, name string, do func()) recorder.Intercept {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == method && strings.HasSuffix(r.URL.Path, name) {

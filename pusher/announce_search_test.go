@@ -78,7 +78,7 @@ func (k *keySet) grow() {
 	}
 }
 
-// search visits all states of a model, depth first, until one is wrong.
+// search visits all states of a model, depth first, until it finds a wrong state.
 type search struct {
 	*model
 	seen  keySet
@@ -176,7 +176,7 @@ var (
 	bringAll   = [modelProcs]set{linux, both, darwin}
 )
 
-// with returns roles together with the role of the process that is not a push.
+// with returns a copy of roles in which the process that is not a push has the role other.
 func with(roles [modelProcs]modelRole, other modelRole) [modelProcs]modelRole {
 	roles[cleanUp] = other
 	return roles
@@ -203,7 +203,8 @@ var modelCases = map[string]struct {
 	"three pushes, a prune, a kill, an hour": {model{roles: with(three, remover), brings: bringThree, kills: 1, hours: 1}, true},
 }
 
-// modelRules lists the rules, each with a case that goes wrong if processes ignore the rule.
+// modelRules lists the rules of the protocol. For each rule, it names a case that goes wrong if processes
+// ignore the rule.
 var modelRules = []struct {
 	rule
 	what, in string

@@ -28,7 +28,7 @@ func (m onlyManifest) FetchReference(context.Context, string) (ocispec.Descripto
 }
 
 // TestManifestBeforeDone shows that the reader of a done announcement can compute which manifest the tag named
-// before. If the push was killed, nothing else tells which manifest that was.
+// before. If the push was killed, no other data says which manifest that was.
 func TestManifestBeforeDone(t *testing.T) {
 	manifest := func(s string) ocispec.Descriptor {
 		return ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromString(s), Size: 7}

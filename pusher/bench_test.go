@@ -205,8 +205,8 @@ func (b *bench) reindex(change func(*ocispec.Index)) {
 	}
 }
 
-// withoutAnnotations stores a copy of a platform's manifest without its own annotations and
-// those of its layer. It returns an index entry for the copy.
+// withoutAnnotations stores a copy of a platform's manifest. The copy lacks the annotations
+// of the manifest and of its layer. withoutAnnotations returns an index entry for the copy.
 func (b *bench) withoutAnnotations(entry ocispec.Descriptor) ocispec.Descriptor {
 	b.t.Helper()
 	data, err := content.FetchAll(b.t.Context(), b.repo, entry)
@@ -240,7 +240,7 @@ func (b *bench) source() (pusher.Stored, *recorder.Recorder) {
 	return from, registry
 }
 
-// copy pushes a stored version.
+// copy pushes a version of the source to the bench's registry. It copies no referrers.
 func (b *bench) copy(from pusher.Stored, platforms ...string) (*pusher.Result, error) {
 	var want []provider.Platform
 	for _, p := range platforms {

@@ -25,8 +25,8 @@ func (s blobSource) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, e
 	return io.NopCloser(bytes.NewReader(s.data)), nil
 }
 
-// TestTemporaryFileCannotBeWritten shows that a temporary file that cannot be written is not taken for a failure of the
-// source.
+// TestTemporaryFileCannotBeWritten shows that, if a temporary file cannot be written, the error is not reported as a
+// failure of the source.
 func TestTemporaryFileCannotBeWritten(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "read-only")
 	if err := os.WriteFile(name, nil, 0o600); err != nil {

@@ -19,8 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestPartialPushEndedBesideAnother runs a push of another platform before each request of a push of one platform, and
-// interrupts the paused push soon afterwards. It shows that the version has both platforms after one more push.
+// TestPartialPushEndedBesideAnother pauses a push of one platform before each of its requests. It then pushes another
+// platform from start to end, and interrupts the paused push soon afterwards. It shows that one more push of the first
+// platform gives the version both platforms.
 func TestPartialPushEndedBesideAnother(t *testing.T) {
 	for pause := 1; ; pause++ {
 		for after := 0; after < 3; after++ {
@@ -89,8 +90,8 @@ func (b *bench) unsigned() *realorigin.Release {
 
 func allowUnsigned(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
 
-// TestEvidenceIsNeverReplacedByWeaker shows that signed evidence stays if a signed push completes while a push of the
-// same packages, unsigned, is paused before any of its requests.
+// TestEvidenceIsNeverReplacedByWeaker pauses an unsigned push before each of its requests, and runs a signed push of
+// the same packages from start to end. It shows that the version keeps the signed evidence.
 func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 	for pause, reached := 1, true; reached; pause++ {
 		b := newBench(t)
@@ -122,7 +123,7 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 	}
 }
 
-// TestWeakerPushKeepsEvidence shows that the signed evidence of a version stays when an unsigned push adds platforms.
+// TestWeakerPushKeepsEvidence shows that a version keeps its signed evidence when an unsigned push adds platforms.
 func TestWeakerPushKeepsEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -137,8 +138,8 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 	}
 }
 
-// TestUnlistedAnnouncementIsIgnored shows that a push ignores an announcement tag in the format of earlier releases if
-// the release does not list the announced package for that platform.
+// TestUnlistedAnnouncementIsIgnored shows that a push ignores an announced package if the release does not list the
+// package for the announced platform. The announcement tags have the format of earlier releases of ocibridge.
 func TestUnlistedAnnouncementIsIgnored(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")
@@ -184,8 +185,8 @@ func TestMisnamedPackage(t *testing.T) {
 	}
 }
 
-// TestAnnouncedTooLong shows that a push refuses a package, without reading it, if the origin announces more bytes than
-// a package may have.
+// TestAnnouncedTooLong shows that, if the origin announces more bytes than a package may have, a push refuses the
+// package without reading it.
 func TestAnnouncedTooLong(t *testing.T) {
 	b := newBench(t)
 	r, err := b.get()
@@ -221,8 +222,8 @@ func TestLongerThanAnnounced(t *testing.T) {
 	}
 }
 
-// TestTagsThatBreakOff shows that a push fails if a later page of the list of tags is missing, because it cannot see
-// all announcements.
+// TestTagsThatBreakOff shows that a push fails if a later page of the list of tags is missing. The push would otherwise
+// not see all announcements.
 func TestTagsThatBreakOff(t *testing.T) {
 	b := newBench(t)
 	b.mustPush("linux_amd64")

@@ -25,7 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// foreign replaces the index of the bench's version with an index like that of another tool.
+// foreign replaces the index of the bench's version with an index that looks as if another tool had created it.
 func (b *bench) foreign(change func(index *ocispec.Index)) digest.Digest {
 	b.t.Helper()
 	v := b.tagged()
@@ -319,13 +319,13 @@ func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 }
 
 // TestCopyLeavesOutWhatABundleRefuses shows that a copy into a bundle skips the second of two referrers if a list of
-// both would exceed the size limit of a manifest.
+// both referrers would exceed the size limit of a manifest.
 func TestCopyLeavesOutWhatABundleRefuses(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
 	index := b.tagged().Index
 	var entries []ocispec.Descriptor
-	if err := b.repo.SetReferrersCapability(true); err != nil { // so that it writes no fallback tag
+	if err := b.repo.SetReferrersCapability(true); err != nil { // so that b.repo writes no fallback tag
 		t.Fatal(err)
 	}
 	for i := range 2 {

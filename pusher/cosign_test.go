@@ -73,8 +73,8 @@ func TestCopyKeepsOtherSignatures(t *testing.T) {
 	}
 }
 
-// TestCopyListsTagsAgain shows that, after the source has once failed to list its tags, the next copy with the same
-// Pusher lists them again.
+// TestCopyListsTagsAgain shows that, if a copy fails to list the tags of the source, the next copy with the same
+// Pusher lists the tags again.
 func TestCopyListsTagsAgain(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -96,7 +96,7 @@ func TestCopyListsTagsAgain(t *testing.T) {
 	}
 }
 
-// signed stores m under a tag, and gives all of its layers the same payload.
+// signed stores the manifest m under a tag, and gives all layers of m the same payload.
 func (b *bench) signed(repo *remote.Repository, tag string, m ocispec.Manifest) digest.Digest {
 	b.t.Helper()
 	const payload = "payload"

@@ -53,7 +53,7 @@ func (b *bench) pushRelease(r *realorigin.Release) (*pusher.Result, error) {
 }
 
 // wantVouched fails the test unless the tagged version has the verdict, and its evidence lists every package.
-// Evidence that lists nothing is enough for unsigned versions.
+// An unsigned version may also have evidence that lists no package.
 func (b *bench) wantVouched(verdict trust.Verdict) {
 	b.t.Helper()
 	v := b.tagged()
@@ -69,8 +69,9 @@ func (b *bench) wantVouched(verdict trust.Verdict) {
 	}
 }
 
-// TestUnsignedBesideSigned shows that a push of an unsigned package into a signed version is a conflict if the
-// publisher's SHA256SUMS contradicts the package or does not list it, and succeeds if the SHA256SUMS lists it.
+// TestUnsignedBesideSigned pushes an unsigned package into a signed version. It shows that the push is a
+// conflict if the publisher's SHA256SUMS contradicts the package or does not list it. The push succeeds if the
+// SHA256SUMS lists the package.
 func TestUnsignedBesideSigned(t *testing.T) {
 	for name, tc := range map[string]struct {
 		signed   []string
@@ -167,8 +168,8 @@ func TestSignedBesideUnsigned(t *testing.T) {
 	}
 }
 
-// misname makes the index name the package for Linux a second time, as a package for FreeBSD. Unless evidence
-// is set, the index loses its evidence.
+// misname makes the index name the package for Linux a second time, as a package for FreeBSD. If evidence is
+// false, misname also removes the evidence from the index.
 func (b *bench) misname(evidence bool) {
 	b.t.Helper()
 	b.reindex(func(i *ocispec.Index) {
@@ -215,8 +216,9 @@ func TestRefusedPackageIsReported(t *testing.T) {
 	}
 }
 
-// TestUnsignedAndSignedAtOnce runs a signed push before each request of an unsigned push, and the other way
-// round. It shows that no unsigned package counts as signed. One of the pushes may be refused.
+// TestUnsignedAndSignedAtOnce runs a signed push before each request of an unsigned push, and an unsigned push
+// before each request of a signed push. It shows that no unsigned package then counts as signed. One of the two
+// pushes may be refused.
 func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	for _, tc := range []struct {
 		platform    string
@@ -267,8 +269,8 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	}
 }
 
-// TestPublisherAddsAPlatform shows that a new, signed SHA256SUMS with one more platform replaces the stored
-// SHA256SUMS.
+// TestPublisherAddsAPlatform shows that a push replaces the stored SHA256SUMS if the publisher has signed a new
+// SHA256SUMS with one more platform.
 func TestPublisherAddsAPlatform(t *testing.T) {
 	b := newBench(t)
 	all := b.release
@@ -295,8 +297,8 @@ func withoutLine(text, part string) (out []string) {
 	return out
 }
 
-// TestCopyBesideSigned shows that a copy of an unsigned version is a conflict if the destination has the
-// version signed.
+// TestCopyBesideSigned shows that a copy of an unsigned version is a conflict if the version is signed in the
+// destination.
 func TestCopyBesideSigned(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); err != nil {

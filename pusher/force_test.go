@@ -32,8 +32,9 @@ func TestForceSendsWhatWasDeleted(t *testing.T) {
 	}
 }
 
-// TestForceAndAContradictoryRelease shows that a push refuses a release whose SHA256SUMS lists two checksums for a
-// platform, also by force: under the published name, and under the name that the origin offers.
+// TestForceAndAContradictoryRelease shows that even a forced push refuses a release whose SHA256SUMS lists two
+// checksums for one platform. One checksum is listed under the published name, and one under the name that the origin
+// offers.
 func TestForceAndAContradictoryRelease(t *testing.T) {
 	b := newBench(t)
 	b.options.Force = true
@@ -109,8 +110,8 @@ func TestForceRecordsH1(t *testing.T) {
 	}
 }
 
-// TestForceRemovesH1 shows that a forced push removes a stored h1: hash of a zip if clients compute different hashes
-// for the zip.
+// TestForceRemovesH1 shows that a forced push removes the stored h1: hash of a zip if not all clients compute the same
+// h1: hash for the zip.
 func TestForceRemovesH1(t *testing.T) {
 	b := newBench(t)
 	b.release = release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
@@ -137,8 +138,8 @@ func TestForceRemovesH1(t *testing.T) {
 	}
 }
 
-// TestForceRepairsIndex shows that a forced push, which is what verify recommends, repairs each defect of an index
-// that verify reports.
+// TestForceRepairsIndex shows that a forced push repairs each defect of an index that verify reports. For these
+// defects, verify recommends a forced push.
 func TestForceRepairsIndex(t *testing.T) {
 	annotated := func(key, value string) func(*bench, *ocispec.Index) {
 		return func(_ *bench, i *ocispec.Index) { i.Manifests[1].Annotations["io.github.ocibridge."+key] = value }
@@ -193,7 +194,8 @@ func TestForceRepairsIndex(t *testing.T) {
 	}
 }
 
-// wantFinding fails the test unless verify has the finding. If where is "", it fails if verify has any finding.
+// wantFinding fails the test unless verify has the finding. If where is "", it fails the test if verify has any
+// finding.
 func (b *bench) wantFinding(where, what string) {
 	b.t.Helper()
 	l, err := artifact.Lint(b.t.Context(), b.repo, widget, one)

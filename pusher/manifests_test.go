@@ -108,7 +108,8 @@ func manifest(data string) ocispec.Descriptor {
 	return desc
 }
 
-// TestTagMovesBetweenHeadAndGet shows that a tag that moves between two requests is read once more.
+// TestTagMovesBetweenHeadAndGet shows that the store reads a tag once more if the tag moves between the HEAD and the
+// GET.
 func TestTagMovesBetweenHeadAndGet(t *testing.T) {
 	c := cachedStore{Store: movedTag{before: "{}", after: "[]"}, cache: openManifestCache(t.TempDir())}
 	desc, body, err := c.FetchReference(t.Context(), "1.0.0")

@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// oldAge stores the age of a version under a tag, as earlier releases did. For the version "", it stores the tag
+// oldAge stores the age of a version under a tag, as earlier releases did. If version is "", it stores the tag
 // ociaddr.SeenAll.
 func (b *bench) oldAge(version, text string) {
 	b.t.Helper()
@@ -172,7 +172,8 @@ func TestOldAgesNeedTheState(t *testing.T) {
 	}
 }
 
-// TestOldAgesWithoutACooldown shows that a sync without a cooldown also moves the ages, once.
+// TestOldAgesWithoutACooldown shows that a sync without a cooldown also moves the ages into the state. The next sync
+// does not move them again.
 func TestOldAgesWithoutACooldown(t *testing.T) {
 	b := newOldBench(t)
 	b.want.Cooldown = 0
@@ -189,9 +190,9 @@ func TestOldAgesWithoutACooldown(t *testing.T) {
 	}
 }
 
-// TestOldAgesThatAreNone shows that a sync does not delete a version if the version is named by a tag like those in
-// which earlier releases recorded ages, even in a registry that deletes only by digest. The age that the tag should
-// hold then counts from now.
+// TestOldAgesThatAreNone gives a version a tag in which earlier releases would have recorded an age. It shows that a
+// sync does not delete the version, even in a registry that deletes only by digest. The age that the tag should hold
+// then counts from now.
 func TestOldAgesThatAreNone(t *testing.T) {
 	b := newOldBench(t)
 	b.noTagDeletes()

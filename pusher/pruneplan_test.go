@@ -62,7 +62,8 @@ func (b *syncBench) missing(version string) string {
 	return ""
 }
 
-// TestSourceCausesNoPrune shows that no version is removed if a source fails, or lists fewer versions than before.
+// TestSourceCausesNoPrune shows that a prune removes no version if the source fails, or if it lists fewer versions
+// than before.
 func TestSourceCausesNoPrune(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.options.Prune = true
@@ -146,8 +147,8 @@ func TestPruneLeavesWhatIsNamed(t *testing.T) {
 	}
 }
 
-// TestPruneByDigest shows that, in a registry that only deletes by digest, a prune deletes a tag together with its
-// index, unless another tag names the index.
+// TestPruneByDigest shows that, if a registry deletes only by digest, a prune deletes a tag together with its index.
+// If another tag names the index, the prune deletes neither.
 func TestPruneByDigest(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")

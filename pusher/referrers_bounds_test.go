@@ -30,8 +30,8 @@ func list(r *recorder.Recorder, subject digest.Digest, entries ...ocispec.Descri
 	})
 }
 
-// TestLyingListOfReferrers shows that a copy stores no manifest that the source wrongly lists as a referrer, because
-// it has no subject or another subject, does not exist, or has other bytes.
+// TestLyingListOfReferrers shows that a copy stores no manifest that the source wrongly lists as a referrer. Such a
+// manifest has no subject or another subject, does not exist, or has other bytes.
 func TestLyingListOfReferrers(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -52,7 +52,7 @@ func TestLyingListOfReferrers(t *testing.T) {
 		}
 	}
 
-	// Wrong bytes, in a small blob and in a large blob.
+	// A copy stores neither a small blob nor a large blob with wrong bytes.
 	registry.Intercept(nil)
 	for name, text := range map[string]string{"small": "signature", "large": strings.Repeat("signature", 1<<20)} {
 		b.newRegistry()
@@ -141,8 +141,8 @@ func TestCopiedReferrersAreBounded(t *testing.T) {
 	}
 }
 
-// TestListsOfReferrersAreBounded shows that a copy skips invalid list entries and limits its warnings about them,
-// and fails if the lists of all subjects together have too many entries.
+// TestListsOfReferrersAreBounded shows that a copy skips invalid list entries, and limits its warnings about them.
+// It fails if the lists of all subjects together have too many entries.
 func TestListsOfReferrersAreBounded(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -155,7 +155,7 @@ func TestListsOfReferrersAreBounded(t *testing.T) {
 	from, registry := b.source()
 	from = fresh(from)
 
-	// Entries that describe no manifest, in the lists of both sides.
+	// A copy skips entries that describe no manifest, both in the source's list and in the destination's list.
 	bad := []ocispec.Descriptor{entry(ocispec.MediaTypeImageManifest, "", "no digest"), entry(long, "", digest.FromString("1")), entry(ocispec.MediaTypeImageManifest, long, digest.FromString("2"))}
 	list(registry, subject, append(bad, entry("application/octet-stream", "", digest.FromString("3")))...)
 	list(b.registry, subject, bad...)
@@ -163,7 +163,7 @@ func TestListsOfReferrersAreBounded(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 
-	// Many referrers, each with a warning.
+	// If each of many referrers causes a warning, the copy limits the number of warnings.
 	var odd []ocispec.Descriptor
 	for i := range 500 {
 		odd = append(odd, entry("application/octet-stream", "", digest.FromString(fmt.Sprint(i))))
@@ -174,7 +174,7 @@ func TestListsOfReferrersAreBounded(t *testing.T) {
 		t.Errorf("%v, %d warnings", err, len(r.Warnings))
 	}
 
-	// Lists that are each within the limit, but together exceed it.
+	// If each list is within the limit, but all lists together exceed the limit, the copy fails.
 	registry.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
 		if !strings.Contains(req.URL.Path, "/referrers/") {
 			return false

@@ -37,7 +37,8 @@ func (b *bench) copyWith(from pusher.Stored, platforms ...string) (*pusher.Resul
 	return pusher.New(b.options).Copy(b.t.Context(), from, one, want)
 }
 
-// store pushes a manifest with one layer and, unless subject is "", with a subject.
+// store pushes a manifest with one layer. The manifest has a subject unless subject is "". It has only a digest if tag
+// is "".
 func (b *bench) store(repo *remote.Repository, text string, subject digest.Digest, tag string) ocispec.Descriptor {
 	b.t.Helper()
 	layer := content.NewDescriptorFromBytes("text/plain", []byte(text))
@@ -83,7 +84,7 @@ func (b *bench) referrers(repo *remote.Repository, subject digest.Digest) []dige
 	return out
 }
 
-// mustCopy copies a stored version. It fails the test unless the copy has the given warnings.
+// mustCopy copies a stored version. It fails the test unless the copy succeeds with the given warnings.
 func (b *bench) mustCopy(from pusher.Stored, warnings ...string) *pusher.Result {
 	b.t.Helper()
 	r, err := b.copyWith(from)
@@ -109,7 +110,7 @@ func fresh(from pusher.Stored) pusher.Stored {
 	return from
 }
 
-// withoutAPI makes a registry answer like one without the referrers API.
+// withoutAPI makes a registry return 404 for the referrers API, like a registry without that API.
 func withoutAPI(r *recorder.Recorder) {
 	r.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
 		if !strings.Contains(req.URL.Path, "/referrers/") {
@@ -195,7 +196,7 @@ func TestCopyReferrers(t *testing.T) {
 	}
 }
 
-// brokenStore is a source whose first answer for a blob breaks off after wrong bytes.
+// brokenStore is a source whose first response for a blob sends wrong bytes and then breaks off.
 type brokenStore struct {
 	pusher.StoredStore
 	blob    digest.Digest
@@ -211,7 +212,8 @@ func (s *brokenStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.Re
 	return s.StoredStore.Fetch(ctx, desc)
 }
 
-// TestCopyReferrersReadsAgain shows that a copy reads an attachment again if the source breaks off.
+// TestCopyReferrersReadsAgain shows that a copy reads an attachment again if the first response of the source breaks
+// off.
 func TestCopyReferrersReadsAgain(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -227,7 +229,8 @@ func TestCopyReferrersReadsAgain(t *testing.T) {
 	}
 }
 
-// TestCopyReferrersListsTagsOnce shows that all copies of one Pusher list the tags of a source once, unless that fails.
+// TestCopyReferrersListsTagsOnce shows that all copies of one Pusher list the tags of a source only once. If that
+// fails, the next copy lists the tags again.
 func TestCopyReferrersListsTagsOnce(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -255,8 +258,8 @@ func TestCopyReferrersListsTagsOnce(t *testing.T) {
 	}
 }
 
-// TestCopyReferrersWhereTheAPIIsRefused shows that a copy reads the fallback tags if the registry refuses the referrers
-// API instead of answering 404. Without fallback tags, a warning names the refusal.
+// TestCopyReferrersWhereTheAPIIsRefused shows that, if the registry refuses the referrers API with another status than
+// 404, a copy reads the fallback tags. Without fallback tags, a warning names the refusal.
 func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 	refused := func(answer func(w http.ResponseWriter), tags bool) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, req *http.Request) bool {
@@ -292,7 +295,8 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 			from, registry := b.source()
 			from = fresh(from)
 
-			// Not every manifest has a fallback tag.
+			// Some manifests have no fallback tag. The copy warns of the refusal, and copies the referrers of the other
+			// manifests.
 			registry.Intercept(refused(answer, false))
 			if name == "Basic" {
 				from.Store.(*remote.Repository).Client = &auth.Client{Client: from.Store.(*remote.Repository).Client.(*http.Client)}
@@ -301,7 +305,8 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 				t.Errorf("copied %+v", r)
 			}
 
-			// The registry refuses the tags as well.
+			// If the registry also refuses the fallback tags, the copy fails without a login, and otherwise copies no
+			// referrers.
 			b.newRegistry()
 			registry.Intercept(refused(answer, true))
 			r, err := b.copyWith(from)

@@ -32,8 +32,8 @@ func (b *bench) state() *artifact.State {
 	return s
 }
 
-// ages returns the versions with a known age. The hour of the sync that first saw a version follows after @; a version
-// without it was in the first sync.
+// ages returns the versions with a known age. The hour of the sync that first saw a version follows after @. A version
+// without @ was in the first sync.
 func (b *syncBench) ages() string {
 	b.t.Helper()
 	s := b.state()
@@ -109,7 +109,7 @@ func TestCooldownWithoutAges(t *testing.T) {
 				t.Errorf("ages %q, state %+v", got, b.state())
 			}
 
-			// After that sync, --first changes nothing.
+			// After the first sync, --first has no effect.
 			b.offer("1.2.0")
 			b.mustSync(".1.2.0 =1.1.0 =1.0.0")
 			b.options.First = false
@@ -120,8 +120,8 @@ func TestCooldownWithoutAges(t *testing.T) {
 	}
 }
 
-// TestUnknownOwnerIsReported shows that a sync warns if a policy of the registry forbids reading the versions that
-// name the repository's owner: in a plan that fails, and when the sync writes the first state.
+// TestUnknownOwnerIsReported shows that a sync warns if a policy of the registry forbids reading the versions that name
+// the repository's owner. It warns both in a plan that fails and when it writes the first state.
 func TestUnknownOwnerIsReported(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -145,8 +145,8 @@ func TestUnknownOwnerIsReported(t *testing.T) {
 	}
 }
 
-// TestCooldownWithoutVersions shows that a repository without versions needs no --first, because it cannot have lost
-// their ages.
+// TestCooldownWithoutVersions shows that a repository without versions needs no --first, because the repository cannot
+// have lost the ages of versions.
 func TestCooldownWithoutVersions(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{lost("x", "0.9.0")}})
@@ -172,7 +172,7 @@ func TestCooldownWithAnUnusableState(t *testing.T) {
 	}
 }
 
-// TestCopyLeavesTheState shows that a copy omits the state, which describes only one repository.
+// TestCopyLeavesTheState shows that a copy omits the state. The state describes only the repository that contains it.
 func TestCopyLeavesTheState(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -190,8 +190,8 @@ func TestCopyLeavesTheState(t *testing.T) {
 	}
 }
 
-// TestCooldownWithoutAList shows that a sync does not count as a first sync because the registry lists no tags for a
-// while. It fails, and versions still wait afterwards.
+// TestCooldownWithoutAList shows that a sync fails while the registry lists no tags, and does not count as a first
+// sync. Once the registry lists the tags again, versions still wait.
 func TestCooldownWithoutAList(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = 2 * time.Hour
@@ -215,7 +215,7 @@ func TestCooldownWithoutAList(t *testing.T) {
 	b.mustSync("+1.1.0 =1.0.0")
 }
 
-// TestCooldownOfTwoSyncs shows that, if two syncs run concurrently, the earlier time at which one of them saw a version
+// TestCooldownOfTwoSyncs shows that, if two concurrent syncs first see a version at different times, the earlier time
 // counts. Both syncs succeed in a registry that moves only the state's tag.
 func TestCooldownOfTwoSyncs(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -252,7 +252,7 @@ func TestCooldownOfTwoSyncs(t *testing.T) {
 	twice()
 	b.offer("1.2.0")
 	twice()
-	b.registry.Intercept(nil) // a registry that moves all tags does not make a version younger either
+	b.registry.Intercept(nil) // the earlier time also counts in a registry that moves all tags
 	b.offer("1.3.0")
 	twice()
 	if got := b.ages(); got != "1.0.0 1.1.0 1.2.0@13 1.3.0@14" {

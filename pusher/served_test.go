@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// verifying makes the sync consult a gateway that verifies versions with the given keys pinned.
+// verifying makes the sync consult a gateway that verifies versions, and that pins the given keys.
 func (b *syncBench) verifying(keys ...string) {
 	policy := func(provider.Address) trust.Policy { return trust.Policy{Keys: keys} }
 	b.options.Push.Policy = policy
@@ -30,8 +30,8 @@ func (b *syncBench) verifying(keys ...string) {
 	}
 }
 
-// TestSyncOfWhatIsNotServed shows that stored versions that a gateway with verify = "required" refuses do not count as
-// in place. The sync repairs the versions that a push can repair.
+// TestSyncOfWhatIsNotServed shows that a stored version does not count as in place if a gateway with verify =
+// "required" refuses it. The sync repairs the versions that a push can repair.
 func TestSyncOfWhatIsNotServed(t *testing.T) {
 	t.Run("no evidence", func(t *testing.T) {
 		b := newSyncBench(t, "1.0.0")

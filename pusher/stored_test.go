@@ -21,7 +21,7 @@ import (
 // copied whole or in parts.
 func TestStoredIsTheSame(t *testing.T) {
 	b := newBench(t)
-	b.origin.About("https://git.example/acme/widget", "2026-01-02T03:04:05Z") // the evidence contains both
+	b.origin.About("https://git.example/acme/widget", "2026-01-02T03:04:05Z") // the evidence contains this repository and this time
 	pushed := b.mustPush()
 	from, _ := b.source()
 	b.origin.Reset()
@@ -52,8 +52,8 @@ func TestStoredIsTheSame(t *testing.T) {
 	}
 }
 
-// TestStoredInPart shows that a copy of a version that was only pushed in part announces itself, because other pushes
-// might add the rest at the same time.
+// TestStoredInPart shows that a copy announces itself if the source has only some platforms of the version. Other
+// pushes might add the other platforms at the same time.
 func TestStoredInPart(t *testing.T) {
 	b := newBench(t)
 	pushed := b.mustPush("linux_amd64", "darwin_arm64")
@@ -87,8 +87,8 @@ func TestStoredNotThere(t *testing.T) {
 	}
 }
 
-// TestStoredWithoutEvidence shows that a version without evidence, as other tools store it, is copied only if the
-// policy allows unsigned versions, and only if its packages have the stored digests.
+// TestStoredWithoutEvidence shows that a copy of a version without evidence succeeds only if the policy allows
+// unsigned versions, and if the packages have the stored digests. Other tools store versions without evidence.
 func TestStoredWithoutEvidence(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -135,8 +135,8 @@ func (b *bench) tag(repo *remote.Repository, v artifact.Version) {
 	}
 }
 
-// TestStoredAsAnothers shows that a copy refuses packages of another provider, signed by the same publisher, that the
-// source offers as those of the requested provider.
+// TestStoredAsAnothers shows that, if the source offers another provider's packages as the requested provider's
+// packages, a copy refuses them. The same publisher has signed both providers.
 func TestStoredAsAnothers(t *testing.T) {
 	b := newBench(t)
 	gadget := release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "gadget", Version: "1.0.0", Signer: b.signer,

@@ -31,10 +31,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// bigSize is more bytes than connections and buffers together can hold.
+// bigSize is the size of a package in bytes. Connections and buffers together hold fewer bytes.
 const bigSize = 24 << 20
 
-// big replaces the release with one whose only package, for linux_amd64, does not compress. It returns the package.
+// big replaces the bench's release with a release that has only a package for linux_amd64, and returns the package. The
+// content of the package does not compress.
 func (b *bench) big() *release.Package {
 	b.t.Helper()
 	content := make([]byte, bigSize)
@@ -57,7 +58,7 @@ func (b *bench) uploads() recorder.Filter {
 	}
 }
 
-// counted counts the bytes that are read of a request's body.
+// counted counts the bytes that are read from a request's body.
 type counted struct {
 	io.ReadCloser
 	n     *atomic.Int64
@@ -131,8 +132,8 @@ func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	}
 }
 
-// TestMismatchInMidStream shows that the registry never receives a complete package whose last byte is wrong, and keeps
-// no part of it.
+// TestMismatchInMidStream shows that, if the last byte of a package is wrong, the registry never receives the complete
+// package. The registry keeps no part of the package.
 func TestMismatchInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -144,8 +145,8 @@ func TestMismatchInMidStream(t *testing.T) {
 	}
 }
 
-// TestNotZipInMidStream shows that the registry never receives a complete package that is validly signed but not a zip,
-// even though only the end of the package reveals that.
+// TestNotZipInMidStream shows that, if a validly signed package is not a zip, the registry never receives the complete
+// package. Only the end of the package shows that it is not a zip.
 func TestNotZipInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -156,8 +157,8 @@ func TestNotZipInMidStream(t *testing.T) {
 	b.refusedInMidStream(pkg, cut, provider.ErrNotZip)
 }
 
-// refusedInMidStream pushes a package that turns out to be wrong only at its end. It fails the test unless the registry
-// receives a part of the package and does not keep that part.
+// refusedInMidStream pushes a package that is wrong only at its end. It fails the test unless the registry receives a
+// part of the package and does not keep that part.
 func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error) {
 	b.t.Helper()
 	got := b.inHalves(sent)
@@ -177,8 +178,8 @@ func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error
 	}
 }
 
-// TestUploadIsBegunAnewFromTheFile shows that, after an upload that breaks off in the middle, the next upload reads the
-// temporary file, so the origin sends the package only once.
+// TestUploadIsBegunAnewFromTheFile shows that, if an upload breaks off in the middle, the next upload reads the
+// temporary file. The origin therefore sends the package only once.
 func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 	for name, breakOff := range map[string]func(http.ResponseWriter){
 		"by a refusal":      func(w http.ResponseWriter) { w.WriteHeader(http.StatusServiceUnavailable) },
@@ -357,7 +358,8 @@ func TestMount(t *testing.T) {
 	}
 }
 
-// TestMountOfOneAbsentPackage shows that a push still mounts other packages from a repository that lacks one package.
+// TestMountOfOneAbsentPackage shows that, if a repository lacks one package, a push still mounts other packages from
+// that repository.
 func TestMountOfOneAbsentPackage(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -409,7 +411,8 @@ func TestTooLargeForOneRequest(t *testing.T) {
 	}
 }
 
-// inProcess is a transport that calls a handler, so that requests use the virtual time of package synctest.
+// inProcess is a transport that calls a handler without a connection. Requests therefore use the virtual time of
+// package synctest.
 type inProcess struct{ http.Handler }
 
 func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -424,8 +427,8 @@ func (h inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// TestRetryAfterOfAnUpload shows that a failed upload waits as long as the registry's Retry-After says before it tries
-// again, and fails if that is too long.
+// TestRetryAfterOfAnUpload shows that a push retries a failed upload only after the time in the registry's Retry-After.
+// The push fails if that time is too long.
 func TestRetryAfterOfAnUpload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		after string

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestOriginContradictsItself shows that a push fails, and tags nothing, if a later answer of the origin gives
+// TestOriginContradictsItself shows that a push fails, and tags nothing, if a later response of the origin states
 // another hash or size for a package.
 func TestOriginContradictsItself(t *testing.T) {
 	for name, report := range map[string]map[string]any{
@@ -55,8 +55,8 @@ func TestOriginContradictsItself(t *testing.T) {
 	}
 }
 
-// TestPolicyOfTheProvider shows that a push applies the policy of its provider, and that result and evidence reflect
-// that policy.
+// TestPolicyOfTheProvider shows that a push applies the policy of its provider, and that the push's result and
+// evidence reflect that policy.
 func TestPolicyOfTheProvider(t *testing.T) {
 	b := newBench(t)
 	b.signer = pgp.For(t, "Acme", pgp.Expired())
