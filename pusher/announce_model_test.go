@@ -2,11 +2,12 @@ package pusher
 
 // This file models the protocol of announcements. Up to three pushes of one version run at the same time as a sync that
 // cleans up or prunes. TestAnnouncementsModel visits every order of their requests. A transition is one request to the
-// registry, together with the decision that the code makes on the answer. A process can also be killed at any point,
-// and an hour can pass. The model simplifies three things. A process lists all tags at once. It reads announcements in
-// one order. It checks the age of its data in the same transition as the request that depends on the data. In the code,
-// that request can arrive up to 59 minutes after the check. Like the code, the model's prune leaves a version with an
-// open announcement. It removes announcements by digest, on the basis of what it read within the last minute.
+// registry, together with the decision that the code makes after the response. A process can also be killed at any
+// point, and an hour can pass. The model simplifies three things. A process lists all tags at once. It reads
+// announcements in one order. It checks the age of its data in the same transition as the request that depends on the
+// data. In the code, that request can arrive up to 59 minutes after the check. Like the code, the model's prune leaves
+// a version with an open announcement. The prune removes announcements by digest, on the basis of what it read within
+// the last minute.
 
 const (
 	modelPushes = 3
@@ -16,7 +17,7 @@ const (
 	cleanUp = modelPushes
 )
 
-// set is a set of platforms, or of processes with an announcement.
+// set is a set of platforms or of announcements. The index of a process stands for the announcement of the process.
 type set uint8
 
 func (s set) has(i int) bool      { return s&(1<<i) != 0 }
@@ -50,7 +51,8 @@ const (
 	remover              // prunes the version
 )
 
-// modelStep is the next request of a process.
+// modelStep is the next request of a process. The comments below name the functions of package pusher that send the
+// requests.
 type modelStep uint8
 
 const (
@@ -70,7 +72,7 @@ const (
 
 var stepNames = [...]string{"inspects", "announces", "lists tags", "reads an announcement", "reads the index", "writes the index", "is done", "withdraws", "removes another's", "removes its own", "removes the version", ""}
 
-// modelPhase is the part of the protocol for which a process lists tags and reads.
+// modelPhase is the part of the protocol that a process is in when it lists tags and reads announcements.
 type modelPhase uint8
 
 const (
@@ -83,10 +85,10 @@ const (
 type modelProc struct {
 	step  modelStep
 	phase modelPhase
-	// As announcements returned them:
+	// What the process has found out since it last listed the tags:
 	todo  set  // listed announcements that were not read yet
 	seen  set  // announcements that were read; at stepRemove, the announcements to remove
-	same  set  // announcements in seen that were not renewed since
+	same  set  // announcements in seen whose tags have not changed since they were read
 	known set  // the platforms that the announcements in seen announce
 	open  bool // an announcement in seen is open
 	mine  bool // the process's own announcement was listed
@@ -120,15 +122,15 @@ type rule uint8
 const (
 	noRule        rule = iota
 	announceRule       // a push of some platforms announces itself
-	joinRule           // a push without an announcement joins an open one
+	joinRule           // a push without an announcement announces itself if another announcement is open
 	orderRule          // announcements are read before the index
 	unionRule          // a push also writes the packages of other announcements
 	openRule           // nothing is removed while an announcement is open
 	indexRule          // only announcements that the index contains are removed
 	lastRoundRule      // a push removes its own announcement after a round that found the union in place
-	lookAgainRule      // a push that saw other announcements reads again after it is done
-	withdrawRule       // a push that might have written does not withdraw
-	minuteRule         // a push does not act on what it read long ago
+	lookAgainRule      // a push that saw other announcements reads again after it marked its own as done
+	withdrawRule       // a push that might have written the index does not withdraw its announcement
+	minuteRule         // a push writes or removes nothing on the basis of old data
 	renewRule          // a push that takes long renews its announcement
 	digestRule         // a newer announcement under the same tag is not removed
 	pruneRule          // a version is not pruned while an announcement is open
@@ -188,7 +190,7 @@ func (m *model) next(s modelState, i int) modelState {
 	return s
 }
 
-// tag makes the tag of a process's announcement name another manifest.
+// tag makes the announcement tag of process i name another manifest.
 func (s *modelState) tag(i int, a modelAnnouncement) {
 	s.anns[i] = a
 	for j := range s.procs {
@@ -284,7 +286,8 @@ func (m *model) mustAnnounce(p *modelProc, i int) bool {
 	return (!p.mine || !p.recent) && m.without != renewRule
 }
 
-// fetchedAtLast is fetched for a push after its last round, and for a clean-up.
+// fetchedAtLast decides how a process continues once it has read the announcements. It is for a push after its last
+// round, for a clean-up and for a prune.
 func (m *model) fetchedAtLast(s *modelState, i int) {
 	p := &s.procs[i]
 	open := p.open && m.without != openRule
@@ -349,7 +352,7 @@ func (m *model) write(s *modelState, i int) {
 	}
 }
 
-// finish follows the last round.
+// finish decides how a push continues after its last round.
 func (m *model) finish(p *modelProc, i int) {
 	switch {
 	case m.without == lookAgainRule && p.open:
@@ -363,7 +366,7 @@ func (m *model) finish(p *modelProc, i int) {
 	}
 }
 
-// choose selects the announcements to remove: those that the index contains.
+// choose selects the announcements to remove. The index contains the platforms of these announcements.
 func (m *model) choose(p *modelProc, i int) {
 	if p.index == 0 { // the version is gone
 		p.step = stepEnded
@@ -397,7 +400,7 @@ func (m *model) remove(s *modelState, i int) {
 	m.nextRemoval(p, i)
 }
 
-// nextRemoval selects what a process removes next.
+// nextRemoval selects the next removal of a process.
 func (m *model) nextRemoval(p *modelProc, i int) {
 	switch {
 	case p.seen != 0:

@@ -36,7 +36,7 @@ func TestRequestsOfOnePush(t *testing.T) {
 	if b.has(ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: b.probe()}) {
 		t.Error("the probe is left")
 	}
-	// A push whose platforms are in place announces nothing.
+	// A push whose platforms are in place does not announce itself.
 	b.registry.Reset()
 	b.mustPush("linux_amd64")
 	if got := b.manifests(); got != "GET 1.0.0, GET tags" {
@@ -44,8 +44,8 @@ func TestRequestsOfOnePush(t *testing.T) {
 	}
 }
 
-// TestRequestsBesideAnother shows that a push sends its requests in the order of TestAnnouncementsModel if another
-// push has announced itself.
+// TestRequestsBesideAnother shows that, if another push has announced itself, a push sends its requests in the order
+// of TestAnnouncementsModel.
 func TestRequestsBesideAnother(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -68,12 +68,13 @@ func TestRequestsBesideAnother(t *testing.T) {
 }
 
 // TestAnnouncementOfACrash shows that a push adds the packages that a crashed push announced. It removes the
-// announcement if its time is at least an hour from the registry's time, whatever the local clock says.
+// announcement if the announcement's time differs from the registry's time by at least an hour. The local clock has
+// no effect.
 func TestAnnouncementOfACrash(t *testing.T) {
 	const ahead = 5 * time.Hour
 	for name, tc := range map[string]struct {
-		ahead, age time.Duration // age by the registry's clock
-		left       int           // announcements
+		ahead, age time.Duration // the registry's time minus the local time, and the announcement's age by the registry's clock
+		left       int           // number of announcements that are left
 	}{
 		"old":                           {0, 2 * time.Hour, 0},
 		"fresh":                         {0, 10 * time.Minute, 2},
@@ -123,8 +124,8 @@ func (o oneTag) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error
 	return io.NopCloser(bytes.NewReader(o)), nil
 }
 
-// TestOldReadings shows that a push whose data is older than a minute reads again before it writes, and removes
-// nothing.
+// TestOldReadings shows that, if a push's data is older than a minute, the push reads again before it writes. It
+// removes nothing on the basis of this data.
 func TestOldReadings(t *testing.T) {
 	twoMinutes := func(b *announceBench) func() { return func() { b.pass(2 * time.Minute) } }
 	const begin = "GET 1.0.0, GET tags, PUT probe, DELETE probe, PUT announcement, "
@@ -196,7 +197,7 @@ func TestOldReadings(t *testing.T) {
 }
 
 // TestTagMovesBeforeTheAnnouncement shows that a push whose platform was in place reads the index again once it has
-// announced itself: the other push may have replaced the index and ended in the meantime.
+// announced itself. The other push may have replaced the index and ended in the meantime.
 func TestTagMovesBeforeTheAnnouncement(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -223,9 +224,9 @@ func TestTagMovesBeforeTheAnnouncement(t *testing.T) {
 	}
 }
 
-// TestCopyJoinsAnnouncements shows that a copy of a whole index, byte for byte, announces itself if another push of
-// the version has announced itself. Both bring the same package, so they can see each other only by their
-// announcements.
+// TestCopyJoinsAnnouncements shows that, if another push of the version has announced itself, a copy of a whole
+// index byte for byte announces itself, too. The push and the copy bring the same package, so they can see each
+// other only by their announcements.
 func TestCopyJoinsAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
 	b.mustPush()
@@ -278,7 +279,8 @@ func TestAnnouncementIsRenewed(t *testing.T) {
 }
 
 // TestOwnAnnouncementStaysUntilItIsInTheIndex shows that a push keeps its announcement as long as the index lacks
-// its packages, here because another client breaks the protocol and moves the version's tag at the last moment.
+// the announced packages. In this test, another client breaks the protocol, and moves the version's tag at the last
+// moment.
 func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -305,8 +307,8 @@ func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestTagsOfEarlierReleases shows that a push adds the platform and the evidence that tags of earlier releases
-// announce to the index. It then removes the tags, but keeps the manifests.
+// TestTagsOfEarlierReleases shows that, if tags of earlier releases announce a platform and evidence, a push adds
+// the platform and the evidence to the index. The push then removes the tags, but keeps the manifests.
 func TestTagsOfEarlierReleases(t *testing.T) {
 	for name, refuse := range map[string]int{"tags can be deleted": 0, "400": http.StatusBadRequest, "405": http.StatusMethodNotAllowed} {
 		t.Run(name, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestBadReleaseLeavesNoTag shows that a push refuses each kind of bad release with the error for its defect,
-// and tags nothing.
+// TestBadReleaseLeavesNoTag shows that, if a release has a defect, a push refuses the release with the error
+// for that defect, and tags nothing.
 func TestBadReleaseLeavesNoTag(t *testing.T) {
 	// serve makes h answer all requests to the origin whose path ends in suffix.
 	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
@@ -209,7 +209,7 @@ func TestUploadIsTriedAgain(t *testing.T) {
 }
 
 // TestUploadThatStalls shows that a push fails with a hint, and tags nothing, if the registry accepts no byte
-// of a package for the StallTimeout.
+// of a package during Options.StallTimeout.
 func TestUploadThatStalls(t *testing.T) {
 	b := newBench(t)
 	b.options.StallTimeout = 50 * time.Millisecond

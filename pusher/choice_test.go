@@ -66,9 +66,9 @@ func TestEvidenceDecision(t *testing.T) {
 }
 
 // TestEvidenceDecisionIsSafe shows for all combinations of facts that, without force, no
-// version gets evidence that contradicts it, although an unchanged version may keep such
-// evidence. It also shows that evidence that covers the version is never replaced with weaker
-// evidence.
+// version gets evidence that contradicts its packages. An unchanged version may keep such
+// evidence. The test also shows that weaker evidence never replaces evidence that covers the
+// version.
 func TestEvidenceDecisionIsSafe(t *testing.T) {
 	var candidates []candidate
 	for g := gradeAbsent; g <= gradeSigned; g++ {

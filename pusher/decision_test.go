@@ -49,8 +49,8 @@ func notation(v *artifact.Version) string {
 	return strings.Join(out, " ")
 }
 
-// sumsOf returns checksums that list the packages in listed. "none" means that the release has no SHA256SUMS, so
-// nothing is listed.
+// sumsOf returns checksums that list the packages in listed. If listed is "none", the release has no SHA256SUMS, and
+// the checksums list nothing.
 func sumsOf(t testing.TB, listed string) *trust.Checksums {
 	t.Helper()
 	claims := trust.Claims{Provider: decisionProvider, Version: decisionVersion, Hashes: map[string][]provider.Hash{}}
@@ -68,8 +68,9 @@ func sumsOf(t testing.TB, listed string) *trust.Checksums {
 	return sums
 }
 
-// proofOf returns the evidence that words describe, by its grade and the packages that it lists: "signed L1 D1",
-// "checksums L1", "record", "unreadable", or "" for no evidence. Its digest is that of the words.
+// proofOf returns the evidence that words describes. words is a grade, followed by the packages that the evidence
+// lists. Examples are "signed L1 D1", "checksums L1", "record" and "unreadable". "" means no evidence. The digest of
+// the evidence is the digest of words.
 func proofOf(t testing.TB, words string) proof {
 	t.Helper()
 	kind, listed, _ := strings.Cut(words, " ")
@@ -97,8 +98,8 @@ func stored(packages string, evidence proof) *artifact.Version {
 	return &artifact.Version{Provider: decisionProvider, Version: decisionVersion, Packages: pack(packages), Evidence: evidence.descriptor}
 }
 
-// TestDecision is the decision table of a push. It shows for stored content, releases, announcements of other pushes
-// and options what the push stores, what it reports, and which conflict it finds.
+// TestDecision is the decision table of a push. The input is the stored content, the release, the announcements of
+// other pushes, and the options. The table shows what the push stores, what it reports, and which conflict it finds.
 func TestDecision(t *testing.T) {
 	const both = "signed L1 D1"
 	for _, tc := range []struct {
@@ -106,7 +107,7 @@ func TestDecision(t *testing.T) {
 		stored, proof    string // the stored packages and evidence
 		brings, evidence string // the release's packages and evidence
 		listed           string // packages in the release's checksums; "": the packages in its evidence
-		others, left     string // packages and evidence of other pushes
+		others, left     string // the packages and the evidence that other pushes announced
 		options          string // force, refresh, overwrote, or changed (another push has stored evidence since this push began)
 		want             string // the packages to store
 		action           evidenceAction

@@ -44,7 +44,7 @@ func (b *bench) immutable(status int, answer string, pushed ...string) {
 	})
 }
 
-// refusals are the answers of registries to the move of an immutable tag.
+// refusals are the responses of registries to a request that would move an immutable tag.
 var refusals = map[string]struct {
 	status int
 	answer string
@@ -57,8 +57,8 @@ var refusals = map[string]struct {
 }
 
 // TestQuotaIsNoRuleAboutTags shows that a push does not mistake a full quota for an immutable tag. Harbor checks the
-// quota when a version's tag is pushed, and older releases of Harbor then answer with the same status as for an
-// immutable tag.
+// quota when a version's tag is pushed, and older releases of Harbor then return the same status as for an immutable
+// tag.
 func TestQuotaIsNoRuleAboutTags(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Quota exceeded when processing the request of adding 5.7 MiB of storage resource"}]}`)
@@ -100,8 +100,8 @@ func TestImmutableTags(t *testing.T) {
 	}
 }
 
-// TestImmutableTagWithoutEvidence shows that a push of a version succeeds, and warns that the evidence is missing, if
-// the version is already stored without evidence under an immutable tag.
+// TestImmutableTagWithoutEvidence shows that, if a version is stored without evidence under an immutable tag, a push
+// of the version succeeds and warns that the evidence is missing.
 func TestImmutableTagWithoutEvidence(t *testing.T) {
 	b := newBench(t)
 	b.refuseEvidence()
@@ -123,8 +123,8 @@ func TestRefusalThatIsNoRule(t *testing.T) {
 	}
 }
 
-// TestImmutableTagsAndAPushThatWasEnded shows that, in a registry with immutable tags, the next push completes a push
-// of some platforms that was interrupted after its announcement.
+// TestImmutableTagsAndAPushThatWasEnded uses a registry with immutable tags. It shows that, if a push of some
+// platforms is interrupted after it announced itself, the next push completes the version.
 func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer)
@@ -197,14 +197,14 @@ func TestRefreshEvidence(t *testing.T) {
 		t.Errorf("the tag names %s", got)
 	}
 
-	// Weaker evidence replaces nothing.
+	// Weaker evidence does not replace the stored evidence.
 	b.options.Policy = allowUnsigned
 	r, err := pusher.New(b.options).Push(t.Context(), b.unsigned())
 	if err != nil || r.Status != pusher.Unchanged || !r.EvidenceKept || len(r.Warnings) != 1 || b.evidence().Record.Fingerprint != next.Fingerprint() {
 		t.Errorf("weaker: %+v, %v", r, err)
 	}
 
-	// A signed SHA256SUMS that does not list every package is weaker, too.
+	// A signed SHA256SUMS that does not list every package counts as weaker, too.
 	b.release.SHA256SUMS = bytes.Join(without(bytes.Split(b.release.SHA256SUMS, []byte("\n")), "windows"), []byte("\n"))
 	if err := b.release.Sign(b.signer); err != nil {
 		t.Fatal(err)

@@ -20,7 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// leave stores an announcement of one package of a version, as a push would have left it behind.
+// leave stores an announcement of one package of a version, like an announcement that a push has left behind. change
+// can alter the package first.
 func (b *bench) leave(id string, at time.Time, done bool, v *artifact.Version, platform string, change func(*artifact.Package)) {
 	b.t.Helper()
 	p := *find(b.t, v, platform)
@@ -50,8 +51,8 @@ func find(t *testing.T, v *artifact.Version, platform string) *artifact.Package 
 	return nil
 }
 
-// TestAnnouncementHidesNoOther shows that a push adds an announced package even if another announcement has a package
-// for the same platform that no release lists.
+// TestAnnouncementHidesNoOther shows that a push adds an announced package even if another announcement has a different
+// package for the same platform. No release lists that other package.
 func TestAnnouncementHidesNoOther(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
@@ -117,7 +118,7 @@ func TestListThatLagsBehindAnnouncements(t *testing.T) {
 	}
 }
 
-// refuseDeletes makes the registry answer deletes with a status if match returns true for their path.
+// refuseDeletes makes the registry return the given status for a delete if match returns true for the request's path.
 func (b *bench) refuseDeletes(status int, match func(path string) bool) {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodDelete || !match(r.URL.Path) {
@@ -141,8 +142,8 @@ func TestPushWhenDeletesFail(t *testing.T) {
 	}
 }
 
-// TestRepeatedPushesWithoutDeletes shows that a job that pushes its platform again and again leaves only one
-// announcement.
+// TestRepeatedPushesWithoutDeletes shows that, if the registry refuses to delete announcements, repeated pushes of one
+// platform leave only one announcement.
 func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {
@@ -176,8 +177,8 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 }
 
 // TestPlaceholderIsDeletedLater shows that a sync removes an announcement tag of an earlier release once the registry
-// allows deletes by digest, even if an earlier sync has already moved the tag to a placeholder that it could not
-// delete.
+// allows deletes by digest. Before that, another sync has moved the tag to a placeholder, and could not delete the
+// placeholder.
 func TestPlaceholderIsDeletedLater(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
@@ -220,8 +221,8 @@ func TestPruneOfUnreadableAnnouncements(t *testing.T) {
 	}
 }
 
-// TestClockThatWasAhead shows that, if a sync whose clock was ahead saw a version first, the version's cooldown begins
-// with the next sync.
+// TestClockThatWasAhead shows that, if the clock was ahead in the sync that first saw a version, the version's cooldown
+// begins with the next sync.
 func TestClockThatWasAhead(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
@@ -254,8 +255,8 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	}
 }
 
-// TestOverwrittenIndexesAreNoted shows that the state notes an index even if a push overwrote it unknowingly: two
-// pushes find no tag, and then tag their indexes one after the other.
+// TestOverwrittenIndexesAreNoted shows that the state notes an index even if a push overwrote the index without having
+// read it. Two pushes find no tag, and then tag their indexes one after the other.
 func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	b := newBench(t)
 	other, err := b.get("darwin_arm64")
@@ -275,17 +276,17 @@ func TestOverwrittenIndexesAreNoted(t *testing.T) {
 		}
 		mu.Unlock()
 		switch {
-		case now == 0 && putsTag: // the first push waits for the second one
+		case now == 0 && putsTag: // the first push waits for the second push
 			wg.Go(func() {
 				if _, err := pusher.New(b.options).Push(t.Context(), other); err != nil {
 					t.Error(err)
 				}
 			})
 			<-waits
-		case now == 1 && putsTag: // the second push waits until the first one has tagged its index
+		case now == 1 && putsTag: // the second push waits until the first push has tagged its index
 			close(waits)
 			<-tags
-		case now == 2: // the first push waits until the second one has tagged its index
+		case now == 2: // the first push waits until the second push has tagged its index
 			close(tags)
 			<-tagged
 		case now == 3:
@@ -369,8 +370,8 @@ func TestStateThatIsNotFound(t *testing.T) {
 	b.mustSync(".1.1.0")
 }
 
-// TestRegistryThatTakesNoPlaceholder shows that a push of some platforms announces itself even in a registry that, like
-// GitLab, accepts only OpenTofu's artifact types and so refuses the probe.
+// TestRegistryThatTakesNoPlaceholder shows that, if a registry refuses the probe, a push of some platforms announces
+// itself nevertheless. GitLab refuses the probe because it accepts only OpenTofu's artifact types.
 func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	placeholder, err := artifact.Placeholder("")
 	if err != nil {
@@ -390,8 +391,8 @@ func TestRegistryThatTakesNoPlaceholder(t *testing.T) {
 	}
 }
 
-// TestCopyWhileIndexIsReplaced shows that a copy reads a version again if a push has replaced the version's index and a
-// prune has deleted the old index, so the evidence of the old index is gone when the copy reads it.
+// TestCopyWhileIndexIsReplaced shows that a copy reads a version again if the version's old index and its evidence
+// disappear during the copy. A push has replaced the index, and a prune has deleted the old index and its evidence.
 func TestCopyWhileIndexIsReplaced(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()

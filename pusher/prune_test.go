@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestLatestAndPlatforms shows that a version without a package for the selected platforms does not count as one of the
-// latest.
+// TestLatestAndPlatforms shows that a version does not count as one of the latest if it has no package for the wanted
+// platforms.
 func TestLatestAndPlatforms(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
 	b.options.Prune = true
@@ -33,7 +33,7 @@ func TestLatestAndPlatforms(t *testing.T) {
 	b.origin.Add(without)
 	b.mustSync("=1.2.0 =1.1.0")
 
-	// Such a version is not pruned either if it is stored.
+	// If such a version is stored, the prune keeps the version.
 	b.want.Platforms = nil
 	b.mustSync("+1.3.0 ~1.2.0 -1.1.0")
 	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("linux_amd64")}
@@ -55,7 +55,7 @@ func (b *syncBench) beforeDelete(n int, do func()) {
 }
 
 // TestPruneHeldVersions shows that a prune continues if the registry refuses to remove the tag of one version for a
-// reason that concerns only this version, and stops after any other refusal.
+// reason that concerns only this version. The prune stops after any other refusal.
 func TestPruneHeldVersions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status         int
@@ -107,8 +107,8 @@ func TestPruneHeldVersions(t *testing.T) {
 	}
 }
 
-// TestPruneBesidePush shows that a tagged version lacks no manifest after a push and a prune of the version ran
-// concurrently, although the push relies on manifests that the prune might be about to delete.
+// TestPruneBesidePush shows that, after a push and a prune of one version run concurrently, the tagged version lacks no
+// manifest. The push relies on manifests that the prune might be about to delete.
 func TestPruneBesidePush(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
@@ -137,7 +137,8 @@ func TestPruneBesidePush(t *testing.T) {
 	}
 }
 
-// TestPruneBesidePushFails shows that a prune that cannot restore the manifests fails with a hint.
+// TestPruneBesidePushFails shows that, if a prune cannot restore the manifests that a concurrent push needs, the prune
+// fails with a hint.
 func TestPruneBesidePushFails(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	b.mustSync("+1.1.0 +1.0.0")
@@ -163,7 +164,7 @@ func TestPruneBesidePushFails(t *testing.T) {
 	}
 }
 
-// pushUnsigned pushes a version with unsigned checksums, as from a mirror.
+// pushUnsigned pushes a version with unsigned checksums, like the push of a release from a mirror.
 func (b *syncBench) pushUnsigned(version string) {
 	b.t.Helper()
 	listing, err := b.client.Versions(b.t.Context(), widget)
@@ -257,8 +258,8 @@ func TestMessagesNameTags(t *testing.T) {
 	}
 }
 
-// TestPruneTwice shows that a prune continues with the other versions if another sync has pruned a version in the
-// meantime.
+// TestPruneTwice shows that, if another sync has pruned a version since the plan was made, a prune continues with the
+// other versions.
 func TestPruneTwice(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")
@@ -273,8 +274,8 @@ func TestPruneTwice(t *testing.T) {
 	}
 }
 
-// TestPruneBrokenOff shows that a prune that cannot remove the tag of a version still deletes the manifests of the
-// versions whose tags it has removed, because no later sync would find these manifests.
+// TestPruneBrokenOff shows that, if a prune cannot remove the tag of a version, it still deletes the manifests of the
+// versions whose tags it has removed. No later sync would find these manifests.
 func TestPruneBrokenOff(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0", "1.3.0")
 	b.mustSync("+1.3.0 +1.2.0 +1.1.0 +1.0.0")

@@ -109,8 +109,8 @@ func TestPlatformsAreAdded(t *testing.T) {
 	}
 }
 
-// TestLongVersion shows that a version so long that its announcement tags would exceed 128 characters can be pushed
-// whole, signed or unsigned, but not in parts.
+// TestLongVersion shows that, if the announcement tags of a version would exceed 128 characters, the version can be
+// pushed whole but not in parts. This holds for signed and for unsigned releases.
 func TestLongVersion(t *testing.T) {
 	b := newBench(t)
 	b.release = b.build("1.0.0-"+strings.Repeat("a", 122), "content")
@@ -130,8 +130,8 @@ func TestLongVersion(t *testing.T) {
 	}
 }
 
-// TestTwoPartialPushesAtOnce shows that a push loses no platform, and leaves no announcement. It runs another push,
-// of one other platform or of all platforms, from start to end before each request of the push in turn.
+// TestTwoPartialPushesAtOnce runs a push of one other platform or of all platforms from start to end, before each
+// request of a push in turn. It shows that neither push loses a platform or leaves an announcement.
 func TestTwoPartialPushesAtOnce(t *testing.T) {
 	for _, other := range [][]string{{"darwin_arm64"}, nil} {
 		want := "darwin_arm64 linux_amd64"
@@ -283,8 +283,8 @@ func TestEvidenceIsAdded(t *testing.T) {
 	}
 }
 
-// TestResultSaysWhatIsStored shows that the result of a push describes the stored evidence, even if that comes from
-// another push.
+// TestResultSaysWhatIsStored shows that the result of a push describes the stored evidence, even if another push
+// stored the evidence.
 func TestResultSaysWhatIsStored(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.pushRelease(b.unsigned()); err != nil {

@@ -37,8 +37,8 @@ func refuseDelete(status int, prefix string) recorder.Intercept {
 	}
 }
 
-// TestPushesThatMayNotDelete shows that, with a login that cannot delete manifests, a push announces itself only if
-// jobs push the release one platform at a time.
+// TestPushesThatMayNotDelete shows that, if a login cannot delete manifests, a push announces itself only if jobs push
+// the release one platform at a time.
 func TestPushesThatMayNotDelete(t *testing.T) {
 	for _, status := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusMethodNotAllowed} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 func TestOneProbe(t *testing.T) {
 	const pushes = 8
 	b := newAnnounceBench(t)
-	var ready sync.WaitGroup // done once all pushes send their evidence
+	var ready sync.WaitGroup // released once all pushes send their evidence
 	ready.Add(pushes)
 	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/sha256:") {
@@ -131,8 +131,8 @@ func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestForeignAnnouncements shows that a push neither uses nor deletes a manifest under an announcement tag that is not
-// a valid announcement of the version.
+// TestForeignAnnouncements shows that, if the manifest under an announcement tag is not a valid announcement of the
+// version, a push neither uses nor deletes the manifest.
 func TestForeignAnnouncements(t *testing.T) {
 	change := func(do func(*artifact.Announcement)) func(*announceBench, artifact.Announcement) []byte {
 		return func(b *announceBench, a artifact.Announcement) []byte {
@@ -210,8 +210,8 @@ func TestRefusedAnnouncement(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestManyAnnouncements shows that a push fails, without reading an announcement, if the version has too many
-// announcements.
+// TestManyAnnouncements shows that, if the version has too many announcements, a push fails without reading any of
+// them.
 func TestManyAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -239,7 +239,8 @@ func TestManyAnnouncements(t *testing.T) {
 	}
 }
 
-// TestRefusedPushWithdraws shows that a push that is refused after its announcement removes the announcement.
+// TestRefusedPushWithdraws shows that, if a push is refused after it announced itself, the push removes its
+// announcement.
 func TestRefusedPushWithdraws(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -261,8 +262,9 @@ func TestRefusedPushWithdraws(t *testing.T) {
 	b.wantNothingLeft()
 }
 
-// TestNewerAnnouncementStays shows that an announcement is not removed if its push renews it just in time: between the
-// refusal to delete the old manifest before its tag and the removal of the tag.
+// TestNewerAnnouncementStays shows that a push does not remove an old announcement that another push has just renewed.
+// The registry refuses to delete the old manifest while a tag names it. The renewal happens before the push would
+// remove the tag.
 func TestNewerAnnouncementStays(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
@@ -285,11 +287,11 @@ func TestNewerAnnouncementStays(t *testing.T) {
 	}
 }
 
-// TestTagBeforeManifest shows that announcements are removed from a registry that requires that a tag is removed
-// before its manifest.
+// TestTagBeforeManifest shows that, if a registry deletes a manifest only after its tag is removed, a push still
+// removes announcements.
 func TestTagBeforeManifest(t *testing.T) {
 	b := newAnnounceBench(t)
-	tagged := map[string]string{} // announcement tags by the digest of their manifest
+	tagged := map[string]string{} // from the digest of a manifest to its announcement tag
 	b.handle(func(w http.ResponseWriter, r *http.Request) bool {
 		name := path.Base(r.URL.Path)
 		switch {

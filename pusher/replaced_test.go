@@ -23,8 +23,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// newReplaced returns a repository with a version to which platforms were added, and the index that the version's tag
-// named before.
+// newReplaced returns a repository with one version, and the old index of the version. A push has added platforms to
+// the version, and has moved the version's tag away from the old index.
 func newReplaced(t *testing.T) (*syncBench, ocispec.Descriptor) {
 	b := newSyncBench(t, "1.0.0")
 	b.options.Prune = true
@@ -83,8 +83,8 @@ func TestPruneLeavesTaggedIndexes(t *testing.T) {
 	}
 }
 
-// TestPruneWithATagThatCannotBeRead shows that a noted index stays, and that the prune succeeds, while a tag that may
-// name the index cannot be read.
+// TestPruneWithATagThatCannotBeRead shows that, while a tag cannot be read, a prune succeeds but keeps the noted
+// index, because the tag may name the index.
 func TestPruneWithATagThatCannotBeRead(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.tag(b.tagged().Index, "stable")
@@ -151,8 +151,8 @@ func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestPruneBesideATagThatMovesBack shows that a prune restores a tag that a push moves back to an index that the prune
-// is about to delete. Some registries delete the tag with the index.
+// TestPruneBesideATagThatMovesBack shows that, if a push moves a tag back to an index that a prune is about to delete,
+// the prune restores the tag. Some registries delete the tag together with the index.
 func TestPruneBesideATagThatMovesBack(t *testing.T) {
 	b, lost := newReplaced(t)
 	b.beforeDelete(1, func() { b.tag(lost, "1.0.0") })
@@ -203,8 +203,8 @@ func TestPruneOfEverything(t *testing.T) {
 	}
 }
 
-// TestLeftAnnouncementCannotBeRemoved shows that a push does not announce itself if it finds an announcement whose tag
-// a rule protects, unless it pushes a release folder.
+// TestLeftAnnouncementCannotBeRemoved shows that a push does not announce itself if a rule protects the tag of an
+// announcement that an earlier push has left behind. Only a push of a release folder announces itself nevertheless.
 func TestLeftAnnouncementCannotBeRemoved(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
 	held := func(w http.ResponseWriter, r *http.Request) bool {

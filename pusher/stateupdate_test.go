@@ -27,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// remember updates the state as another process would, with a Pusher of its own.
+// remember updates the state with a new Pusher, as another process would.
 func (b *bench) remember(c pusher.StateChange) error {
 	return pusher.New(b.options).UpdateState(b.t.Context(), widget, destination(registry.Repository{Repository: b.repo}), c)
 }
@@ -39,12 +39,12 @@ func (b *bench) mustRemember(c pusher.StateChange) {
 	}
 }
 
-// sawAt returns the change of a sync that first saw a version at a time.
+// sawAt returns the state change of a sync that first sees the given version at the given time.
 func sawAt(at time.Time, version string) pusher.StateChange {
 	return pusher.StateChange{Seen: map[provider.Version]time.Time{provider.MustParseVersion(version): at}}
 }
 
-// lost returns the note of an index that lost the tag of a version.
+// lost returns the note about an index that the tag of the given version no longer names.
 func lost(text, version string) artifact.Replaced {
 	return artifact.Replaced{Manifest: ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: digest.FromString(text), Size: int64(len(text))}, Version: provider.MustParseVersion(version)}
 }
@@ -137,7 +137,7 @@ func TestRemember(t *testing.T) {
 	}
 }
 
-// pausing is a store that calls the function before ahead of each request, with the number and the name of the
+// pausing is a store. Ahead of each request, it calls the function before with the number and the name of the
 // request.
 type pausing struct {
 	pusher.Store
@@ -204,7 +204,7 @@ func TestRememberOfTwoWriters(t *testing.T) {
 					b := newBench(t)
 					begin(b)
 					reached, began = false, false
-					covers := "" // the writer that was paused right before it wrote
+					covers := "" // the writer that was paused after it read the state and before it wrote
 					ended, started, held, done := make(chan struct{}), false, make(chan struct{}), make(chan error, 1)
 					second := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(i int, op string) {
 						if i == m {
@@ -337,8 +337,8 @@ func TestRememberTakesTurns(t *testing.T) {
 	})
 }
 
-// TestRememberImmutable shows that the hint explains how to exempt the state's tag if the registry does not move that
-// tag.
+// TestRememberImmutable shows that, if the registry does not move the state's tag, the hint explains how to exempt
+// that tag from the registry's rule.
 func TestRememberImmutable(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	for name, refusal := range refusals {
@@ -362,7 +362,7 @@ func TestRememberImmutable(t *testing.T) {
 }
 
 // TestRememberInAnotherProvidersRepository shows that updateState writes nothing if the state or a version names
-// another provider, and does not replace an invalid state either.
+// another provider. It does not replace an invalid state either.
 func TestRememberInAnotherProvidersRepository(t *testing.T) {
 	gadget := provider.MustParseAddress(host + "/acme/gadget")
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

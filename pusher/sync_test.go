@@ -109,7 +109,8 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	b.options.Prune = false
 	b.want.Cooldown = time.Hour
 
-	// With an empty cache, concurrent requests miss before they skip the HEAD.
+	// With an empty cache, only the first concurrent requests send a HEAD. After the first cache miss, further requests
+	// skip the HEAD.
 	b.options.ManifestCache = t.TempDir()
 	b.registry.Reset()
 	if got, _, err = b.sync(); err != nil || strings.Count(got, "=") != 40 {
@@ -124,7 +125,7 @@ func TestSyncWithNothingToDo(t *testing.T) {
 	}
 }
 
-// TestSyncGoesOn shows that a version that fails affects neither other versions nor the prune.
+// TestSyncGoesOn shows that, if a version fails, the sync still pushes the other versions and prunes.
 func TestSyncGoesOn(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0", "1.2.0")
 	b.constraint("1.0.0")
