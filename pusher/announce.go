@@ -25,7 +25,7 @@ type ownAnnouncement struct {
 	manifest  ocispec.Descriptor // the manifest that the tag names
 }
 
-// announced returns the announcement as other pushes read it.
+// announced returns the push's own announcement in the form in which other pushes read it.
 func (o *ownAnnouncement) announced() announced {
 	return announced{tag: o.tag, manifest: o.manifest, packages: o.version.Packages, evidence: o.version.Evidence}
 }
@@ -97,7 +97,7 @@ func (w *push) announces(ctx context.Context) (bool, error) {
 	return w.canRemove(ctx)
 }
 
-// offers reports whether the release has a package for a platform.
+// offers reports whether the release has a package for the platform.
 func (w *push) offers(p provider.Platform) bool {
 	return slices.ContainsFunc(w.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
 }
@@ -148,8 +148,9 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	return nil
 }
 
-// mustRenew reports whether other pushes will soon treat this push as crashed, or have
-// already removed its announcement for that reason.
+// mustRenew reports whether the push must renew its announcement. This is the case if other
+// pushes will soon treat this push as crashed, or if the announcement is gone from the
+// registry.
 func (w *push) mustRenew(others otherPushes) bool {
 	return w.own != nil && (!others.ownListed || w.o.Now().Sub(w.own.writtenAt) > renewAge)
 }
@@ -159,7 +160,7 @@ func (w *push) mustRenew(others otherPushes) bool {
 // announcements that finish cannot remove.
 func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	w.removeAll(ctx, others, readAt, func(a announced) bool {
-		return a.old(w.clock.Now()) && !a.in(index) // the decision has rejected this announcement
+		return a.old(w.clock.Now()) && !a.in(index) // this announcement is not in the index, so the decision has rejected it
 	})
 	if w.own == nil {
 		w.clean(ctx, others, index, readAt)
@@ -249,7 +250,7 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 		can, err = w.removeProbe(ctx)
 	}
 	if err != nil {
-		return false, ctx.Err() // still unknown: this push does not announce itself, and the next push tries again
+		return false, ctx.Err() // the answer is still unknown; this push does not announce itself, and the next push tries again
 	}
 	w.removable.Store(w.dest.Repository, can)
 	return can, nil
@@ -262,9 +263,9 @@ func isDockerHub(r ociaddr.Registry) bool {
 }
 
 // removeLeftover looks for a version with announcements that no push needs any more, and
-// removes them. tried reports whether there was anything to remove, and can reports whether
-// the registry allowed the removal. If a tag rule forbids one removal, it forbids all
-// removals. Each push would then leave an announcement behind.
+// removes these announcements. tried reports whether there was anything to remove, and can
+// reports whether the registry allowed the removal. If a tag rule forbids one removal, it
+// forbids all removals. Each push would then leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
 	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now, w.recent}
 	tags, err := c.recent.list(ctx, w.dest.Store, w.o.Now)

@@ -39,8 +39,7 @@ import (
 // when it finds an open announcement of another push. An announcement is deleted by its
 // digest, so a newer announcement under the same tag stays.
 const (
-	// crashAge is the age at which an announcement that is not done means that its push has
-	// crashed.
+	// crashAge is the age at which a push counts as crashed if its announcement is not done.
 	crashAge = time.Hour
 	// renewAge is the age at which a push renews its own announcement.
 	renewAge = crashAge / 2
@@ -78,8 +77,9 @@ func (a announced) in(index *artifact.Version) bool {
 		!slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return !hasPackage(index.Packages, p) })
 }
 
-// adds reports whether an index lacks an announced platform, or has no signed evidence
-// although some was announced.
+// adds reports whether the announcement adds anything to an index. This is the case if the
+// index lacks an announced platform, or if it lacks signed evidence and the announcement has
+// signed evidence.
 func (a announced) adds(index *artifact.Version) bool {
 	return !announced{evidence: a.evidence}.in(index) || slices.ContainsFunc(a.packages, func(p artifact.Package) bool { return find(index.Packages, p.Platform) == nil })
 }
@@ -94,8 +94,8 @@ func anyOpen(all []announced, now time.Time) bool {
 	return slices.ContainsFunc(all, func(a announced) bool { return a.open(now) })
 }
 
-// readAnnouncements reads the announcements of a version among tags. It skips tags that
-// name no valid announcement.
+// readAnnouncements reads those announcements of the version v that tags name. It skips tags
+// that name no valid announcement.
 func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, tags []ociaddr.Tag) ([]announced, error) {
 	tags = slices.DeleteFunc(slices.Clone(tags), func(t ociaddr.Tag) bool { return !isPartOf(t, v) })
 	if len(tags) > maxAnnouncements {
@@ -198,7 +198,7 @@ func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 		return nil
 	}
 	named, rerr := artifact.Resolve(ctx, store, string(tag))
-	if rerr != nil || named.Digest != manifest.Digest { // Untag would remove a newer announcement
+	if rerr != nil || named.Digest != manifest.Digest { // the tag names a newer announcement, which Untag would remove
 		return err
 	}
 	if store.Untag(ctx, string(tag)) != nil {
@@ -208,7 +208,7 @@ func deleteWithTag(ctx context.Context, store Store, manifest ocispec.Descriptor
 }
 
 // removeOldTag removes a tag, but keeps the manifest that the tag names. If the registry
-// only deletes by digest, removeOldTag moves the tag to a placeholder, and deletes the
+// deletes only by digest, removeOldTag moves the tag to a placeholder, and deletes the
 // placeholder.
 func removeOldTag(ctx context.Context, store Store, tag ociaddr.Tag) error {
 	err := store.Untag(ctx, string(tag))

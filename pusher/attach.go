@@ -54,7 +54,7 @@ func listReferrers(ctx context.Context, store StoredStore, s ocispec.Descriptor,
 	return add(index.Manifests)
 }
 
-// copyList copies the referrers of one subject.
+// copyList copies the listed referrers of one subject.
 func (c *referrersCopy) copyList(ctx context.Context, s subject, list []ocispec.Descriptor) error {
 	var there map[digest.Digest]bool
 	for _, desc := range list {
@@ -111,8 +111,8 @@ func (c *referrersCopy) destinationReferrers(ctx context.Context, s ocispec.Desc
 }
 
 // copyReferrer copies one referrer, and reports whether the destination has it. It skips a
-// manifest that names another subject, is missing or damaged, or is refused by the
-// destination.
+// manifest that names another subject, that is missing or damaged, or that the destination
+// refuses.
 func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispec.Descriptor) (bool, error) {
 	if !artifact.IsManifest(desc.MediaType) {
 		c.warnReferrer("the referrer %s has the media type %.80q, and is not copied", desc.Digest, desc.MediaType)

@@ -47,7 +47,7 @@ func newCarrier(from Stored, to *push) *carrier {
 	return &carrier{from: from, to: to, stored: map[digest.Digest]bool{}}
 }
 
-// markStored remembers that the destination has the content with a digest.
+// markStored remembers that the destination has the content with the given digest.
 func (c *carrier) markStored(d digest.Digest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,8 +89,8 @@ type manifestParts struct {
 	Subject   *ocispec.Descriptor  `json:"subject"`
 }
 
-// hasSubject reports whether a manifest has a subject. A registry attaches such a manifest
-// to its subject, even if another client has pushed the subject.
+// hasSubject reports whether a manifest has a subject. A registry attaches the manifest to
+// that subject, even if another client has pushed the subject.
 func hasSubject(data []byte) (bool, error) {
 	var m manifestParts
 	err := artifact.Unmarshal(data, &m)
@@ -171,8 +171,8 @@ func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, e
 	return data, err
 }
 
-// storeBlob stores a blob. It first copies the blob to a temporary file, and uploads it
-// only if its digest is right.
+// storeBlob stores a blob. It first copies the blob to a temporary file. It uploads the file
+// only if the digest is right.
 func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error {
 	temp, err := fill.NewTemp("", "ocibridge-*.blob")
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 	if err != nil {
 		return err
 	}
-	// A 404 means that the upload session has ended.
+	// Status 404 means that the upload session has ended.
 	temporary := func(err error) bool { return worthRetrying(err) || isNotFound(err) }
 	err = c.to.retry(ctx, temporary, func() error {
 		return c.to.dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
@@ -232,9 +232,9 @@ func (w tempWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sourceError classifies an error from reading the source. Wrong content becomes an
-// [artifact.ErrDamaged], and a failure of the registry a *[RegistryError]. It returns nil
-// for nil.
+// sourceError converts an error from reading the source. If the content was wrong, the result
+// wraps [artifact.ErrDamaged]. If the registry failed, it is a *[RegistryError]. If err is
+// nil, it is nil.
 func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)

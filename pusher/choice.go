@@ -2,7 +2,7 @@ package pusher
 
 import "github.com/ocibridge/ocibridge/trust"
 
-// grade is the strength of evidence. A higher grade proves more.
+// grade is the strength of evidence. Evidence with a higher grade proves more.
 type grade int
 
 const (
@@ -42,7 +42,7 @@ type evidenceFacts struct {
 	same      bool // stored and release are the same evidence
 	unchanged bool // the stored version already has exactly these packages
 	replaced  bool // packages are replaced, so the stored evidence is about other packages
-	refresh   bool // the user or a sync wants the release's evidence in place of the stored evidence
+	refresh   bool // the user or a sync wants the release's evidence to replace the stored evidence
 	force     bool
 }
 
@@ -65,7 +65,7 @@ func (f evidenceFacts) choose() evidenceAction {
 	switch {
 	case action == keepEvidence && f.unchanged, f.of(action).covers:
 		return action
-	case f.release.grade == gradeSigned && f.release.covers: // the publisher has signed more platforms
+	case f.release.grade == gradeSigned && f.release.covers: // the publisher has signed a SHA256SUMS with more platforms
 		return f.useRelease()
 	case f.release.grade == gradeSigned && f.announced.grade == gradeSigned && f.announced.covers:
 		return completeEvidence

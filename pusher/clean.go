@@ -51,7 +51,8 @@ func announcedVersions(tags []ociaddr.Tag) []provider.Version {
 	return out
 }
 
-// cleaner removes announcements from a provider's repository when no push needs them.
+// cleaner removes those announcements from a provider's repository that no push needs any
+// more.
 type cleaner struct {
 	provider provider.Address
 	store    Store
@@ -66,7 +67,8 @@ type recentTags struct {
 	at   time.Time // when the request was sent; zero: never
 }
 
-// list returns the tags. It lists them again if the last list is too old.
+// list returns the repository's tags. It lists the tags again if the cached list is older
+// than maxReadAge.
 func (r *recentTags) list(ctx context.Context, store artifact.TagLister, now func() time.Time) ([]ociaddr.Tag, error) {
 	if r.isFresh(now()) {
 		return r.tags, nil
@@ -120,7 +122,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 	return removed, nil
 }
 
-// removeError is the failure to remove an announcement.
+// removeError means that an announcement could not be removed.
 type removeError struct{ error }
 
 func (e *removeError) Unwrap() error { return e.error }

@@ -18,7 +18,7 @@ import (
 type original struct {
 	from    Stored
 	version *artifact.Version
-	whole   bool           // all of its platforms are copied
+	whole   bool           // all platforms of the version are copied
 	index   *artifact.Blob // the original's index, if it is stored byte for byte; nil: a new index is stored
 	carrier *carrier
 
@@ -94,8 +94,8 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 }
 
 // platformManifest chooses the manifest to store for a package, and returns the package and
-// the manifest. It chooses the original's manifest if that manifest agrees with the verified
-// package. It then stores the manifest and its other parts. Otherwise it returns the package
+// the manifest. If the original's manifest agrees with the verified package, platformManifest
+// stores that manifest with its other parts, and returns it. Otherwise it returns the package
 // and the encoded manifest unchanged.
 func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded artifact.Blob) (artifact.Package, artifact.Blob, error) {
 	if w.original == nil {

@@ -160,8 +160,8 @@ func (s situation) addAnnounced(d *decision) {
 }
 
 // addFitting adds a package of another push. It skips the package if the version has one for
-// its platform, if its file name is that of another version or platform, or if the evidence
-// contradicts it.
+// its platform, if its file name belongs to another version or platform, or if the evidence
+// contradicts the package.
 func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence proof) {
 	if find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
 		v.Packages = append(v.Packages, p)
@@ -259,7 +259,7 @@ type conflict struct {
 	kind        conflictKind
 	platform    provider.Platform // of the package
 	found, want digest.Digest     // the package's digest, and the digest that the release or the evidence gives
-	ofRelease   bool              // the evidence is the release's
+	ofRelease   bool              // the evidence comes from the release
 	err         error             // why the evidence cannot be read
 }
 

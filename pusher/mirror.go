@@ -195,7 +195,8 @@ func (m *mirrorPush) keepPackage(ctx context.Context, pkg origin.Package, stored
 	return m.packageResult(pkg, accepted, StagePresent), nil
 }
 
-// packageResult reports that a package is in the folder.
+// packageResult returns the result for a package that is in the folder. It also reports the
+// last event of the package.
 func (m *mirrorPush) packageResult(pkg origin.Package, accepted trust.Package, stage Stage) PackageResult {
 	m.event(pkg.Platform, stage, 0, accepted.Size())
 	return PackageResult{
@@ -232,7 +233,8 @@ func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 	return nil
 }
 
-// readJSON reads NAME.json of the provider, if it exists.
+// readJSON decodes NAME.json of the provider into out. It does nothing if the file does not
+// exist.
 func (m *mirrorPush) readJSON(name string, out any) error {
 	file := path.Join(m.dir, name+".json")
 	data, err := m.readFile(file)

@@ -263,7 +263,8 @@ func releaseSize(ctx context.Context, r *origin.Release, platforms []provider.Pl
 // ErrNotServed means that a gateway refuses to serve a stored version.
 var ErrNotServed = errors.New(`the gateway does not serve it, by verify = "required"`)
 
-// servedVersion is a stored version, and the part of it that a gateway serves.
+// servedVersion is a stored version (found), and the part of the version that a gateway
+// serves (served).
 type servedVersion struct {
 	found, served *artifact.Version
 	// refused is the reason why a gateway serves no part of the version, or nil if it serves
@@ -271,7 +272,7 @@ type servedVersion struct {
 	refused error
 }
 
-// servedVersion reads a version, and finds out which part of it a gateway serves.
+// servedVersion reads a version, and finds out which part of the version a gateway serves.
 func (p *planner) servedVersion(ctx context.Context, v provider.Version) (servedVersion, error) {
 	found, err := p.read(ctx, v)
 	if err != nil {

@@ -150,11 +150,11 @@ type untagged struct {
 }
 
 // untagVersion removes a version's tags. It returns nil if the version no longer exists, or
-// if one of its announcements is open.
+// if one of the version's announcements is open.
 func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
 	found, err := artifact.Read(ctx, p.cached(p.state), step.Provider, step.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
-		return nil, nil // another sync has pruned it
+		return nil, nil // another sync has pruned the version
 	}
 	if err != nil {
 		return nil, p.registryError("read "+string(tagOf(step.Version))+" in", err)
@@ -224,7 +224,7 @@ func (p *pruner) fail(step Step, err error) {
 }
 
 // deleteError returns a [RegistryError] about a deletion. It adds a hint unless package auth
-// has a better one.
+// has a better hint.
 func (p *pruner) deleteError(op string, err error) error {
 	out := p.registryError(op, err)
 	switch {
@@ -236,8 +236,8 @@ func (p *pruner) deleteError(op string, err error) error {
 	return hint.Wrap(out, "the registry must allow deletes, and the credential must have that right")
 }
 
-// warnLeftovers warns of manifests that stay because it could not be determined which
-// manifests the remaining tags name.
+// warnLeftovers warns of manifests that stay without a tag. err is the reason why the pruner
+// does not know which manifests the remaining tags name.
 func (p *pruner) warnLeftovers(err error) {
 	p.out.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
 }

@@ -37,8 +37,8 @@ type push struct {
 	// release's evidence is weaker. repair is set if parts of the stored evidence might have
 	// been deleted. refresh is then set, too.
 	refresh, repair bool
-	// expected is the evidence that the version will probably get. It must list each
-	// package whose digest becomes known only when the package is read.
+	// expected is the evidence that the version will probably get. This evidence must list
+	// each package whose digest becomes known only when the package is read.
 	expected proof
 
 	packages        []artifact.Package  // all packages of the release, once they are stored

@@ -143,7 +143,7 @@ func New(o Options) *Pusher {
 // helpForeign is the hint for a repository of another provider.
 const helpForeign = "let the template give each provider a repository of its own"
 
-// Reasons for refusing a push before it tags anything.
+// Reasons why a push is refused before it moves the version's tag.
 var (
 	// ErrConflict means that the tag names another package for the same platform, or that the
 	// evidence does not list a package.

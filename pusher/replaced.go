@@ -66,7 +66,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 	}
 	deleteState := !p.state.cooldown
 	named, err := p.named(ctx, func(t ociaddr.Tag) bool {
-		// An index contains its version, so the tag of another version cannot name it.
+		// An index contains its version, so the tag of another version cannot name the index.
 		v, isVersion := t.Version()
 		deleteState = deleteState && !isVersion
 		return len(lost) == 0 || isVersion && !lost[v]
@@ -124,8 +124,8 @@ func (p *pruner) warnReplacedLeft(n int, err error) {
 }
 
 // notesOnlyState reports whether a state notes nothing, or nothing but one older state.
-// Deleting that older state would be pointless: the prune would have to write a new state,
-// which notes the state that it replaces.
+// Deleting that older state would be pointless. The prune would have to write a new state,
+// and the new state would note the state that it replaces.
 func notesOnlyState(s *artifact.State) bool {
 	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
 }
@@ -158,7 +158,7 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 	return true, p.restoreTag(ctx, r, data)
 }
 
-// isGone reports whether an error says that a manifest does not exist.
+// isGone reports whether err means that a manifest does not exist.
 func isGone(err error) bool { return isNotFound(err) || errors.Is(err, artifact.ErrMissing) }
 
 // singleManifest is a store whose tags all name the same manifest.
@@ -205,7 +205,7 @@ func (p *pruner) hasReferrers(ctx context.Context, desc ocispec.Descriptor) (boo
 	err := listReferrers(ctx, p.state.dest.Store, desc, add)
 	code := httpStatus(err)
 	if errors.Is(err, errListRefused) && code != http.StatusUnauthorized && code != http.StatusForbidden {
-		return any, nil // the registry has no list. A 401 or 403 would not prove that
+		return any, nil // the registry has no list of referrers; status 401 or 403 would not prove that
 	}
 	return any, err
 }

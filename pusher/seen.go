@@ -34,7 +34,7 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	}
 	now := p.o.Push.Now()
 	for _, v := range p.listing.Versions {
-		if at, ok := seen[v]; !ok || at.After(now) { // an earlier sync's clock was ahead
+		if at, ok := seen[v]; !ok || at.After(now) { // the clock of an earlier sync was ahead
 			p.state.unseen = append(p.state.unseen, v)
 		}
 	}
@@ -54,8 +54,8 @@ func (p *planner) waits(ctx context.Context, asked []provider.Version) (map[prov
 	return out, nil
 }
 
-// readAges returns when a sync first saw each version. It reads the repository's state, and
-// the tags that earlier releases of ocibridge wrote.
+// readAges returns the time at which a sync first saw each version. It reads the times from
+// the repository's state, and from the tags that earlier releases of ocibridge wrote.
 func (p *planner) readAges(ctx context.Context) (map[provider.Version]time.Time, error) {
 	repo := p.state.dest.Repository
 	ctx = mayPush(ctx, repo)
@@ -114,11 +114,11 @@ func (p *planner) incompleteList(tag ociaddr.Tag) error {
 		"run sync again; if it stays so, the registry does not list all of its tags")
 }
 
-// record writes to the repository's state which versions no sync has seen before, the ages
+// record adds to the repository's state the versions that no sync has seen before, the ages
 // from the tags of earlier releases, and the indexes that the sync will replace. It writes
-// them in one document, so that an interrupted first sync has noted either all versions or
-// none. Then it removes the tags of earlier releases. If the state cannot be written, record
-// fails only for a provider with a cooldown, and otherwise warns.
+// all additions in one document. An interrupted first sync has therefore noted either all
+// versions or none. Then record removes the tags of earlier releases. If the state cannot be
+// written, record fails only for a provider with a cooldown, and otherwise warns.
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
 	err := s.writeState(ctx, state, replaced, out)
 	switch {

@@ -84,9 +84,9 @@ func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
 	})
 }
 
-// retry calls send until it succeeds or returns an error that is not temporary, at most
-// sendAttempts times. Between two calls, it waits at least as long as the registry requests.
-// It gives up if it would have to wait longer than maxRetryAfter.
+// retry calls send until send succeeds or returns an error that is not temporary. It calls
+// send at most sendAttempts times. Between two calls, it waits at least as long as the
+// registry requests. It gives up if it would have to wait longer than maxRetryAfter.
 func (p *Pusher) retry(ctx context.Context, temporary func(error) bool, send func() error) error {
 	pause := p.o.RetryPause
 	for attempt := 1; ; attempt++ {
@@ -164,7 +164,7 @@ func isHeld(err error) bool {
 	switch httpStatus(err) {
 	case http.StatusConflict, http.StatusPreconditionFailed:
 		return true
-	case http.StatusMethodNotAllowed: // the registry deletes nothing
+	case http.StatusMethodNotAllowed: // the registry deletes no tags or manifests at all
 		return false
 	}
 	var answer *errcode.ErrorResponse

@@ -19,9 +19,9 @@ import (
 const maxPackageBytes = 4 << 30
 
 // spool downloads a package from its origin into a temporary file, and verifies it. Uploads
-// can read the file while it is being filled, and again for each retry. No upload gets the
-// last byte before the package is verified, so a registry never receives a wrong package
-// completely.
+// can read the file while it is being filled. Each retry reads the file again from its
+// beginning. No upload gets the last byte before the package is verified, so a registry never
+// receives a wrong package completely.
 type spool struct {
 	file     *fill.File
 	own      *fill.Reader // keeps the file open between uploads
@@ -30,7 +30,7 @@ type spool struct {
 	report   func(int)         // counts bytes from the origin
 	size     int64             // -1: unknown before drain
 	pkg      trust.Package     // set once the file is verified
-	filled   chan struct{}     // closed once the origin is not read any more
+	filled   chan struct{}     // closed once the origin is no longer read
 }
 
 // open starts to download a package from its origin.
@@ -107,7 +107,7 @@ func (s *spool) fill(ctx context.Context, body io.Reader) error {
 	return nil
 }
 
-// reporter calls a function with the number of bytes of each write.
+// reporter is a writer that calls a function with the number of bytes of each write.
 type reporter func(int)
 
 // Write implements [io.Writer].

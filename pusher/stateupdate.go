@@ -28,8 +28,8 @@ type stateChange struct {
 	// seen and cooldown have the same meaning as in [artifact.State].
 	seen     map[provider.Version]time.Time
 	cooldown bool
-	// replaced are manifests that lose their tag. Older states need not be included:
-	// updateState adds them.
+	// replaced are manifests that lose their tag. It need not contain older states, because
+	// updateState adds the older states.
 	replaced []artifact.Replaced
 	// deleted are replaced manifests that a prune has deleted. A prune must not delete an
 	// older state alone, because each new state notes one more older state. Such prunes would
@@ -93,7 +93,7 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 		switch {
 		case desc != nil:
 			older = append(older, artifact.Replaced{Manifest: *desc})
-		case !prepared: // then read again, so that nothing else is sent between reading and writing
+		case !prepared: // then read the state again, so that the write directly follows the read
 			if err := w.prepareState(ctx, a); err != nil {
 				return err
 			}

@@ -69,7 +69,7 @@ func (s Stored) release(ctx context.Context, v provider.Version, want []provider
 		return nil, nil, err
 	}
 	r, err := s.releaseOf(ctx, found, v, want)
-	if isGone(err) { // a push might have replaced the index since, and a prune might have deleted the old index
+	if isGone(err) { // a push might have replaced the index, and a prune might have deleted the old index
 		if again, findErr := s.find(ctx, v); findErr == nil && again.Index.Digest != found.Index.Digest {
 			found = again
 			r, err = s.releaseOf(ctx, found, v, want)
@@ -144,7 +144,8 @@ func joinPlatforms(packages []artifact.Package) string {
 	return strings.Join(names, ", ")
 }
 
-// claim reads the evidence of a version, and fills in the claims of the release from it.
+// claim reads the evidence of a version, and copies the claims in the evidence into the
+// release r.
 func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) (*artifact.Evidence, error) {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
@@ -165,15 +166,15 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	return e, nil
 }
 
-// checkNames refuses a version whose packages are signed under other names. In a copy, only
-// annotations would tie packages to platforms.
+// checkNames refuses a version whose packages are signed under other names. In a copy of such
+// a version, only annotations would tie packages to platforms.
 func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.Evidence, packages []artifact.Package) error {
 	if r.Claims.SHA256SUMS == nil || len(r.Claims.Keys) == 0 {
 		return nil
 	}
 	verified, err := e.Verify(ctx, s.Provider, r.Version(), packages, trust.Policy{})
 	if err != nil || verified.Standing() != artifact.SignedOtherName {
-		return nil // if the evidence is invalid, the push fails and says why
+		return nil // if the evidence is invalid, the push will fail with the reason
 	}
 	i := slices.IndexFunc(verified.Refused, artifact.Refusal.OtherName)
 	return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, verified.Refused[i].Err),
@@ -195,7 +196,7 @@ func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
 			r.Claims.Hashes = map[string][]provider.Hash{}
 		}
 		if r.Claims.Hashes[name] != nil {
-			name = standard // two packages have the same name
+			name = standard // two packages have the same stored file name
 		}
 		r.Claims.Hashes[name] = []provider.Hash{p.ZipHash()}
 	}

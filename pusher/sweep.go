@@ -36,8 +36,8 @@ func (p *pruner) sweep(ctx context.Context, gone []untagged) error {
 	return errors.Join(err, p.sweepNamed(ctx))
 }
 
-// sweepIndex deletes the index of an untagged version. It returns an error only if the other
-// versions would fail as well.
+// sweepIndex deletes the index of an untagged version. It returns an error only if the
+// deletes of other versions would fail as well.
 func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Digest]bool) error {
 	index := u.version.Index
 	if named[index.Digest] {
@@ -162,8 +162,8 @@ func (p *pruner) deleteProbe(ctx context.Context) error {
 // named returns the digests that tags name, directly or through an index. It skips tags for
 // which skip returns true. If skip is nil, it skips none.
 func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[digest.Digest]bool, error) {
-	// The tags are listed again, because a push might have added some. A 404 is an error
-	// here, because a registry might return it by mistake.
+	// The tags are listed again, because a push might have added some. Here, status 404 is an
+	// error, because a registry might return 404 by mistake.
 	tags, err := artifact.ListTags(ctx, p.state.dest.Store)
 	if err != nil {
 		return nil, err

@@ -40,7 +40,7 @@ type Want struct {
 	Keep bool
 }
 
-// SyncOptions configure a [Syncer].
+// SyncOptions configures a [Syncer].
 type SyncOptions struct {
 	// Push holds the options for the pushes of a sync.
 	Push Options
@@ -117,14 +117,15 @@ type Step struct {
 	index   ocispec.Descriptor // the index that the version's tag names; zero for a push
 }
 
-// Failure is a provider, or one version of it, that a sync could not process.
+// Failure is the failure of a sync to process a provider, or one version of a provider.
 type Failure struct {
 	Provider provider.Address
 	Version  provider.Version // zero: the whole provider
 	Err      error
 }
 
-// Plan says what a sync will do. Steps are sorted by provider and version, newest first.
+// Plan says what a sync will do. The providers in Steps are in the order of the wants. The
+// versions of each provider are sorted, newest first.
 type Plan struct {
 	Steps    []Step
 	Warnings []string
@@ -267,7 +268,7 @@ type repositoryState struct {
 
 	keep      bool               // see [Want.Keep]
 	cooldown  bool               // the provider has a cooldown
-	ages      stateChange        // the ages that oldAges have and the state lacks
+	ages      stateChange        // the ages that the tags in oldAges record, but not the state
 	unseen    []provider.Version // versions of the source that no sync has seen before
 	firstSync bool               // no sync with a cooldown has run before
 

@@ -35,7 +35,8 @@ const (
 	cancelTimeout = 5 * time.Second
 )
 
-// errStalled means that the registry accepted no byte for Options.StallTimeout.
+// errStalled means that the registry accepted no byte, and did not respond, during
+// Options.StallTimeout.
 var errStalled = errors.New("the upload stalled")
 
 // sendLayer stores a package's bytes, and returns StageDone, StageMounted or StageFound,
@@ -232,10 +233,10 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 	return out, nil
 }
 
-// sendPackage stores one package's layer and manifest, and reports whether it sent the
-// bytes. It returns nil if the stored version turns out to have the package. If the
-// checksums alone determine the package's digest, sendPackage sends the bytes while it reads
-// them from the origin.
+// sendPackage stores one package's layer and manifest, and reports whether it sent the bytes.
+// It returns nil if the stored version turns out to have the package. If the checksums alone
+// determine the package's digest, sendPackage uploads the package while it downloads the
+// package from the origin.
 func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact.Package, sent bool, err error) {
 	s, err := w.open(ctx, pkg)
 	if err != nil {
@@ -277,7 +278,8 @@ func (w *push) checkPackage(p artifact.Package) (inPlace bool, err error) {
 	return false, nil
 }
 
-// sendManifest stores the manifest of a package that was read completely.
+// sendManifest stores the config and the manifest of a package that was downloaded and
+// verified.
 func (w *push) sendManifest(ctx context.Context, s *spool) (artifact.Package, error) {
 	p, manifest, err := artifact.EncodePackage(s.accepted())
 	if err == nil {
