@@ -46,7 +46,8 @@ func newAnnounceBench(t *testing.T) *announceBench {
 	return b
 }
 
-// clockReader reads the registry's clock from responses, as the product's client does.
+// clockReader reads the registry's clock from responses, in the same way as the product's
+// HTTP client.
 type clockReader struct{ next *http.Transport }
 
 func (c clockReader) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -100,7 +101,7 @@ func (b *announceBench) note(r *http.Request) {
 	b.sent = append(b.sent, sentAnnouncement{tag, digest.FromBytes(data), data})
 }
 
-// handle adds a handler that can answer requests in place of the registry.
+// handle adds a handler that can respond to requests in place of the registry.
 func (b *announceBench) handle(h recorder.Intercept) { b.handlers = append(b.handlers, h) }
 
 // whole pushes all platforms, and returns the version. It then removes the version's tag,
@@ -164,8 +165,8 @@ func (b *announceBench) has(desc ocispec.Descriptor) bool {
 	return there
 }
 
-// manifests returns the requests that list tags, request a manifest by its tag, or delete a
-// manifest, in order.
+// manifests returns the requests that list tags, that use a manifest's tag, or that delete a
+// manifest. The requests are in the order in which the registry received them.
 func (b *announceBench) manifests() string {
 	var out []string
 	for _, q := range b.registry.Requests() {

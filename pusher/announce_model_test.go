@@ -25,7 +25,7 @@ func (s set) with(i int) set      { return s | 1<<i }
 func (s set) less(i int) set      { return s &^ (1 << i) }
 func (s set) contains(o set) bool { return o&^s == 0 }
 
-// first returns the smallest member.
+// first returns the smallest member of a set that is not empty.
 func (s set) first() int {
 	i := 0
 	for !s.has(i) {
@@ -108,7 +108,7 @@ type modelAnnouncement struct{ present, done, old bool }
 
 // modelState is the state of a registry and of the processes that use it.
 type modelState struct {
-	index  set // the platforms of the version; empty: there is no version
+	index  set // the platforms of the version's index; empty: there is no version
 	anns   [modelProcs]modelAnnouncement
 	procs  [modelProcs]modelProc
 	hours  uint8
@@ -127,7 +127,7 @@ const (
 	unionRule          // a push also writes the packages of other announcements
 	openRule           // nothing is removed while an announcement is open
 	indexRule          // only announcements that the index contains are removed
-	lastRoundRule      // a push removes its own announcement after a round that found the union in place
+	lastRoundRule      // a push removes its own announcement only after a round that found the union in place
 	lookAgainRule      // a push that saw other announcements reads again after it marked its own as done
 	withdrawRule       // a push that might have written the index does not withdraw its announcement
 	minuteRule         // a push writes or removes nothing on the basis of old data
@@ -277,8 +277,8 @@ func (m *model) fetched(s *modelState, i int) {
 	}
 }
 
-// mustAnnounce reports whether a push has to join an open announcement, or to renew its
-// own.
+// mustAnnounce reports whether a push has to announce itself because another announcement is open, or has to renew its
+// own announcement.
 func (m *model) mustAnnounce(p *modelProc, i int) bool {
 	if !p.announced {
 		return p.open && m.without != announceRule && m.without != joinRule
@@ -423,8 +423,8 @@ func (p *modelProc) hasEffect() bool {
 	return false
 }
 
-// killed returns the states after a process was killed. The process dies immediately, or its last request still
-// arrives, or it withdraws its announcement after an error.
+// killed returns the states after a process was killed. The process can die immediately. Its last request can still
+// arrive. Or the process can withdraw its announcement after an error.
 func (m *model) killed(s modelState, i int) []modelState {
 	p := s.procs[i]
 	s.kills++
@@ -451,7 +451,7 @@ func (s modelState) hour() modelState {
 	}
 	for i := range s.procs {
 		p := &s.procs[i]
-		p.fresh, p.recent, p.open = false, false, false // every announcement is old by now
+		p.fresh, p.recent, p.open = false, false, false // every announcement is old after an hour
 	}
 	return s
 }
@@ -575,8 +575,7 @@ func (m *model) forget(s *modelState) {
 	}
 }
 
-// keep copies from p to q the fields that affect the outcome only if the model runs without
-// one of its rules.
+// keep copies fields from p to q. These fields affect the outcome only if the model runs without one of its rules.
 func (m *model) keep(q, p *modelProc) {
 	switch {
 	case m.without == orderRule && (p.step == stepList || p.step == stepFetch):

@@ -44,7 +44,7 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// keySet is a set of keys. It takes half the memory of a map.
+// keySet is a set of keys. It uses half the memory of a map.
 type keySet struct {
 	slots []uint64 // 0: free
 	n     int
@@ -82,7 +82,7 @@ func (k *keySet) grow() {
 type search struct {
 	*model
 	seen  keySet
-	path  []string // how the current state was reached
+	path  []string // the events that led to the current state
 	wrong string
 }
 
@@ -101,7 +101,7 @@ func (m *model) search() *search {
 	return s
 }
 
-// visit reports whether the state and all states that follow it are right.
+// visit visits a state and all states that can follow the state. It reports whether all of them are right.
 func (s *search) visit(state modelState) bool {
 	s.forget(&state)
 	if !s.seen.add(state.key()) {
@@ -133,8 +133,8 @@ func (s *search) visit(state modelState) bool {
 	return true
 }
 
-// follow visits the state after an event: a request of process p, the end of process i, or
-// an hour.
+// follow visits the state after an event. If p is not nil, the event is a request of the process p. Otherwise
+// the process i was killed or, if i is negative, an hour has passed.
 func (s *search) follow(state modelState, i int, p *modelProc) bool {
 	if s.visit(state) {
 		return true
@@ -185,7 +185,7 @@ func with(roles [modelProcs]modelRole, other modelRole) [modelProcs]modelRole {
 // modelCases are the configurations to search, by name.
 var modelCases = map[string]struct {
 	model
-	long bool // only make test-faults searches it
+	long bool // only make test-faults searches this case
 }{
 	"two pushes":                 {model{roles: with(two, cleaning), brings: bringTwo, kills: 1, hours: 1}, false},
 	"one push, and one of all":   {model{roles: [modelProcs]modelRole{pushOfSome, pushOfAll, absent, cleaning}, brings: bringAll, kills: 1, hours: 1}, false},

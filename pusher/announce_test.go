@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestRequestsOfOnePush shows that a push that runs alone sends its requests in the order of TestAnnouncementsModel,
-// and leaves no announcement.
+// TestRequestsOfOnePush shows that, if a push runs alone, it sends its requests in the order of
+// TestAnnouncementsModel, and leaves no announcement.
 func TestRequestsOfOnePush(t *testing.T) {
 	b := newAnnounceBench(t)
 	b.mustPush("linux_amd64")
@@ -105,7 +105,7 @@ func TestAnnouncementOfACrash(t *testing.T) {
 			if tc.left > 0 && !b.decode(b.sent[len(b.sent)-1]).Done {
 				t.Error("its own announcement is not done")
 			}
-			// An hour later, any other push leaves no announcement.
+			// A push that runs an hour later leaves no announcement.
 			b.pass(time.Hour)
 			b.mustPush("linux_amd64")
 			b.wantNothingLeft()

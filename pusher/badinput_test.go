@@ -21,7 +21,7 @@ import (
 // TestBadReleaseLeavesNoTag shows that, if a release has a defect, a push refuses the release with the error
 // for that defect, and tags nothing.
 func TestBadReleaseLeavesNoTag(t *testing.T) {
-	// serve makes h answer all requests to the origin whose path ends in suffix.
+	// serve makes the handler h respond to all requests to the origin whose path ends in suffix.
 	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
 		return func(b *bench) {
 			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
@@ -103,7 +103,8 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 	}
 }
 
-// sign signs the release again. The origin still offers the same keys.
+// sign signs the release again with the key of the given signer. The origin still offers the same keys as
+// before.
 func (b *bench) sign(by *pgp.Signer) {
 	b.t.Helper()
 	var err error
@@ -154,8 +155,8 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
-// TestPushBrokenOffIsCompleted shows that, at whichever request a push is interrupted, the tag names nothing
-// or the whole version, and the next push completes the version.
+// TestPushBrokenOffIsCompleted interrupts a push before each of its requests in turn. It shows that the tag
+// then names nothing or the whole version, and that the next push completes the version.
 func TestPushBrokenOffIsCompleted(t *testing.T) {
 	for stop, reached := 1, true; reached; stop++ {
 		b := newBench(t)

@@ -81,7 +81,7 @@ func (b *bench) newRegistry() {
 		b.t.Fatal(err)
 	}
 	b.repo.PlainHTTP = true
-	b.repo.Client = server.Client() // the default client pauses and retries
+	b.repo.Client = server.Client() // without the pauses and retries of the default client
 }
 
 func (b *bench) build(version, content string) *release.Release {
@@ -181,7 +181,7 @@ func (b *bench) pushManifest(mediaType string, data []byte, tag string) ocispec.
 	return desc
 }
 
-// annotationH1 is the annotation of index entries that holds the h1: hash.
+// annotationH1 is the key of the annotation that holds the h1: hash in an index entry.
 const annotationH1 = "io.github.ocibridge.h1"
 
 // reindex changes the version's index, and moves the version's tag to the changed index.
@@ -231,7 +231,7 @@ func (b *bench) withoutAnnotations(entry ocispec.Descriptor) ocispec.Descriptor 
 
 var one = provider.MustParseVersion("1.0.0")
 
-// source returns the registry of the bench as the source of a copy, and gives the bench an
+// source returns the bench's registry as the source of a copy. It then gives the bench an
 // empty registry.
 func (b *bench) source() (pusher.Stored, *recorder.Recorder) {
 	from := pusher.Stored{Provider: widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.repo}

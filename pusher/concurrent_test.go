@@ -68,7 +68,7 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 	}
 }
 
-// unsigned returns the release with hashes instead of a signature, like a release from a mirror folder.
+// unsigned returns the bench's release with hashes instead of a signature, like a release from a mirror folder.
 func (b *bench) unsigned() *realorigin.Release {
 	b.t.Helper()
 	r, err := b.get()

@@ -97,8 +97,8 @@ func TestCopyKeepsForeignManifests(t *testing.T) {
 	}
 }
 
-// TestCopyKeepsNothingUnverified shows that a copy does not keep manifests of other tools that contradict the verified
-// packages.
+// TestCopyKeepsNothingUnverified shows that, if manifests of other tools contradict the verified packages, a copy does
+// not keep these manifests.
 func TestCopyKeepsNothingUnverified(t *testing.T) {
 	const keyH1, wrong = "io.github.ocibridge.h1", "h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 	for name, tc := range map[string]struct {
@@ -223,8 +223,8 @@ func TestCopyAttachesNothingElsewhere(t *testing.T) {
 	}
 }
 
-// TestCopyOfForeignIndexGoesOn shows that a copy stores a new index, and warns, if it cannot copy the index of another
-// tool byte for byte.
+// TestCopyOfForeignIndexGoesOn shows that, if a copy cannot store the index of another tool byte for byte, the copy
+// warns and stores a new index.
 func TestCopyOfForeignIndexGoesOn(t *testing.T) {
 	sbom := func(b *bench, index *ocispec.Index, desc ocispec.Descriptor) {
 		desc.ArtifactType = "application/vnd.example.sbom"

@@ -257,7 +257,7 @@ const (
 // conflict is the reason for refusing a release.
 type conflict struct {
 	kind        conflictKind
-	platform    provider.Platform // of the package
+	platform    provider.Platform // the platform of the package
 	found, want digest.Digest     // the package's digest, and the digest that the release or the evidence gives
 	ofRelease   bool              // the evidence comes from the release
 	err         error             // why the evidence cannot be read

@@ -20,7 +20,7 @@ var (
 )
 
 // pack returns the packages that a short notation describes: "L1 D2" is a package for Linux with the bytes 1 and a
-// package for Darwin with the bytes 2. "L?" is a package for Linux that was not read yet.
+// package for Darwin with the bytes 2. "L?" is a package for Linux whose bytes were not read yet.
 func pack(notation string) (out []artifact.Package) {
 	for _, word := range strings.Fields(notation) {
 		p := artifact.Package{Platform: map[byte]provider.Platform{
@@ -90,7 +90,7 @@ func proofOf(t testing.TB, words string) proof {
 	return p
 }
 
-// stored returns the version that a tag names, or nil if there are no packages.
+// stored returns a version with packages and evidence, or nil if packages is "".
 func stored(packages string, evidence proof) *artifact.Version {
 	if packages == "" {
 		return nil

@@ -132,8 +132,9 @@ func TestUnsignedBesideSigned(t *testing.T) {
 	}
 }
 
-// TestSignedBesideUnsigned shows that a signed push is a conflict, and writes nothing, if the version has an
-// unsigned package that the publisher's SHA256SUMS contradicts or does not list.
+// TestSignedBesideUnsigned pushes a signed release into a version with an unsigned package. It shows that the
+// push is a conflict, and writes nothing, if the publisher's SHA256SUMS contradicts the unsigned package or
+// does not list it.
 func TestSignedBesideUnsigned(t *testing.T) {
 	for _, platform := range []string{"darwin_arm64", "freebsd_amd64"} {
 		for _, signed := range [][]string{{"linux_amd64"}, nil} {
@@ -204,7 +205,7 @@ func TestRefusedPackageIsReported(t *testing.T) {
 	b.mustPush()
 	b.misname(true)
 	for _, kept := range []bool{false, true} {
-		if kept { // sign the same packages with another key, so that the stored evidence is kept
+		if kept { // sign the same packages with another key, so that the push keeps the stored evidence
 			if err := b.release.Sign(pgp.For(t, "Acme, next year")); err != nil {
 				t.Fatal(err)
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// TestForceSendsWhatWasDeleted shows that a forced push sends a platform's manifest again after a clean-up job deleted
-// it.
+// TestForceSendsWhatWasDeleted shows that a forced push sends a platform's manifest again if a clean-up job has
+// deleted the manifest.
 func TestForceSendsWhatWasDeleted(t *testing.T) {
 	b := newBench(t)
 	first := b.mustPush()
@@ -208,7 +208,7 @@ func (b *bench) wantFinding(where, what string) {
 	}
 }
 
-// otherManifest makes an index entry name a manifest of another tool.
+// otherManifest makes an index entry name another manifest, as if another tool had stored the manifest.
 func (b *bench) otherManifest(entry *ocispec.Descriptor) {
 	b.t.Helper()
 	foreign := b.withoutAnnotations(*entry)

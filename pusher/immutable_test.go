@@ -56,9 +56,9 @@ var refusals = map[string]struct {
 	"hub":    {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"Immutable tag cannot be updated"}]}`, "Immutable tag"},
 }
 
-// TestQuotaIsNoRuleAboutTags shows that a push does not mistake a full quota for an immutable tag. Harbor checks the
-// quota when a version's tag is pushed, and older releases of Harbor then return the same status as for an immutable
-// tag.
+// TestQuotaIsNoRuleAboutTags shows that, if the quota is full, a push does not report an immutable tag. Harbor
+// checks the quota when a version's tag is pushed, and older releases of Harbor then return the same status as for
+// an immutable tag.
 func TestQuotaIsNoRuleAboutTags(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusPreconditionFailed, `{"errors":[{"code":"PRECONDITION","message":"Quota exceeded when processing the request of adding 5.7 MiB of storage resource"}]}`)
@@ -113,7 +113,7 @@ func TestImmutableTagWithoutEvidence(t *testing.T) {
 	}
 }
 
-// TestRefusalThatIsNoRule shows that a push does not mistake a missing right for an immutable tag.
+// TestRefusalThatIsNoRule shows that, if the login lacks the right to push, a push does not report an immutable tag.
 func TestRefusalThatIsNoRule(t *testing.T) {
 	b := newBench(t)
 	b.immutable(http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`)
@@ -147,7 +147,7 @@ func TestImmutableTagsAndAPushThatWasEnded(t *testing.T) {
 	}
 }
 
-// endedAt is a store that interrupts a push when it is about to write a tag.
+// endedAt is a store that interrupts a push when the push is about to write the given tag.
 type endedAt struct {
 	pusher.Store
 	tag    string

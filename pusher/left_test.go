@@ -93,7 +93,7 @@ func TestNotesThatLie(t *testing.T) {
 	}
 }
 
-// lagging is a store whose list of tags lacks announcements.
+// lagging is a store whose list of tags lacks announcement tags, like a list that is out of date.
 type lagging struct{ registry.Repository }
 
 func (l lagging) Tags(ctx context.Context, last string, fn func([]string) error) error {
@@ -306,8 +306,8 @@ func TestOverwrittenIndexesAreNoted(t *testing.T) {
 	}
 }
 
-// TestEvidenceThatTheIndexLacks shows that a sync does not remove an announcement with signed evidence that the index
-// lacks. The next push adds the evidence, and removes the announcement.
+// TestEvidenceThatTheIndexLacks shows that, if the index lacks the signed evidence of an announcement, a sync does not
+// remove the announcement. The next push adds the evidence, and removes the announcement.
 func TestEvidenceThatTheIndexLacks(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")

@@ -46,7 +46,8 @@ func TestManifestCache(t *testing.T) {
 	}
 }
 
-// TestAlteredManifestIsACacheMiss shows that a file with the wrong content, and an invalid digest, are cache misses.
+// TestAlteredManifestIsACacheMiss shows that a file with the wrong content is a cache miss, and so is an invalid
+// digest.
 func TestAlteredManifestIsACacheMiss(t *testing.T) {
 	c := openManifestCache(t.TempDir())
 	desc := describe("{}")
@@ -67,8 +68,8 @@ func TestAlteredManifestIsACacheMiss(t *testing.T) {
 	}
 }
 
-// TestLargeManifestsAreNotCached shows that manifests larger than maxCachedBytes are not cached. Without a maximum
-// size of the files, a maximum number of files would not limit the folder.
+// TestLargeManifestsAreNotCached shows that manifests larger than maxCachedBytes are not cached. A maximum number of
+// files only limits the size of the folder if each file has a maximum size.
 func TestLargeManifestsAreNotCached(t *testing.T) {
 	folder := t.TempDir()
 	c := openManifestCache(folder)

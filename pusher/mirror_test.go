@@ -120,7 +120,7 @@ func TestMirrorUnchanged(t *testing.T) {
 	}
 }
 
-// TestMirrorKeeps shows that Mirror keeps the other versions and platforms in a mirror folder.
+// TestMirrorKeeps shows that Mirror keeps the other versions and platforms that a mirror folder already has.
 func TestMirrorKeeps(t *testing.T) {
 	b := newBench(t)
 	dir := t.TempDir()

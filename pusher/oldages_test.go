@@ -51,7 +51,7 @@ func newOldBench(t *testing.T) *syncBench {
 
 const oldTags = "1.0.0 ocibridge-seen ocibridge-seen.0.9.0 ocibridge-seen.1.0.0 ocibridge-seen.1.1.0"
 
-// noTagDeletes makes the registry refuse to delete anything except by digest.
+// noTagDeletes makes the registry refuse all deletes except deletes by digest.
 func (b *bench) noTagDeletes() {
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		byTag := r.Method == http.MethodDelete && !strings.Contains(r.URL.Path, "sha256:")
@@ -127,8 +127,8 @@ func TestOldAgesThatStay(t *testing.T) {
 	}
 }
 
-// TestOldAgesGoLast shows that, at whichever request a sync is interrupted, each age is still in the state or in its
-// tag. The next sync removes the tags.
+// TestOldAgesGoLast interrupts a sync before each of its requests in turn. It shows that each age is then still in
+// the state or in its tag. The next sync removes the tags.
 func TestOldAgesGoLast(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newOldBench(t)

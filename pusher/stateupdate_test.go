@@ -93,7 +93,7 @@ func TestRemember(t *testing.T) {
 		t.Errorf("the first state replaces %s", got)
 	}
 
-	// For a change that the state already has, the call sends one request and writes nothing.
+	// If the state already has a change, the call sends one request and writes nothing.
 	b.registry.Reset()
 	b.mustRemember(sawAt(noon.Add(time.Hour), "1.0.0"))
 	if n := b.registry.Count(); n != 1 || b.current() != first {
@@ -175,10 +175,10 @@ func (p *pausing) Tags(ctx context.Context, last string, fn func([]string) error
 	return p.Store.Tags(ctx, last, fn)
 }
 
-// TestRememberOfTwoWriters runs two writers in all orders of their requests: the second writer begins while the first
-// writer is paused before a request, and is itself paused before a request until the first writer has ended. The test
-// shows that the change of the writer that ends last is in the state. Only a writer that pauses between reading and
-// writing can overwrite a change, and the next call restores that change.
+// TestRememberOfTwoWriters runs two writers in all orders of their requests. The first writer is paused before one of
+// its requests while the second writer begins. The second writer is then paused before one of its requests until the
+// first writer has ended. The test shows that the change of the writer that ends last is in the state. Only a writer
+// that pauses between reading and writing can overwrite a change, and the next call restores that change.
 func TestRememberOfTwoWriters(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	const write = "write " + string(ociaddr.StateTag)
@@ -294,8 +294,8 @@ func (m *memoryStore) PushReference(_ context.Context, _ ocispec.Descriptor, con
 	return err
 }
 
-// TestRememberTakesTurns shows that a call does not read the state while another call of the same Pusher is about to
-// replace the state. A call that waits for its turn returns when its context ends.
+// TestRememberTakesTurns shows that, while a call is about to replace the state, another call of the same Pusher does
+// not read the state. If its context ends, a call that waits for its turn returns.
 func TestRememberTakesTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{tags: map[string][]byte{}}
@@ -356,7 +356,7 @@ func TestRememberImmutable(t *testing.T) {
 					t.Errorf("the hint lacks %q: %s", want, hint.Of(err))
 				}
 			}
-			b.mustRemember(sawAt(noon, "1.0.0")) // the state has the age already
+			b.mustRemember(sawAt(noon, "1.0.0")) // this succeeds, because the state already has the age
 		})
 	}
 }

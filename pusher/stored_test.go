@@ -171,7 +171,7 @@ func TestStoredChanged(t *testing.T) {
 	b := newBench(t)
 	b.mustPush()
 	v := b.tagged()
-	// Let the index name the Windows package for Linux.
+	// The index now names the Windows package for Linux.
 	for i := range v.Packages {
 		if v.Packages[i].Platform.OS == "linux" {
 			w := v.Packages[len(v.Packages)-1]

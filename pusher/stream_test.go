@@ -111,8 +111,8 @@ func (b *bench) hasLayer(sum string) bool {
 	return exists
 }
 
-// TestPackageIsSentWhileItIsRead shows that a push sends a package while it reads the package. The origin sends the
-// second half only after the registry has received a part of the first half.
+// TestPackageIsSentWhileItIsRead shows that a push uploads a package while it downloads the package. The origin sends
+// the second half only after the registry has received a part of the first half.
 func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
@@ -258,7 +258,7 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 }
 
 // elsewhere makes the origin offer the same packages for another provider. It returns the other provider's release, and
-// a repository for it in the same registry.
+// a repository for the other provider in the same registry.
 func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 	b.t.Helper()
 	other := *b.release
@@ -288,7 +288,7 @@ func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
 	return r, repo
 }
 
-// TestMount shows in which cases a push mounts packages that another repository of the registry has, instead of sending
+// TestMount shows in which cases a push mounts packages from another repository of the registry instead of sending
 // them.
 func TestMount(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -534,7 +534,7 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 			ended[e.Stage]++
 		}
 	}
-	// check compares the reported stages since the last check. A push that fails has no result.
+	// check compares the stages that were reported since the last check with want. r is nil if the push failed.
 	check := func(what string, r *pusher.Result, want map[pusher.Stage]int) {
 		t.Helper()
 		if !maps.Equal(ended, want) {

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// syncBench is a bench with a clock, for syncs of one provider.
+// syncBench is a bench for syncs of one provider. It has a clock of its own.
 type syncBench struct {
 	*bench
 	want    pusher.Want
@@ -71,7 +71,7 @@ func (b *syncBench) sync() (string, *pusher.Outcome, error) {
 	return steps(plan), out, err
 }
 
-// mustSync fails the test unless the plan is want and the sync succeeds.
+// mustSync runs a sync. It fails the test unless the plan is want and the sync succeeds.
 func (b *syncBench) mustSync(want string) *pusher.Outcome {
 	b.t.Helper()
 	got, out, err := b.sync()
@@ -131,8 +131,8 @@ func (b *syncBench) versionTags() string {
 	}), " ")
 }
 
-// cutBefore makes the nth request from now to the registry, and all later requests, fail
-// with a broken connection. reached reports whether there was an nth request.
+// cutBefore makes the nth request from now to the registry, and all later requests, fail with
+// a broken connection. reached reports whether the nth request was sent.
 func (b *syncBench) cutBefore(n int) (reached func() bool) {
 	var count atomic.Int64
 	b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {

@@ -148,8 +148,8 @@ func TestSyncGoesOn(t *testing.T) {
 	}
 }
 
-// TestSyncBrokenOff shows that, at whichever request a sync is interrupted, no tag names an incomplete version, and the
-// next sync completes the version.
+// TestSyncBrokenOff interrupts a sync before each of its requests in turn. It shows that no tag then names an
+// incomplete version, and that the next sync completes the version.
 func TestSyncBrokenOff(t *testing.T) {
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
