@@ -237,7 +237,7 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	if isDockerHub(w.dest.Repository.Registry) || w.dest.Store.Remote() == nil { // nothing can be deleted from a bundle
 		return false, nil
 	}
-	end, err := w.takeTurn(ctx, w.dest.Repository) // only one push at a time finds out
+	end, err := w.takeTurn(ctx, w.dest.Repository) // only one push finds out, and then all pushes of this Pusher know the result
 	if err != nil {
 		return false, err
 	}
@@ -250,7 +250,7 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 		can, err = w.removeProbe(ctx)
 	}
 	if err != nil {
-		return false, ctx.Err() // the answer is still unknown; this push does not announce itself, and the next push tries again
+		return false, ctx.Err() // still unknown whether the registry can remove announcements; this push does not announce itself, and the next push tries again
 	}
 	w.removable.Store(w.dest.Repository, can)
 	return can, nil

@@ -94,8 +94,8 @@ func anyOpen(all []announced, now time.Time) bool {
 	return slices.ContainsFunc(all, func(a announced) bool { return a.open(now) })
 }
 
-// readAnnouncements reads those announcements of the version v that tags name. It skips tags
-// that name no valid announcement.
+// readAnnouncements reads the announcements of a version. It looks for them only under the
+// given tags. It skips a tag that names no valid announcement.
 func readAnnouncements(ctx context.Context, store artifact.ReferenceFetcher, a provider.Address, v provider.Version, tags []ociaddr.Tag) ([]announced, error) {
 	tags = slices.DeleteFunc(slices.Clone(tags), func(t ociaddr.Tag) bool { return !isPartOf(t, v) })
 	if len(tags) > maxAnnouncements {

@@ -233,8 +233,8 @@ func (w tempWriter) Write(p []byte) (int, error) {
 }
 
 // sourceError converts an error from reading the source. If the content was wrong, the result
-// wraps [artifact.ErrDamaged]. If the registry failed, it is a *[RegistryError]. If err is
-// nil, it is nil.
+// wraps [artifact.ErrDamaged]. If the registry failed, the result is a *[RegistryError]. If
+// err is nil, the result is nil.
 func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// cleanUp removes those announcements of a repository that no push needs any more. If cleanUp
-// cannot remove them, the sync succeeds nevertheless.
+// cleanUp removes leftover announcements from a repository. No push needs these announcements
+// any more. If cleanUp cannot remove them, the sync succeeds nevertheless.
 func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outcome) error {
 	if len(announcedVersions(state.tags)) == 0 {
 		return nil
@@ -51,8 +51,8 @@ func announcedVersions(tags []ociaddr.Tag) []provider.Version {
 	return out
 }
 
-// cleaner removes those announcements from a provider's repository that no push needs any
-// more.
+// cleaner removes leftover announcements from a provider's repository. No push needs these
+// announcements any more.
 type cleaner struct {
 	provider provider.Address
 	store    Store

@@ -138,8 +138,9 @@ func (s situation) addEvidence(d *decision, replaced bool) *conflict {
 }
 
 // mayRefresh reports whether the release's evidence may replace the stored evidence of the
-// same grade. It may not if another push has stored that evidence since this push began.
-// Otherwise two pushes that refresh the evidence would replace each other's evidence forever.
+// same grade. mayRefresh returns false if another push has stored the stored evidence since
+// this push began. Otherwise two pushes that refresh the evidence would replace each other's
+// evidence forever.
 func (s situation) mayRefresh() bool {
 	return s.refresh && s.releaseEvidence.descriptor != nil && s.storedEvidence.descriptor != nil && !s.storedEvidence.is(s.releaseEvidence) &&
 		s.before != nil && s.before.Evidence != nil && s.before.Evidence.Digest == s.storedEvidence.descriptor.Digest
@@ -226,7 +227,7 @@ func (p proof) contradicts(packages ...artifact.Package) *conflict {
 // listed returns the digest that checksums give for a package, and whether the checksums list
 // the package. The checksums may list the package under the standard file name for its
 // platform, or under its own file name. A file name of another version or platform does not
-// count, because it ties the bytes to that version or platform.
+// count, because that name ties the bytes to the other version or platform.
 func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
 	if !ok && !provider.Misnamed(p.Filename, sums.Version(), p.Platform) {

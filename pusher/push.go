@@ -102,7 +102,7 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 }
 
 // mayPush returns a context whose requests all use one token that allows pulling and pushing.
-// GHCR issues no token that only allows pulling if the repository does not exist yet. Without
+// If a repository does not exist yet, GHCR issues no token that allows only pulling. Without
 // mayPush, the first push to a repository would therefore fail before it begins. Package auth
 // restricts the scope to requests for the repository.
 func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {

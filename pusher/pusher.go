@@ -159,7 +159,8 @@ var (
 	// published name.
 	ErrMisnamed = errors.New("another package")
 	// ErrTruncated means that the origin sent fewer bytes than it announced. ErrTooLong means
-	// that it sent more bytes than it announced, or more bytes than a package may have.
+	// that the origin sent more bytes than it announced, or more bytes than a package may
+	// have.
 	ErrTruncated = errors.New("truncated")
 	ErrTooLong   = errors.New("too long")
 )

@@ -41,7 +41,7 @@ type referrersCopy struct {
 	*push
 	from        Stored
 	carrier     *carrier
-	tags        []ociaddr.Tag // the source's tags that name a subject
+	tags        []ociaddr.Tag // the source's tags that contain the digest of a subject
 	seen        map[digest.Digest]bool
 	next        []subject
 	total       int // referrers that the destination has
@@ -53,7 +53,7 @@ type referrersCopy struct {
 }
 
 // copyReferrers copies the referrers of a version's manifests, and their own referrers. total
-// is the number of number of referrers that the destination has afterwards, and sent is the
+// is the number of referrers that the destination has afterwards, and sent is the
 // number of referrers that this copy sent.
 func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
 	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
@@ -81,8 +81,8 @@ func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (tota
 	return c.total, c.sent, nil
 }
 
-// attachedTags returns those tags of a repository that name a subject. It lists the tags once
-// for all versions. If that fails, the next version lists them again.
+// attachedTags returns those tags of a repository that contain the digest of a subject. It
+// lists the tags once for all versions. If that fails, the next version lists them again.
 func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, error) {
 	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() ([]ociaddr.Tag, error) {
 		tags, err := artifact.ListAnyTags(ctx, from.Store)

@@ -72,8 +72,8 @@ func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, t
 
 // put stores a small blob or a manifest. Unless tag is "", it stores the manifest under that
 // tag. It retries if the registry refuses a manifest because of an unknown blob. Distribution
-// 2 does so for a moment after any push has sent the blob again. It then rewrites the file
-// that links the blob to the repository, and does not find the blob until that file is
+// 2 does so while it rewrites the file that links the blob to the repository. It rewrites
+// that file whenever a push sends the blob, and does not find the blob until the file is
 // written.
 func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
 	return w.retry(ctx, refusals.UnknownBlob, func() error {

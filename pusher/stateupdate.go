@@ -28,7 +28,7 @@ type stateChange struct {
 	// seen and cooldown have the same meaning as in [artifact.State].
 	seen     map[provider.Version]time.Time
 	cooldown bool
-	// replaced are manifests that lose their tag. It need not contain older states, because
+	// replaced are manifests that lose their tag. They need not include older states, because
 	// updateState adds the older states.
 	replaced []artifact.Replaced
 	// deleted are replaced manifests that a prune has deleted. A prune must not delete an
@@ -37,7 +37,8 @@ type stateChange struct {
 	deleted map[digest.Digest]bool
 }
 
-// applied returns the state now with the change, and with notes of the older states.
+// applied returns a copy of the given state with the change, and with notes about the older
+// states.
 func (c stateChange) applied(now *artifact.State, older []artifact.Replaced) artifact.State {
 	next := artifact.State{Provider: now.Provider}
 	next.Merge(*now)

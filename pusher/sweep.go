@@ -132,7 +132,8 @@ func (p *pruner) children(ctx context.Context) []ocispec.Descriptor {
 	return out
 }
 
-// restore stores those deleted manifests again that a tag names by now.
+// restore restores deleted manifests. If a tag names a deleted manifest by now, restore
+// stores the manifest again.
 func (p *pruner) restore(ctx context.Context, deleted []artifact.Blob) error {
 	if len(deleted) == 0 {
 		return nil

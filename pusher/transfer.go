@@ -175,7 +175,8 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 
 // mountSource returns the name of another repository of the registry that has a package. If
 // this Pusher knows no such repository, mountSource returns the destination's sibling. It
-// returns "" if the registry cannot mount from either.
+// returns "" if there is no such repository either, or if the registry has refused to mount
+// from it.
 func (w *push) mountSource(d digest.Digest) string {
 	if known, ok := w.locations.Load(location{w.dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
 		return known.(string)
