@@ -37,8 +37,8 @@ func (b *bench) copyWith(from pusher.Stored, platforms ...string) (*pusher.Resul
 	return pusher.New(b.options).Copy(b.t.Context(), from, one, want)
 }
 
-// store pushes a manifest with one layer. The manifest has a subject unless subject is "". It has only a digest if tag
-// is "".
+// store pushes a manifest with one layer. The manifest has a subject unless subject is "". If tag is "", the manifest
+// gets no tag.
 func (b *bench) store(repo *remote.Repository, text string, subject digest.Digest, tag string) ocispec.Descriptor {
 	b.t.Helper()
 	layer := content.NewDescriptorFromBytes("text/plain", []byte(text))
