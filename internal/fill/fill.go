@@ -1,16 +1,17 @@
 // Package fill provides a file that one writer fills while many readers read it.
 //
-// The writer begins a [File] with a [Storage], appends bytes, verifies what it has
-// written, and finishes the file. Readers wait for bytes that have not been written yet.
+// The writer begins a [File] with a [Storage], appends bytes, verifies the written bytes,
+// and finishes the file. Readers wait for bytes that have not been written yet.
 //
 // Invariants:
 //
-//   - Until the writer has verified the content, readers do not get the last byte that
-//     was written. So a client that has received a whole file can rely on it.
-//   - If the writer fails, all readers fail with its error, and no reader can open the
-//     file any more.
-//   - The file closes its storage once: after the writer and the last reader have
-//     left, and after [Options.Linger] if the content is verified.
+//   - Readers do not get the last written byte before the writer has verified the content.
+//     A client that has received the whole file can therefore rely on its content.
+//   - If the writer fails, all readers fail with the writer's error, and no reader can
+//     open the file any more.
+//   - The file closes its storage exactly once, after the writer and the last reader have
+//     left. If the content is verified, the storage stays open for [Options.Linger]
+//     longer, so that another reader can open the file.
 //   - A writer without readers is cancelled after [Options.Abandon].
 package fill
 
@@ -23,16 +24,17 @@ import (
 	"time"
 )
 
-// errUnfinished is the error of a file that its writer has left incomplete.
+// errUnfinished means that the writer has not written or verified the whole file.
 var errUnfinished = errors.New("the writer has not finished the file")
 
-// TooLongError is the error for a writer that writes more bytes than the file can take.
+// TooLongError is the error of a write that would make the file longer than Limit bytes.
 type TooLongError struct{ Limit int64 }
 
 // Error implements error.
 func (e *TooLongError) Error() string { return fmt.Sprintf("more than %d bytes", e.Limit) }
 
-// StorageError is an error of the storage, as opposed to an error of the writer's source.
+// StorageError is an error of the file's storage. Errors of the writer's source are other
+// errors.
 type StorageError struct{ Err error }
 
 // Error implements error.
@@ -52,10 +54,10 @@ type Storage interface {
 type Options struct {
 	// Cancel cancels the writer. If it is nil, a writer without readers continues.
 	Cancel func()
-	// Abandon is how long a writer continues after its last reader has left.
+	// Abandon is how long the writer continues after the last reader has left.
 	Abandon time.Duration
-	// Linger is how long a verified file stays open for another reader after its last
-	// user has left.
+	// Linger is how long a verified file stays open after its last user has left. Another
+	// reader can open it during that time.
 	Linger time.Duration
 	// Limit is the maximum length in bytes of a file whose size is unknown; 0 means no
 	// maximum.
@@ -67,11 +69,11 @@ type Options struct {
 // State is the state of a [File] at one moment.
 type State struct {
 	Begun    bool  // the writer has given the file its storage
-	Written  int64 // in bytes; readers get one less until Verified
+	Written  int64 // in bytes; until Verified, readers get one byte less
 	Size     int64 // in bytes; -1: unknown
 	Verified bool
 	Err      error // why the writer has failed
-	Users    int   // the number of readers, and the writer until it leaves
+	Users    int   // the readers, plus one for the writer until it leaves
 }
 
 // readable returns how many bytes readers can get.
@@ -94,10 +96,10 @@ type File struct {
 	mu      sync.Mutex // guards the following
 	storage Storage    // nil before Begin; never replaced
 	state   State
-	changed chan struct{} // closed at the next change of state; nil: nobody waits
+	changed chan struct{} // closed when the state changes; nil: nobody waits
 	retired bool          // no further reader can open the file
 	closed  bool
-	timer   *time.Timer // for Abandon or Linger; nil: neither is running
+	timer   *time.Timer // runs for Abandon or Linger; nil: not running
 }
 
 // New returns a file whose writer has not begun it yet.
@@ -110,8 +112,8 @@ func (f *File) State() State {
 	return f.state
 }
 
-// Wait waits until a condition on the state is true. It fails with the writer's error,
-// or once ctx has ended.
+// Wait waits until condition is true for the file's state, and returns that state. It
+// returns an error if the writer fails or ctx ends first.
 func (f *File) Wait(ctx context.Context, condition func(State) bool) (State, error) {
 	for {
 		f.mu.Lock()
@@ -145,8 +147,8 @@ func (f *File) Verified(ctx context.Context) error {
 	return err
 }
 
-// Size waits until the size of the file in bytes is known, because the writer has
-// announced it or has verified the content.
+// Size returns the size of the file in bytes. It waits until the writer has announced the
+// size or verified the content.
 func (f *File) Size(ctx context.Context) (int64, error) {
 	s, err := f.Wait(ctx, func(s State) bool { return s.Size >= 0 })
 	return s.Size, err
@@ -194,8 +196,8 @@ func (f *File) leave() {
 	}
 }
 
-// after calls do, with mu held, once d has passed, unless a reader opens the file first.
-// The caller of after holds mu.
+// after calls do once the duration d has passed, unless a reader opens the file before
+// that. The caller holds mu, and do is called with mu held.
 func (f *File) after(d time.Duration, do func()) {
 	if d <= 0 {
 		do()
@@ -237,7 +239,8 @@ func (f *File) end() {
 	}
 }
 
-// unlock releases mu. It then calls Options.Closed if the file was closed meanwhile.
+// unlock releases mu. If the file is closed, it then calls Options.Closed, unless an
+// earlier call has done so.
 func (f *File) unlock() {
 	var report func()
 	if f.closed {

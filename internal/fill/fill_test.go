@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// memory is a storage that counts how often it is closed, and is full after limit bytes.
+// memory is a storage in memory that counts how often it is closed. Writes beyond limit
+// bytes fail.
 type memory struct {
 	mu     sync.Mutex
 	data   []byte
@@ -81,8 +82,8 @@ func write(t *testing.T, f *File, p []byte) {
 	}
 }
 
-// TestManyReaders shows that readers get the bytes in order while the writer writes, even
-// if other readers leave, and get the last byte only after the content is verified.
+// TestManyReaders shows that readers get the bytes in order while the writer writes, even if
+// other readers leave. They get the last byte only after the content is verified.
 func TestManyReaders(t *testing.T) {
 	data := random(1<<20 + 3)
 	temp, err := NewTemp(t.TempDir(), "*.zip")
@@ -128,8 +129,8 @@ func TestManyReaders(t *testing.T) {
 	}
 }
 
-// TestLastByteWaits shows that a reader gets each byte once the next one is written, and
-// the last byte once the content is verified, whether or not the size was announced.
+// TestLastByteWaits shows that a reader gets each byte once the next byte is written. It
+// gets the last byte once the content is verified, whether or not the size was announced.
 func TestLastByteWaits(t *testing.T) {
 	for name, size := range map[string]int64{"announced": 10, "not announced": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +184,7 @@ func TestWaits(t *testing.T) {
 	failure := errors.New("the source is gone")
 	for name, tc := range map[string]struct {
 		wait  func(*Reader) error
-		ready func(*File) // lets it succeed
+		ready func(*File) // makes the wait succeed
 	}{
 		"begun":    {func(r *Reader) error { return r.file.Begun(r.ctx) }, func(f *File) { f.Begin(&memory{}, -1) }},
 		"size":     {func(r *Reader) error { _, err := r.Seek(0, io.SeekEnd); return err }, func(f *File) { f.Begin(&memory{}, 5) }},
@@ -223,8 +224,8 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestFailedFile shows that, once the writer has failed, a reader gets its error instead of
-// bytes that were written before, and the file closes without lingering.
+// TestFailedFile shows that, after the writer has failed, a reader gets the writer's error,
+// and none of the bytes that were written before. The file closes without lingering.
 func TestFailedFile(t *testing.T) {
 	storage, failure := &memory{}, errors.New("another digest")
 	f := New(Options{Linger: time.Hour})
@@ -278,8 +279,8 @@ func TestLastUserCloses(t *testing.T) {
 	})
 }
 
-// TestReaderComesAsTimeEnds shows that a file stays open for a reader that opens it just as
-// the Linger timer fires.
+// TestReaderComesAsTimeEnds shows that, if a reader opens a file just as the Linger timer
+// fires, the file stays open.
 func TestReaderComesAsTimeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		storage := &memory{}
@@ -303,8 +304,8 @@ func TestReaderComesAsTimeEnds(t *testing.T) {
 	})
 }
 
-// TestSizes shows that a file fails if its source has more or fewer bytes than announced,
-// or more than the limit.
+// TestSizes shows that a file fails if its source has more or fewer bytes than announced. If
+// no size was announced, a file fails if its source has more bytes than the limit.
 func TestSizes(t *testing.T) {
 	tooLong := errors.New("too long")
 	for name, tc := range map[string]struct {
@@ -378,7 +379,8 @@ func TestStorageErrors(t *testing.T) {
 	}
 }
 
-// TestSeek checks the seeks with which net/http serves ranges, and reads at the end.
+// TestSeek checks the seeks that net/http uses to serve ranges, and reads at the end of a
+// file.
 func TestSeek(t *testing.T) {
 	f := New(Options{})
 	defer f.Close()
@@ -401,8 +403,8 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-// TestTemp shows that a temporary file leaves nothing behind once it is closed, even if the
-// system requires it to have a name.
+// TestTemp shows that closing a temporary file leaves nothing in its folder, even if the
+// file has a name because the system requires one.
 func TestTemp(t *testing.T) {
 	dir := t.TempDir()
 	temp, err := NewTemp(dir, "some-*.zip")

@@ -16,7 +16,8 @@ const (
 	linger  = 10 * time.Second
 )
 
-// model predicts what a file should do, in the plainest way.
+// model is a simple implementation of the rules of a [File]. It predicts the state of a
+// file.
 type model struct {
 	begun, verified, failed bool
 	written, size           int64
@@ -25,7 +26,7 @@ type model struct {
 	keep                    bool
 	retired                 bool
 	cancelled, closed       bool
-	alone, idle             time.Time // when the last reader left, or the writer after it; alone: zero while there is a reader
+	alone, idle             time.Time // when the last reader left, or the writer if it left later; alone is zero while there is a reader
 }
 
 // pass applies the timeouts that have expired.

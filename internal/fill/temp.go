@@ -9,8 +9,8 @@ type Temp struct {
 }
 
 // NewTemp creates a temporary file in dir, or in the system's temporary folder if dir is
-// "". The pattern is that of [os.CreateTemp], but the file keeps its name only where the
-// system requires one.
+// "". The pattern has the syntax of [os.CreateTemp]. The file keeps its name only on
+// systems that require one.
 func NewTemp(dir, pattern string) (*Temp, error) {
 	if dir == "" {
 		dir = os.TempDir()

@@ -10,8 +10,8 @@ const Buffer = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([Buffer]byte) }}
 
-// Begin gives the file its storage, and announces its size in bytes, or -1 if the size is
-// unknown. The file closes the storage.
+// Begin sets the storage of the file and announces the file's size in bytes. A size of -1
+// means that the size is unknown. The file closes the storage.
 func (f *File) Begin(storage Storage, size int64) {
 	f.change(func() {
 		f.storage = storage
@@ -19,7 +19,8 @@ func (f *File) Begin(storage Storage, size int64) {
 	})
 }
 
-// Load begins the file with verified content of size bytes, and finishes it.
+// Load begins and finishes the file with a storage that holds verified content of size
+// bytes.
 func (f *File) Load(storage Storage, size int64) {
 	f.change(func() {
 		f.storage = storage
