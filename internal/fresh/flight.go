@@ -10,12 +10,12 @@ import (
 
 // failure is the last failed fetch of a key.
 type failure struct {
-	err error // nil without a FailureTTL, which needs only the time
+	err error // nil if FailureTTL is 0, because callers then never get it
 	at  time.Time
 }
 
-// entry returns the entry of a key, pinned, and loads the saved answer when the entry is
-// first used. The caller releases the entry.
+// entry returns the entry of a key, and pins it. On the first use of the entry, it loads
+// the saved answer. The caller releases the entry.
 func (c *Cache[K, V]) entry(key K) *entry[K, V] {
 	e := c.entries.acquire(key)
 	if c.o.Load != nil {
@@ -114,7 +114,8 @@ func (c *Cache[K, V]) refresh(e *entry[K, V]) {
 	}()
 }
 
-// begin counts a task that Close waits for. It reports whether the cache is open.
+// begin adds a task, for which Close waits. If the cache is closed, it adds nothing and
+// returns false.
 func (c *Cache[K, V]) begin() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,15 +1,16 @@
-// Package fresh caches answers that expire. It owns one mechanism for every such
-// cache: single flight, expiry, early refresh, stale answers, and a bound on memory.
+// Package fresh caches answers that expire. It provides single flight, expiry, early
+// refresh, stale answers, and a bound on memory to every such cache.
 //
-// A [Cache] calls [Options].Fetch to get answers from a source. An answer is current
-// for its TTL. After that, the source is asked again. While the source fails, the last
-// answer can be served stale for a while.
+// A [Cache] calls [Options].Fetch to get answers from a source. An answer is current for its
+// TTL. After that, the cache asks the source again. While the source fails, the cache can
+// serve the last answer stale for a while.
 //
 // Invariants:
 //
-//   - At most one fetch of a key is in flight. A caller that gives up does not cancel it.
+//   - At most one fetch of a key is in flight. A caller that gives up does not cancel the
+//     fetch.
 //   - An answer that is an error ("not found") is served only while it is current.
-//   - A failed fetch changes no answer.
+//   - A failed fetch leaves the last answer unchanged.
 //   - Memory stays within [Options].MaxBytes, apart from keys that are being fetched
 //     and the answer that was used last. Keys without a good answer share an eighth of
 //     the memory, so that requests for things that do not exist evict no good answer.
@@ -53,7 +54,7 @@ type Answer[V any] struct {
 	// StaleFor is how long, from At, the answer can be served while the source fails.
 	StaleFor time.Duration
 	// Save, if not nil, is called once in the background after the answer is cached, unless
-	// its key was dropped. Latest is the answer that the cache holds by then.
+	// its key was dropped. Latest is the answer that the cache holds at that time.
 	Save func(latest *Answer[V])
 }
 
@@ -86,14 +87,15 @@ type Options[K, V any] struct {
 	// Superseded reports whether a current answer is contradicted by a later answer for
 	// another key.
 	Superseded func(key K, a *Answer[V]) bool
-	// Failed is called after each failed fetch. Stale is the answer that is served
-	// instead, if any. Again reports whether another fetch failed in the preceding 30 s.
+	// Failed is called after each failed fetch. Stale is the answer that is served instead,
+	// or nil. Again means that another fetch failed in the preceding 30 s.
 	Failed func(ctx context.Context, key K, stale *Answer[V], again bool, err error)
-	// LastFailure returns when the source last failed for any of the keys that are likely to
-	// fail together with this one. The cache itself remembers the failures of each key.
+	// LastFailure returns when the source last failed for a group of keys that are likely to
+	// fail together, such as all keys of one registry. The given key belongs to the group.
+	// The cache itself remembers when each single key last failed.
 	LastFailure func(key K) time.Time
-	// Follow returns ctx, which is the context of a fetch, with the values that the fetch
-	// needs from the caller's context, such as a trace.
+	// Follow returns the context of a fetch. It adds values of the caller's context to ctx,
+	// such as a trace.
 	Follow func(ctx, caller context.Context) context.Context
 	// Size returns roughly how many bytes of memory an answer or a failure takes.
 	Size func(key K, value V, err error) int64
@@ -131,11 +133,11 @@ type Counters struct {
 }
 
 const (
-	// failureRest is how long after a failure the source is not asked while a stale
-	// answer can be served.
+	// failureRest is the time after a failure during which the cache does not ask the source
+	// if it can serve a stale answer.
 	failureRest = 5 * time.Second
-	// failureDoubt is how long after a failure no caller waits for the source if a stale
-	// answer can be served.
+	// failureDoubt is the time after a failure during which no caller waits for the source
+	// if the cache can serve a stale answer.
 	failureDoubt = 30 * time.Second
 	// maxRefreshes is the maximum number of fetches in the background.
 	maxRefreshes = 8
@@ -147,8 +149,8 @@ type Cache[K, V any] struct {
 	entries   store[K, V]
 	flights   chan struct{} // holds an element for each fetch in flight
 	refreshes chan struct{} // holds an element for each fetch in the background
-	// dropping is locked during Drop, and read-locked during each call of Load and Save:
-	// a dropped answer must not come back from disk or be saved again.
+	// dropping is locked during Drop, and read-locked during each call of Load and Save.
+	// Otherwise, a dropped answer could come back from disk or be saved again.
 	dropping sync.RWMutex
 
 	ctx    context.Context
@@ -189,16 +191,16 @@ func (c *Cache[K, V]) Close() error {
 	return nil
 }
 
-// Get returns the answer for a key: the current answer, or a new answer of the source, or a
-// stale answer if the source fails. An error means that the source failed, or that ctx
-// ended.
+// Get returns the current answer for a key, or a new answer from the source, or a stale
+// answer if the source fails. An error means that the source failed or that ctx ended.
 func (c *Cache[K, V]) Get(ctx context.Context, key K) (*Answer[V], error) {
 	a, counter, err := c.get(ctx, key)
 	counter.Add(1)
 	return a, err
 }
 
-// GetFor is [Cache.Get] for the fetch of another key. It is not counted.
+// GetFor is like [Cache.Get], but the call is not counted. Fetches use it if they need the
+// answer for another key.
 func (c *Cache[K, V]) GetFor(ctx context.Context, key K) (*Answer[V], error) {
 	a, _, err := c.get(ctx, key)
 	return a, err
@@ -237,8 +239,8 @@ func (c *Cache[K, V]) Ask(ctx context.Context, key K) (*Answer[V], error) {
 	return a, err
 }
 
-// Current returns the answer that is cached under a name, or nil if it is not current. It
-// never waits.
+// Current returns the current answer that is cached under a name, or nil if there is none.
+// It never waits.
 func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
 	e := c.entries.get(name)
 	if e == nil {
@@ -259,7 +261,7 @@ func (c *Cache[K, V]) Last(key K) *Answer[V] {
 	return e.answer.Load()
 }
 
-// Put adds an answer for a key, unless the key already has one.
+// Put adds an answer for a key, unless the key already has an answer.
 func (c *Cache[K, V]) Put(key K, a Answer[V]) {
 	e := c.entries.acquire(key)
 	defer e.release()
@@ -276,8 +278,9 @@ func (c *Cache[K, V]) Resize(key K) {
 	}
 }
 
-// Drop forgets the keys that match, and calls remove, if not nil, to delete their saved
-// answers. It returns the number of keys that it has forgotten.
+// Drop forgets the keys for which match returns true. It first calls remove, unless remove
+// is nil, to delete the saved answers of these keys. It returns the number of keys that it
+// has forgotten.
 func (c *Cache[K, V]) Drop(match func(K) bool, remove func()) int {
 	c.dropping.Lock()
 	defer c.dropping.Unlock()

@@ -128,7 +128,8 @@ func TestClockThatWentBack(t *testing.T) {
 	})
 }
 
-// TestEarlyRefresh shows that an answer that is used regularly is refreshed before any caller has to wait for it.
+// TestEarlyRefresh shows that no caller ever waits for an answer that is used regularly, because it is refreshed
+// before it expires.
 func TestEarlyRefresh(t *testing.T) {
 	inTime(t, func(o *options) { o.Early = true }, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -146,7 +147,8 @@ func TestEarlyRefresh(t *testing.T) {
 	})
 }
 
-// TestSingleFlight shows that concurrent callers share a fetch.
+// TestSingleFlight shows that concurrent callers share a fetch, and that fetches beyond MaxFlights fail with
+// ErrBusy.
 func TestSingleFlight(t *testing.T) {
 	inTime(t, func(o *options) { o.MaxFlights = 2 }, func(s *scene) {
 		s.set(func(s *source) { s.delay = time.Second })
@@ -172,7 +174,7 @@ func TestSingleFlight(t *testing.T) {
 	})
 }
 
-// TestCallerThatLeaves shows that a caller that gives up does not cancel the fetch.
+// TestCallerThatLeaves shows that, if a caller gives up, its fetch continues for the next caller.
 func TestCallerThatLeaves(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.set(func(s *source) { s.delay = 10 * time.Second })
@@ -224,8 +226,7 @@ func TestStaleForACallerThatLeaves(t *testing.T) {
 	})
 }
 
-// TestErrorsAreNeverStale shows that "not found" replaces the previous answer, and is not served once it has
-// expired.
+// TestErrorsAreNeverStale shows that "not found" replaces the previous answer, and is never served after its TTL.
 func TestErrorsAreNeverStale(t *testing.T) {
 	inTime(t, nil, func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -254,8 +255,8 @@ func TestFailureTTL(t *testing.T) {
 	})
 }
 
-// TestSharedFailure shows that, after a failure for one key, the source is not asked for another key that has a
-// stale answer.
+// TestSharedFailure shows that, after the source has failed for one key, callers of a related key get its stale
+// answer, and the source is not asked.
 func TestSharedFailure(t *testing.T) {
 	var last time.Time
 	var log []string
@@ -293,7 +294,8 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// TestSuperseded shows that an answer is no longer current once another answer contradicts it.
+// TestSuperseded shows that an answer is no longer current once Superseded reports that another answer
+// contradicts it.
 func TestSuperseded(t *testing.T) {
 	contradicted := false
 	inTime(t, func(o *options) { o.Superseded = func(string, *fresh.Answer[int]) bool { return contradicted } }, func(s *scene) {
@@ -327,7 +329,7 @@ func TestEviction(t *testing.T) {
 				for i := range 100 {
 					s.want(fmt.Sprint(i), "1", 0, 1)
 					if i >= 19 {
-						s.want(fmt.Sprint(i-5), "1", 0, 0) // the answer was used 5 keys ago
+						s.want(fmt.Sprint(i-5), "1", 0, 0) // this answer was first used 5 keys ago
 					}
 				}
 				s.want("99", "1", 0, 0)
@@ -366,7 +368,7 @@ func TestFloodOfErrors(t *testing.T) {
 	})
 }
 
-// TestExpiredErrorsAreForgotten shows that the next request removes expired errors from memory.
+// TestExpiredErrorsAreForgotten shows that the next request after errors have expired removes them from memory.
 func TestExpiredErrorsAreForgotten(t *testing.T) {
 	inTime(t, func(o *options) { o.FailureTTL = time.Minute }, func(s *scene) {
 		s.set(func(s *source) { s.absent = true })
@@ -426,7 +428,7 @@ func TestResize(t *testing.T) {
 	})
 }
 
-// TestDrop shows that a dropped answer does not come back, neither from a fetch in flight nor from disk.
+// TestDrop shows that a dropped answer comes back neither from a fetch in flight nor from disk.
 func TestDrop(t *testing.T) {
 	saved := map[string]int{}
 	var saves sync.Mutex

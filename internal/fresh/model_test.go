@@ -111,7 +111,7 @@ func history(t *testing.T, seed uint64) {
 			time.Sleep(time.Duration(r.IntN(8)) * time.Second)
 		case 3:
 			if r.IntN(10) == 0 {
-				callers.Wait() // an answer in flight may be older than the drop
+				callers.Wait() // otherwise a caller could get an answer from before the drop
 				time.Sleep(worldTimeout + 1)
 				w.change(key)
 				w.mu.Lock()
@@ -130,7 +130,9 @@ func history(t *testing.T, seed uint64) {
 	}
 }
 
-// call gets a key, and checks the answer.
+// call gets a key and waits for at most patience. It checks the answer against the
+// history of the source. Since is the epoch of the key's last drop, and the answer must
+// not be older.
 func (w *world) call(t *testing.T, c *fresh.Cache[string, int], key string, patience time.Duration, since int) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

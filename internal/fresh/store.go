@@ -13,8 +13,8 @@ import (
 const (
 	// entryOverhead is roughly the memory of an entry without its answer, in bytes.
 	entryOverhead = 512
-	// restShare is the divisor of the cache's limits for entries without a good answer:
-	// they get an eighth of the cache.
+	// restShare is the divisor of the cache's limits for entries without a good answer.
+	// All these entries together get an eighth of the cache.
 	restShare = 8
 )
 
@@ -27,7 +27,7 @@ type entry[K, V any] struct {
 	failure atomic.Pointer[failure]   // nil unless the last fetch failed
 	flight  singleflight.Group
 	saving  sync.Mutex
-	pins    atomic.Int32 // the number of callers and fetches; an entry with pins is not evicted
+	pins    atomic.Int32 // the number of callers and fetches that use the entry; a used entry is not evicted
 	busy    atomic.Bool  // a fetch is in flight, or about to begin
 	dropped atomic.Bool
 
@@ -70,8 +70,8 @@ func newStore[K, V any](o *Options[K, V]) store[K, V] {
 	return store[K, V]{o: o, good: newList[K, V](), rest: newList[K, V]()}
 }
 
-// get returns the entry of the given name, or nil, and marks the entry as used. The
-// entry is pinned until the caller releases it.
+// get returns the entry with the given name, or nil if there is none. It marks the entry
+// as used, and pins it until the caller calls release.
 func (s *store[K, V]) get(name string) *entry[K, V] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,8 +164,8 @@ func (s *store[K, V]) shrink() {
 	s.evict(&s.good, s.o.MaxBytes-s.rest.bytes, s.o.MaxEntries-s.rest.Len())
 }
 
-// isExpired reports whether neither the answer nor the failure of an entry without a good
-// answer can be served any more.
+// isExpired reports whether an entry without a good answer has nothing left to serve. Its
+// answer is not current, and its failure has expired.
 func (s *store[K, V]) isExpired(e *entry[K, V], now time.Time) bool {
 	f := e.failure.Load()
 	return !e.answer.Load().Current(now) && (f == nil || now.Sub(f.at) >= s.o.FailureTTL)
