@@ -18,9 +18,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestSamePackagesOfTwoProviders shows that a release that two providers share is downloaded from each provider's
-// origin and stored for each provider. Terraform's and OpenTofu's registries offer the same releases of GitHub in this
-// way.
+// TestSamePackagesOfTwoProviders shows that, if two providers have the same release, it is downloaded from each
+// provider's origin and stored for each provider. For example, the registries of Terraform and OpenTofu offer the same
+// GitHub releases.
 func TestSamePackagesOfTwoProviders(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -66,8 +66,8 @@ func TestSamePackagesOfTwoProviders(t *testing.T) {
 	}
 }
 
-// TestTroubleOfAnotherOrigin shows that clients get a package from one origin although another origin hangs while it
-// sends the same package.
+// TestTroubleOfAnotherOrigin shows that, while one origin hangs on a request for a package, clients get the same
+// package of another provider from that provider's origin.
 func TestTroubleOfAnotherOrigin(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -121,8 +121,8 @@ func (b *bench) twin(r *release.Release) *origin.Origin {
 	return o
 }
 
-// TestCachedAndNotStored shows that a package that could not be stored in the registry is stored after the next
-// request, even if that request is served from the gateway's cache.
+// TestCachedAndNotStored shows that, if a package could not be stored in the registry, it is stored after the next
+// request, even if the gateway serves that request from its cache.
 func TestCachedAndNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

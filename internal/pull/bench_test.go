@@ -52,8 +52,8 @@ var (
 	platforms = []string{"darwin_arm64", "linux_amd64", "windows_amd64"}
 )
 
-// bench is an origin for signed releases, and a real registry that is empty at first. Both record
-// their requests.
+// bench is an origin for signed releases, and a real registry that is empty at first. The origin
+// and the registry record the requests that they receive.
 type bench struct {
 	tb       testing.TB
 	signer   *pgp.Signer
@@ -82,7 +82,7 @@ func newBench(tb testing.TB) *bench {
 	return b
 }
 
-// build makes a release for all platforms, whose packages have about size bytes each.
+// build makes a release with a package of about size bytes for each platform.
 func (b *bench) build(version string, size int) *release.Release {
 	b.tb.Helper()
 	spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: version, Signer: b.signer}
@@ -286,7 +286,8 @@ func archivePath(version, platform string) string {
 	return mirror + version + "/" + platform + "/terraform-provider-widget_" + version + "_" + platform + ".zip"
 }
 
-// versions returns the versions in index.json, oldest first, or the status if it is not 200.
+// versions returns the versions in index.json, oldest first. If the status is not 200, it returns
+// the status.
 func (s *site) versions() string {
 	s.tb.Helper()
 	r := s.get(mirror + "index.json")
@@ -305,7 +306,8 @@ func (s *site) versions() string {
 	return strings.Trim(fmt.Sprint(out), "[]")
 }
 
-// hashes returns the hashes in VERSION.json, one platform per line, or the status if it is not 200.
+// hashes returns the hashes in VERSION.json, with one line for each platform. If the status is not
+// 200, it returns the status.
 func (s *site) hashes(version string) string {
 	s.tb.Helper()
 	r := s.get(mirror + version + ".json")
@@ -326,7 +328,7 @@ func (s *site) hashes(version string) string {
 	return strings.Join(out, "\n")
 }
 
-// zh is the result of hashes for a release whose h1 hashes are unknown.
+// zh returns the text that the method hashes returns for a release whose h1 hashes are unknown.
 func zh(r *release.Release) string {
 	var out []string
 	for _, p := range r.Packages {

@@ -18,8 +18,8 @@ import (
 // BenchmarkFirstByte compares how long a client waits for the first byte of a new package through the gateway and
 // directly from the origin. It alternates between the two within one run. Each client is new, like a process of tofu or
 // terraform, uses TLS for both, and already knows the version. "of-direct" is the median of the gateway's time divided
-// by the time of a bare download of the file. "of-client" divides it by the time of a client at the origin, which first
-// requests the URL of the file.
+// by the time of a bare download of the file. "of-client" is the same median divided by the time of a client that asks
+// the origin for the URL of the file first.
 func BenchmarkFirstByte(b *testing.B) {
 	for name, cache := range map[string]string{"streamed": "", "cached": b.TempDir()} {
 		b.Run(name, func(b *testing.B) {
@@ -60,8 +60,8 @@ func BenchmarkFirstByte(b *testing.B) {
 	}
 }
 
-// firstByte returns the time that a new client needs for requests of several URLs, until the first byte of the last
-// one.
+// firstByte returns the time in which a new client requests the URLs one after another. The time ends with the first
+// byte of the last response.
 func firstByte(b *testing.B, server *httptest.Server, urls ...string) time.Duration {
 	client := &http.Client{Transport: server.Client().Transport.(*http.Transport).Clone()}
 	defer client.CloseIdleConnections()

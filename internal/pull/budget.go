@@ -62,12 +62,12 @@ func (l *Budget) startDay() {
 // demand describes a download that asks for a slot. The zero value is a download with a
 // waiting client, from an unknown host.
 type demand struct {
-	background bool            // no client waits for it
+	background bool            // no client waits for the download
 	urgent     <-chan struct{} // closed once a client waits for the download; nil: never
 	hosts      []string        // see claim.hosts
 	// isRead reports whether a client reads the download. preempt cancels the download unless
-	// a client reads it, and reports whether it did. If preempt is nil, the download is never
-	// cancelled.
+	// a client reads it, and reports whether it has cancelled the download. If preempt is nil,
+	// the download is never cancelled.
 	isRead  func() bool
 	preempt func() bool
 }
@@ -80,17 +80,17 @@ type reservation struct {
 
 	// Guarded by Budget.mu.
 	demand
-	turn          int           // its place in the order of the queue; 0: it has not waited yet
+	turn          int           // orders the queue; 0: the download has not waited yet
 	got           chan struct{} // closed once the download has a slot
 	since         time.Time     // when the download got its slot
-	awaited       []string      // the host for whose share the download has waited, until the package is opened
+	awaited       []string      // the busy host that cost the download its slot; nil once the package is open
 	preempted     bool
 	room, written int64
 	fetched       bool
 	dropped       bool
 }
 
-// claim describes the reservation for the rules of sharing.
+// claim returns the properties of the reservation that decide which downloads get a slot.
 func (r *reservation) claim() claim {
 	hosts := r.hosts
 	// The download has waited for one of the awaited host's slots, which stays reserved until
@@ -138,7 +138,7 @@ func (l *Budget) reserve(ctx context.Context, size int64, by demand) (*reservati
 	return r, nil
 }
 
-// fits refuses a package that exceeds max_size.
+// fits returns an error that wraps a *[SizeError] if size exceeds max_size.
 func (l *Budget) fits(size int64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,8 +148,8 @@ func (l *Budget) fits(size int64) error {
 	return nil
 }
 
-// waitForSlot waits for a slot. A background download waits as long as necessary; a download
-// with a client waits until the client's patience ends. A download that has lost its slot
+// waitForSlot waits for a slot. A background download waits until ctx ends. A download with a
+// client also stops waiting when the client's patience ends. A download that has lost its slot
 // keeps its turn, ahead of downloads that came later.
 func (l *Budget) waitForSlot(ctx context.Context, r *reservation) error {
 	l.mu.Lock()
@@ -233,7 +233,8 @@ func (l *Budget) preemptFor(waiting *reservation) {
 		slowest = l.held[i]
 	}
 	l.mu.Unlock()
-	// Without mu: preempt locks the Puller, which may be using the budget.
+	// mu is not held here, because preempt locks the Puller, and the Puller may use the budget
+	// while it is locked.
 	if slowest != nil && slowest.preempt() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -318,7 +319,8 @@ func (l *Budget) extend(r *reservation, n int64) error {
 	return nil
 }
 
-// expect takes the room that is still missing for a package, now that its size is known.
+// expect takes the room that a package of size bytes needs in addition to the room that it
+// has.
 func (r *reservation) expect(size int64) error {
 	if err := r.budget.fits(size); err != nil {
 		return err

@@ -24,16 +24,15 @@ const (
 	lingerTime = 10 * time.Second
 	// failureTTL is the pause before a failed download is tried again.
 	failureTTL = 5 * time.Second
-	// notZipTTL is the same pause for a package that is not a zip file although its digest is
-	// right: another download would return the same bytes.
+	// notZipTTL is the same pause for a package that is not a zip file, although its digest is right. The pause
+	// is long because another download would return the same bytes.
 	notZipTTL = 10 * time.Minute
 	// maxUnannounced is the maximum size in bytes of a package whose size the origin does not
 	// announce.
 	maxUnannounced = 4 << 30
 	// wellBegun is how many bytes of a package are downloaded before its push begins.
 	wellBegun = 8 << 20
-	// maxFailed is the maximum number of remembered failures, each of which takes at most
-	// some 5 KiB.
+	// maxFailed is the maximum number of remembered failures. Each failure takes at most about 5 KiB of memory.
 	maxFailed = 1024
 )
 
@@ -43,11 +42,11 @@ type download struct {
 	p      *Puller
 	store  catalog.Store // the repository
 	want   wanted
-	at     *origin.Package // the location that a push knows; nil: the origin is asked for it
+	at     *origin.Package // the location, if a push began the download; nil: fetch asks the origin
 	cancel context.CancelCauseFunc
 	urgent chan struct{} // closed once a client waits for the download
 	hurry  func()        // closes urgent
-	room   *reservation  // used by run; after that, by the file's last user
+	room   *reservation  // used by run, and then by closed
 
 	clients atomic.Int32 // the number of clients among its readers; increased only with Puller.mu held
 }
@@ -56,7 +55,7 @@ type download struct {
 type reader struct {
 	*fill.Reader
 	d     *download
-	leave func() // ends the count of a client, once
+	leave func() // stops counting the client; further calls do nothing
 }
 
 // Close implements [io.Closer].
@@ -65,8 +64,8 @@ func (r *reader) Close() error {
 	return r.Reader.Close()
 }
 
-// openLocked opens a download for a reader, or returns nil if the download has failed or its
-// file is closed. It is called with mu held.
+// openLocked opens a download for a client or for a push. It returns nil if the download has failed, was
+// preempted, or its file is closed. It is called with Puller.mu held.
 func (d *download) openLocked(ctx context.Context, client bool) *reader {
 	file, ok := d.Open(ctx)
 	if !ok {
@@ -131,7 +130,8 @@ func (p *Puller) beginLocked(request context.Context, s catalog.Store, w wanted,
 	return r
 }
 
-// closed forgets a download whose file was closed, and frees its room.
+// closed frees the room of a download, and removes the download from Puller.downloads. It is called once the
+// download's file is closed.
 func (d *download) closed() {
 	if d.room != nil {
 		d.room.drop()
@@ -143,8 +143,8 @@ func (d *download) closed() {
 	}
 }
 
-// errPreempted is the error of a download that was cancelled in favour of a waiting client.
-// Its push is tried again.
+// errPreempted means that a download was cancelled in favour of a waiting client. A push that fails because of
+// it is retried.
 var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &catalog.BusyError{Limit: "max_concurrent", RetryAfter: retrySlot}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
@@ -199,8 +199,8 @@ func (d *download) run(ctx context.Context) {
 // noteFailure remembers why a package could not be downloaded.
 func (p *Puller) noteFailure(w wanted, err error) {
 	if errors.Is(err, trust.ErrChecksum) || errors.Is(err, provider.ErrNotZip) {
-		// The version may have been published again, so it is forgotten, but only after the failure is recorded:
-		// readers that no longer find the version get the failure.
+		// The version may have been published again, so its release is removed from the cache. The failure is
+		// recorded before that, so that a reader that no longer finds the release finds the failure.
 		defer p.releases.Drop(func(s subject) bool { return s == w.subject }, nil)
 	}
 	var busy *catalog.BusyError
@@ -216,7 +216,7 @@ func (p *Puller) noteFailure(w wanted, err error) {
 	p.fail(w.key(), err, ttl)
 }
 
-// fail remembers a failure for a time. It is called with mu held.
+// fail remembers a failure for the given duration. It is called with mu held.
 func (p *Puller) fail(key packageKey, err error, lasts time.Duration) {
 	now := time.Now()
 	maps.DeleteFunc(p.failed, func(_ packageKey, f failure) bool { return !f.holds(now) })
@@ -241,7 +241,7 @@ func (d *download) log(ctx context.Context, e Event, err error) {
 
 // wellUnderway waits until much of the package is downloaded, or until the download ends.
 func (d *download) wellUnderway(ctx context.Context) {
-	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // readers get the error
+	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // the readers of the download get its error
 }
 
 // over waits until the download has ended. It returns the download's error, so that a push

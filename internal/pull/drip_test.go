@@ -30,8 +30,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// internet is a network in memory, with origins and with the transport that requests their packages. A test sets how
-// names resolve.
+// internet is a network in memory. It contains origins, and the transport through which a Puller requests their
+// packages. A test sets the addresses of each name.
 type internet struct {
 	t         *testing.T
 	net       *memnet.Network
@@ -191,8 +191,8 @@ func (n *internet) drip(name string, size, piece int, pause time.Duration) {
 	})
 }
 
-// drips makes an origin send one byte every five seconds. Each byte comes a little earlier, because it would be unclear
-// to which minute a byte belongs that arrives exactly at the end of a minute.
+// drips makes an origin send one byte about every five seconds. The pause is a little shorter, so that no byte arrives
+// exactly at the end of a minute. It would be unclear to which minute that byte belongs.
 func (n *internet) drips(name string) { n.drip(name, 1<<20, 1, 5*time.Second-time.Millisecond) }
 
 // drippings returns the number of downloads in flight from a host.
@@ -231,7 +231,7 @@ func (n *internet) asks(ctx context.Context, p *Puller, host, version string) <-
 	return got
 }
 
-// served fails the test unless a client gets a package within a time.
+// served fails the test unless a client gets a package within the given time.
 func (n *internet) served(p *Puller, host, version string, within time.Duration) {
 	n.t.Helper()
 	start := time.Now()
@@ -313,7 +313,8 @@ func TestDrippingDownloads(t *testing.T) {
 	}
 }
 
-// TestNamesOfOneAddress shows that all names of one address count as one host, and so do all addresses of one name.
+// TestNamesOfOneAddress shows that all names that resolve to one address count as one host, and that all addresses of
+// one name count as one host.
 func TestNamesOfOneAddress(t *testing.T) {
 	for name, tc := range map[string]struct {
 		resolve func(n *internet, name string, i int)
@@ -385,7 +386,8 @@ func TestAddressesOfOneName(t *testing.T) {
 	})
 }
 
-// TestHostsBehindAProxy shows that each name has its own share, although all names have the proxy's address.
+// TestHostsBehindAProxy shows that, if a proxy is configured, each name counts as a host of its own, although all
+// connections go to the proxy's address.
 func TestHostsBehindAProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -413,8 +415,8 @@ func TestHostsBehindAProxy(t *testing.T) {
 	})
 }
 
-// TestHostAtTheEndOfRedirects shows that a download counts for the host of the storage that sends the package, and not
-// for the origin that redirects to the storage.
+// TestHostAtTheEndOfRedirects shows that, if an origin redirects a download to a storage host, the download counts for
+// the storage host, and not for the origin.
 func TestHostAtTheEndOfRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -449,8 +451,8 @@ func TestHostAtTheEndOfRedirects(t *testing.T) {
 	})
 }
 
-// TestAddressThatRefuses shows that a download does not count for another origin, although its name also resolves to an
-// address of that origin, if that address refuses the connection.
+// TestAddressThatRefuses shows that, if an origin's name also resolves to the address of another origin, and that
+// address refuses the connection, downloads from the first origin do not count for the other origin.
 func TestAddressThatRefuses(t *testing.T) {
 	for name, drip := range map[string]func(*internet){
 		"while the package comes": func(n *internet) { n.drips("evil.test") },
@@ -488,8 +490,8 @@ func TestAddressThatRefuses(t *testing.T) {
 	}
 }
 
-// TestResumedThroughRedirects shows that a download that breaks off again and again, and is redirected to another name
-// each time, counts only for the last host.
+// TestResumedThroughRedirects shows that, if a download breaks off again and again and each retry is redirected to
+// another name, the download counts only for the last host.
 func TestResumedThroughRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -547,13 +549,13 @@ func TestResumedThroughRedirects(t *testing.T) {
 	})
 }
 
-// TestManyRedirectedToOneHost shows that all downloads succeed if many origins redirect more downloads to one host than
-// there are slots: the host sends only its share of them concurrently.
+// TestManyRedirectedToOneHost shows that, if many origins redirect more downloads to one host than there are slots, all
+// downloads succeed. The host sends only as many packages concurrently as its share allows.
 func TestManyRedirectedToOneHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		places   int
 		origins  int
-		versions int           // per origin
+		versions int           // the number of versions of each origin
 		takes    time.Duration // duration of a download
 		slow     time.Duration // duration of a redirect
 	}{
@@ -618,8 +620,8 @@ func TestManyRedirectedToOneHost(t *testing.T) {
 	}
 }
 
-// TestRedirectedToBusyHosts shows that a download that is redirected to one busy host after another waits for each of
-// them, and succeeds in the end.
+// TestRedirectedToBusyHosts shows that, if a download is redirected to several busy hosts one after another, it waits
+// for a slot of each host, and then succeeds.
 func TestRedirectedToBusyHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -663,8 +665,8 @@ func TestRedirectedToBusyHosts(t *testing.T) {
 	})
 }
 
-// TestDownloadsYield shows that, for a waiting client, the slowest download that no client reads is cancelled, and no
-// other download. The next client that requests the package of the cancelled download starts it again.
+// TestDownloadsYield shows that, if a client waits for a slot, only the slowest download that no client reads is
+// cancelled. The next client that requests the package of the cancelled download starts the download again.
 func TestDownloadsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)
@@ -704,14 +706,14 @@ func TestDownloadsYield(t *testing.T) {
 		n.asks(t.Context(), p, "last.test", "1.0.0")
 		time.Sleep(preemptAfter)
 		want(1, 1, 0, 1)
-		// Now clients read all downloads, so none is cancelled.
+		// If clients read all downloads, no download is cancelled.
 		var busy *catalog.BusyError
 		start := time.Now()
 		if err := n.get(t.Context(), p, "late.test", "1.0.0"); !errors.As(err, &busy) || time.Since(start) != slotPatience {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		want(1, 1, 0, 1)
-		// Nor is a download cancelled if a client arrives at the last moment.
+		// A download that a client has begun to read cannot be cancelled, even if it was already chosen.
 		p.mu.Lock()
 		downloads := slices.Collect(maps.Values(p.downloads))
 		p.mu.Unlock()
@@ -723,8 +725,8 @@ func TestDownloadsYield(t *testing.T) {
 	})
 }
 
-// TestPushOfWhatYielded shows that a push whose download was cancelled for a client is retried after its pause, however
-// often that happens.
+// TestPushOfWhatYielded shows that, if the download of a push is cancelled in favour of a client, the push is retried
+// after its pause, however often its downloads are cancelled.
 func TestPushOfWhatYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)

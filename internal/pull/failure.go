@@ -17,7 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// failure is an error that is returned without a new attempt until a time.
+// failure is the error of a failed attempt. Callers get the error without a new attempt while
+// the failure holds.
 type failure struct {
 	err   error // nil: nothing failed
 	until time.Time
@@ -27,8 +28,8 @@ type failure struct {
 // long its errors are and what they refer to, such as a refused certificate.
 func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
 
-// keepTimeout returns short, and makes it a timeout if err is one, because clients are told
-// about timeouts.
+// keepTimeout makes the shortened error a timeout if err is a timeout, because clients are
+// told about timeouts. Otherwise, it returns the shortened error unchanged.
 func keepTimeout(err, short error) error {
 	var from, to net.Error
 	if errors.As(err, &from) && from.Timeout() && !errors.As(short, &to) {
@@ -37,17 +38,17 @@ func keepTimeout(err, short error) error {
 	return short
 }
 
-// timeout is a [net.Error].
+// timeout is an error that is a timeout. It implements [net.Error].
 type timeout struct{ error }
 
 func (t timeout) Unwrap() error { return t.error }
 func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 
-// holds reports whether the failure is still to be returned.
+// holds reports whether callers still get the failure at the time now.
 func (f failure) holds(now time.Time) bool { return f.err != nil && now.Before(f.until) }
 
-// errorSize is roughly the memory of an error, in bytes.
+// errorSize returns roughly the memory of err in bytes.
 func errorSize(err error) int64 {
 	if err == nil {
 		return 0
@@ -65,7 +66,8 @@ func brief(err error) error {
 }
 
 // reasons returns the errors that this package, the gateway and the metrics look for with
-// errors.Is and errors.As. A shortened error still matches those of them that err matches.
+// errors.Is and errors.As. A shortened error still matches each of these errors that err
+// matches.
 func reasons(err error) []error {
 	out := []error{
 		catalog.ErrSource, ErrNotOffered, origin.ErrVersionNotFound, origin.ErrPlatformNotFound,

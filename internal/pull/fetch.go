@@ -20,8 +20,8 @@ import (
 // FromRegistry is the [Event.From] of a package that was found in the registry.
 const FromRegistry = "registry"
 
-// fetch downloads the package from its origin, or from the registry if the registry has it by
-// now. It returns the [Event.From] of the package.
+// fetch downloads the package from its origin, or from the registry if the registry has the
+// package by now. It returns the value for [Event.From].
 func (d *download) fetch(ctx context.Context) (from string, err error) {
 	from = d.want.subject.provider.Hostname()
 	r, err := d.p.release(ctx, d.want.subject)
@@ -29,8 +29,8 @@ func (d *download) fetch(ctx context.Context) (from string, err error) {
 		return from, err
 	}
 	from = r.origin
-	// The origin is asked for the location before the download takes a slot, so that an origin
-	// that does not answer occupies no slot.
+	// The download asks the origin for the location before it takes a slot, so that an origin
+	// that does not respond occupies no slot.
 	at, unlocated := d.locate(ctx, r)
 	if d.room, err = d.reserve(ctx, at.Host); err != nil {
 		return from, err
@@ -85,7 +85,7 @@ func (d *download) reserve(ctx context.Context, host string) (*reservation, erro
 	return d.p.limit.reserve(ctx, -1, by)
 }
 
-// begin opens the package in the registry if another gateway has pushed it there meanwhile.
+// begin opens the package in the registry if another gateway has pushed the package meanwhile.
 // Otherwise it opens the package at its origin. The error unlocated, if not nil, says why the
 // package's location at the origin is unknown.
 func (d *download) begin(ctx context.Context, r *release, at origin.Package, unlocated error) (body io.ReadCloser, size int64, from string, err error) {
@@ -99,12 +99,12 @@ func (d *download) begin(ctx context.Context, r *release, at origin.Package, unl
 	return body, size, r.origin, err
 }
 
-// probeTimeout limits how long openStored waits for the registry to say whether it has a
-// package. A registry that does not answer must not keep clients from the origin.
+// probeTimeout is how long openStored waits until the registry says whether it has a package.
+// Clients must get the package from the origin even if the registry does not respond.
 const probeTimeout = 5 * time.Second
 
-// openStored opens the package in the registry, tagged or not. It returns nil if the registry
-// lacks the package or fails.
+// openStored opens the package in the registry, whether or not its version is tagged. It
+// returns a nil body if the registry lacks the package or fails.
 func (d *download) openStored(ctx context.Context) (io.ReadCloser, int64) {
 	asking, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -148,8 +148,8 @@ func (d *download) copy(body io.Reader, from string) error {
 	return nil
 }
 
-// checkZip refuses a package that is not a zip file, although its digest is right, before a
-// client has received all of it. A push would refuse such a package, too.
+// checkZip returns an error if the package is not a zip file, although its digest is right. It
+// runs before any client can get the last byte. A push would refuse the package, too.
 func (d *download) checkZip(ctx context.Context) error {
 	content := d.Content()
 	err := provider.CheckZip(ctx, content, content.Size())

@@ -17,5 +17,5 @@ func Free(folder string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
-// isFull reports whether an error says that there is no room left on a disk.
+// isFull reports whether err means that a disk or the user's quota is full.
 func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

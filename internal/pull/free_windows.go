@@ -19,7 +19,7 @@ func Free(folder string) (int64, error) {
 	return int64(free), nil
 }
 
-// isFull reports whether an error says that there is no room left on a disk.
+// isFull reports whether err means that a disk is full.
 func isFull(err error) bool {
 	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// FuzzListFile shows that a list on disk is read back unchanged, that all other content is rejected, and that a list
-// that cannot be read starts a new cooldown.
+// FuzzListFile shows that a saved list is read back unchanged, and that files with any other content are rejected.
+// If a list cannot be read, a new cooldown begins.
 func FuzzListFile(f *testing.F) {
 	for _, seed := range []string{
 		`{"provider":"registry.acme.example/acme/widget","confirmed":"2026-01-02T03:04:05Z","versions":[{"version":"1.0.0","protocols":["5.0"],"platforms":["linux_amd64"]}]}`,

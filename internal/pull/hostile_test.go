@@ -40,8 +40,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestHostilePackages shows that neither clients nor the registry get a complete package whose bytes are not those
-// that were signed, and that a hostile package cannot exceed the limits.
+// TestHostilePackages shows that, if an origin sends other bytes than the signed package, neither clients nor the
+// registry get a complete package. The bytes that the origin sends cannot exceed the limits.
 func TestHostilePackages(t *testing.T) {
 	v := provider.MustParseVersion("1.0.0")
 	whole := content(v)
@@ -113,7 +113,7 @@ func TestHostilePackages(t *testing.T) {
 	}
 }
 
-// fetched reads a package as the gateway does, and returns the error, if any.
+// fetched reads a package as the gateway does, and returns an error unless the package is complete.
 func fetched(ctx context.Context, store pulled, p artifact.Package) error {
 	size, err := store.blob(p).Size(ctx, true)
 	if err != nil {

@@ -29,7 +29,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// wordy contains errors that hold 1 MiB of an origin's text, or other data of that size.
+// wordy contains functions that return an error. Each error holds 1 MiB of an origin's text, or other data of that
+// size.
 var wordy = map[string]func() error{
 	"long text": func() error { return errors.New(strings.Repeat("x", 1<<20)) },
 	"long hint": func() error { return hint.New("no way", "%s", strings.Repeat("x", 1<<20)) },
@@ -76,8 +77,8 @@ func failingPuller(t *testing.T, s *failing, o Options) *Puller {
 	return p
 }
 
-// fail makes requests that must fail: for the lists of 20 providers if s fails to return lists, or else for the
-// package of each version.
+// fail makes requests that must fail. If s fails to return lists, it requests the lists of 20 providers. Otherwise, it
+// requests one package of each version.
 func fail(t *testing.T, p *Puller, s *failing) {
 	t.Helper()
 	if s.listed != nil {
@@ -153,8 +154,8 @@ func TestFailuresAreCounted(t *testing.T) {
 	}
 }
 
-// TestReasonsOfFailures shows that errors.Is and errors.As give the same results for a cached error as for the
-// original.
+// TestReasonsOfFailures shows that errors.Is and errors.As give the same results for a cached error and for the
+// original error.
 func TestReasonsOfFailures(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, reason := range []error{
@@ -204,7 +205,8 @@ func TestTimeoutsStayTimeouts(t *testing.T) {
 	}
 }
 
-// TestLocationsGoBeforeReleases shows that expired locations are evicted before any release is.
+// TestLocationsGoBeforeReleases shows that, if the memory for releases is full, expired locations are evicted before
+// any release.
 func TestLocationsGoBeforeReleases(t *testing.T) {
 	p := puller(t, &source{}, Options{})
 	subjects := func(i int) subject {
@@ -252,7 +254,8 @@ func TestLogOfFailures(t *testing.T) {
 	}
 }
 
-// answers is the transport to an origin with a valid discovery document. The function returns all its other answers.
+// answers is a transport that responds like an origin. It sends a valid discovery document. The function returns the
+// bodies of all other responses.
 type answers func(path string) string
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -266,8 +269,8 @@ func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// keepsWhatItCounts fails the test if the Puller that fill returns takes more memory than it counts, or counts more
-// than most bytes.
+// keepsWhatItCounts checks the Puller that fill returns. It fails the test if the Puller takes more memory than the
+// Puller counts, or if the counted memory exceeds the given maximum in bytes.
 func keepsWhatItCounts(t *testing.T, most int64, fill func() *Puller) {
 	t.Helper()
 	p := fill()
@@ -430,7 +433,7 @@ func TestReleasesKeepWhatIsCounted(t *testing.T) {
 	}
 }
 
-// metadata returns the origin's answer about a package of widget, with a download URL.
+// metadata returns an origin's response about a package of widget, with the given download URL.
 func metadata(platform provider.Platform, v, url string) string {
 	name := provider.PackageFilename(widget, provider.MustParseVersion(v), platform)
 	return fmt.Sprintf(`{"os":%q,"arch":%q,"filename":%q,"shasum":"%x","shasums_url":"SHA256SUMS","download_url":%q}`,

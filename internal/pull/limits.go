@@ -8,12 +8,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Limits limit the downloads from origins. They apply to one process: each of several gateways
-// has its own limits.
+// Limits limit the downloads from origins. They apply to one process, so several gateways have
+// separate limits.
 type Limits struct {
 	// MaxConcurrent is the number of slots, which is the maximum number of packages that are
 	// downloaded concurrently; 0 means [DefaultConcurrent]. Downloads without a client get at
-	// most half of the slots, and downloads from one host all but two.
+	// most half of the slots. Downloads from one host get all slots but two.
 	MaxConcurrent int
 	// MaxPerDay is the maximum number of bytes of packages that are downloaded in a day, which
 	// begins at midnight UTC; 0 means no maximum.
@@ -32,9 +32,11 @@ const (
 	// DefaultConcurrent and DefaultSpool replace limits that are 0 in [Limits].
 	DefaultConcurrent = 8
 	DefaultSpool      = 8 << 30
-	// keepFree is how many bytes of the disk downloads leave to other programs.
+	// keepFree is the number of free bytes that downloads leave on the disk for other
+	// programs.
 	keepFree = 256 << 20
-	// spoolStep is the number of bytes in which the room of a package of unknown size grows.
+	// spoolStep is the number of bytes by which the room of a package grows if the size of the
+	// package is unknown.
 	spoolStep = 8 << 20
 	// slotPatience is how long a client waits for a slot before it gets a [catalog.BusyError].
 	slotPatience = 30 * time.Second

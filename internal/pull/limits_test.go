@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
-// reserved makes a reservation, which must succeed immediately.
+// reserved makes a reservation. It fails the test unless the reservation succeeds immediately.
 func reserved(t *testing.T, l *Budget, size int64, background bool) *reservation {
 	t.Helper()
 	before := time.Now()
@@ -70,7 +70,7 @@ func TestBackgroundLeavesSlotsToClients(t *testing.T) {
 		}
 		reserved(t, l, 1, false)
 		client := reserved(t, l, 1, false)
-		// A reservation that gives up its wait for a slot holds nothing.
+		// A download that gives up waiting for a slot holds neither a slot nor room.
 		first.done()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
@@ -83,8 +83,8 @@ func TestBackgroundLeavesSlotsToClients(t *testing.T) {
 	})
 }
 
-// TestLimitsChange shows that the limits can change while packages are in flight, and that these packages
-// keep their reservations.
+// TestLimitsChange shows that, if the limits change while packages are in flight, these packages keep
+// their reservations.
 func TestLimitsChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2, MaxPerDay: 100})

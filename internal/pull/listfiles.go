@@ -69,8 +69,9 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 	return privatefolder.Write(path, body)
 }
 
-// loadList returns the saved list of a provider, for the cache. The list is served only while the origin fails. Even a
-// file that cannot be read shows that the provider is not new.
+// loadList implements [fresh.Options].Load for lists. It returns the saved list of a provider, which is served only
+// while the origin fails. If the list's file cannot be read, loadList returns an empty list, because the file shows
+// that the provider is not new.
 func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	if p.o.Directory == "" {
 		return listAnswer{}, false
@@ -80,13 +81,13 @@ func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
 	case errors.Is(err, fs.ErrNotExist) && !p.folder.isFull():
 		return listAnswer{}, false
 	case errors.Is(err, fs.ErrNotExist):
-		l = &list{seen: map[provider.Version]time.Time{}} // its list may not have fitted on disk
+		l = &list{seen: map[provider.Version]time.Time{}} // there may have been no room for the list on disk
 	case err != nil:
 		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
-		l = &list{seen: map[provider.Version]time.Time{}} // a cooldown begins again
+		l = &list{seen: map[provider.Version]time.Time{}} // the cooldown of each version starts again
 	}
 	if l.at.After(time.Now()) {
-		l.at = time.Time{} // the clock was wrong when it was written
+		l.at = time.Time{} // the clock was wrong when the list was written
 	}
 	l.weigh()
 	answer := p.newListAnswer(l)
@@ -116,8 +117,8 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	}) {
 		return nil, errDamaged
 	}
-	// The file may have been written with other settings, so the current scope and cooldown
-	// are applied.
+	// The file may have been written under other settings, so the current scope and cooldown are applied to its
+	// versions.
 	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen}
 	out.offers = slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool { return !p.allows(o.Version, out) })
 	policy := p.o.Policy(a)

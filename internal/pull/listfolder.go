@@ -15,14 +15,14 @@ const (
 	// maxListFile is the maximum size in bytes of a list on disk. A list of a thousand versions for twenty
 	// platforms takes half a MiB.
 	maxListFile = 4 << 20
-	// maxListFolder is the maximum size in bytes of all lists on disk: clients that control an
-	// origin can request any number of providers from it.
+	// maxListFolder is the maximum size in bytes of all lists on disk. It is necessary because clients
+	// that control an origin can request any number of providers from that origin.
 	maxListFolder = 256 << 20
 )
 
-// listFolder counts the bytes of the lists on disk. Lists are never removed to make room:
-// they hold the times when versions were first seen, and a flood of requests must not reset
-// the cooldown.
+// listFolder counts the bytes of the lists on disk. Lists are never removed to make room, because they
+// hold the times when versions were first seen. Otherwise, a flood of requests could reset these times,
+// and with them the cooldown.
 type listFolder struct {
 	max int64 // bytes
 
@@ -31,7 +31,7 @@ type listFolder struct {
 	full  bool // a list might not have been saved for lack of room
 }
 
-// errFull means that a list does not fit on disk.
+// errFull means that there is no room for a list in the folder of lists.
 var errFull = errors.New("there is no room for it")
 
 // count adds the sizes of the files in a folder, and limits the folder to max bytes. It ignores
@@ -52,7 +52,7 @@ func (f *listFolder) count(dir string, max int64) {
 	f.full = f.bytes > f.max-maxListFile // an earlier process might not have found room for a list
 }
 
-// replace reserves room for a file of size bytes that replaces the file at path.
+// replace reserves room for a file of size bytes that replaces the file at path. Its error wraps errFull.
 func (f *listFolder) replace(path string, size int64) error {
 	before := int64(0)
 	if info, err := os.Stat(path); err == nil {
@@ -70,7 +70,7 @@ func (f *listFolder) replace(path string, size int64) error {
 	return nil
 }
 
-// isFull reports whether a list might not have been saved for lack of room. If so, even a
+// isFull reports whether a list might not have been saved for lack of room. If it returns true, even a
 // provider without a saved list may have been requested before.
 func (f *listFolder) isFull() bool {
 	f.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestListFolderIsBounded shows that the size of the lists on disk is limited, however many providers clients request,
-// and that the limit shortens no cooldown.
+// TestListFolderIsBounded shows that, however many providers clients request, the size of the lists on disk is
+// limited. No cooldown becomes shorter because of the limit.
 func TestListFolderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -45,7 +45,7 @@ func TestListFolderIsBounded(t *testing.T) {
 		if !strings.Contains(log.String(), "cannot be kept on disk") {
 			t.Errorf("the log says\n%s", log.String())
 		}
-		// A list that could not be saved starts a cooldown, and the saved lists are unchanged.
+		// If there was no room to save a list, a cooldown begins for its versions. The saved lists are unchanged.
 		if n := ask(p, provider.MustParseAddress("registry.acme.example/acme/late")); n != 0 {
 			t.Errorf("%d versions are offered without a cooldown", n)
 		}

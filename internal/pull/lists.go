@@ -22,7 +22,7 @@ const (
 	// maxLists and maxListBytes are the maximum number and the maximum size in bytes of the lists in memory.
 	maxLists     = 2048
 	maxListBytes = 24 << 20
-	// absentTTL is how long an origin's answer that it offers no versions is current.
+	// absentTTL is how long a list without versions is current.
 	absentTTL = time.Minute
 )
 
@@ -32,11 +32,11 @@ type list struct {
 	// warnings are the origin's warnings to users.
 	warnings []string
 	// seen maps each version to the time when it was first seen. The zero time means that the origin offered the
-	// version at the first request for the provider. The map is nil without a cooldown.
+	// version at the first request for the provider. The map is nil if there is no cooldown.
 	seen map[provider.Version]time.Time
 	at   time.Time // when the origin gave the list
 
-	bytes int64 // roughly the memory of the list, set by weigh
+	bytes int64 // roughly the memory of the list; weigh sets it
 }
 
 // offer returns the offer of a version.
@@ -48,7 +48,7 @@ func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
 	return l.offers[i], true
 }
 
-// listingOf returns an offer as a listing, which the methods of [origin.Source] take.
+// listingOf returns a listing that contains only the given offer. The methods of [origin.Source] take a listing.
 func listingOf(o catalog.Offer) *origin.Listing {
 	return &origin.Listing{
 		Versions:  []provider.Version{o.Version},
@@ -76,8 +76,8 @@ func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
 	})
 }
 
-// newListAnswer returns an answer with a list, with its TTL and the time for which it can be
-// served stale. A list without offers is never served stale.
+// newListAnswer returns the cache's answer for a list. It sets how long the answer is current, and how long it
+// can be served stale. A list without offers is never served stale.
 func (p *Puller) newListAnswer(l *list) listAnswer {
 	if len(l.offers) == 0 {
 		return listAnswer{Value: l, Err: errNoOffers, At: l.at, TTL: min(absentTTL, p.o.ListTTL)}
@@ -90,7 +90,8 @@ func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Get(ctx, a))
 }
 
-// askAgain requests the list from the origin even if the last list is current, unless the origin has just failed.
+// askAgain requests the list from the origin even if the last list is current. If the origin has failed within
+// outageTTL, askAgain returns that failure without a request.
 func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Ask(ctx, a))
 }
@@ -102,7 +103,7 @@ func listOf(a *listAnswer, err error) (*list, error) {
 	return a.Value, nil
 }
 
-// weigh sets the size of a list that no other goroutine uses yet.
+// weigh sets l.bytes. It must be called before other goroutines use the list.
 func (l *list) weigh() {
 	l.bytes = 512
 	for v := range l.seen {
@@ -122,7 +123,7 @@ func (l *list) weigh() {
 	}
 }
 
-// These are upper bounds for the memory of the parts of a list in bytes, without their texts.
+// These are upper bounds for the memory in bytes of the parts of a list, without the parts' texts.
 const (
 	seenBytes     = 200 // an entry of list.seen
 	offerBytes    = 240
@@ -130,7 +131,8 @@ const (
 	platformBytes = 48
 )
 
-// textBytes returns the memory of a version's text. Most versions have only numbers, and no text.
+// textBytes returns the memory in bytes of a version's pre-release and build metadata. Most versions have
+// neither, and are stored as numbers alone.
 func textBytes(v provider.Version) int64 {
 	if text := v.String(); strings.ContainsAny(text, "-+") {
 		return 16 + int64(len(text))
@@ -143,7 +145,7 @@ func same(a, b []provider.Platform) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// outage marks an error as an origin's failure.
+// outage returns an error that wraps err and [catalog.ErrSource], or nil if err is nil.
 func outage(err error) error {
 	if err == nil || errors.Is(err, catalog.ErrSource) {
 		return err
@@ -151,7 +153,7 @@ func outage(err error) error {
 	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
 }
 
-// askForList requests a list from the origin, for the cache.
+// askForList implements [fresh.Options].Fetch for lists. It requests a list from the origin.
 func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
 	var before *list
@@ -172,7 +174,8 @@ func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listA
 
 var errClosed = errors.New("the gateway is shutting down")
 
-// fetchList requests a list from the origin. The list of a provider that the origin does not know is empty.
+// fetchList requests a list from the origin. If the origin does not know the provider, fetchList returns an empty
+// list.
 func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
 	out := &list{at: time.Now()}
 	listing, err := p.o.Origin.Versions(ctx, a)
@@ -203,7 +206,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 		platforms = slices.Clone(platforms)
 		provider.SortPlatforms(platforms)
 		if slices.Equal(platforms, last) {
-			platforms = last // most versions share their platforms
+			platforms = last // most versions have the same platforms, so they share one slice
 		}
 		last = platforms
 		out.offers = append(out.offers, catalog.Offer{
@@ -215,7 +218,7 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	return out, nil
 }
 
-// allows reports whether the scope allows a version.
+// allows reports whether the scope allows a version of the given list and the version's cooldown is over.
 func (p *Puller) allows(v provider.Version, l *list) bool {
 	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
 		return false
@@ -224,7 +227,7 @@ func (p *Puller) allows(v provider.Version, l *list) bool {
 	return since.IsZero() || l.at.Sub(since) >= p.o.Scope.Cooldown
 }
 
-// firstSeen returns the time when each version was first seen, or nil without a cooldown.
+// firstSeen returns the time when each version was first seen, or nil if there is no cooldown.
 func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
 	if p.o.Scope.Cooldown == 0 {
 		return nil

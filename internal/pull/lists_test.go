@@ -89,7 +89,8 @@ func TestWarningsAreKeptWithTheList(t *testing.T) {
 	})
 }
 
-// TestWarningsFromDiskAreCounted shows that warnings that are read from disk count towards the memory of a list.
+// TestWarningsFromDiskAreCounted shows that, if a list is read from disk, its warnings count towards the memory of
+// the list.
 func TestWarningsFromDiskAreCounted(t *testing.T) {
 	warnings := strings.Split(strings.Repeat("x", 64*500), "")
 	l := &list{offers: []catalog.Offer{{Version: provider.MustParseVersion("1.0.0")}}, warnings: warnings}
@@ -103,8 +104,8 @@ func TestWarningsFromDiskAreCounted(t *testing.T) {
 	}
 }
 
-// TestAbsenceIsNeverStale shows that a provider or version is reported as absent only while this is the origin's
-// current answer, and not during an outage once that answer has expired.
+// TestAbsenceIsNeverStale shows that a provider or version is reported as absent only while the origin's answer is
+// current. If the origin fails after that answer has expired, the provider or version is not reported as absent.
 func TestAbsenceIsNeverStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}
@@ -116,7 +117,7 @@ func TestAbsenceIsNeverStale(t *testing.T) {
 				t.Errorf("offered are %q, want %q", got, want)
 			}
 		}
-		// absent checks whether version 2.0.0 is reported as absent.
+		// absent requests version 2.0.0, and checks whether it is reported as absent.
 		absent := func(want string) {
 			t.Helper()
 			found, err := of(p, widget).Complete(t.Context(), provider.MustParseVersion("2.0.0"), nil)

@@ -19,8 +19,9 @@ import (
 // Origin is the source of the providers that are pulled through.
 type Origin interface {
 	origin.Source
-	// Package returns a package, and the SHA-256 that the origin announces for it. The caller
-	// already knows the release's signed SHA256SUMS, with which it compares the SHA-256.
+	// Package returns a package, and the SHA-256 that the origin announces for the package.
+	// The caller compares the announced SHA-256 with the SHA256SUMS that the trust policy has
+	// already accepted.
 	Package(context.Context, provider.Address, provider.Version, provider.Platform) (origin.Package, [sha256.Size]byte, error)
 }
 
@@ -30,11 +31,12 @@ type location struct {
 	since time.Time // when the origin returned it
 }
 
-// locationBytes is the maximum memory of a location in bytes, including the package's URL.
+// locationBytes is the maximum memory in bytes of a location, including the package's URL.
 const locationBytes = 21 << 10
 
-// addLocation remembers the location of a package. If there is no room for it, expired
-// locations are evicted before releases are.
+// addLocation stores the location of a package in its release. If the cache of releases is
+// full, the expired locations of all releases are dropped first. Releases are evicted only if
+// that does not make enough room.
 func (p *Puller) addLocation(r *release, platform provider.Platform, at location) {
 	r.dropExpired(at.since)
 	r.addLocation(platform, at)
@@ -54,7 +56,7 @@ func (r *release) addLocation(platform provider.Platform, at location) {
 	r.locations[platform] = at
 }
 
-// dropExpired forgets expired locations, and reports whether there were any.
+// dropExpired drops expired locations, and reports whether it has dropped any.
 func (r *release) dropExpired(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +110,7 @@ func (r *release) isStored(d digest.Digest) bool {
 	return r.stored[d]
 }
 
-// setStored records the packages that a push has stored.
+// setStored records that a push has stored the packages of its result.
 func (r *release) setStored(result *pusher.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,8 +119,8 @@ func (r *release) setStored(result *pusher.Result) {
 	}
 }
 
-// locate returns the location of a package at its origin. It asks the origin if the known
-// location has expired.
+// locate returns the location of a package at its origin. It asks the origin if no location
+// is known, or if the known location has expired.
 func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Package, error) {
 	r.mu.Lock()
 	known, ok := r.locations[w.platform]
@@ -139,8 +141,8 @@ func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Packa
 	return pkg, nil
 }
 
-// contradiction is the error for an origin that offers a package which differs from the one
-// in its SHA256SUMS.
+// contradiction returns the error for an origin whose announcement of a package differs from
+// the accepted SHA256SUMS.
 func contradiction(w wanted, name string) error {
 	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed for %s",
 		w.subject, w.platform, trust.ErrChecksum, name, w.filename), "the origin contradicts itself, or the version was published anew; nothing was stored")

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 )
 
-// TestMissingManifestIsAtTheOrigin shows that a platform is served from the origin if the registry lacks its
-// manifest, because another tool has rewritten the index of the version.
+// TestMissingManifestIsAtTheOrigin shows that, if another tool has rewritten the index of a version and the
+// registry lacks a platform's manifest, that platform is served from the origin.
 func TestMissingManifestIsAtTheOrigin(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

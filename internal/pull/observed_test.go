@@ -11,8 +11,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/traces"
 )
 
-// TestObserved shows that the requests to the origin on behalf of a client are logged with the client's request ID,
-// and are part of its trace. Requests in the background have neither an ID nor a trace.
+// TestObserved shows that, if a client causes requests to the origin, these requests are logged with the client's
+// request ID and are part of the client's trace. Background requests have neither a request ID nor a trace.
 func TestObserved(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -1,19 +1,18 @@
 // Package pull serves providers that nobody has pushed. When a client first requests a version that the registry lacks,
-// the package fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
+// a [Puller] fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
 //
-// A [Puller] is the origin of a catalog ([catalog.Origin]). The registry takes precedence: the origin adds packages to
-// a stored version, and never changes those that it has.
+// A Puller is the origin of a catalog ([catalog.Origin]). The registry takes precedence over the origin. The Puller
+// adds packages to a stored version, and never replaces a package that the registry has.
 //
 // Invariants:
 //
-//   - Nothing is served before the SHA256SUMS that lists it was accepted under the
-//     provider's trust policy. Only a push stores packages, and it verifies them again.
-//     After that, packages are identified by digest.
+//   - The metadata and packages of a version are served only after the version's SHA256SUMS was accepted under the
+//     provider's trust policy. After that, packages are identified by digest. Only a push stores packages, and the push
+//     verifies them again.
 //   - A provider or version is reported as absent only if its origin says so. A failure of
 //     an origin is an error that wraps [catalog.ErrSource].
-//   - A package is downloaded once for all clients and the push, into a temporary file
-//     without a name, which all of them read meanwhile. A client that leaves does not cancel a
-//     download that others read.
+//   - A package is downloaded once, into a temporary file without a name. All clients and the push read that file while
+//     it is being written. A client that leaves does not cancel a download that other clients or the push read.
 //   - Memory and disk are bounded: see [Limits].
 package pull
 
@@ -44,10 +43,11 @@ type Scope struct {
 	Selector provider.Selector
 	// Versions are the allowed versions. The zero value allows all versions.
 	Versions provider.VersionSet
-	// Platforms are the platforms that are stored before a version is tagged. If it is empty, all are stored.
+	// Platforms are the platforms whose packages are stored before a version is tagged. If Platforms is empty, the
+	// packages of all platforms are stored.
 	Platforms []provider.Platform
-	// Cooldown is the minimum time since a version was first seen. It does not apply to versions that the origin
-	// offered at the first request for the provider.
+	// Cooldown is how long a version is held back after the Puller has first seen it at the origin. It does not apply
+	// to versions that the origin offered at the first request for the provider.
 	Cooldown time.Duration
 }
 
@@ -60,19 +60,19 @@ type Options struct {
 	Push   func(context.Context, *origin.Release) (*pusher.Result, error)
 	Scope  Scope
 	Limits Limits
-	// Budget enforces the limits after [Puller.Begin] has set them. If it is nil, the Puller has its own budget.
+	// Budget enforces Limits after [Puller.Begin] has set them. If Budget is nil, the Puller creates its own budget.
 	Budget *Budget
 	// ListTTL is how long an origin's list is current; 0 means 5 min.
 	ListTTL time.Duration
 	// StaleIfError is how long the last list is served stale while the origin fails. 0 means
 	// [catalog.DefaultStaleIfError], and a negative value means never.
 	StaleIfError time.Duration
-	// Directory is the folder in which lists survive the process. If it is "", lists are not saved. A cooldown needs
-	// the folder.
+	// Directory is the folder for lists that survive a restart. If it is "", lists are not saved. [New] requires the
+	// folder if there is a cooldown.
 	Directory string
 	// Spool is the folder for packages in flight; "" means the system's folder for temporary files.
 	Spool string
-	// Events receives each event. It must be safe to call concurrently, and may be nil.
+	// Events is called with each event. It must be safe to call concurrently. It may be nil.
 	Events func(Event)
 	Log    *slog.Logger // may be nil
 }
@@ -81,7 +81,7 @@ type Options struct {
 type Kind string
 
 const (
-	// Verified means that the SHA256SUMS of a version was accepted.
+	// Verified means that the SHA256SUMS of a version was accepted or refused, or could not be fetched.
 	Verified Kind = "verified"
 	// Fetched means that the download of a package succeeded or failed.
 	Fetched Kind = "fetched"
@@ -101,15 +101,15 @@ type Event struct {
 	// Verdict and Fingerprint say why the version was accepted.
 	Verdict     trust.Verdict
 	Fingerprint string
-	Bytes       int64 // only for Fetched: how many were downloaded
+	Bytes       int64 // only for Fetched: the number of downloaded bytes
 	// Took is the duration of the download of a package, without the wait for its slot.
 	Took time.Duration
 	Err  error // nil if the work succeeded
 }
 
 const (
-	// metadataTimeout limits the duration of the origin's metadata requests. Clients stop waiting earlier, and get the
-	// answer from the cache with their next request.
+	// metadataTimeout is the maximum time for fetching a list, a release or a location from an origin. Clients stop
+	// waiting earlier. They get the answer from the cache with their next request.
 	metadataTimeout = 30 * time.Second
 	// outageTTL is the pause before the next request to an origin that has failed.
 	outageTTL = 5 * time.Second
@@ -125,13 +125,13 @@ type Puller struct {
 	lists    *fresh.Cache[provider.Address, *list]
 	folder   listFolder
 	releases *fresh.Cache[subject, *release]
-	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of warnings about versions that were logged
+	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of the warnings that were logged
 
 	ctx     context.Context
 	cancel  context.CancelFunc
 	tasks   sync.WaitGroup
 	pushes  sync.WaitGroup // the tasks that push
-	retired chan struct{}  // closed once another Puller replaces this one
+	retired chan struct{}  // closed once another Puller replaces this Puller
 
 	mu        sync.Mutex // guards the following
 	closed    bool
@@ -189,11 +189,11 @@ func New(o Options) (*Puller, error) {
 // Begin applies the limits of the Puller's options to its budget, which other Pullers may share.
 func (p *Puller) Begin() { p.limit.Set(p.o.Limits) }
 
-// Retire must be called once, when another Puller replaces this one. Fetches and pushes in flight go on. The retired
-// Puller saves no more lists, and retries no failed push.
+// Retire must be called once, when another Puller replaces this Puller. Fetches and pushes in flight continue. The
+// retired Puller saves no more lists, and retries no failed push.
 func (p *Puller) Retire() { close(p.retired) }
 
-// isRetired reports whether another Puller has replaced this one.
+// isRetired reports whether another Puller has replaced this Puller.
 func (p *Puller) isRetired() bool {
 	select {
 	case <-p.retired:
@@ -203,7 +203,8 @@ func (p *Puller) isRetired() bool {
 	}
 }
 
-// Drain waits until all pushes have succeeded or failed, or until ctx ends. It must be called after the last request.
+// Drain waits until all pushes have succeeded or failed, or until ctx ends. It must be called after the last request,
+// because later requests start no push.
 func (p *Puller) Drain(ctx context.Context) {
 	p.mu.Lock()
 	p.draining = true
@@ -235,7 +236,7 @@ func (p *Puller) Close() error {
 	return nil
 }
 
-// Usage returns how much of the limits is used.
+// Usage returns how much of each limit is used.
 func (p *Puller) Usage() Usage { return p.limit.Usage() }
 
 // Pending returns the number of versions that are being stored or wait to be stored.

@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestColdVersion shows that a version that the registry lacks is listed, described by its signed checksums, served
-// and stored.
+// TestColdVersion shows that a version that the registry lacks is listed, served and stored. Its document has the
+// signed checksums.
 func TestColdVersion(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -36,7 +36,8 @@ func TestColdVersion(t *testing.T) {
 			if got := s.hashes("1.0.0"); got != zh(r) {
 				t.Errorf("1.0.0.json has\n%s, want\n%s", got, zh(r))
 			}
-			// The origin is asked for the list, the metadata of one package, SHA256SUMS and its signature.
+			// The gateway requests the list, the metadata of one package, SHA256SUMS and its signature from the
+			// origin.
 			if n := b.origin.Count(recorder.Method(http.MethodGet)); n != 4 {
 				t.Errorf("%d requests to the origin: %+v", n, b.origin.Requests())
 			}
@@ -86,7 +87,8 @@ func TestColdVersion(t *testing.T) {
 	}
 }
 
-// TestManyClientsOneDownload shows that clients that arrive during a download read the same download.
+// TestManyClientsOneDownload shows that, if clients request a package while it is being downloaded, all of them read
+// the same download.
 func TestManyClientsOneDownload(t *testing.T) {
 	t.Parallel()
 	const clients = 20
@@ -111,7 +113,8 @@ func TestManyClientsOneDownload(t *testing.T) {
 						return
 					}
 					defer resp.Body.Close()
-					// Each reader in between holds back less than the size of its buffer.
+					// Each reader between the origin and the client holds back fewer bytes than the size of its
+					// buffer.
 					half := make([]byte, linux.Size/2-4*archives.CopyBuffer)
 					_, err = io.ReadFull(resp.Body, half) // the origin has sent only half of the package by now
 					begun.Done()
@@ -132,7 +135,8 @@ func TestManyClientsOneDownload(t *testing.T) {
 	}
 }
 
-// halfThenWait makes the origin send half of a package, and the other half once may is closed.
+// halfThenWait makes the origin send the first half of a package immediately, and the second half once the channel may
+// is closed.
 func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) {
 	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, filename) || r.Header.Get("Range") != "" {
@@ -150,8 +154,8 @@ func (b *bench) halfThenWait(filename string, data []byte, may <-chan struct{}) 
 	})
 }
 
-// TestClientGoesAway shows that other clients and the registry get the whole package, although one client leaves in
-// the middle of the download.
+// TestClientGoesAway shows that, if one client leaves in the middle of a download, the other clients and the registry
+// still get the whole package.
 func TestClientGoesAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -179,8 +183,8 @@ func TestClientGoesAway(t *testing.T) {
 	}
 }
 
-// TestAbsent shows that a provider that the origin does not offer is reported as absent, and so are its versions and
-// packages.
+// TestAbsent shows that, if the origin does not offer a provider, the provider, its versions and its packages are
+// reported as absent.
 func TestAbsent(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -196,8 +200,8 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestPlatformsBeyondConfiguration shows that platforms that are not configured are served, and are added to the
-// stored version when a client requests them.
+// TestPlatformsBeyondConfiguration shows that, if a client requests a platform that is not configured, the platform is
+// served and added to the stored version.
 func TestPlatformsBeyondConfiguration(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -231,8 +235,8 @@ func TestPlatformsBeyondConfiguration(t *testing.T) {
 	}
 }
 
-// TestTwoGateways shows that two gateways that push to one registry end with one complete index, and that each gateway
-// downloads a package at most once.
+// TestTwoGateways shows that, if two gateways push a version to one registry, the result is one complete index. Each
+// gateway downloads each package at most once.
 func TestTwoGateways(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -266,8 +270,8 @@ func TestTwoGateways(t *testing.T) {
 	}
 }
 
-// TestRegistryProtocol shows that the gateway replays the publisher's signed files, before and after the version is
-// stored, even if evidence is required.
+// TestRegistryProtocol shows that the gateway serves the publisher's signed files unchanged before and after the
+// version is stored, even if evidence is required.
 func TestRegistryProtocol(t *testing.T) {
 	t.Parallel()
 	for _, required := range []bool{false, true} {
@@ -346,7 +350,7 @@ func TestHeadDownloadsNoPackage(t *testing.T) {
 	}
 }
 
-// TestRefresh shows that new versions appear immediately after an operator refreshes the provider.
+// TestRefresh shows that, after an operator has refreshed a provider, new versions are listed immediately.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -365,8 +369,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestProtocolsAreWarnedAboutOnce shows that each warning about protocols is logged once, even if a request for
-// another platform pushes the version again.
+// TestProtocolsAreWarnedAboutOnce shows that each warning about protocols is logged once, even if the version is
+// pushed again because a client requests another platform.
 func TestProtocolsAreWarnedAboutOnce(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -29,11 +29,12 @@ const (
 	pushAttempts = 6
 	// pushPause is the pause before the second attempt. Each further pause is twice as long.
 	pushPause = 30 * time.Second
-	// refusedPause is the pause after a final refusal before the version is pushed again.
+	// refusedPause is the pause before a version is pushed again after an error that is final:
+	// see isFinal.
 	refusedPause = 10 * time.Minute
 )
 
-// job pushes one version, with the platforms that clients request before it ends.
+// job pushes one version for the platforms that clients request until the job ends.
 type job struct {
 	store   catalog.Store // the repository
 	subject subject
@@ -46,9 +47,9 @@ type job struct {
 	retry     time.Time // when the version of a failed job may be pushed again; zero: the job runs
 }
 
-// pushLocked starts a job that pushes the version of a package that a client has requested, or
-// adds the package's platform to the running job. The client waits for the download d, or has
-// the package from elsewhere if d is nil. It is called with mu held.
+// pushLocked is called with mu held when a client has requested a package. It starts a job that
+// pushes the package's version, or adds the package's platform to the running job. The client
+// reads the download d, or gets the package from a cache if d is nil.
 func (p *Puller) pushLocked(s catalog.Store, w wanted, d *download) {
 	if p.o.Push == nil || p.closed || p.draining {
 		return
@@ -99,7 +100,7 @@ func (p *Puller) dropFailed() bool {
 	return false
 }
 
-// work pushes until all requested platforms are stored.
+// work runs a job until all requested platforms are stored, or until the job fails.
 func (p *Puller) work(ctx context.Context, j *job) {
 	pause := pushPause
 	var platforms []provider.Platform
@@ -107,7 +108,7 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		held, added := p.take(j, false)
 		platforms = append(platforms, added...)
 		for _, r := range held {
-			r.d.wellUnderway(ctx) // the waiting client has priority
+			r.d.wellUnderway(ctx) // the client that waits for the download has priority over the push
 		}
 		result, err := p.push(ctx, j, held, platforms)
 		closeAll(held)
@@ -141,15 +142,16 @@ func (p *Puller) work(ctx context.Context, j *job) {
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-		case <-p.retired: // its successor pushes the version after the next request
+		case <-p.retired: // the next Puller pushes the version after a request for it
 			p.end(j, time.Now().Add(wait))
 			return
 		}
 	}
 }
 
-// take returns the downloads that a job holds, and the platforms that were requested since
-// the last call. If the job is paused, it holds no download from now on.
+// take returns the downloads that a job holds, and the platforms that clients have requested
+// since the last call. The job no longer holds these downloads. If paused is true, the job
+// holds no download before the next call.
 func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,8 +160,9 @@ func (p *Puller) take(j *job, paused bool) ([]*reader, []provider.Platform) {
 	return held, added
 }
 
-// end ends a job, unless the job has succeeded (retry is zero) and has more platforms to push.
-// It reports whether the job has ended. A failed job does not begin again before retry.
+// end ends a job, and reports whether the job has ended. A zero retry means that the job has
+// succeeded or was cancelled. A job that has succeeded does not end while it has more platforms
+// to push. The version of a failed job is not pushed again before the time retry.
 func (p *Puller) end(j *job, retry time.Time) bool {
 	p.mu.Lock()
 	if retry.IsZero() && len(j.added) > 0 && !p.closed {
@@ -182,7 +185,7 @@ func closeAll(held []*reader) {
 	}
 }
 
-// isFinal reports whether a push that failed with err would fail again.
+// isFinal reports whether a push that failed with err would fail again if it were retried soon.
 func isFinal(err error) bool {
 	var size *SizeError
 	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
@@ -244,7 +247,7 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 	}
 	offer, ok := l.offer(j.subject.version)
 	if !ok {
-		return nil, ErrNotOffered // it was withdrawn
+		return nil, ErrNotOffered // the version was withdrawn
 	}
 	rel, err := p.o.Origin.Release(ctx, j.subject.provider, listingOf(offer), j.subject.version, platforms)
 	if err != nil {
@@ -272,9 +275,9 @@ func (p *Puller) platforms(available []artifact.Package, requested []provider.Pl
 	return out
 }
 
-// opener returns the [origin.Package.Open] of a package for a push. It opens the same download
-// that clients read. Because clients wait for the downloads that the job holds, other downloads
-// begin only after these have ended.
+// opener returns the function that a push uses as the [origin.Package.Open] of a package. The
+// function opens the same download that clients read. Clients wait for the downloads that the
+// job holds, so other downloads of the push begin only after the held downloads have ended.
 func (p *Puller) opener(s catalog.Store, w wanted, at origin.Package, held []*reader) func(context.Context) (io.ReadCloser, int64, error) {
 	isHeld := slices.ContainsFunc(held, func(r *reader) bool { return r.d.want.digest == w.digest })
 	return func(ctx context.Context) (io.ReadCloser, int64, error) {

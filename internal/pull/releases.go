@@ -94,7 +94,7 @@ func (p *Puller) newReleases() *fresh.Cache[subject, *release] {
 	})
 }
 
-// release returns a version's verified release, from the cache or from the version's origin.
+// release returns the verified release of a version, from the cache or from the origin.
 func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	a, err := p.releases.Get(ctx, s)
 	if err != nil {
@@ -103,14 +103,15 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	return a.Value, a.Err
 }
 
-// askForRelease requests a version from the origin, for the cache. A refusal is an answer, and not a failure.
+// askForRelease implements [fresh.Options].Fetch for releases. It requests a version from the origin. If the version is
+// refused, the refusal is an answer, which the cache keeps, and not a failure.
 func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)
 	end(err)
 	if errors.Is(err, ErrNotOffered) {
-		return releaseAnswer{Err: err}, nil // without a TTL, because the list decides for how long
+		return releaseAnswer{Err: err}, nil // without a TTL, because the list decides whether the version is offered
 	}
 	event := Event{Kind: Verified, Provider: s.provider, Version: s.version, From: s.provider.Hostname(), Err: err}
 	defer func() { p.o.Events(event) }()
@@ -161,9 +162,10 @@ func (p *Puller) current(s subject) *release {
 	return nil
 }
 
-// resolve requests the metadata of one package from the origin. The metadata leads to the SHA256SUMS file that lists
-// all packages, which resolve verifies. An error wraps ErrNotOffered, wraps [catalog.ErrSource] if the origin fails, or
-// says why the version is refused. The warnings are about the origin's answer.
+// resolve requests a version from the origin, and verifies its SHA256SUMS. It requests the metadata of only one
+// package, which leads to the SHA256SUMS file that lists all packages. The error wraps [ErrNotOffered] if the version
+// is not offered. It wraps [catalog.ErrSource] if the origin fails. Any other error says why the version is refused.
+// The warnings are about flaws in the origin's response.
 func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings []string, err error) {
 	l, err := p.list(ctx, s.provider)
 	if err != nil {
@@ -191,7 +193,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	sums, err := p.o.Policy(s.provider).Accept(ctx, r.Claims)
 	switch {
 	case err != nil && ctx.Err() != nil && !trust.Refused(err):
-		return nil, nil, outage(err) // nothing was decided
+		return nil, nil, outage(err) // ctx ended before the policy had decided
 	case err != nil:
 		return nil, nil, err
 	}
@@ -211,11 +213,12 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	return out, r.Warnings, out.encode(r.Protocols, r.About)
 }
 
-// maxCandidates is the maximum number of platforms that are tried if the origin lists platforms that it does not have.
+// maxCandidates is the maximum number of platforms whose metadata is requested for one version. More than one request
+// is necessary only if the origin lists platforms that it does not have.
 const maxCandidates = 3
 
-// candidates returns the platforms whose metadata is requested in turn, until the origin has it. The platforms that
-// clients are most likely to request come first.
+// candidates returns the platforms whose metadata resolve requests, one after another, until a request succeeds. The
+// platforms that clients are most likely to request come first.
 func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
 	out := slices.Clone(o.Platforms)
@@ -232,8 +235,8 @@ func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 	return out[:min(len(out), maxCandidates)]
 }
 
-// withdrawn returns the error for a listed version that the origin does not have. If the origin's new list lacks the
-// version, too, the version was withdrawn.
+// withdrawn returns the error for a version that the origin lists, but does not have. It requests the list again. If
+// the new list lacks the version, the error wraps [ErrNotOffered]. Otherwise it wraps [catalog.ErrSource].
 func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	l, lerr := p.askAgain(ctx, s.provider)
 	if lerr != nil {
@@ -245,8 +248,8 @@ func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	return outage(err)
 }
 
-// list adds the packages that the accepted SHA256SUMS lists under their usual file names. It adds the platforms that
-// the origin offers, or all platforms if the origin offers none.
+// list adds the packages that the accepted SHA256SUMS lists under their usual file names. It adds only packages for the
+// offered platforms, or the packages for all platforms if no platform is offered.
 func (r *release) list(offered []provider.Platform) error {
 	platforms := offered
 	if len(platforms) == 0 {
@@ -275,7 +278,7 @@ func (r *release) list(offered []provider.Platform) error {
 	return nil
 }
 
-// encode creates the version and its evidence as a push would store them, but without an index.
+// encode sets r.version and r.blobs to the version and the evidence that a push would store. The version has no index.
 func (r *release) encode(protocols []string, about provider.About) error {
 	manifest, blobs, err := artifact.EncodeEvidence(artifact.NewEvidence(r.sums, r.origin, protocols, about))
 	if err != nil {
@@ -297,8 +300,8 @@ func (r *release) encode(protocols []string, about provider.About) error {
 	return nil
 }
 
-// releaseBytes is roughly the memory in bytes of a release without its evidence and packages, and packageBytes that of
-// each package.
+// releaseBytes is roughly the memory in bytes of a release without its evidence and packages. packageBytes is roughly
+// the memory in bytes of each package.
 const (
 	releaseBytes = 4 << 10
 	packageBytes = 768

@@ -26,8 +26,9 @@ func asked(t *testing.T, p *Puller, version string) {
 	read(t, store, found.Packages[0])
 }
 
-// TestRetired shows that a Puller can replace another one with the same folder and budget: the new Puller keeps the
-// day's bytes and its cooldown, and the old Puller finishes the pushes that have begun but retries no failed push.
+// TestRetired shows that a new Puller can replace an old Puller that has the same folder and budget. The new Puller
+// keeps the number of bytes of the day and the times of the cooldown. The old Puller finishes the pushes that have
+// begun, but retries no failed push.
 func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "2.0.0"}}
@@ -96,7 +97,7 @@ func TestRetired(t *testing.T) {
 		if pushes != 2 {
 			t.Errorf("%d pushes", pushes)
 		}
-		// Drain waits for a push that does not end until the context ends. A push that fails ends the wait.
+		// If a push does not end, Drain waits until its context ends. If the push fails, Drain returns.
 		after.Retire()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -113,7 +114,7 @@ func TestRetired(t *testing.T) {
 	})
 }
 
-// TestFoldersAreNarrowed shows that a Puller makes the folders of its options inaccessible to other users, but does not
+// TestFoldersAreNarrowed shows that a Puller makes the folders in its options inaccessible to other users. It does not
 // change the mode of the system's temporary folder.
 func TestFoldersAreNarrowed(t *testing.T) {
 	own, system := Options{Directory: t.TempDir(), Spool: t.TempDir()}, t.TempDir()

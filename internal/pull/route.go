@@ -10,11 +10,13 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 )
 
-// maxTried is the maximum number of addresses that count for a request without a connection. A
-// dialer tries two addresses concurrently: an IPv6 address and an IPv4 address.
+// maxTried is the number of tried addresses that count as addresses of the host while a request
+// is not connected yet. A dialer tries two addresses concurrently: an IPv6 address and an IPv4
+// address.
 const maxTried = 2
 
-// errCrowded cancels a request to a host that already has its share of the slots.
+// errCrowded means that a request was cancelled because its host already has its share of the
+// slots.
 var errCrowded = errors.New("the host has its share of max_concurrent")
 
 // open opens the package at its origin. If the request leads to a host that already has its
@@ -22,7 +24,7 @@ var errCrowded = errors.New("the host has its share of max_concurrent")
 // starts over.
 func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
 	for {
-		// The context is not cancelled on return, because the body is still read with it. It
+		// The context is not cancelled on return, because reads of the body still need it. It
 		// ends with ctx.
 		asking, cancel := context.WithCancelCause(ctx)
 		way := &route{room: d.room, cancel: cancel}
@@ -40,7 +42,7 @@ func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, 
 }
 
 // route follows the requests of a download through redirects. The download counts only for the
-// host of the last request, which sends the package or is about to.
+// host of the last request, because that host sends the package.
 type route struct {
 	room   *reservation
 	cancel context.CancelCauseFunc // ends the requests
@@ -54,8 +56,8 @@ type route struct {
 }
 
 // asks records a host that [origin.WatchHosts] reports. It cancels the requests if the host
-// already has its share of the slots. Once the package is being read, it only records the
-// host: a download that resumes keeps its slot.
+// already has its share of the slots. Once the package is being read, asks only records the
+// host, because a download that resumes keeps its slot.
 func (w *route) asks(host origin.AskedHost) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +84,7 @@ func (w *route) asks(host origin.AskedHost) {
 }
 
 // isCrowded reports whether the requests were cancelled because a host already has its share of
-// the slots. If not, the download does not lose its slot to any later request.
+// the slots. If it returns false, no later request can cost the download its slot.
 func (w *route) isCrowded(opened bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 )
 
 const (
-	// leftToOthers is the number of slots that one host leaves to other hosts. Because every
-	// host may have at least one slot, it leaves one of two slots, and none of one.
+	// leftToOthers is the number of slots that one host leaves to other hosts. Every host may
+	// have at least one slot. A host therefore leaves one slot if there are two slots, and
+	// none if there is one slot.
 	leftToOthers = 2
 	// preemptAfter is how long a client waits for a slot before a download that no client
 	// reads is cancelled. Most downloads end within that time. A download is not cancelled
@@ -18,7 +19,7 @@ const (
 // claim describes a download that has a slot or waits for one.
 type claim struct {
 	background bool     // no client waited for the download before it got its slot
-	hosts      []string // the names and addresses of the host that sends the package; none if unknown
+	hosts      []string // the names and addresses of the host that sends the package; nil: unknown
 
 	// Only for a download that has a slot.
 	unread bool          // no client reads it, and it may be cancelled
@@ -26,7 +27,8 @@ type claim struct {
 	age    time.Duration // since it got its slot
 }
 
-// admits reports whether a download may have a slot in addition to those that have one.
+// admits reports whether a download may have a slot, given the downloads that already have
+// one.
 func admits(slots int, held []claim, c claim) bool {
 	if len(held) >= slots || !admitsHost(slots, held, c.hosts) {
 		return false
@@ -64,8 +66,9 @@ func countHost(held []claim, hosts []string) int {
 	}
 }
 
-// next returns the index of the queued download that gets the next slot, or -1 if none may
-// have a slot now. Downloads with a client come first, and otherwise the first in the queue.
+// next returns the index of the queued download that gets the next slot, or -1 if no queued
+// download may have a slot now. Downloads with a client come before background downloads.
+// Apart from that, the order of the queue decides.
 func next(slots int, held, queue []claim) int {
 	for _, background := range []bool{false, true} {
 		i := slices.IndexFunc(queue, func(c claim) bool { return c.background == background && admits(slots, held, c) })
@@ -77,8 +80,9 @@ func next(slots int, held, queue []claim) int {
 }
 
 // victim returns the index of the download that is cancelled in favour of a waiting client. It
-// is the slowest of the downloads that no client reads, that have had their slot for long
-// enough, and whose slot the waiting client may have. It returns -1 if there is none.
+// considers the downloads that no client reads, that have had their slot for at least
+// preemptAfter, and whose slot the waiting client may have. It chooses the slowest of them,
+// and returns -1 if there is none.
 func victim(slots int, held []claim, waiting claim) int {
 	slowest := -1
 	for i, c := range held {

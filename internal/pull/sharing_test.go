@@ -91,7 +91,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestToEnd checks which of the downloads that hold four slots is cancelled for a waiting client.
+// TestToEnd checks which download is cancelled for a waiting client, if all four slots are taken.
 func TestToEnd(t *testing.T) {
 	read := claim{bytes: 1, age: time.Hour}
 	slow, fast := claim{unread: true, bytes: 100 << 10, age: time.Minute}, claim{unread: true, bytes: 10 << 20, age: time.Minute}
@@ -118,8 +118,8 @@ func TestToEnd(t *testing.T) {
 	}
 }
 
-// TestOnlyClientsHaveDownloadsEnd shows that no download is cancelled for a download in the background that waits for a
-// slot, but that an unread download is cancelled for a waiting client.
+// TestOnlyClientsHaveDownloadsEnd shows that, while only a background download waits for a slot, no download is
+// cancelled. If a client waits for a slot, a download that no client reads is cancelled.
 func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 2})
@@ -158,7 +158,7 @@ func TestOnlyClientsHaveDownloadsEnd(t *testing.T) {
 	})
 }
 
-// TestYieldRefused shows that a download is not cancelled if a client has begun to read it meanwhile, and that another
+// TestYieldRefused shows that, if a client begins to read the download that was chosen to be cancelled, another
 // download is cancelled instead.
 func TestYieldRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -182,8 +182,9 @@ func TestYieldRefused(t *testing.T) {
 	})
 }
 
-// TestConnectionsOfEarlierRequests shows that a late connection to one host is not taken for a connection to the next
-// host. A transport may still be connecting for a request that another connection has served meanwhile.
+// TestConnectionsOfEarlierRequests shows that, if a connection for an earlier request is established late, it does not
+// count as a connection to the host of the next request. A transport may still be connecting for a request that another
+// connection has already served.
 func TestConnectionsOfEarlierRequests(t *testing.T) {
 	l := NewBudget(Limits{})
 	room := reservedFor(t, l, "a.test")
@@ -211,8 +212,8 @@ func TestConnectionsOfEarlierRequests(t *testing.T) {
 	}
 }
 
-// TestTriedAddresses shows that the last two addresses that a request tries count until the request is connected, so a
-// name with many addresses takes no more memory than a name with two.
+// TestTriedAddresses shows that, until a request is connected, only the last two addresses that it has tried are
+// counted. A name with many addresses therefore takes no more memory than a name with two addresses.
 func TestTriedAddresses(t *testing.T) {
 	l := NewBudget(Limits{})
 	room := reservedFor(t, l, "a.test")
@@ -237,7 +238,8 @@ func TestTriedAddresses(t *testing.T) {
 	want("a.test", "198.51.100.7/32")
 }
 
-// reservedFor makes a reservation for hosts. It must succeed.
+// reservedFor makes a reservation for a host with the given names and addresses. It fails the test if the reservation
+// fails.
 func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	t.Helper()
 	r, err := l.reserve(t.Context(), -1, demand{hosts: hosts})
@@ -247,8 +249,8 @@ func reservedFor(t *testing.T, l *Budget, hosts ...string) *reservation {
 	return r
 }
 
-// TestCrowdedDownloadLosesItsPlace shows that a download loses its slot immediately if its next host is busy. It then
-// waits ahead of downloads that came later, and all its waits together last no longer than a client's patience.
+// TestCrowdedDownloadLosesItsPlace shows that, if a download is redirected to a busy host, it loses its slot
+// immediately. It then waits ahead of downloads that came later. The sum of its waits is at most a client's patience.
 func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 3})
@@ -272,7 +274,7 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 		if third.asks([]string{"bucket.test"}, false) || l.Usage().Fetching != 2 {
 			t.Errorf("the third download has a slot: %+v", l.Usage())
 		}
-		// The third download, which waits, does not block the second download, which still has its slot.
+		// The third download waits, but it does not block the second download, which still has its slot.
 		first.done()
 		if !second.asks([]string{"bucket.test"}, false) {
 			t.Error("the second download has no slot")
@@ -302,8 +304,8 @@ func TestCrowdedDownloadLosesItsPlace(t *testing.T) {
 	})
 }
 
-// TestNothingEndsForClientsThatLeft shows that no download is cancelled for a waiting download whose own clients have
-// left.
+// TestNothingEndsForClientsThatLeft shows that, if the clients of a waiting download have left, no other download is
+// cancelled in favour of the waiting download.
 func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewBudget(Limits{MaxConcurrent: 1})
@@ -330,8 +332,8 @@ func TestNothingEndsForClientsThatLeft(t *testing.T) {
 	})
 }
 
-// TestRedirectsThatEnd shows that an origin that first redirects a download to a busy host, and later sends packages
-// itself, does not use up the busy host's share.
+// TestRedirectsThatEnd shows that, if an origin first redirects a download to a busy host and later sends packages
+// itself, its downloads do not use up the busy host's share.
 func TestRedirectsThatEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newInternet(t)

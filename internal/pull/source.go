@@ -67,8 +67,8 @@ func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Ve
 	return p.merge(ctx, stored, r), nil
 }
 
-// orStored returns the stored version, or err if there is none, after the origin failed or
-// its version was refused.
+// orStored returns the stored version, or err if no version is stored. It is called if the
+// origin failed or if the origin's version was refused.
 func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.Version, err error) (*artifact.Version, error) {
 	if stored == nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (p *Puller) orStored(ctx context.Context, about subject, stored *artifact.V
 	return stored, nil
 }
 
-// covers reports whether all platforms that the origin offers are stored.
+// covers reports whether the stored version has all platforms of the origin's offer.
 func covers(stored *artifact.Version, o catalog.Offer) bool {
 	return len(o.Platforms) > 0 && !slices.ContainsFunc(o.Platforms, func(platform provider.Platform) bool {
 		return !slices.ContainsFunc(stored.Packages, func(p artifact.Package) bool { return p.Platform == platform })
@@ -129,7 +129,7 @@ func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release
 	return &out
 }
 
-// blob is a package of a version that may be pulled through.
+// blob is a package that the registry has or that its origin may have.
 type blob struct {
 	catalog.Stored // the package in the registry
 	p              *Puller
@@ -179,7 +179,7 @@ func (b *blob) Open(ctx context.Context, size, offset int64) (io.ReadCloser, int
 	if err == nil || ctx.Err() != nil {
 		return body, start, err
 	}
-	if !offered { // the failure of a download may have removed the release from memory
+	if !offered { // a failed download may have removed the release from memory
 		return nil, 0, cmp.Or(b.p.failure(b.want.key()), err)
 	}
 	if !errors.Is(err, errdef.ErrNotFound) {
@@ -192,7 +192,7 @@ func (b *blob) Open(ctx context.Context, size, offset int64) (io.ReadCloser, int
 	return r.readFrom(ctx, size, offset)
 }
 
-// failure returns the error of a download that failed a moment ago, or nil.
+// failure returns the error of a download that has failed recently, or nil if there is none.
 func (p *Puller) failure(key packageKey) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,8 +202,8 @@ func (p *Puller) failure(key packageKey) error {
 	return nil
 }
 
-// readFrom moves the reader to an offset. If the download does not have the given size, it
-// closes the reader and returns an error.
+// readFrom moves the reader to the given offset. If the download does not have the given size,
+// readFrom closes the reader and returns an error.
 func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadCloser, int64, error) {
 	got, err := r.d.Size(ctx)
 	if err == nil && got != size {
@@ -219,13 +219,14 @@ func (r *reader) readFrom(ctx context.Context, size, offset int64) (io.ReadClose
 	return r, offset, nil
 }
 
-// Size implements [catalog.Blob]. If begin is set, it starts the download.
+// Size implements [catalog.Blob]. If begin is set and the package is not known to be stored, it
+// starts the download.
 func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
 	w := b.want
 	r, err := b.p.release(ctx, w.subject)
 	switch {
 	case errors.Is(err, ErrNotOffered):
-		return 0, outage(err) // the version was offered a moment ago
+		return 0, outage(err) // the version was offered when the client requested its metadata
 	case err != nil:
 		return 0, err
 	case !r.has(w):
@@ -258,8 +259,8 @@ func (b *blob) Size(ctx context.Context, begin bool) (int64, error) {
 	return size, b.p.limit.fits(size)
 }
 
-// Requested implements [catalog.Blob]. It queues the push of the package's version, because the
-// client gets the package from a cache, and no download does it.
+// Requested implements [catalog.Blob]. It queues the push of the package's version. The client
+// gets the package from a cache, so no download queues the push.
 func (b *blob) Requested() {
 	if r := b.p.current(b.want.subject); r != nil && r.isStored(b.want.digest) {
 		return

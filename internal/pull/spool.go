@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
-// spoolPattern is the pattern for the names of downloads' files, which keep a name only where
-// the system requires it.
+// spoolPattern is the pattern for the file names of downloads. A file keeps its name only on
+// systems that require one.
 const spoolPattern = "ocibridge-pull-*.zip"
 
 // sweepSpool creates the folder for downloads, and removes the files of processes that have
@@ -71,7 +71,8 @@ func (f *spoolFile) Write(p []byte) (int, error) {
 }
 
 // spoolError explains an error of a download's file. If other programs have filled the disk
-// meanwhile, the error is the same as if the disk had been full before.
+// meanwhile, it returns the same [catalog.BusyError] as if the disk had been full from the
+// start.
 func spoolError(err error) error {
 	if isFull(err) {
 		return fmt.Errorf("%w: %w", busy("disk", retryRoom), err)

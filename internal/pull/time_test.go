@@ -34,7 +34,7 @@ var (
 	linux  = provider.MustParsePlatform("linux_amd64")
 )
 
-// source is an origin in memory, because a network has no virtual time.
+// source is an origin in memory, because requests over a network do not run in virtual time.
 type source struct {
 	mu       sync.Mutex
 	versions []string
@@ -52,7 +52,7 @@ func (s *source) set(f func()) {
 	f()
 }
 
-// calls returns the number of requests for the list since the last call of calls.
+// calls returns the number of requests for the list since calls was last called.
 func (s *source) calls() int {
 	synctest.Wait()
 	s.mu.Lock()
@@ -138,13 +138,13 @@ func (l locating) Package(ctx context.Context, a provider.Address, v provider.Ve
 	return pkg, sum, err
 }
 
-// pulled is one provider of a Puller.
+// pulled gives access to one provider of a Puller.
 type pulled struct {
 	p *Puller
 	a provider.Address
 }
 
-// of returns a provider of a Puller. The provider's repository is empty.
+// of gives access to a provider of a Puller, and to an empty repository of that provider.
 func of(p *Puller, a provider.Address) pulled { return pulled{p, a} }
 
 // blob returns a package. It takes the version from the package's file name.
@@ -259,8 +259,8 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// TestLongerCooldown shows that a version in a saved list is not offered if a longer cooldown now holds it back, even
-// while the origin fails.
+// TestLongerCooldown shows that, if the cooldown is longer after a restart, it also applies to the versions in a saved
+// list, even while the origin fails.
 func TestLongerCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}}
@@ -283,7 +283,7 @@ func TestLongerCooldown(t *testing.T) {
 }
 
 // TestScopeChanges shows that the scope can change between two processes or on a reload. If the new scope excludes all
-// versions of a list on disk, the Puller does not conclude that the origin offers none.
+// versions of a saved list, the Puller does not conclude that the origin offers no versions.
 func TestScopeChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0", "2.0.0"}}
@@ -303,8 +303,8 @@ func TestScopeChanges(t *testing.T) {
 	})
 }
 
-// TestOriginHangs shows that a client that stops waiting for an origin gets the stored versions, and that the other
-// versions are not reported as absent.
+// TestOriginHangs shows that, if a client stops waiting for an origin, it gets the stored versions. Versions that only
+// the origin has are not reported as absent.
 func TestOriginHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := provider.MustParseVersion("1.0.0")
@@ -403,8 +403,8 @@ func (s twoPlatforms) Release(_ context.Context, a provider.Address, _ *origin.L
 	return r, nil
 }
 
-// TestPausesHoldNoDisk shows that the packages of a version take no disk space while its push waits for a retry, and
-// that the retry also pushes the packages that clients have requested meanwhile.
+// TestPausesHoldNoDisk shows that, while the push of a version waits for its retry, the packages of the version take
+// no disk space. The retry also pushes the packages that clients have requested meanwhile.
 func TestPausesHoldNoDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pushed []string

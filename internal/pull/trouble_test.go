@@ -45,8 +45,8 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	}
 }
 
-// TestOriginDown shows that the registry's versions stay available while an origin is down, and that its other versions
-// are not reported as absent.
+// TestOriginDown shows that, while an origin is down, the versions in the registry stay available. Versions that only
+// the origin has are not reported as absent.
 func TestOriginDown(t *testing.T) {
 	t.Parallel()
 	down := func(w http.ResponseWriter, r *http.Request) bool { panic(http.ErrAbortHandler) }
@@ -153,8 +153,8 @@ func TestRegistryRefuses(t *testing.T) {
 	}
 }
 
-// TestUnwantedDownloadsAreCancelled shows that a failed push cancels the downloads that it has started, unless a client
-// requested them.
+// TestUnwantedDownloadsAreCancelled shows that, if a push fails, the downloads that it has started are cancelled. A
+// download that a client has requested is not cancelled.
 func TestUnwantedDownloadsAreCancelled(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -208,7 +208,8 @@ func TestRegistryDown(t *testing.T) {
 	}
 }
 
-// TestConflict shows that the registry's package is served if the origin offers another package for the same version.
+// TestConflict shows that, if the registry and the origin have different packages for a version, the registry's package
+// is served.
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -229,7 +230,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestLimitIsReached shows that a request that would exceed a limit gets 503 and Retry-After.
+// TestLimitIsReached shows that a request that would exceed a limit gets status 503 and a Retry-After header.
 func TestLimitIsReached(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -241,8 +242,8 @@ func TestLimitIsReached(t *testing.T) {
 	}
 }
 
-// TestEndInTheMiddle shows that a shutdown in the middle of a download leaves no incomplete version in the registry,
-// and that the next start removes the files that a killed process has left on disk.
+// TestEndInTheMiddle shows that, if the gateway shuts down in the middle of a download, no incomplete version remains
+// in the registry. The next start removes the files that a killed process has left on disk.
 func TestEndInTheMiddle(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -286,8 +287,8 @@ func TestEndInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestOriginContradictsItself shows that a platform is refused if the origin announces a package for it that differs
-// from the accepted SHA256SUMS, and that the other platforms are served.
+// TestOriginContradictsItself shows that, if the origin announces a package that differs from the accepted SHA256SUMS,
+// the platform of that package is refused. The other platforms are served.
 func TestOriginContradictsItself(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -324,12 +325,12 @@ func TestOriginContradictsItself(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfTheOrigin shows that clients get the origin's Retry-After, both from the failed request and while the
-// failure is cached.
+// TestRetryAfterOfTheOrigin shows that, if the origin sends a Retry-After header, the client whose request failed gets
+// this header. Clients also get it while the failure is cached.
 func TestRetryAfterOfTheOrigin(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		ends        string // the end of the paths that get this answer
+		ends        string // the end of the paths that get this response
 		status      int
 		after       string
 		asked       string

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestRefused shows that releases that the trust policy refuses are neither served nor stored.
+// TestRefused shows that a release is neither served nor stored if the trust policy refuses the release.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	stranger := func(b *bench) { // signed by a key that differs from the offered key
@@ -57,8 +57,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPackageOfAnotherPlatform shows that an origin cannot offer one platform's package as another platform's: although
-// both packages are signed, the package is neither served nor stored for the wrong platform.
+// TestPackageOfAnotherPlatform shows that, if an origin offers the signed package of one platform for another platform,
+// the package is neither served nor stored for the wrong platform.
 func TestPackageOfAnotherPlatform(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -121,8 +121,8 @@ func TestUnsigned(t *testing.T) {
 	}
 }
 
-// TestRequiredWithoutKeys shows that, if configured keys are required, the gateway neither serves nor stores a release
-// that only a key offered by the origin has signed.
+// TestRequiredWithoutKeys shows that, if signatures by configured keys are required, a release that is signed only by a
+// key of the origin is neither served nor stored.
 func TestRequiredWithoutKeys(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -171,8 +171,8 @@ func TestDamagedPackage(t *testing.T) {
 	}
 }
 
-// TestPackageThatIsNoZip shows that a package that is not a zip file is refused, although SHA256SUMS lists it and the
-// signature is good, and that it is not downloaded again soon.
+// TestPackageThatIsNoZip shows that a package that is not a zip file is refused, even if SHA256SUMS lists the package
+// and the signature is good. The package is not downloaded again soon.
 func TestPackageThatIsNoZip(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]siteOptions{"streamed": {}, "cached": {cache: t.TempDir()}} {
@@ -207,8 +207,8 @@ func TestPackageThatIsNoZip(t *testing.T) {
 	}
 }
 
-// TestPublishedAgain shows that a package of a version that is not stored is refused if the version was published
-// again, with other packages, since it was described. The next description has the new packages.
+// TestPublishedAgain shows that, if a version that is not stored is published again with other packages, a client that
+// still has the old metadata does not get a new package. The next metadata lists the new packages.
 func TestPublishedAgain(t *testing.T) {
 	t.Parallel()
 	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // the location is known for the first platform
@@ -231,7 +231,7 @@ func TestPublishedAgain(t *testing.T) {
 		})
 		goos, arch, _ := strings.Cut(platform, "_")
 		want := string(second.Package(goos, arch).Data)
-		// The client may have repeated a request that was broken off immediately.
+		// The client may have retried a request that was broken off immediately, and the retry may have succeeded.
 		if got := s.get(archivePath("1.0.0", platform)); got.err == nil && got.status == http.StatusOK && got.body != want {
 			t.Errorf("%s: %d, %d bytes", platform, got.status, len(got.body))
 		}

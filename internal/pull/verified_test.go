@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestEndOfTheTimeIsNoRefusal shows that a version is not refused if a deadline ends the verification of its
-// signature. The Puller tries again after outageTTL, and does not wait for refusalTTL.
+// TestEndOfTheTimeIsNoRefusal shows that, if a deadline ends the verification of a version's signature, the
+// version is not refused. The Puller retries after outageTTL, and does not wait for refusalTTL.
 func TestEndOfTheTimeIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := puller(t, &source{versions: []string{"1.0.0"}, signer: pgp.For(t, "Acme")}, Options{})
