@@ -1,20 +1,20 @@
 // Package catalog lists the versions of providers and reads their content from the
 // registry, with as few requests as possible.
 //
-// A list of tags, and the index that a tag names, is current for a short time and then
-// revalidated. The content of a digest never changes and is fetched once. Answers in use
-// are refreshed before they expire. Concurrent requests for the same answer share one
-// fetch, which continues when a client leaves. While the registry fails, the last good
-// answer is served stale. Its age counts across restarts if answers are kept on disk.
+// Lists of tags, and the indexes that tags name, are current for a short time and are then
+// revalidated. The content of a digest never changes and is fetched once. Answers in use are
+// refreshed before they expire. Concurrent requests for the same answer share one fetch, which
+// continues when a client leaves. While the registry fails, the last good answer is served
+// stale. If answers are kept on disk, a restart does not reset their age.
 //
 // Invariants:
 //
 //   - A version or provider is reported as absent only while the registry's own answer is
 //     current. Absence is never kept on disk and never served stale.
-//   - Content is used only if its digest is right. Content on disk is checked again
-//     whenever it is read.
-//   - Memory, disk and time are bounded, whatever the registry sends and clients
-//     request: see [Options].
+//   - Content is used only if its digest is right. The digest of content on disk is checked
+//     again whenever the content is read.
+//   - Memory, disk and time are bounded, whatever the registry sends and clients request.
+//     [Options] has the bounds.
 package catalog
 
 import (
@@ -54,7 +54,8 @@ var (
 	// ErrNotServed means that the gateway has no repository for a provider: no template
 	// matches the provider, or none can name its repository.
 	ErrNotServed = errors.New("provider is not served here")
-	// ErrAbsent means that the registry itself says that it lacks a repository or version.
+	// ErrAbsent means that the registry itself has answered that it lacks a repository or
+	// version.
 	ErrAbsent = errors.New("not in the registry")
 	// ErrDenied means that the configuration denies a version.
 	ErrDenied = errors.New("denied by configuration")
@@ -65,8 +66,9 @@ var (
 	ErrBusy = fresh.ErrBusy
 )
 
-// Account describes how the gateway accesses a provider's repository. Repositories whose
-// accounts have the same name share their outages.
+// Account describes how the gateway accesses a provider's repository. If the registry is down
+// for one repository, it counts as down for all repositories whose accounts have the same
+// name.
 type Account struct {
 	// Repository is the name of the repository. Answers on disk about another repository are
 	// ignored.
@@ -99,8 +101,8 @@ type Options struct {
 	// Account returns the account of a provider's repository. If it is nil, all repositories
 	// have the zero Account.
 	Account func(provider.Address) Account
-	// FreshToken returns a context whose requests use new tokens, so that the answer shows
-	// what the login is allowed to read now. If FreshToken is nil, "denied" never means
+	// FreshToken returns a context whose requests use new tokens. The registry's response then
+	// shows what the login is allowed to read now. If FreshToken is nil, "denied" never means
 	// absent.
 	FreshToken func(context.Context) context.Context
 	// Check, if not nil, decides about a version when its index is first read. It returns the
@@ -117,7 +119,7 @@ type Options struct {
 	// Deny lists versions that are never served.
 	Deny []Deny
 	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
-	// [DefaultTagTTL]; a negative TTL means that the registry is asked each time.
+	// [DefaultTagTTL]; a negative TTL means that every request asks the registry.
 	TagTTL time.Duration
 	// StaleIfError is how long an answer can be served stale while the registry fails,
 	// counted from its last confirmation. 0 means [DefaultStaleIfError]; negative means never.
@@ -130,8 +132,8 @@ type Options struct {
 	// Directory is the folder for answers that survive a restart. If it is "", no answers
 	// survive.
 	Directory string
-	// DirectorySize is the maximum size in bytes of that folder; 0 means 512 MiB. The folder
-	// can exceed it by a tenth. The least recently used files are removed first.
+	// DirectorySize is the maximum size in bytes of Directory; 0 means 512 MiB. The folder can
+	// exceed this size by a tenth. The least recently used files are removed first.
 	DirectorySize int64
 	// Counters counts the answers. It may be nil.
 	Counters *fresh.Counters
@@ -176,7 +178,7 @@ func New(o Options) (*Catalog, error) {
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
 	if o.Origin != nil {
-		flights *= 2 // an answer of the union needs an answer of the registry
+		flights *= 2 // a fetch of the union waits for a fetch from the registry
 	}
 	c.cache = fresh.New(fresh.Options[question, *Item]{
 		Key: question.name, Fetch: c.ask, Load: c.load, Size: sizeOf,
@@ -195,8 +197,8 @@ func New(o Options) (*Catalog, error) {
 
 var _ io.Closer = (*Catalog)(nil)
 
-// Close cancels the requests in flight, and returns when earlier answers are on disk. Later
-// requests fail.
+// Close cancels the requests in flight, and returns once all earlier answers are saved on
+// disk. Later requests fail.
 func (c *Catalog) Close() error {
 	err := c.cache.Close()
 	c.cancel()
@@ -207,8 +209,8 @@ func (c *Catalog) Close() error {
 // sweep shrinks the folder on disk to its maximum size, in the background.
 func (c *Catalog) sweep() { c.sweeps.Go(func() { c.disk.sweep(c.ctx) }) }
 
-// View is a catalog as its clients see it: either the registry alone, or the union of the
-// registry and the origin. Both views share the registry's answers.
+// View gives access to the content of a catalog. It shows either the registry alone, or the
+// union of the registry and the origin. Both views share the registry's answers.
 type View struct {
 	c     *Catalog
 	union bool
@@ -231,16 +233,16 @@ func (v View) get(ctx context.Context, q question) (*Item, error) {
 	return a.Value, a.Err
 }
 
-// Versions returns the versions of a provider, in an item with Versions. It omits denied
-// versions, even if none remain. [ErrAbsent] and [ErrNotServed] mean that there is no such
-// provider. Any other error means that the versions are unknown.
+// Versions returns an item whose Versions field lists the versions of a provider. The list
+// omits denied versions, even if it is empty then. [ErrAbsent] and [ErrNotServed] mean that
+// the provider does not exist here. Any other error means that the versions are unknown.
 func (v View) Versions(ctx context.Context, a provider.Address) (*Item, error) {
 	return v.get(ctx, v.listingOf(a))
 }
 
-// Version returns a version, in an item with Found. It returns the errors that Versions
-// returns, and [ErrDenied]. [ErrAbsent] comes with an item, so that [Catalog.CacheDocument]
-// can cache a document with it.
+// Version returns an item whose Found field is the content of a version. It returns the errors
+// of [View.Versions], and [ErrDenied] for a denied version. It returns an item even with
+// [ErrAbsent], so that [Catalog.CacheDocument] can cache a document about the absence.
 func (v View) Version(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
 	if v.c.Denied(a, of) {
 		return nil, fmt.Errorf("%s %s: %w", a, of, ErrDenied)
@@ -268,8 +270,8 @@ func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	return a.Value, nil
 }
 
-// Evidence returns the unverified evidence of a version, or nil if it has none. Its errors
-// are those of [artifact.ReadEvidence].
+// Evidence returns the evidence of a version, or nil if the version has no evidence. The
+// evidence is unverified. The errors are those of [artifact.ReadEvidence].
 func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error) {
 	if of.Found.Evidence == nil {
 		return nil, nil
@@ -300,7 +302,7 @@ func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCl
 }
 
 // Package returns a package of a version. If the provider's repository cannot be opened, the
-// package's methods return the reason.
+// methods of the [Blob] return the error.
 func (v View) Package(ctx context.Context, a provider.Address, of provider.Version, p artifact.Package) Blob {
 	store, err := v.c.opts.Repository(ctx, a)
 	stored := Stored{store, p.Layer(), func(ctx context.Context) (string, error) { return v.c.opts.Redirect(ctx, a, p.Layer()) }}
@@ -313,16 +315,17 @@ func (v View) Package(ctx context.Context, a provider.Address, of provider.Versi
 	return stored
 }
 
-// Warm returns the current item in memory for the path of a network mirror's document
-// (HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json), if there is one. It never waits. It
-// marks the item as used, and can start a refresh in the background.
+// Warm returns the current item in memory for the path of a network mirror's document:
+// HOSTNAME/NAMESPACE/TYPE/index.json or VERSION.json. It returns false if no such item is in
+// memory. It never waits. It marks the item as used, and can start a refresh in the
+// background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
 	if a == nil {
 		return nil, false
 	}
 	if a.Value.document.Load() != nil {
-		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again
+		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again from a method that counts
 	}
 	return a.Value, true
 }
@@ -335,8 +338,8 @@ func (c *Catalog) CacheDocument(i *Item, value any, size int) {
 	}
 }
 
-// Refresh forgets everything about a provider, in memory and on disk. It returns the number
-// of answers that were in memory.
+// Refresh drops all cached answers about a provider, in memory and on disk. It returns the
+// number of answers that were in memory.
 func (c *Catalog) Refresh(a provider.Address) int {
 	if c.opts.Origin != nil {
 		c.opts.Origin.Forget(a)
@@ -364,8 +367,8 @@ func (v View) Confirmed(a provider.Address) time.Time {
 	return time.Time{}
 }
 
-// All returns the versions of a provider that are tagged or offered by the origin, oldest
-// first, including denied versions. Callers must not change it.
+// All returns the versions of a provider that are tagged or that the origin offers, oldest
+// first. It includes denied versions. Callers must not change the slice.
 func (i *Item) All() []provider.Version { return merge(i.tagged, i.offers) }
 
 // Known returns the providers whose versions are in memory, in no particular order.
@@ -379,7 +382,7 @@ func (c *Catalog) Known() []provider.Address {
 	return out
 }
 
-// Size is the number of a [Catalog]'s answers in memory, and roughly their bytes.
+// Size is the number of a [Catalog]'s answers in memory, and roughly their memory in bytes.
 type Size struct {
 	Entries int
 	Bytes   int64

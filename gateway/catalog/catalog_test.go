@@ -37,8 +37,8 @@ var (
 	linux  = provider.MustParsePlatform("linux_amd64")
 )
 
-// fake is a registry in memory, because a registry over a network has no virtual time. It counts its requests, and a
-// test can make it fail.
+// fake is a registry in memory, because requests over a network do not run in virtual time. It counts its requests,
+// and can be made to fail.
 type fake struct {
 	mu    sync.Mutex
 	tags  map[provider.Address]map[string]artifact.Blob
@@ -66,7 +66,7 @@ func (f *fake) failing(fail func(ctx context.Context, a provider.Address, what s
 	f.fail = fail
 }
 
-// requests returns the number of requests of each kind since the last call of requests.
+// requests returns the number of requests of each kind since requests was last called.
 func (f *fake) requests() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,8 +126,8 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 	return out
 }
 
-// publishBare stores an index that does not describe the manifest that it references. It returns that manifest, which
-// is not stored.
+// publishBare stores an index that references one manifest, but has no annotations that describe the manifest. It
+// returns the manifest, which it does not store.
 func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Blob {
 	t.Helper()
 	accepted, _ := accept(t, a, v, release.AsZip([]byte(content)))
@@ -236,7 +236,7 @@ func (s fakeStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadC
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// answered is an error response of a registry, as oras-go returns it.
+// answered returns the error that oras-go returns for a registry's response with the given status and error code.
 func answered(status int, code string) error {
 	return &errcode.ErrorResponse{Method: http.MethodGet, URL: &url.URL{Path: "/v2/x/tags/list"}, StatusCode: status, Errors: errcode.Errors{{Code: code}}}
 }
@@ -250,7 +250,7 @@ func hangs(ctx context.Context, _ provider.Address, _ string) error {
 	return ctx.Err()
 }
 
-// opened is a catalog together with the view that its clients have of it.
+// opened is a catalog together with the view through which tests read it.
 type opened struct {
 	*catalog.Catalog
 	catalog.View
@@ -266,7 +266,7 @@ func open(t testing.TB, o catalog.Options) opened {
 	return opened{c, c.Union()}
 }
 
-// bench is a catalog with its registry, which has version 1.0.0 of widget.
+// bench is a catalog and its registry. The registry has version 1.0.0 of widget.
 type bench struct {
 	*fake
 	opened
@@ -285,7 +285,8 @@ func newBench(t *testing.T, change func(*catalog.Options)) *bench {
 	return b
 }
 
-// want gets widget's versions and version 1.0.0, and checks the requests that the registry received.
+// want gets widget's versions and version 1.0.0. It checks the answers and the requests that the registry has
+// received.
 func (b *bench) want(versions string, found bool, requests string) {
 	b.t.Helper()
 	item, err := b.Versions(b.t.Context(), widget)
@@ -319,8 +320,8 @@ func (b *bench) evidence() (*artifact.Evidence, error) {
 // pass advances the virtual time.
 func pass(d time.Duration) { time.Sleep(d) }
 
-// TestTaggedBetweenTwoQuestions shows that a version is found even if it is tagged between the request for its
-// manifest and the request for the list of tags.
+// TestTaggedBetweenTwoQuestions shows that, if a version is tagged between the request for its manifest and the
+// request for the list of tags, the version is found.
 func TestTaggedBetweenTwoQuestions(t *testing.T) {
 	f := newFake()
 	f.publish(t, widget, v100, "content")

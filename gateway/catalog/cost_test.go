@@ -56,8 +56,8 @@ func blobOf(mediaType string, data []byte) artifact.Blob {
 	return artifact.Blob{Descriptor: ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, Data: data}
 }
 
-// TestCostOfVersions limits the cost of reading an index of almost 4 MiB, and the memory of five versions with such an
-// index.
+// TestCostOfVersions shows that the cost of reading an index of almost 4 MiB is limited. It also shows that the memory
+// of five versions with an index of that size is limited.
 func TestCostOfVersions(t *testing.T) {
 	const size = artifact.MaxManifestBytes - 3000
 	evidence := func(mediaType string) any {
@@ -90,7 +90,7 @@ func TestCostOfVersions(t *testing.T) {
 				return err
 			}
 			cost.Check(t, len(tc.index.Data), !tc.accepted, func() error { return ask(versions[0]) })
-			// The decoder's buffers are free by now, so that only the content of the five versions is measured.
+			// The buffers of the decoder are free at this point, so only the content of the five versions is measured.
 			before := c.Size().Bytes
 			content := int64(0)
 			cost.Kept(t, 256<<10, func() any {
@@ -107,8 +107,8 @@ func TestCostOfVersions(t *testing.T) {
 	}
 }
 
-// checkBelieved fails the test unless the catalog counts about as many bytes as the results of fill take in memory,
-// and at least the given number.
+// checkBelieved measures how much the memory of the process grows while fill runs. It fails the test if the memory
+// grows by much more than the catalog counts, or if the catalog counts fewer than the given minimum of bytes.
 func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	t.Helper()
 	heap := func() int64 {
@@ -128,7 +128,7 @@ func checkBelieved(t *testing.T, c opened, least int64, fill func()) {
 	runtime.KeepAlive(c)
 }
 
-// TestRefusalsAreCounted shows that the cached refusals of versions are counted, however long their reasons are.
+// TestRefusalsAreCounted shows that the memory of cached refusals is counted, however long their reasons are.
 func TestRefusalsAreCounted(t *testing.T) {
 	for name, words := range map[string]int{"long": 64 << 10, "just short enough": 1500} {
 		for where, by := range map[string]func(*catalog.Options, func() error){
@@ -191,7 +191,7 @@ func (refusing) Package(provider.Address, provider.Version, artifact.Package, ca
 
 func (refusing) Forget(provider.Address) {}
 
-// made is a store that creates each answer anew, so that answers take no memory before they are requested.
+// made is a store that creates each response anew, so that a response takes no memory before it is requested.
 type made struct {
 	fakeStore
 	*offering
@@ -210,8 +210,8 @@ func (m *made) Offers(context.Context, provider.Address) ([]catalog.Offer, []str
 	return m.offers(), warnings, nil
 }
 
-// TestListsAreCounted shows that lists of versions with long names, and lists of offers with many protocols, are
-// counted.
+// TestListsAreCounted shows that the memory of lists is counted, even if their versions have long names or their
+// offers have many protocols.
 func TestListsAreCounted(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("1.0.%d-%s", i, strings.Repeat("x", 100)) }
 	for what, m := range map[string]*made{
@@ -255,7 +255,7 @@ func TestListsAreCounted(t *testing.T) {
 	}
 }
 
-// TestEvidenceIsCounted shows that evidence with the largest valid records is counted.
+// TestEvidenceIsCounted shows that the memory of evidence with the largest valid records is counted.
 func TestEvidenceIsCounted(t *testing.T) {
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository, Memory: 64 << 20})
@@ -281,8 +281,8 @@ func TestEvidenceIsCounted(t *testing.T) {
 	})
 }
 
-// TestVersionOfManyManifests shows that a version is refused if its manifests together are larger than those of any
-// real version, because all manifests are in memory at the same time.
+// TestVersionOfManyManifests shows that a version is refused if the total size of its manifests exceeds the total size
+// for any real version. The reason for the limit is that all manifests are in memory at the same time.
 func TestVersionOfManyManifests(t *testing.T) {
 	layer := map[string]any{"mediaType": "archive/zip", "digest": digest.FromString("layer"), "size": 1}
 	for n, accepted := range map[int]bool{6: true, 20: false} {
@@ -322,8 +322,8 @@ func TestVersionOfManyManifests(t *testing.T) {
 	}
 }
 
-// TestDescriptorsAreNotKept shows that annotations of 1 MiB in a descriptor do not stay in memory after the content of
-// the descriptor is read.
+// TestDescriptorsAreNotKept shows that, after content is read, the annotations of its descriptor do not stay in
+// memory, even if they have 1 MiB.
 func TestDescriptorsAreNotKept(t *testing.T) {
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository})

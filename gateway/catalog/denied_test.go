@@ -11,7 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// denies makes the registry answer "denied" for absent repositories, as GHCR does.
+// denies makes the registry send the error code for "denied" for absent repositories, as GHCR does.
 func (f *fake) denies() {
 	f.failing(func(_ context.Context, a provider.Address, _ string) error {
 		f.mu.Lock()
@@ -23,12 +23,12 @@ func (f *fake) denies() {
 	})
 }
 
-// TestDeniedMeansAbsent shows that "denied" means absent only if the registry's settings say so, and if another
-// repository of the registry can still be read with the same credential.
+// TestDeniedMeansAbsent shows that "denied" means absent only under two conditions. The registry's settings
+// must say so, and another repository of the registry must still be readable with the same credential.
 func TestDeniedMeansAbsent(t *testing.T) {
 	tests := map[string]struct {
 		means   bool
-		account string // the name of widget's account; gadget's is "a"
+		account string // the name of the account for widget; the name for gadget is "a"
 		before  func(b *bench)
 		absent  bool
 	}{
@@ -84,7 +84,8 @@ func (b *bench) seenOnce() {
 	delete(b.tags, gadget)
 }
 
-// onlyDenies makes the registry deny requests for gadget, and be unreachable for other providers.
+// onlyDenies makes the registry deny requests for gadget. Requests for other providers do not reach the
+// registry.
 func (b *bench) onlyDenies() {
 	b.failing(func(_ context.Context, a provider.Address, _ string) error {
 		if a == gadget {
@@ -105,7 +106,8 @@ func TestDenyRules(t *testing.T) {
 		}
 		b.publish(b.t, gadget, v100, "denied")
 		b.want("[1.0.0 1.2.0-beta.1]", true, "[1 get 1 list]")
-		// An empty list is not an absence, because clients would install an absent provider from elsewhere.
+		// The result is an empty list and not ErrAbsent, because clients would install an absent provider from
+		// elsewhere.
 		if item, err := b.Versions(b.t.Context(), gadget); err != nil || len(item.Versions) != 0 {
 			b.t.Errorf("%+v, %v", item, err)
 		}

@@ -29,10 +29,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// disk caches good answers in a folder. Each provider has a folder below it, with a record of
-// its list of tags, a record of each version's index, and content named by its digest. A file
-// is written under a temporary name and renamed. It is checked whenever it is read, so that a
-// file that a crash has damaged counts as absent.
+// disk caches good answers in a folder. Each provider has a folder below that folder. It
+// contains a record of the provider's list of tags, a record of each version's index, and
+// content named by its digest. A file is written under a temporary name and renamed. Each file
+// is checked whenever it is read. If a crash has damaged a file, the file counts as absent.
 //
 //	ab/cdef0123.../list          record
 //	               3.2.4         record
@@ -44,7 +44,7 @@ type disk struct {
 	limit   int64 // bytes
 	account func(provider.Address) Account
 	log     *slog.Logger
-	bytes   atomic.Int64 // roughly, after the first sweep
+	bytes   atomic.Int64 // roughly the size of the folder, once the first sweep has counted it
 	sweeps  sync.Mutex
 	warned  atomic.Bool
 }
@@ -58,7 +58,7 @@ type record struct {
 	Index     ocispec.Descriptor `json:"index,omitzero"`
 	ETag      string             `json:"etag,omitempty"`
 	Versions  []provider.Version `json:"versions,omitempty"`
-	// Missing are the manifests that the index names and the registry lacked.
+	// Missing lists the manifests that the index names and that the registry lacked.
 	Missing []digest.Digest `json:"missing,omitempty"`
 }
 
@@ -69,7 +69,8 @@ const (
 	maxRecord = 16 << 20
 )
 
-// recordLimits bound a record. A record has some 20 values and a provider's versions.
+// recordLimits limit the JSON of a record. Besides the versions of a provider, a record has
+// about 20 values.
 var recordLimits = document.Limits{Bytes: maxRecord, Values: maxVersions + 100, Elements: maxVersions}
 
 func openDisk(dir string, limit int64, account func(provider.Address) Account, log *slog.Logger) (*disk, error) {
@@ -79,7 +80,8 @@ func openDisk(dir string, limit int64, account func(provider.Address) Account, l
 	return &disk{dir: dir, limit: limit, account: account, log: log}, nil
 }
 
-// folder returns the folder of a provider in its repository.
+// folder returns the path of the folder for a provider. If the provider's repository changes,
+// the path changes, so that answers about another repository are not found.
 func (d *disk) folder(a provider.Address) string {
 	name := a.Path()
 	if repository := d.account(a).Repository; repository != "" {
@@ -97,7 +99,8 @@ func contentName(dgst digest.Digest) (string, bool) {
 	return contentPrefix + dgst.Encoded(), true
 }
 
-// content returns the content of a digest, if it is on disk and intact.
+// content returns the content of a digest. The result is false if the content is not on disk or
+// is damaged.
 func (d *disk) content(a provider.Address, dgst digest.Digest) ([]byte, bool) {
 	name, ok := contentName(dgst)
 	if !ok {
@@ -109,10 +112,11 @@ func (d *disk) content(a provider.Address, dgst digest.Digest) ([]byte, bool) {
 	return data, ok && digest.FromBytes(data) == dgst
 }
 
-// touch notes that a file was used. A sweep removes unused files first.
+// touch marks a file as used now. A sweep removes the least recently used files first.
 func touch(file string) { _ = os.Chtimes(file, time.Time{}, time.Now()) }
 
-// read returns a whole file of at most limit bytes.
+// read returns the content of a file. The result is false if the file cannot be read or is
+// larger than limit bytes.
 func (d *disk) read(name string, limit int64) ([]byte, bool) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -126,7 +130,8 @@ func (d *disk) read(name string, limit int64) ([]byte, bool) {
 	return data, err == nil && int64(len(data)) <= limit
 }
 
-// record reads the record in a file, if there is one and it is intact.
+// record returns the record in a file. The result is false if there is no such file, or if the
+// record is damaged.
 func (d *disk) record(file string) (r record, ok bool) {
 	data, ok := d.read(file, maxRecord)
 	sum, body, _ := bytes.Cut(data, []byte("\n"))
@@ -152,7 +157,7 @@ func (d *disk) put(a provider.Address, name string, data []byte) error {
 	return nil
 }
 
-// isOver reports whether the folder exceeds its bound by more than a tenth.
+// isOver reports whether the folder exceeds its maximum size by more than a tenth.
 func (d *disk) isOver() bool { return d.bytes.Load() > d.limit+d.limit/10 }
 
 // drop removes the files of a provider.
@@ -162,7 +167,8 @@ func (d *disk) drop(a provider.Address) {
 	}
 }
 
-// warn logs the first error of the folder. The catalog continues without the folder.
+// warn logs the first error that concerns the folder, and ignores later errors. The catalog
+// continues without the file that it could not use.
 func (d *disk) warn(err error) {
 	if !d.warned.Swap(true) {
 		d.log.Warn("the catalog cannot be kept on disk as it should; it goes on in memory", "err", err)
@@ -180,9 +186,9 @@ func (d *disk) sweep(ctx context.Context) {
 	}
 }
 
-// clean counts the bytes on disk. If they exceed the bound, it removes the least recently
-// used files. There may be many files, so it keeps no list of them in memory: it first
-// counts the bytes by the hour of their last use.
+// clean counts the bytes on disk. If they exceed the maximum size of the folder, it removes the
+// least recently used files. It keeps no list of the files in memory, because there may be many.
+// Instead, it first adds up the sizes of the files by the hour of their last use.
 func (d *disk) clean(ctx context.Context) {
 	total, byHour := int64(0), map[int64]int64{}
 	d.walk(ctx, func(_ string, size, hour int64) {
@@ -216,14 +222,14 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 			return ctx.Err()
 		}
 		if err != nil || entry.IsDir() {
-			return nil // another process may have removed it
+			return nil // another process may have removed the file
 		}
 		info, err := entry.Info()
 		if err != nil {
 			return nil
 		}
 		if age := time.Since(info.ModTime()); strings.HasPrefix(entry.Name(), privatefolder.Temporary) && age > time.Hour {
-			_ = os.Remove(name) // its process has died
+			_ = os.Remove(name) // the process that was writing the file has died
 			return nil
 		}
 		// If the clock was wrong, a file's time may be in the future. Such a file counts as just

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// kept is a bench whose catalog saves its answers in a folder, so that a restarted catalog finds them.
+// kept is a bench whose catalog saves its answers in a folder. After a restart, the catalog finds these answers.
 type kept struct {
 	*bench
 	options catalog.Options
@@ -64,7 +64,7 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 		if e, err := k.evidence(); err != nil || e.SHA256SUMS == nil {
 			k.t.Errorf("evidence: %v", err)
 		}
-		// The stale time starts at the last good answer, not at the restart.
+		// The time for which an answer is served stale starts at the last good answer, and not at the restart.
 		pass(5 * time.Hour)
 		k.restart()
 		k.want("", false, "[1 get 1 list]")
@@ -73,13 +73,13 @@ func TestRestartWithTheRegistryDown(t *testing.T) {
 	})
 }
 
-// TestFolderIsItsOwnersAlone shows that only the owner can open the folder, because it holds the names of private
-// providers, and the catalog trusts its content.
+// TestFolderIsItsOwnersAlone shows that only the folder's owner can open the folder. The reasons are that the folder
+// holds the names of private providers, and that the catalog trusts the folder's content.
 func TestFolderIsItsOwnersAlone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cache")
 	onDisk(t, dir, nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
-		synctest.Wait() // all writes have ended with their rename
+		synctest.Wait() // all temporary files have been renamed
 		files := 0
 		err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 			if err != nil {
@@ -115,8 +115,8 @@ func TestWideFolderIsNarrowed(t *testing.T) {
 	})
 }
 
-// TestConfirmedBeforeItIsSaved shows that a version is saved even if the registry confirms it again before its first
-// save.
+// TestConfirmedBeforeItIsSaved shows that, if the registry confirms a version again before the version is first saved,
+// the version is still saved.
 func TestConfirmedBeforeItIsSaved(t *testing.T) {
 	onDisk(t, t.TempDir(), func(o *catalog.Options) { o.TagTTL = -1 }, func(k *kept) {
 		var release func()
@@ -144,8 +144,8 @@ func TestConfirmedBeforeItIsSaved(t *testing.T) {
 	})
 }
 
-// TestRestartWithoutAWayToTheRegistry shows that the catalog serves answers from disk even if a repository cannot be
-// opened: opening it may require a request that finds out which protocol the registry speaks.
+// TestRestartWithoutAWayToTheRegistry shows that, if a repository cannot be opened after a restart, the catalog serves
+// answers from disk. Opening a repository may require a request, which finds out the registry's protocol.
 func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	noWay := false
 	change := func(o *catalog.Options) {
@@ -169,8 +169,8 @@ func TestRestartWithoutAWayToTheRegistry(t *testing.T) {
 	})
 }
 
-// TestAnotherRepositoryAfterARestart shows that the saved answer of one repository is never used for another
-// repository.
+// TestAnotherRepositoryAfterARestart shows that, if a provider has another repository after a restart, the saved
+// answers of the earlier repository are not used.
 func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	at := func(repository string) func(provider.Address) catalog.Account {
 		return func(provider.Address) catalog.Account { return catalog.Account{Repository: repository} }
@@ -188,8 +188,8 @@ func TestAnotherRepositoryAfterARestart(t *testing.T) {
 	})
 }
 
-// TestConfirmedTimeIsKept shows that an answer is served stale until a day after the registry last confirmed it, even
-// if the catalog restarts meanwhile.
+// TestConfirmedTimeIsKept shows that an answer can be served stale for a day after the registry last confirmed the
+// answer, even if the catalog restarts during that day.
 func TestConfirmedTimeIsKept(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		requests := "[1 get 1 list]"
@@ -235,7 +235,8 @@ func TestDeletedVersionStaysGoneAfterARestart(t *testing.T) {
 	}
 }
 
-// TestRefreshWhileInUse shows that no answer survives a refresh while other goroutines read answers from disk.
+// TestRefreshWhileInUse shows that no answer survives a refresh, even if other goroutines read answers from disk during
+// the refresh.
 func TestRefreshWhileInUse(t *testing.T) {
 	b := newBench(t, func(o *catalog.Options) { o.Directory = t.TempDir() })
 	for range 50 {
@@ -261,7 +262,7 @@ func TestRefreshWhileInUse(t *testing.T) {
 	}
 }
 
-// TestEveryFileSpoilt damages one file at a time, as a crash or another program might, and checks that the catalog does
+// TestEveryFileSpoilt damages one file at a time, as a crash or another program might. It checks that the catalog does
 // not use the content of the damaged file.
 func TestEveryFileSpoilt(t *testing.T) {
 	var names []string
@@ -318,8 +319,8 @@ func files(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// TestForeignRecord shows that an intact record of another version is rejected. It can appear under the version's name
-// if the file system ignores case.
+// TestForeignRecord shows that, if the file of a version's record holds the intact record of another version, the
+// record is rejected. This can happen if the file system ignores case.
 func TestForeignRecord(t *testing.T) {
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
@@ -339,8 +340,8 @@ func TestForeignRecord(t *testing.T) {
 	})
 }
 
-// TestEmptiedFolderIsFilledAgain shows that files that were removed from the folder are saved again with the registry's
-// next answer about a version in use, including the content that a check needs.
+// TestEmptiedFolderIsFilledAgain shows that, if files were removed from the folder, the registry's next answer about a
+// version restores the version's files. These files include the content that a check needs.
 func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 	for name, lost := range map[string]string{"all": "", "records": "1.0.0", "content": "sha256-"} {
 		t.Run(name, func(t *testing.T) {
@@ -371,8 +372,8 @@ func TestEmptiedFolderIsFilledAgain(t *testing.T) {
 	}
 }
 
-// TestWhatIsInUseStaysOnDisk shows that the files of an answer that is served from memory are marked as used, so that
-// they are not the first to be removed from the folder.
+// TestWhatIsInUseStaysOnDisk shows that, if an answer is served from memory, its files are marked as used. They are
+// therefore not the first files to be removed from the folder.
 func TestWhatIsInUseStaysOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
@@ -424,7 +425,7 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	}
 	dir := t.TempDir()
 	onDisk(t, dir, nil, func(k *kept) {
-		// A file in place of the folder makes writes fail, even for root.
+		// If a file replaces the folder, all writes fail, even for root.
 		if err := os.RemoveAll(dir); err != nil {
 			k.t.Fatal(err)
 		}
@@ -437,8 +438,8 @@ func TestFolderThatCannotBeWritten(t *testing.T) {
 	})
 }
 
-// TestFolderIsBounded shows that the folder stays within its maximum size, and keeps the most recently used answers. It
-// runs in real time, because the files' times come from the machine's clock.
+// TestFolderIsBounded shows that the folder stays within its maximum size, and keeps the most recently used answers.
+// The test runs in real time, because the mtimes of files come from the machine's clock.
 func TestFolderIsBounded(t *testing.T) {
 	dir, f := t.TempDir(), newFake()
 	const limit = 400 << 10

@@ -7,8 +7,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// PutClockBack moves the time of the answer about a provider's versions into the future, as
-// if the clock had been put back by a duration.
+// PutClockBack moves the time of the cached list of a provider's versions into the future.
+// The effect is the same as if the clock had been put back by the given duration.
 func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
 	q := c.Registry().listingOf(a)
 	last := *c.cache.Last(q)
@@ -22,13 +22,13 @@ const MaxFlights = maxFlights
 
 // Swept waits until the folder is within its maximum size, and returns its size in bytes.
 func (c *Catalog) Swept() int64 {
-	c.disk.sweeps.Lock() // a sweep at the start may be in progress
+	c.disk.sweeps.Lock() // the sweep that New has started may be in progress
 	defer c.disk.sweeps.Unlock()
 	c.disk.clean(c.ctx)
 	return c.disk.bytes.Load()
 }
 
-// RecordFile returns the path of a record about a provider.
+// RecordFile returns the path of a provider's record with the given file name.
 func RecordFile(c *Catalog, a provider.Address, name string) string {
 	return filepath.Join(c.disk.folder(a), name)
 }

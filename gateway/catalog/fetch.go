@@ -20,8 +20,8 @@ import (
 // maxVersions is the maximum number of versions of a provider.
 const maxVersions = 100_000
 
-// ask answers a question from the registry, or from its union with the origin, for the cache.
-// Its error is their failure.
+// ask implements [fresh.Options].Fetch. It asks the registry, or the union of the registry
+// and the origin. An error means that the registry or the origin failed, and did not answer.
 func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, error) {
 	if q.union && (q.kind == listing || q.kind == version) {
 		return c.join(ctx, q, last)
@@ -29,7 +29,7 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 	ctx, end := q.span(ctx)
 	up := &upstream{c: c, question: q, last: last, before: last}
 	if c.disk != nil && !c.isSaved(last) {
-		up.before = nil // everything is fetched again, and saved
+		up.before = nil // all content is fetched again, and then saved
 	}
 	item, err := c.fetch(ctx, up)
 	if up.failure != nil {
@@ -50,10 +50,10 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 	return a, nil
 }
 
-// fetch asks the registry. Its error is the registry's answer ([ErrAbsent],
-// [ErrNotServed], or why the version is refused), unless the registry failed: see
-// upstream.fail. It always returns an item, which is the last answer's item if nothing has
-// changed.
+// fetch asks the registry. If the registry fails, fetch records the failure in up. Otherwise,
+// an error is part of the registry's answer: [ErrAbsent], [ErrNotServed], or the reason why
+// the version is refused. fetch always returns an item. If nothing has changed, this is the
+// item of the last answer.
 func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	item := newItem(up.question)
 	var err error
@@ -83,8 +83,8 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 		etag = before.Value.etag
 	}
 	versions, etag, err := listTags(ctx, up.store, etag)
-	// A stale answer is better evidence than a denial: while there is a stale answer, nothing
-	// is reported as absent.
+	// A stale answer shows that the repository existed. While there is a stale answer, a
+	// denial therefore does not mean that the repository is absent.
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
 		// The token may be older than the repository.
@@ -117,7 +117,7 @@ func (i *Item) lists(other *Item) bool {
 		})
 }
 
-// list fills in an item with the tagged versions.
+// list sets the tagged versions of an item, and the versions that it lists for clients.
 func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
 	item.tagged, item.etag, item.Versions = tagged, etag, merge(tagged, item.offers)
 	denied := func(v provider.Version) bool { return c.Denied(item.Address, v) }
@@ -129,9 +129,10 @@ func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
 // errUnchanged means that a list of tags still has the given ETag.
 var errUnchanged = errors.New("not modified")
 
-// listTags returns the versions in a repository, oldest first, and the list's ETag. Its
-// error is [ErrAbsent] if the registry has no versions, and errUnchanged if the list still
-// has the given ETag ("" for none). Any other error means that the registry failed.
+// listTags returns the versions in a repository, oldest first, and the list's ETag. The error
+// wraps [ErrAbsent] if the registry has no versions. It is errUnchanged if the list still has
+// the given ETag. If the given ETag is "", the request is not conditional. Any other error
+// means that the registry failed.
 func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
@@ -146,7 +147,7 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 	case etag != "" && counted.pages == 0 && cond.unchanged:
 		return nil, etag, errUnchanged
 	case errors.Is(err, artifact.ErrTagsBrokeOff):
-		return nil, "", err // a later page is missing: that is a failure, not absence
+		return nil, "", err // a missing later page is a failure, and does not mean absence
 	case noRepository(err):
 		return nil, "", fmt.Errorf("%w: %v", ErrAbsent, err)
 	case err != nil:
@@ -164,15 +165,16 @@ func listTags(ctx context.Context, store Store, etag string) ([]provider.Version
 }
 
 // pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000
-// tags. A list whose length is no multiple of pageUnit is not a full page. A full page does
-// not change when another page follows it, so its ETag does not show that it is the last.
+// tags. A list whose length is no multiple of pageUnit does not fill its last page. A full
+// page does not change when another page is added after it, so its ETag does not show whether
+// it is still the last page.
 const pageUnit = 5
 
-// errNoTags means that an answer is not a list of tags, not even an empty one.
+// errNoTags means that a response contains no list of tags, not even an empty list.
 var errNoTags = errors.New("the registry answers the question for its tags with something else")
 
-// pageCounter counts the pages of a list, and refuses answers that are not lists: oras-go
-// reads any JSON object as an empty list.
+// pageCounter counts the pages and tags of a list. It returns an error for a response that is
+// not a list, because oras-go parses any JSON object as an empty list.
 type pageCounter struct {
 	artifact.TagLister
 	cond  *condition
@@ -245,7 +247,8 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 	return nil
 }
 
-// readVersion reads a version. Its error is the registry's answer, or its failure.
+// readVersion reads a version from the registry. Its error is part of the registry's answer,
+// or it is the failure that readVersion has recorded in up.
 func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Version, error) {
 	found, err := artifact.ReadAvailable(ctx, up, up.address, up.version)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
@@ -264,30 +267,31 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Vers
 	case up.failure != nil && up.account().DeniedMeansAbsent && saysDenied(up.failure) && stale == nil:
 		denial := up.failure
 		up.failure = nil
-		return nil, c.confirmAbsent(ctx, up, denial) // the list decides
+		return nil, c.confirmAbsent(ctx, up, denial) // the list of tags decides whether the version is absent
 	case up.failure != nil:
 		return nil, up.failure
 	case errors.Is(err, artifact.ErrMissing):
-		up.fail(err) // the missing manifests may arrive, as in a replica
+		up.fail(err) // the missing manifests may still arrive, for example in a replica
 		return nil, err
 	case err != nil:
 		return nil, err
 	case len(found.Missing) > 0 && stale != nil && len(stale.Value.Found.Missing) == 0:
 		err := found.Missing[0].Err()
-		up.fail(err) // likewise; until then the stale answer has all platforms
+		up.fail(err) // until they arrive, the stale answer, which has all platforms, is served
 		return nil, err
 	}
 	return found, nil
 }
 
-// isSame reports whether an answer is the same index with the same packages missing.
+// isSame reports whether the last answer has the same index as found, and lacks the same
+// packages.
 func isSame(a *answer, found *artifact.Version) bool {
 	return a != nil && a.Err == nil && a.Value.Found.Index.Digest == found.Index.Digest && slices.Equal(a.Value.Found.Missing, found.Missing)
 }
 
-// refusal is the error of [Options].Check for an index.
+// refusal is the error of a version that [Options].Check has refused.
 type refusal struct {
-	index digest.Digest // "" if the decision may change
+	index digest.Digest // the refused index, or "" if the decision may change
 	err   error
 }
 
@@ -301,8 +305,8 @@ func asRefusal(err error) (r *refusal, ok bool) {
 }
 
 // indexOf returns the digest of an answer's index if the decision about that index is final,
-// or else "". It is not final if a version is refused for a reason that may pass, or if
-// missing manifests may still arrive.
+// or else "". The decision is not final if the version may be accepted later, or if missing
+// manifests may still arrive.
 func indexOf(a *answer) digest.Digest {
 	switch {
 	case a == nil, a.Err == nil && len(a.Value.Found.Missing) > 0:
@@ -316,8 +320,10 @@ func indexOf(a *answer) digest.Digest {
 	return ""
 }
 
-// resolvesTo reports whether a version's tag still names an index. Not all registries
-// answer HEAD correctly, so only a missing answer is an error, and GET decides the rest.
+// resolvesTo sends a HEAD request to find out whether a version's tag still names the given
+// index. It returns an error only if the registry does not respond. Because not all
+// registries respond to HEAD requests correctly, any other failure counts as a different
+// index, and the caller's GET request decides.
 func resolvesTo(ctx context.Context, store Store, v provider.Version, index digest.Digest) (bool, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -332,9 +338,9 @@ func resolvesTo(ctx context.Context, store Store, v provider.Version, index dige
 }
 
 // confirmAbsent returns [ErrAbsent] if the list of tags also lacks the version. Otherwise it
-// records a failure in up. A 404 for a manifest is not enough: it may come from a proxy, and
-// oras-go drops the body that would tell. And a version that index.json lists must not be
-// reported as absent.
+// records a failure in up. A status of 404 for the manifest does not prove that the version
+// is absent. It may come from a proxy, and oras-go drops the response body, which would show
+// this. Besides, a version that index.json lists must not be reported as absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error) error {
 	list := c.cache.Last(c.Registry().listingOf(up.address))
 	if !list.Current(time.Now()) || isTagged(list, up.version) {
@@ -354,8 +360,9 @@ func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error
 	return fmt.Errorf("%w: %v", ErrAbsent, missing)
 }
 
-// isListedSince reports whether an answer says that a version is absent, but a later list of
-// versions contains it. The list wins, so that clients do not get contradictory answers.
+// isListedSince implements [fresh.Options].Superseded. It reports whether an answer says that
+// a version is absent, although the cached list of versions now contains that version. The
+// list takes precedence, so that clients do not get contradictory answers.
 func (c *Catalog) isListedSince(q question, a *answer) bool {
 	if q.kind != version || !errors.Is(a.Err, ErrAbsent) {
 		return false
@@ -364,7 +371,7 @@ func (c *Catalog) isListedSince(q question, a *answer) bool {
 	return list != nil && list.Err == nil && slices.Contains(list.Value.Versions, q.version)
 }
 
-// isTagged reports whether the registry has a tag of a version, according to a list.
+// isTagged reports whether a list of tags contains the tag of a version.
 func isTagged(list *answer, v provider.Version) bool {
 	return list.Err == nil && slices.Contains(list.Value.tagged, v)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// FuzzRecords shows that a catalog that starts with records of arbitrary content, and without a registry, either
-// rejects them or returns valid answers.
+// FuzzRecords shows that, if records on disk have arbitrary content and the registry cannot be reached, the
+// catalog either rejects the records or returns valid answers.
 func FuzzRecords(f *testing.F) {
 	const at = `"confirmed":"2999-01-01T00:00:00Z"`
 	for _, s := range []string{

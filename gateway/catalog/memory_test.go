@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestMemoryIsAsBelieved shows that many versions for many platforms take about as much memory as the catalog counts.
+// TestMemoryIsAsBelieved shows that the catalog counts about as much memory as many versions for many platforms take.
 func TestMemoryIsAsBelieved(t *testing.T) {
 	f := newFake()
 	heap := func() int64 {
@@ -77,7 +77,7 @@ func (f *fake) publishAll(t *testing.T, a provider.Address, v provider.Version) 
 	f.tag(a, v, index)
 }
 
-// TestMemoryIsBounded shows that the catalog evicts the first version when it gets more versions than fit in memory.
+// TestMemoryIsBounded shows that, if the catalog reads more versions than fit in memory, it evicts the first version.
 func TestMemoryIsBounded(t *testing.T) {
 	const limit = 256 << 10
 	inTime(t, func(o *catalog.Options) { o.Memory = limit }, func(b *bench) {

@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// publishPartly stores an index of another tool for linux_amd64 and for n platforms whose manifests are not stored. It
-// returns the missing manifests.
+// publishPartly stores an index of the kind that other tools create. The index names linux_amd64, and n platforms whose
+// manifests are not stored. It returns the missing manifests.
 func (f *fake) publishPartly(t testing.TB, a provider.Address, v provider.Version, n int) []artifact.Blob {
 	t.Helper()
 	first := f.publishBare(t, a, v, "partly")
@@ -50,8 +50,8 @@ func (f *fake) publishPartly(t testing.TB, a provider.Address, v provider.Versio
 	return missing
 }
 
-// wantPackages gets widget 1.1.0. It checks the numbers of packages and of missing manifests, and the requests that the
-// registry received.
+// wantPackages gets widget 1.1.0. It checks the number of packages, the number of missing manifests, and the requests
+// that the registry has received.
 func (b *bench) wantPackages(whole, missing int, requests string) *catalog.Item {
 	b.t.Helper()
 	item, err := b.Version(b.t.Context(), widget, v110)
@@ -67,7 +67,7 @@ func (b *bench) wantPackages(whole, missing int, requests string) *catalog.Item 
 	return item
 }
 
-// TestMissingManifestArrives shows that the catalog, each time it revalidates the tag, requests only the missing
+// TestMissingManifestArrives shows that, each time the catalog revalidates a tag, it requests only the missing
 // manifests again.
 func TestMissingManifestArrives(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
@@ -86,7 +86,8 @@ func TestMissingManifestArrives(t *testing.T) {
 	})
 }
 
-// TestMissingManifestAfterRestart shows that the complete packages are served from disk while the registry is down.
+// TestMissingManifestAfterRestart shows that, if the registry is down after a restart, the packages whose manifests are
+// on disk are served.
 func TestMissingManifestAfterRestart(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		missing := k.publishPartly(k.t, widget, v110, 1)[0]
@@ -106,8 +107,8 @@ func TestMissingManifestAfterRestart(t *testing.T) {
 	})
 }
 
-// TestMissingManifestOfANewIndex shows that the last good answer is served stale until all manifests of a new index
-// have arrived.
+// TestMissingManifestOfANewIndex shows that, while manifests of a new index are missing, the last good answer is served
+// stale.
 func TestMissingManifestOfANewIndex(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, widget, v110, "whole")
@@ -131,7 +132,7 @@ func TestManyMissingManifests(t *testing.T) {
 		b.publishPartly(b.t, widget, v100, 4000)
 		var asked atomic.Int32
 		b.failing(func(ctx context.Context, _ provider.Address, _ string) error {
-			if ctx.Err() == nil { // a request is sent only while the context has not ended
+			if ctx.Err() == nil { // a request is sent only if the context has not ended
 				asked.Add(1)
 			}
 			return nil
@@ -146,8 +147,8 @@ func TestManyMissingManifests(t *testing.T) {
 	})
 }
 
-// TestRefusedWhileManifestsAreMissing shows that a refused index is checked again once its missing manifests have
-// arrived.
+// TestRefusedWhileManifestsAreMissing shows that, if an index is refused while manifests are missing, it is checked
+// again once they have arrived.
 func TestRefusedWhileManifestsAreMissing(t *testing.T) {
 	refuse := func(_ context.Context, _ artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if len(found.Missing) > 0 {

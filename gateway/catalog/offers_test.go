@@ -45,7 +45,7 @@ func (o *offering) Package(provider.Address, provider.Version, artifact.Package,
 
 func (o *offering) Forget(provider.Address) {}
 
-// Complete adds a package for darwin_arm64 to the packages that the registry has.
+// Complete implements [catalog.Origin]. It adds a package for darwin_arm64 to the packages that the registry has.
 func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	if o.hangs {
 		<-ctx.Done()
@@ -75,7 +75,7 @@ func (o *offering) Complete(ctx context.Context, _ provider.Address, v provider.
 
 var errNoWay = fmt.Errorf("%w: no way", catalog.ErrSource)
 
-// offered runs f with a bench whose catalog has the origin o.
+// offered runs f with a bench and with the origin of the bench's catalog.
 func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *offering)) {
 	t.Helper()
 	o := &offering{}
@@ -87,7 +87,8 @@ func offered(t *testing.T, change func(*catalog.Options), f func(b *bench, o *of
 	}, func(b *bench) { f(b, o) })
 }
 
-// found returns the platforms of a version, or "absent" or "trouble".
+// found returns the platforms of a version. It returns "absent" if the version is absent, and "trouble" if the catalog
+// fails.
 func (b *bench) found(v provider.Version) string {
 	b.t.Helper()
 	item, err := b.Version(b.t.Context(), widget, v)
@@ -123,8 +124,8 @@ func (b *bench) expect(what, got, want string) {
 	}
 }
 
-// TestOriginHasAnotherPackage shows that an item stays the same, with its document, until the
-// origin offers another package. The version has no index whose digest would show the change.
+// TestOriginHasAnotherPackage shows that an item and its document stay the same until the origin offers another
+// package. The version has no index, so no digest of an index shows the change.
 func TestOriginHasAnotherPackage(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v110}}
@@ -180,8 +181,8 @@ func TestOffersAreUnited(t *testing.T) {
 	})
 }
 
-// TestWarningsOfTheOrigin shows that a list has the warnings of the origin's last answer, even if all its versions are
-// in the registry.
+// TestWarningsOfTheOrigin shows that a list has the warnings of the origin's last response, even if all versions of
+// the list are in the registry.
 func TestWarningsOfTheOrigin(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		warnings := func() string {
@@ -205,7 +206,8 @@ func TestWarningsOfTheOrigin(t *testing.T) {
 	})
 }
 
-// TestOriginFails shows that a failure of the origin is taken neither for absence nor for a failure of the registry.
+// TestOriginFails shows that, if the origin fails, nothing is reported as absent, and the registry does not count as
+// failing.
 func TestOriginFails(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.err = errNoWay
@@ -238,8 +240,8 @@ func TestOriginFails(t *testing.T) {
 	})
 }
 
-// TestSourceHangs shows that the registry's versions are served within the 8 s that clients wait while the origin
-// hangs, and that no other version is reported as absent.
+// TestSourceHangs shows that, while the origin hangs, the registry's versions are served within the 8 s for which
+// clients wait. No other version is reported as absent.
 func TestSourceHangs(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.hangs = true
@@ -260,7 +262,7 @@ func TestSourceHangs(t *testing.T) {
 	})
 }
 
-// TestRegistryFails shows that the union fails if the registry fails, whatever the origin offers.
+// TestRegistryFails shows that, if the registry fails, the union fails, whatever the origin offers.
 func TestRegistryFails(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v110}}
@@ -270,7 +272,8 @@ func TestRegistryFails(t *testing.T) {
 	})
 }
 
-// TestOffersAreNotKeptOnDisk shows that only the registry's part of an answer is saved.
+// TestOffersAreNotKeptOnDisk shows that the registry's answers are saved on disk, and that the origin's offers are not
+// saved.
 func TestOffersAreNotKeptOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	var options catalog.Options
@@ -295,8 +298,8 @@ func TestOffersAreNotKeptOnDisk(t *testing.T) {
 	})
 }
 
-// TestViews shows that the registry's view contains nothing from the origin, that both views share the registry's
-// answers, and that a refresh empties both views.
+// TestViews shows that the registry's view contains nothing from the origin, and that both views share the registry's
+// answers. A refresh drops the answers of both views.
 func TestViews(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		o.offers = []catalog.Offer{{Version: v100}, {Version: v110}}
@@ -322,8 +325,8 @@ func TestViews(t *testing.T) {
 	})
 }
 
-// TestUnionIsAsOldAsTheRegistry shows that an answer of the union expires when the registry's
-// answer in it expires.
+// TestUnionIsAsOldAsTheRegistry shows that an answer of the union expires at the same time as the registry's answer
+// from which it was made.
 func TestUnionIsAsOldAsTheRegistry(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		alone := *b
@@ -338,8 +341,8 @@ func TestUnionIsAsOldAsTheRegistry(t *testing.T) {
 	})
 }
 
-// TestUnionOfAStaleAnswer shows that a stale answer of the registry is joined with the origin's
-// answer, even if only the registry's view was requested before.
+// TestUnionOfAStaleAnswer shows that, if the registry fails, its stale answer is joined with the origin's offers, even
+// if earlier requests used only the registry's view.
 func TestUnionOfAStaleAnswer(t *testing.T) {
 	offered(t, nil, func(b *bench, o *offering) {
 		alone := *b

@@ -17,7 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// failed logs a failure of the registry, and remembers it for the other repositories of
+// failed implements [fresh.Options].Failed. It logs the failure if a stale answer is
+// served. If the whole registry fails, it also records the failure for all repositories of
 // the account.
 func (c *Catalog) failed(ctx context.Context, q question, stale *answer, again bool, err error) {
 	level := slog.LevelWarn
@@ -43,14 +44,15 @@ func (c *Catalog) lastFailure(q question) time.Time {
 // witnesses is the number of existing repositories that are remembered for each account.
 const witnesses = 4
 
-// watch remembers the outages of each account's registry, and some repositories that exist.
+// watch remembers the last failure of the registry for each account, and some repositories
+// of each account that exist.
 type watch struct {
 	mu       sync.Mutex
 	accounts map[string]*observed
 }
 
 type observed struct {
-	failed time.Time // zero: the registry has answered since
+	failed time.Time // when the registry last failed; zero: it has answered since
 	exist  []provider.Address
 }
 
@@ -66,8 +68,9 @@ func (w *watch) account(name string) *observed {
 	return o
 }
 
-// answered records that a registry answered a question about a provider. Exists means that
-// the answer shows that the provider's repository exists; absent, that it does not exist.
+// answered records that a registry answered a question about a provider. Exists means that,
+// according to the answer, the provider's repository exists. Absent means that, according
+// to the answer, the repository does not exist.
 func (w *watch) answered(account string, a provider.Address, exists, absent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,15 +97,17 @@ func (w *watch) lastFailure(account string) time.Time {
 	return w.account(account).failed
 }
 
-// witnessesFor returns providers of an account, other than a, whose repositories exist.
+// witnessesFor returns the other providers of an account whose repositories are known to
+// exist.
 func (w *watch) witnessesFor(account string, a provider.Address) []provider.Address {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(w.account(account).exist), func(b provider.Address) bool { return a == b })
 }
 
-// ofRegistry reports whether an error concerns the whole registry: it cannot be reached, or
-// it cannot answer. A rejected credential may concern one repository only.
+// ofRegistry reports whether err means that the whole registry is unreachable or cannot
+// answer. A rejected credential does not count, because the registry may reject it for one
+// repository only.
 func ofRegistry(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -111,9 +116,9 @@ func ofRegistry(err error) bool {
 	return answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests
 }
 
-// noRepository reports whether the registry itself answered a tag listing with 404. A 404
-// without the registry's error codes may come from a proxy, and a 404 from a token server
-// says nothing about the repository.
+// noRepository reports whether err means that the registry itself responded to a request
+// for tags with status 404. A 404 without the error codes of a registry may come from a
+// proxy. A 404 from a token server says nothing about the repository.
 func noRepository(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -123,8 +128,8 @@ func noRepository(err error) bool {
 		!slices.ContainsFunc(answer.Errors, func(e errcode.Error) bool { return !slices.Contains(absentCodes, e.Code) })
 }
 
-// absentCodes are the error codes for an absent repository. Harbor sends the last one; the
-// specification defines the others.
+// absentCodes are the error codes for an absent repository. Harbor sends NOT_FOUND. The
+// specification defines the other codes.
 var absentCodes = []string{
 	errcode.ErrorCodeNameUnknown, errcode.ErrorCodeNameInvalid, errcode.ErrorCodeManifestUnknown,
 	"NOT_FOUND",
@@ -134,8 +139,8 @@ func deniedCode(e errcode.Error) bool {
 	return e.Code == errcode.ErrorCodeUnauthorized || e.Code == errcode.ErrorCodeDenied
 }
 
-// saysDenied reports whether an error code of a registry or of its token server says that
-// the credential is denied access.
+// saysDenied reports whether err is a response of a registry or of its token server with an
+// error code for denied access.
 func saysDenied(err error) bool {
 	var answer *errcode.ErrorResponse
 	if !errors.As(err, &answer) {
@@ -148,15 +153,16 @@ func saysDenied(err error) bool {
 	return false
 }
 
-// mayMeanAbsent reports whether an error is a denial by a registry that also denies absent
-// repositories.
+// mayMeanAbsent reports whether err is a denial by a registry that also denies access to
+// absent repositories.
 func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
 	return account.DeniedMeansAbsent && c.opts.FreshToken != nil && saysDenied(err)
 }
 
-// deniedIsAbsent reports whether a denial means that the repository is absent: the registry
-// denies absent repositories, and still lists another repository for the same credential
-// with a new token.
+// deniedIsAbsent reports whether a denial means that the repository is absent. It does if
+// two conditions hold. The registry denies access to absent repositories. The registry also
+// lists another repository if the same credential is used with a new token, so the
+// credential is still valid.
 func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provider.Address, err error) bool {
 	if !c.mayMeanAbsent(account, err) {
 		return false

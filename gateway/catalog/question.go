@@ -32,11 +32,12 @@ var kindNames = [...]string{listing: "versions", version: "version", evidence: "
 type question struct {
 	kind    kind
 	union   bool
-	prefix  string // of the name
+	prefix  string // the beginning of the name
 	address provider.Address
-	version provider.Version   // of kind version
-	desc    ocispec.Descriptor // of kind evidence and content
-	// account returns the account of the provider's repository. Only the first call takes time.
+	version provider.Version   // only if kind is version
+	desc    ocispec.Descriptor // only if kind is evidence or content
+	// account returns the account of the provider's repository. Only the first call calls
+	// Options.Account.
 	account func() Account
 }
 
@@ -56,8 +57,8 @@ func (v View) versionOf(a provider.Address, version_ provider.Version) question 
 	return q
 }
 
-// contentOf returns a question of kind evidence or content. The question goes to the registry
-// alone unless the origin has the content in memory.
+// contentOf returns a question of kind evidence or content. The question is about the union
+// only if the origin has the content in memory.
 func (v View) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) question {
 	if v.union {
 		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
@@ -105,11 +106,12 @@ func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
 	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String("provider", q.address.String()), slog.String("version", q.version.String()))
 }
 
-// answer is an answer of the registry. Its Err is ErrAbsent, ErrNotServed or a refusal.
+// answer is an answer of the registry or of the union. If its Err is not nil, the version or
+// provider is absent, is not served, or is refused.
 type answer = fresh.Answer[*Item]
 
-// newAnswer returns an answer of the registry, with its TTL and the time for which it can be
-// served stale.
+// newAnswer returns the answer for an item and an error. It sets how long the answer is
+// current, and how long it can be served stale.
 func (c *Catalog) newAnswer(item *Item, err error) answer {
 	a := answer{Value: item, Err: err, TTL: c.opts.TagTTL, StaleFor: c.opts.StaleIfError}
 	if k := item.about.kind; err == nil && (k == evidence || k == content) {
@@ -118,7 +120,8 @@ func (c *Catalog) newAnswer(item *Item, err error) answer {
 	return a
 }
 
-// Item is one answer. It is immutable, apart from the document that is cached with it.
+// Item is the content of one answer. It is immutable, apart from the document that is cached
+// with it.
 type Item struct {
 	Address provider.Address
 	// Version is the version that the item is about. It is zero in a list of versions.
@@ -135,23 +138,23 @@ type Item struct {
 	about    question
 	evidence *artifact.Evidence
 	tagged   []provider.Version // the tagged versions, including denied versions
-	etag     string             // of the list of tags; "": the registry gave none
+	etag     string             // the ETag of the list of tags; "": the registry sent none
 	parts    []digest.Digest    // the content that a version was read from
 	content  []byte
 	offers   []Offer // the versions that the origin offers
-	// read is the version before [Options].Check.
+	// read is the version as it was read, before Options.Check has decided about it.
 	read *artifact.Version
-	// stored is the version in the registry that an item of the union adds to; nil if the
-	// registry has none.
+	// stored is the registry's version, to which the origin has added packages. It is set only
+	// in an item of the union, and only if the registry has the version.
 	stored *artifact.Version
 
-	// savedAt is the time in the item's record on disk, in Unix nanoseconds; 0: there is no
-	// record.
+	// savedAt is the time in the item's record on disk, in Unix nanoseconds. It is 0 if there
+	// is no record.
 	savedAt  atomic.Int64
 	document atomic.Pointer[cachedDocument]
 }
 
-// cachedDocument is an encoded answer to clients.
+// cachedDocument is an encoded response for clients.
 type cachedDocument struct {
 	value any
 	size  int64
@@ -172,7 +175,7 @@ func (i *Item) Document() any {
 // shorten returns the short form of an error that is an answer.
 func shorten(err error) error {
 	if _, ok := asRefusal(err); ok {
-		return err // it is short already
+		return err // a refusal is short already
 	}
 	return artifact.Brief(err, ErrAbsent, ErrNotServed)
 }
@@ -180,15 +183,15 @@ func shorten(err error) error {
 const (
 	// errorOverhead is roughly the size of an error without its text, in bytes.
 	errorOverhead = 256
-	// wrappings is roughly how often the text of an error is in memory: each error that
-	// wraps another one repeats its text.
+	// wrappings is roughly how often the text of an error is in memory, because each error that
+	// wraps another error repeats the text of that error.
 	wrappings = 4
 )
 
 // sizeOf returns roughly the memory of an answer, in bytes.
 func sizeOf(q question, i *Item, err error) int64 {
 	if i != nil && i.about.union != q.union {
-		return 0 // the item belongs to an answer of the registry, and is counted there
+		return 0 // the item comes from the registry's answer, which already counts it
 	}
 	var n int64
 	if err != nil {

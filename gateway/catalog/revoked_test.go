@@ -19,8 +19,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ghcr is a registry whose token server denies requests for absent repositories, and all requests with a revoked login.
-// Tokens last for five minutes.
+// ghcr is a registry whose token server denies requests for absent repositories. The token server also denies all
+// requests with a revoked login. Tokens last for five minutes.
 type ghcr struct {
 	*httptest.Server
 	revoked atomic.Bool
@@ -96,8 +96,8 @@ func (g *ghcr) catalog(t *testing.T, ttl time.Duration) opened {
 	})
 }
 
-// TestRevokedLogin shows that denials of a revoked login are not taken for absence, although another repository can
-// still be read with an earlier token.
+// TestRevokedLogin shows that, if the registry denies requests because the login was revoked, no repository is reported
+// as absent. This holds even if another repository can still be read with an earlier token.
 func TestRevokedLogin(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(g *ghcr)
@@ -125,8 +125,8 @@ func TestRevokedLogin(t *testing.T) {
 	}
 }
 
-// TestTokenFromBeforeThePush shows that a pushed repository is found, although the catalog still has a token that was
-// issued before the push.
+// TestTokenFromBeforeThePush shows that, if the catalog has a token from before a repository was pushed, it still finds
+// the pushed repository.
 func TestTokenFromBeforeThePush(t *testing.T) {
 	g := newGHCR(t)
 	c := g.catalog(t, -1)

@@ -29,7 +29,7 @@ func (q question) recordName() string {
 }
 
 // save writes an answer of the registry to disk, unless a later answer differs. It writes an
-// unchanged answer again only as often as needed to keep the time on disk roughly right.
+// unchanged answer again only when the time in its record is outdated.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	// A newer answer with another result saves that result itself. A newer answer with the
 	// same item is only a revalidation, and saves nothing.
@@ -62,15 +62,15 @@ func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	}
 }
 
-// isOutdated reports whether the time in an item's record is so old that the record is due to
-// be written again, even if nothing else has changed.
+// isOutdated reports whether the time in an item's record is so old that the record must be
+// written again, even if nothing else has changed.
 func (c *Catalog) isOutdated(i *Item, now time.Time) bool {
 	return now.Sub(time.Unix(0, i.savedAt.Load())) >= c.opts.StaleIfError/24
 }
 
-// isSaved reports whether an answer that was saved is still on disk: another gateway that
-// shares the folder may have removed it. If the record is due to be written again, isSaved
-// checks the answer's content as well, and marks it as used.
+// isSaved reports whether an answer that was saved is still on disk. Another gateway that
+// shares the folder may have removed its files. If the record is outdated, isSaved also
+// checks that the answer's content is on disk, and marks the content as used.
 func (c *Catalog) isSaved(last *answer) bool {
 	if last == nil || last.Err != nil || last.Value.savedAt.Load() == 0 {
 		return true
@@ -95,8 +95,9 @@ func (c *Catalog) isSaved(last *answer) bool {
 	return true
 }
 
-// write writes the content first, and then the record that needs it. Its error is
-// errNotSaved if some content is not on disk, because another fetch has yet to write it.
+// write writes the content that this fetch has read, and then the record that names the
+// content. It returns errNotSaved if other content that the record names is not on disk,
+// because another fetch has not written that content yet.
 func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	for dgst, data := range up.read {
 		file, ok := contentName(dgst)
@@ -124,7 +125,8 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 	return c.disk.putRecord(up.address, name, newRecord(item, at))
 }
 
-// newRecord returns the record of an item that the registry confirmed at a time.
+// newRecord returns the record of an item. The time at is when the registry last confirmed
+// the item.
 func newRecord(item *Item, at time.Time) record {
 	r := record{Provider: item.Address.Path(), Version: item.Version, Confirmed: at, ETag: item.etag, Versions: item.tagged}
 	if found := item.Found; found != nil {
@@ -136,7 +138,8 @@ func newRecord(item *Item, at time.Time) record {
 	return r
 }
 
-// load returns the answer to a question from disk, if it is intact and can still be served.
+// load implements [fresh.Options].Load. It returns the answer to a question from disk. The
+// result is false if the answer is not on disk, is damaged, or is too old to be served.
 func (c *Catalog) load(q question) (answer, bool) {
 	if c.disk == nil || q.union {
 		return answer{}, false // the origin saves its own answers
@@ -148,7 +151,7 @@ func (c *Catalog) load(q question) (answer, bool) {
 	}
 	a := c.newAnswer(item, nil)
 	if a.At = at; at.After(time.Now()) {
-		a.At = time.Now().Add(-c.opts.TagTTL) // the clock was wrong when it was written
+		a.At = time.Now().Add(-c.opts.TagTTL) // the clock was wrong when the record was written
 	}
 	item.savedAt.Store(a.At.UnixNano())
 	return a, true
@@ -156,7 +159,7 @@ func (c *Catalog) load(q question) (answer, bool) {
 
 var errNotSaved = errors.New("not on disk")
 
-// read reads an item from disk, and the time when the registry last confirmed it.
+// read reads an item from disk. The time at is when the registry last confirmed the item.
 func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	item = newItem(up.question)
 	switch up.kind {
@@ -187,7 +190,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	return item, r.Confirmed, err
 }
 
-// savedIndex reads a version from disk alone.
+// savedIndex reads a version from disk, and never from the registry.
 type savedIndex struct {
 	*upstream
 	index   ocispec.Descriptor

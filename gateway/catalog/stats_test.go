@@ -46,7 +46,8 @@ func TestCounters(t *testing.T) {
 	})
 }
 
-// TestCanServeStaleAfterARestart shows that CanServeStale also reports answers that are only on disk.
+// TestCanServeStaleAfterARestart shows that CanServeStale returns true if the only good answers are
+// on disk.
 func TestCanServeStaleAfterARestart(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.restart()

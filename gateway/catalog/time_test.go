@@ -39,7 +39,7 @@ func TestCurrentThenRevalidated(t *testing.T) {
 	})
 }
 
-// TestClockThatWasPutBack shows that an answer does not stay current for longer if the clock is put back.
+// TestClockThatWasPutBack shows that, if the clock is put back, answers do not stay current for longer.
 func TestClockThatWasPutBack(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -56,8 +56,8 @@ func TestNothingIsCurrentWithoutTTL(t *testing.T) {
 	})
 }
 
-// TestRefreshedWhileInUse shows that no client waits for an answer that is in constant use, however slow the registry
-// is.
+// TestRefreshedWhileInUse shows that, if clients use an answer constantly, no client waits for it, however slow the
+// registry is.
 func TestRefreshedWhileInUse(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -100,8 +100,8 @@ func TestOneRequestForAll(t *testing.T) {
 	})
 }
 
-// TestClientThatGoesAway shows that a client that leaves does not cancel the fetch, so other clients get their
-// answers, and so does this client with its next request.
+// TestClientThatGoesAway shows that, if a client leaves, its fetch continues. Other clients get the answer, and so
+// does the next request of the client that has left.
 func TestClientThatGoesAway(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.failing(func(context.Context, provider.Address, string) error { pass(time.Second); return nil })
@@ -127,8 +127,8 @@ func TestClientThatGoesAway(t *testing.T) {
 	})
 }
 
-// TestServedStaleForADay shows that the last good answer is served stale for a day and no longer, whatever the failure
-// is.
+// TestServedStaleForADay shows that, whatever the failure of the registry is, the last good answer is served stale for
+// a day and no longer.
 func TestServedStaleForADay(t *testing.T) {
 	for name, err := range map[string]error{
 		"unreachable": unreachable, "500": answered(500, ""), "503": answered(503, ""), "429": answered(429, "TOOMANYREQUESTS"),
@@ -163,8 +163,8 @@ func TestServedStaleForADay(t *testing.T) {
 	}
 }
 
-// TestMissingManifestIsAFailure shows that the last good answer is served until all manifests of a new index have
-// arrived: a replica can receive an index of another tool before its manifests.
+// TestMissingManifestIsAFailure shows that, while a manifest of a new index is missing, the last good answer is
+// served. A replica can receive another tool's index before it receives the manifests of that index.
 func TestMissingManifestIsAFailure(t *testing.T) {
 	onDisk(t, t.TempDir(), nil, func(k *kept) {
 		k.want("[1.0.0]", true, "[1 get 1 list]")
@@ -189,8 +189,8 @@ func TestNothingIsStaleWithoutStaleIfError(t *testing.T) {
 	})
 }
 
-// TestOutageIsNotWaitedFor shows that only one client waits for a registry that hangs, for two seconds. The other
-// clients get stale answers immediately, and the registry gets few requests.
+// TestOutageIsNotWaitedFor shows that, if the registry hangs, only one client waits for it, and only for two seconds.
+// The other clients get stale answers immediately, and the registry gets few requests.
 func TestOutageIsNotWaitedFor(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, gadget, v100, "another")
@@ -206,7 +206,7 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 		if took := time.Since(start); took != 2*time.Second {
 			b.t.Errorf("the first client waited for %s", took)
 		}
-		pass(6 * time.Second) // the deadline of the request has passed
+		pass(6 * time.Second) // the deadline of the first request has passed
 		synctest.Wait()
 		start = time.Now()
 		for range 100 {
@@ -230,8 +230,8 @@ func TestOutageIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestQuestionsAreBounded shows that clients that give up immediately cannot start any number of requests to a
-// registry that hangs. Requests beyond the maximum fail, and are not reported as absence.
+// TestQuestionsAreBounded shows that, if the registry hangs, the number of requests to it is limited, even if clients
+// give up immediately. If a client would exceed the maximum, it gets an error, and nothing is reported as absent.
 func TestQuestionsAreBounded(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
@@ -271,8 +271,8 @@ func TestQuestionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRejectedCredentialAffectsOneRepository shows that a credential that one repository rejects does not affect other
-// repositories.
+// TestRejectedCredentialAffectsOneRepository shows that, if the registry rejects a credential for one repository,
+// other repositories are not affected.
 func TestRejectedCredentialAffectsOneRepository(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.publish(b.t, gadget, v100, "another")
@@ -295,7 +295,8 @@ func TestRejectedCredentialAffectsOneRepository(t *testing.T) {
 	})
 }
 
-// TestAbsenceIsRememberedOnlyWhileCurrent shows that an expired absence is not served as a 404 during an outage.
+// TestAbsenceIsRememberedOnlyWhileCurrent shows that, if the answer that a version is absent has expired, the version
+// is not reported as absent during an outage.
 func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		ask := func(absent bool, requests string) {
@@ -328,8 +329,8 @@ func TestAbsenceIsRememberedOnlyWhileCurrent(t *testing.T) {
 	})
 }
 
-// TestAbsentThenListed shows that a version that was absent is found as soon as the list contains it, however a client
-// requests it.
+// TestAbsentThenListed shows that, as soon as the list contains a version that was absent, every kind of request finds
+// the version.
 func TestAbsentThenListed(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
@@ -355,7 +356,7 @@ func TestAbsentThenListed(t *testing.T) {
 			b.t.Errorf("though it is listed: %v", err)
 		}
 	})
-	// While the registry is down, a listed version is not reported as absent either.
+	// A listed version is not reported as absent even while the registry is down.
 	inTime(t, nil, func(b *bench) {
 		b.seen(widget)
 		pass(20 * time.Second)
@@ -370,7 +371,7 @@ func TestAbsentThenListed(t *testing.T) {
 	})
 }
 
-// TestWhatWasDeletedIsGone shows that a deleted version does not come back during an outage.
+// TestWhatWasDeletedIsGone shows that, if a version was deleted, an outage does not bring back its earlier answer.
 func TestWhatWasDeletedIsGone(t *testing.T) {
 	inTime(t, nil, func(b *bench) {
 		b.want("[1.0.0]", true, "[1 get 1 list]")
@@ -428,7 +429,7 @@ func TestCheckIsAskedOnce(t *testing.T) {
 		if n := checks.Load(); n != 2 {
 			b.t.Errorf("%d checks", n)
 		}
-		// During an outage, the earlier answer does not come back, and the outage is not taken for a refusal.
+		// During an outage, the catalog neither serves the earlier answer nor reports the version as refused.
 		b.down(answered(http.StatusServiceUnavailable, ""))
 		pass(time.Minute)
 		if item, err := b.Version(b.t.Context(), widget, v100); err == nil || errors.Is(err, refused) {
@@ -437,8 +438,8 @@ func TestCheckIsAskedOnce(t *testing.T) {
 	})
 }
 
-// TestFailureDuringACheckIsNoRefusal shows that a check that ran during an outage runs again once the registry is
-// back.
+// TestFailureDuringACheckIsNoRefusal shows that, if the registry fails during a check, the version is not refused. The
+// check runs again once the registry is back.
 func TestFailureDuringACheckIsNoRefusal(t *testing.T) {
 	check := func(ctx context.Context, s artifact.Fetcher, _ provider.Address, _ provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		if _, err := artifact.ReadEvidence(ctx, s, *found.Evidence); err != nil {

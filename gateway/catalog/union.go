@@ -31,40 +31,43 @@ type Origin interface {
 	Selects(provider.Address) bool
 	// Offers returns the versions that the origin offers, oldest first, or none if it does not
 	// know the provider. Warnings are the origin's warnings to the provider's users. An error
-	// means that the origin failed, and wraps [ErrSource]. Callers must not change the slices.
+	// means that the origin failed. The error wraps [ErrSource]. Callers must not change the
+	// slices.
 	Offers(context.Context, provider.Address) (offers []Offer, warnings []string, err error)
-	// Complete returns a version with the packages that the origin adds to stored, the
-	// version in the registry; stored is nil if the registry says that it lacks the version.
-	// The result is nil if the origin lacks the version, too. It is stored itself if the
-	// origin adds nothing, or does not answer before ctx ends. A version with packages of the
-	// origin has no index, and the size of these packages may be [artifact.UnknownSize]. An
-	// error that wraps [ErrSource] means that the origin failed; other errors refuse the
-	// version.
+	// Complete adds the origin's packages to a version. The argument stored is the version in
+	// the registry, or nil if the registry says that it lacks the version. The result is nil
+	// if the origin lacks the version, too. The result is stored itself if the origin adds
+	// nothing, or does not respond before ctx ends. A version with packages of the origin has
+	// no index. The size of such a package may be [artifact.UnknownSize]. An error that wraps
+	// [ErrSource] means that the origin failed. Any other error refuses the version.
 	Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error)
-	// Blob returns a blob of the evidence that the origin has added to a version.
+	// Blob returns a blob of the evidence that the origin has added to a version. The result
+	// is false if the origin does not have the blob in memory.
 	Blob(provider.Address, digest.Digest) ([]byte, bool)
-	// Package returns a package of a version. Stored is the package in the registry, which
-	// may lack it.
+	// Package returns a package of a version. Stored is the same package in the registry,
+	// which may lack the package.
 	Package(a provider.Address, v provider.Version, p artifact.Package, stored Stored) Blob
 	// Forget drops everything that is cached about a provider.
 	Forget(provider.Address)
 }
 
-// Blob is one package, wherever it is.
+// Blob is one package, in the registry or at its origin.
 type Blob interface {
-	// Exists reports whether the package can be opened. A blob that cannot tell returns
-	// true.
+	// Exists reports whether the package can be opened. It returns true if this is unknown.
 	Exists(context.Context) (bool, error)
-	// Size waits for the size in bytes of a package whose version does not state it. Begin
-	// means that the caller is about to open the package.
+	// Size returns the size of the package in bytes. It is called if the version does not
+	// state the size, and waits until the size is known. Begin means that the caller is about
+	// to open the package.
 	Size(ctx context.Context, begin bool) (int64, error)
-	// Open opens the package, which has size bytes. Its body begins at start, which is offset,
-	// or 0 if the source cannot skip the bytes before it.
+	// Open opens the package, which has size bytes. The body begins at the byte start of the
+	// package. Start equals offset, or it is 0 if the source cannot skip the bytes before
+	// offset.
 	Open(ctx context.Context, size, offset int64) (body io.ReadCloser, start int64, err error)
 	// Redirect returns the URL to which the registry redirects clients, or "" if there is
 	// none.
 	Redirect(context.Context) (string, error)
-	// Requested is called when a client gets a package of unknown size from a cache.
+	// Requested is called when a client gets the package from a cache and the version does not
+	// state the package's size.
 	Requested()
 }
 
@@ -89,7 +92,8 @@ func (s Stored) Open(ctx context.Context, size, offset int64) (io.ReadCloser, in
 		if _, err := seeker.Seek(offset, io.SeekStart); err == nil {
 			return body, offset, nil
 		}
-		// Some registries announce ranges and refuse them. The body is still at its start.
+		// Some registries announce that they support ranges, and then refuse them. In this
+		// case, the body is still at its start.
 	}
 	return body, 0, err
 }
@@ -100,7 +104,7 @@ func (s Stored) Redirect(ctx context.Context) (string, error) { return s.redirec
 // Requested implements [Blob].
 func (Stored) Requested() {}
 
-// unavailable is a package of a repository that cannot be opened.
+// unavailable is a package whose repository cannot be opened. Its methods return err.
 type unavailable struct {
 	Stored
 	err error
@@ -136,14 +140,15 @@ func (e *BusyError) Error() string {
 	return fmt.Sprintf("%s is reached: too much is being fetched from origins", e.Limit)
 }
 
-// originTimeout is how long the origin may take to complete the registry's version or list.
-// It is shorter than the gateway's limit of 8 s, because a slow origin must not keep the
-// registry's answer from clients.
+// originTimeout is how long the catalog waits for the origin if the registry has a version or
+// list. It is shorter than the gateway's limit of 8 s, so that clients get the registry's
+// answer even if the origin is slow.
 const originTimeout = 5 * time.Second
 
 // join answers a question about the union of the registry and the origin. Packages of the
-// registry take precedence. A version is absent only if both say so. If the registry fails,
-// so does the union, unless the registry's answer can be served stale.
+// registry take precedence. A version is absent only if both the registry and the origin say
+// that it is absent. If the registry fails, the union fails, too, unless the registry's answer
+// can be served stale.
 func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, error) {
 	reg, err := c.cache.GetFor(ctx, c.ofRegistry(q))
 	if err != nil {
@@ -176,7 +181,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 	return c.joinVersions(ctx, q, reg, found, last)
 }
 
-// joined returns an answer of the union, which is as old as the registry's answer.
+// joined returns an answer of the union. Its age is the age of the registry's answer.
 func (c *Catalog) joined(reg *answer, item *Item, err error) answer {
 	a := c.newAnswer(item, err)
 	a.At = reg.At
@@ -255,7 +260,8 @@ func (i *Item) Offer(v provider.Version) (Offer, bool) {
 	return i.offers[n], true
 }
 
-// Stored returns the version as the registry has it, or nil if the registry lacks it.
+// Stored returns the version without the origin's packages, or nil if the registry lacks the
+// version.
 func (i *Item) Stored() *artifact.Version {
 	if i.about.union {
 		return i.stored

@@ -24,8 +24,9 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// upstream is a repository during one fetch. It reads content by digest from the cache
-// first, and remembers whether the registry failed, which a reader's error may hide.
+// upstream reads from a provider's repository during one fetch. It reads content by digest
+// from the cache first. It records a failure of the registry, because the error that package
+// artifact returns may hide the failure.
 type upstream struct {
 	c *Catalog
 	question
@@ -35,14 +36,14 @@ type upstream struct {
 
 	mu      sync.Mutex
 	failure error
-	read    map[digest.Digest][]byte // the content that came from the registry
-	bytes   int64                    // the size of read
-	parts   []digest.Digest          // read, and the content that came from the cache
+	read    map[digest.Digest][]byte // the content that was read from the registry
+	bytes   int64                    // the total size of the content in read
+	parts   []digest.Digest          // the digests in read, and those of the content that came from the cache
 }
 
 var _ artifact.ReferenceFetcher = (*upstream)(nil)
 
-// errOffline means that content is not in the cache.
+// errOffline means that content is not in the cache and that the registry must not be asked.
 var errOffline = errors.New("not in the cache")
 
 // fail records the registry's first failure.
@@ -54,9 +55,9 @@ func (u *upstream) fail(err error) {
 	}
 }
 
-// failed records a failed request. It ignores a request that was cancelled because another
-// request had decided the answer: package artifact cancels the remaining requests of a
-// version that it refuses.
+// failed records a failed request. It ignores a request that package artifact has cancelled.
+// When package artifact refuses a version, it cancels the remaining requests for that
+// version.
 func (u *upstream) failed(ctx context.Context, err error) {
 	cause := context.Cause(ctx)
 	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
@@ -78,7 +79,7 @@ func (u *upstream) FetchReference(ctx context.Context, reference string) (ocispe
 	}
 	defer body.Close()
 	if desc.Size > artifact.MaxManifestBytes {
-		return desc, io.NopCloser(http.NoBody), nil // the reader refuses it by its size
+		return desc, io.NopCloser(http.NoBody), nil // the caller refuses the content because of desc.Size
 	}
 	data, err := u.readAll(ctx, body, artifact.MaxManifestBytes)
 	if err != nil {
@@ -103,7 +104,7 @@ func (u *upstream) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadC
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// whole returns the content of a digest.
+// whole returns all content of a descriptor of at most 4 MiB.
 func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	if desc.Size > artifact.MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %s has %d bytes", artifact.ErrTooLarge, desc.Digest, desc.Size)
@@ -140,8 +141,8 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	return data, nil
 }
 
-// readAll reads a body. It reads at most one byte more than limit, so that the caller notices
-// a body that is too long.
+// readAll reads a body. If the body is longer than limit, readAll returns limit+1 bytes, so
+// that the caller notices the excess.
 func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err != nil {
@@ -150,7 +151,7 @@ func (u *upstream) readAll(ctx context.Context, body io.Reader, limit int64) ([]
 	return data, err
 }
 
-// note records that content was used.
+// note records that the answer depends on the content of a digest.
 func (u *upstream) note(d digest.Digest) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -160,11 +161,13 @@ func (u *upstream) note(d digest.Digest) {
 }
 
 // maxRead is the maximum size in bytes of the content that is read from the registry for one
-// answer. It has room for an index and its evidence, which is a manifest and four parts, if
-// each takes [artifact.MaxManifestBytes], or for thousands of usual platform manifests.
+// answer. This is enough for an index, the manifest of its evidence, and the four parts of
+// the evidence, if each takes [artifact.MaxManifestBytes]. It is also enough for thousands of
+// platform manifests of the usual size.
 const maxRead = 6 * artifact.MaxManifestBytes
 
-// remember records content whose digest is right. Its error wraps [artifact.ErrTooLarge].
+// remember stores content whose digest was verified. It returns an error that wraps
+// [artifact.ErrTooLarge] if the total size exceeds maxRead.
 func (u *upstream) remember(d digest.Digest, data []byte) error {
 	u.note(d)
 	u.mu.Lock()
@@ -182,8 +185,8 @@ func (u *upstream) remember(d digest.Digest, data []byte) error {
 	return nil
 }
 
-// cached returns content by its digest, if it is in the cache: on disk, or in memory if
-// nothing is kept on disk.
+// cached returns content by its digest. It looks on disk, or in memory if there is no folder
+// on disk. The result is false if the content is not cached.
 func (c *Catalog) cached(a provider.Address, d digest.Digest) ([]byte, bool) {
 	if c.disk != nil {
 		return c.disk.content(a, d)
@@ -195,8 +198,8 @@ func (c *Catalog) cached(a provider.Address, d digest.Digest) ([]byte, bool) {
 	return last.Value.content, true
 }
 
-// cacheContent caches the content of a fetch in memory, except for the index, which nobody
-// reads twice.
+// cacheContent caches the content of a fetch in memory. It leaves out the index, because no
+// later fetch reads the same index again.
 func (c *Catalog) cacheContent(u *upstream, index digest.Digest) {
 	for d, data := range u.read {
 		if d == index {
@@ -217,13 +220,14 @@ func isNetwork(err error) bool {
 	return errors.As(err, &request) || errors.As(err, &network)
 }
 
-// condition makes the request for a list of tags conditional, and holds the result. It
-// travels in the context, because oras-go does not support conditional requests.
+// condition makes the request for a list of tags conditional, and holds the result. It is
+// passed as a value of the request's context, because oras-go does not support conditional
+// requests.
 type condition struct {
 	ifNoneMatch string
-	etag        string // of the last answer
+	etag        string // of the last response
 	unchanged   bool
-	nullTags    bool // the last answer has null for "tags"
+	nullTags    bool // the last response has null for "tags"
 }
 
 type conditionKey struct{}
@@ -239,7 +243,7 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	cond, ok := req.Context().Value(conditionKey{}).(*condition)
 	if ok && cond.ifNoneMatch != "" {
 		req.Header.Set("If-None-Match", cond.ifNoneMatch)
-		cond.ifNoneMatch = "" // it belongs to the first page
+		cond.ifNoneMatch = "" // only the request for the first page is conditional
 	}
 	resp, err := c.next.Do(req)
 	if err != nil || !ok {
@@ -260,17 +264,17 @@ func (c conditional) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// maxNullTags is the maximum length in bytes of an answer with null for its tags.
+// maxNullTags is the maximum length in bytes of a response that has null for its tags.
 const maxNullTags = 4 << 10
 
-// hasNullTags reports whether an answer has null for its tags. Some versions of the
-// distribution project's registry send such an answer if there are no tags.
+// hasNullTags reports whether a response has null for its tags. Some versions of the
+// distribution project's registry send null if there are no tags.
 func hasNullTags(answer []byte) bool {
 	var list map[string]json.RawMessage
 	return json.Unmarshal(answer, &list) == nil && string(list["tags"]) == "null" && list["errors"] == nil
 }
 
-// peeked is a body whose beginning was read ahead.
+// peeked is a response body whose beginning was already read into a buffer.
 type peeked struct {
 	io.Reader
 	io.Closer

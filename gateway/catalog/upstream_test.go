@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// overHTTP returns a catalog whose registry is the handler.
+// overHTTP returns a catalog whose registry is an HTTP server with the given handler.
 func overHTTP(t *testing.T, o catalog.Options, answer http.HandlerFunc) opened {
 	t.Helper()
 	s := httptest.NewServer(answer)
@@ -31,7 +31,7 @@ func overHTTP(t *testing.T, o catalog.Options, answer http.HandlerFunc) opened {
 	return open(t, o)
 }
 
-// TestListWithoutVersions shows that a list without versions means absence only if each page of the registry's answer
+// TestListWithoutVersions shows that a list without versions means absence only if each page that the registry sends
 // is a list of tags.
 func TestListWithoutVersions(t *testing.T) {
 	const link = `</v2/registry.acme.example/acme/widget/tags/list?last=1.0.0>; rel="next"`
@@ -69,7 +69,7 @@ func TestListWithoutVersions(t *testing.T) {
 	}
 }
 
-// TestFullPageThatGetsANext shows that a new tag after a full first page is found on the second page, although the
+// TestFullPageThatGetsANext shows that, if a full first page gets a second page, the new tag is found, although the
 // first page and its ETag have not changed.
 func TestFullPageThatGetsANext(t *testing.T) {
 	second := false
