@@ -52,7 +52,8 @@ type Storage interface {
 
 // Options configure a [File].
 type Options struct {
-	// Cancel cancels the writer. If it is nil, a writer without readers continues.
+	// Cancel cancels the writer. If Cancel is nil, a writer without readers is not
+	// cancelled.
 	Cancel func()
 	// Abandon is how long the writer continues after the last reader has left.
 	Abandon time.Duration
@@ -154,8 +155,8 @@ func (f *File) Size(ctx context.Context) (int64, error) {
 	return s.Size, err
 }
 
-// Content returns the bytes that have been written so far, verified or not. The caller
-// must be the writer, or must have an open reader.
+// Content returns the bytes that have been written so far, whether or not they are
+// verified. The caller must be the writer, or must have an open reader.
 func (f *File) Content() *io.SectionReader {
 	f.mu.Lock()
 	defer f.mu.Unlock()

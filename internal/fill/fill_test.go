@@ -58,7 +58,7 @@ func (m *memory) closings() int {
 	return m.closed
 }
 
-// random returns size random bytes. They are always the same for the same size.
+// random returns size pseudo-random bytes. Calls with the same size return the same bytes.
 func random(size int) []byte {
 	data := make([]byte, size)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(data)

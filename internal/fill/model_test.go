@@ -42,16 +42,16 @@ func (m *model) pass(now time.Time) {
 	}
 }
 
-// left notes that the writer or a reader has left.
+// left updates the model after the writer or a reader has left.
 func (m *model) left(now time.Time) {
 	if m.readers == 0 {
 		m.alone, m.idle = now, now
 	}
 }
 
-// TestModel compares a file with the model, in virtual time, after each of many random
-// steps: whether it can be opened, which bytes can be read, and when it is cancelled and
-// closed.
+// TestModel applies many random steps to a file and to the model, in virtual time. After
+// each step, it compares whether they can be opened, which bytes are readable, and
+// whether they are cancelled and closed.
 func TestModel(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) { testModel(t, rand.New(rand.NewPCG(seed, 0))) })

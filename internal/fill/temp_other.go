@@ -4,5 +4,5 @@ package fill
 
 import "os"
 
-// namelessFile returns nil: only Linux creates files without a name.
+// namelessFile returns nil, because only Linux can create files without a name.
 func namelessFile(string) *os.File { return nil }
