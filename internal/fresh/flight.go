@@ -35,8 +35,8 @@ func (c *Cache[K, V]) load(e *entry[K, V]) {
 	}
 }
 
-// current returns the answer of an entry, or nil if it is not current. With
-// [Options].Early, it starts to refresh an answer that will soon expire.
+// current returns the answer of an entry, or nil if the answer is not current. If
+// [Options].Early is set, current starts a refresh of an answer that will soon expire.
 func (c *Cache[K, V]) current(e *entry[K, V], now time.Time) *Answer[V] {
 	a := e.answer.Load()
 	if !a.Current(now) || c.o.Superseded != nil && c.o.Superseded(e.key, a) {
@@ -192,7 +192,7 @@ func (c *Cache[K, V]) failed(ctx context.Context, e *entry[K, V], stale *Answer[
 	c.entries.resize(e)
 }
 
-// save saves the latest answer of an entry, unless its key was dropped.
+// save saves the latest answer of an entry, unless the entry's key was dropped.
 func (c *Cache[K, V]) save(e *entry[K, V], save func(*Answer[V])) {
 	defer e.release()
 	c.dropping.RLock()

@@ -48,10 +48,11 @@ type Answer[V any] struct {
 	// At is when the source gave the answer. If it is zero, the cache sets it to the end
 	// of the fetch.
 	At time.Time
-	// TTL is how long the answer is current, from At. An answer with a TTL of zero is
-	// served to the callers that are waiting for it, and afterwards only as a stale answer.
+	// TTL is how long the answer is current, counted from At. An answer with a TTL of zero
+	// is served to the callers that are waiting for it, and afterwards only as a stale
+	// answer.
 	TTL time.Duration
-	// StaleFor is how long, from At, the answer can be served while the source fails.
+	// StaleFor is how long the answer can be served while the source fails, counted from At.
 	StaleFor time.Duration
 	// Save, if not nil, is called once in the background after the answer is cached, unless
 	// its key was dropped. Latest is the answer that the cache holds at that time.
@@ -84,8 +85,8 @@ type Options[K, V any] struct {
 	Fetch func(ctx context.Context, key K, last *Answer[V]) (Answer[V], error)
 	// Load returns the saved answer for a key. It is called when a key is first used.
 	Load func(key K) (a Answer[V], ok bool)
-	// Superseded reports whether a current answer is contradicted by a later answer for
-	// another key.
+	// Superseded reports whether a later answer for another key contradicts the given
+	// current answer.
 	Superseded func(key K, a *Answer[V]) bool
 	// Failed is called after each failed fetch. Stale is the answer that is served instead,
 	// or nil. Again means that another fetch failed in the preceding 30 s.
@@ -122,8 +123,8 @@ type Options[K, V any] struct {
 	Counters *Counters
 }
 
-// Counters counts the answers of a [Cache] by the way in which the cache obtained them.
-// A cache can continue the counters of the cache that it replaces.
+// Counters counts the answers of a [Cache] by their kind. A cache can share the counters of
+// an earlier cache that it replaces.
 type Counters struct {
 	Hits      atomic.Uint64 // current answers
 	Misses    atomic.Uint64 // the source answered while the caller waited
@@ -180,8 +181,8 @@ func New[K, V any](o Options[K, V]) *Cache[K, V] {
 	return c
 }
 
-// Close cancels the fetches in flight, and returns when they and the calls of Save have
-// ended. Later fetches fail with [ErrClosed].
+// Close cancels the fetches in flight. It returns when these fetches and all calls of Save
+// have ended. Later fetches fail with [ErrClosed].
 func (c *Cache[K, V]) Close() error {
 	c.mu.Lock()
 	c.closed = true

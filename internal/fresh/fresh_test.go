@@ -18,7 +18,7 @@ var (
 	errAbsent = errors.New("not found")
 )
 
-// source answers a fetch with the number of fetches since the last count, unless a test makes it fail.
+// source answers each fetch with the number of fetches since count was last called. It can be made to fail.
 type source struct {
 	mu      sync.Mutex
 	fetches int
@@ -50,7 +50,7 @@ func (s *source) fetch(ctx context.Context, _ string, _ *fresh.Answer[int]) (fre
 	}
 }
 
-// count returns the number of fetches since the last call.
+// count returns the number of fetches since count was last called.
 func (s *source) count() int {
 	synctest.Wait()
 	s.mu.Lock()
@@ -390,8 +390,8 @@ func TestExpiredErrorsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestFlightsAreNotEvicted shows that a key with a fetch in flight is not evicted, however many other keys are
-// used.
+// TestFlightsAreNotEvicted shows that, while a fetch is in flight, its key is not evicted, however many other
+// keys are used.
 func TestFlightsAreNotEvicted(t *testing.T) {
 	inTime(t, sized(0, 8), func(s *scene) {
 		s.set(func(s *source) { s.delay = 10 * time.Second })
@@ -405,7 +405,8 @@ func TestFlightsAreNotEvicted(t *testing.T) {
 	})
 }
 
-// TestAnswerLargerThanTheCache shows that the cache keeps a very large answer until the next answer arrives.
+// TestAnswerLargerThanTheCache shows that, if an answer is larger than the cache's limit, the cache keeps it
+// until the next answer arrives.
 func TestAnswerLargerThanTheCache(t *testing.T) {
 	inTime(t, sized(100, 0), func(s *scene) {
 		s.want("a", "1", 0, 1)
@@ -486,8 +487,8 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// TestSaveSeesTheLatestAnswer shows that each save writes the latest answer, so a slow save overwrites no newer
-// answer.
+// TestSaveSeesTheLatestAnswer shows that each save writes the latest answer. A slow save therefore never
+// overwrites a newer answer with an older answer.
 func TestSaveSeesTheLatestAnswer(t *testing.T) {
 	var saved []int
 	release := make(chan struct{})

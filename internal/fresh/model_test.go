@@ -36,7 +36,8 @@ func (w *world) complain(format string, args ...any) {
 	w.errs = append(w.errs, fmt.Sprintf(format, args...))
 }
 
-// fetch takes up to 30 s, and then returns the state of the key at that moment.
+// fetch waits for up to 30 s, and then returns the state that the key has after the
+// wait.
 func (w *world) fetch(ctx context.Context, key string, last *fresh.Answer[int]) (fresh.Answer[int], error) {
 	w.mu.Lock()
 	if w.flying[key]++; w.flying[key] > 1 {
