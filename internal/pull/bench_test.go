@@ -245,7 +245,7 @@ func (s *site) event(e pull.Event) {
 	s.changed = make(chan struct{})
 }
 
-// await waits until there are n events of a kind, and returns the nth.
+// await waits until there are n events of the given kind, and returns the nth event.
 func (s *site) await(kind pull.Kind, n int) pull.Event {
 	s.tb.Helper()
 	for {

@@ -9,8 +9,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// Budget enforces [Limits]. It can outlive a [Puller], so that the next Puller continues to
-// count today's bytes. It is safe for concurrent use.
+// Budget enforces [Limits]. Two Pullers can use the same budget one after another, so that the
+// second Puller continues to count the bytes of the day. It is safe for concurrent use.
 type Budget struct {
 	mu     sync.Mutex // guards the following
 	limits Limits
@@ -72,7 +72,8 @@ type demand struct {
 	preempt func() bool
 }
 
-// reservation is the slot of one download, and its room: the bytes that it may write.
+// reservation is the slot and the room of one download. The room is the number of bytes that
+// the download may write.
 type reservation struct {
 	budget   *Budget
 	day      time.Time
@@ -93,9 +94,10 @@ type reservation struct {
 // claim returns the properties of the reservation that decide which downloads get a slot.
 func (r *reservation) claim() claim {
 	hosts := r.hosts
-	// The download has waited for one of the awaited host's slots, which stays reserved until
-	// the download requests the package from that host again. Its origin may redirect it
-	// elsewhere this time, so the reservation ends after a while.
+	// The download has waited until the awaited host could have another slot. That slot stays
+	// reserved until the download requests the package from the awaited host again. The
+	// reservation ends after preemptAfter, because the origin may redirect the download to
+	// another host this time.
 	if r.awaited != nil && time.Since(r.since) < preemptAfter {
 		hosts = slices.Concat(hosts, r.awaited)
 	}
@@ -267,9 +269,9 @@ func without(rs []*reservation, r *reservation) []*reservation {
 	return slices.DeleteFunc(rs, func(other *reservation) bool { return other == r })
 }
 
-// asks records that the download now requests the package from a host, instead of the previous
-// one. If the host already has its share of the slots, the download loses its slot, unless
-// keep is set. asks reports whether the download still has its slot.
+// asks records the host from which the download now requests the package. If that host already
+// has its share of the slots, the download loses its slot, unless keep is set. asks reports
+// whether the download still has its slot.
 func (r *reservation) asks(hosts []string, keep bool) bool {
 	l := r.budget
 	l.mu.Lock()
@@ -310,7 +312,7 @@ func (l *Budget) extend(r *reservation, n int64) error {
 		return busy("max_spool", retryRoom)
 	}
 	if l.limits.Free != nil {
-		// If the free space is unknown, a write may fail instead.
+		// If Free returns an error, there is no check here, and a write may fail later.
 		if free, err := l.limits.Free(); err == nil && free-l.ahead-n < keepFree {
 			return busy("disk", retryRoom)
 		}
@@ -330,7 +332,8 @@ func (r *reservation) expect(size int64) error {
 	return r.budget.extend(r, size-r.room)
 }
 
-// write counts n bytes before they are written. It fails if a limit does not allow them.
+// write counts n bytes before they are written. It returns an error if a limit does not allow
+// n more bytes.
 func (r *reservation) write(n int64) error {
 	l := r.budget
 	if err := l.fits(r.written + n); err != nil {

@@ -22,7 +22,7 @@ import (
 const (
 	// lingerTime is how long a finished download is kept for later readers.
 	lingerTime = 10 * time.Second
-	// failureTTL is the pause before a failed download is tried again.
+	// failureTTL is the pause before a failed download is retried.
 	failureTTL = 5 * time.Second
 	// notZipTTL is the same pause for a package that is not a zip file, although its digest is right. The pause
 	// is long because another download would return the same bytes.
@@ -90,8 +90,8 @@ func (p *Puller) underway(ctx context.Context, w wanted) *reader {
 	return nil
 }
 
-// join opens the download of a package, and begins the download if there is none. If at is
-// nil, the request is a client's, and join also queues the push of the version.
+// join opens the download of a package, and begins the download if there is none. If at is nil, the caller is a
+// client, and join also queues the push of the version.
 func (p *Puller) join(request context.Context, s catalog.Store, w wanted, at *origin.Package) (*reader, error) {
 	client := at == nil
 	p.mu.Lock()
@@ -148,8 +148,8 @@ func (d *download) closed() {
 var errPreempted = hint.Wrap(fmt.Errorf("no client read the package, and another client waited for its slot: %w", &catalog.BusyError{Limit: "max_concurrent", RetryAfter: retrySlot}),
 	"it is fetched again later; where this is frequent, raise max_concurrent in the pull_through block")
 
-// preempt cancels a download in favour of a waiting client. It returns false if the download
-// has ended, or has a client of its own by now.
+// preempt cancels a download in favour of a waiting client. It returns false if the download has ended, or if a
+// client reads the download by now.
 func (p *Puller) preempt(d *download) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -239,14 +239,14 @@ func (d *download) log(ctx context.Context, e Event, err error) {
 	}
 }
 
-// wellUnderway waits until much of the package is downloaded, or until the download ends.
+// wellUnderway waits until at least wellBegun bytes of the package are downloaded, or until the download ends.
 func (d *download) wellUnderway(ctx context.Context) {
 	_, _ = d.Wait(ctx, func(s fill.State) bool { return s.Verified || s.Written >= wellBegun }) // the readers of the download get its error
 }
 
-// over waits until the download has ended. It returns the download's error, so that a push
-// stores nothing of a version that it cannot complete. A preempted download is not an error,
-// because it begins again.
+// over waits until the download has ended. It returns the download's error, so that a push stores no part of a
+// version that it cannot complete. If the download was preempted, over returns nil, because the download begins
+// again.
 func (d *download) over(ctx context.Context) error {
 	err := d.Verified(ctx)
 	if ctx.Err() == nil && errors.Is(err, errPreempted) {

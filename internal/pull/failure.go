@@ -24,8 +24,9 @@ type failure struct {
 	until time.Time
 }
 
-// flatten returns a copy of an error that is small enough to be cached. The origin decides how
-// long its errors are and what they refer to, such as a refused certificate.
+// flatten returns a copy of err that is small enough to be cached. The origin decides how long
+// its errors are. It also decides which data they hold in memory, such as a refused
+// certificate.
 func flatten(err error) error { return keepTimeout(err, hint.Flatten(err, reasons(err)...)) }
 
 // keepTimeout makes the shortened error a timeout if err is a timeout, because clients are
@@ -56,8 +57,8 @@ func errorSize(err error) int64 {
 	return 512 + int64(len(err.Error())+len(hint.Of(err)))
 }
 
-// brief returns an error whose text and hint are of bounded length, for logs, traces and
-// callers. It returns a short error unchanged.
+// brief returns err with a text and a hint of bounded length, for logs, traces and callers. It
+// returns err itself if err is short.
 func brief(err error) error {
 	if err == nil {
 		return nil

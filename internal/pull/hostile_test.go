@@ -57,7 +57,8 @@ func TestHostilePackages(t *testing.T) {
 		"more than announced": {open: func() opener { return says(size, io.MultiReader(bytes.NewReader(whole), endless{})) }, limits: Limits{MaxSpool: 4 << 20},
 			check: func(err error) bool { return err != nil && strings.Contains(err.Error(), "sends more than") }},
 		"fewer than announced": {open: func() opener { return says(size, bytes.NewReader(whole[1:])) },
-			// A reader that opens the package after the failure gets a copy of the error with the same text.
+			// A reader that opens the package after the failed download gets a copy of the download's error with
+			// the same text.
 			check: func(err error) bool { return err != nil && strings.HasSuffix(err.Error(), io.ErrUnexpectedEOF.Error()) }},
 		"fewer than listed": {open: func() opener { return says(-1, bytes.NewReader(whole[1:])) },
 			check: func(err error) bool { return errors.Is(err, trust.ErrChecksum) }},

@@ -185,8 +185,8 @@ func TestReasonsOfFailures(t *testing.T) {
 	}
 }
 
-// TestTimeoutsStayTimeouts shows that a shortened timeout is still a timeout, so that the next client gets the same
-// answer as the first.
+// TestTimeoutsStayTimeouts shows that, if a timeout error is shortened, the result is still a timeout. The next client
+// therefore gets the same response as the first client.
 func TestTimeoutsStayTimeouts(t *testing.T) {
 	for name, err := range map[string]error{
 		"short": &net.OpError{Op: "read", Err: syscall.ETIMEDOUT},

@@ -15,8 +15,8 @@ type Limits struct {
 	// downloaded concurrently; 0 means [DefaultConcurrent]. Downloads without a client get at
 	// most half of the slots. Downloads from one host get all slots but two.
 	MaxConcurrent int
-	// MaxPerDay is the maximum number of bytes of packages that are downloaded in a day, which
-	// begins at midnight UTC; 0 means no maximum.
+	// MaxPerDay is the maximum number of downloaded bytes in a day; 0 means no maximum. A day
+	// begins at midnight UTC.
 	MaxPerDay int64
 	// MaxSize is the maximum size in bytes of one package; 0 means no maximum.
 	MaxSize int64
@@ -57,7 +57,7 @@ func busy(limit string, after time.Duration) error {
 	return hint.Wrap(err, "%s in the pull_through block bounds it, for all clients together", limit)
 }
 
-// SizeError is the error for a package that exceeds max_size.
+// SizeError means that a package exceeds max_size.
 type SizeError struct{ Size, Max int64 }
 
 // Error implements error.

@@ -26,7 +26,8 @@ type listFile struct {
 	Confirmed time.Time       `json:"confirmed"`
 	Versions  []catalog.Offer `json:"versions"`
 	Warnings  []string        `json:"warnings,omitempty"`
-	// Seen is list.seen. It includes all listed versions, even if the scope excludes them.
+	// Seen has the value of list.seen. It includes all versions that the origin lists, even if the scope excludes
+	// them.
 	Seen map[provider.Version]time.Time `json:"seen,omitempty"`
 }
 

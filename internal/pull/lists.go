@@ -85,7 +85,7 @@ func (p *Puller) newListAnswer(l *list) listAnswer {
 	return listAnswer{Value: l, At: l.at, TTL: p.o.ListTTL, StaleFor: max(p.o.StaleIfError, p.o.ListTTL)}
 }
 
-// list returns the origin's current list of a provider, or the last list while the origin fails.
+// list returns the origin's current list of a provider. While the origin fails, it returns the last list.
 func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
 	return listOf(p.lists.Get(ctx, a))
 }

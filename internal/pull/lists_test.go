@@ -63,7 +63,8 @@ func TestListIsKept(t *testing.T) {
 	})
 }
 
-// TestWarningsAreKeptWithTheList shows that an origin's warnings are kept as long as its list, in memory and on disk.
+// TestWarningsAreKeptWithTheList shows that an origin's warnings are kept in memory and on disk for as long as the
+// list to which they belong.
 func TestWarningsAreKeptWithTheList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{versions: []string{"1.0.0"}, warnings: []string{"it is old"}}
@@ -165,7 +166,7 @@ func TestAbsenceIsNeverStale(t *testing.T) {
 	})
 }
 
-// TestListsAreBounded shows that the memory of lists is limited, whatever clients request and origins answer.
+// TestListsAreBounded shows that the memory of lists is limited, whatever clients request and origins send.
 func TestListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{err: fmt.Errorf("%w: 404", origin.ErrProviderNotFound)}

@@ -103,7 +103,8 @@ func (r *release) prepare(ctx context.Context) {
 	}
 }
 
-// isStored reports whether a push is known to have stored a package in the registry.
+// isStored reports whether a push of this Puller has shown that a package is stored in the
+// registry.
 func (r *release) isStored(d digest.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -54,7 +54,7 @@ type Scope struct {
 // Options configure a [Puller].
 type Options struct {
 	Origin Origin
-	// Policy returns the trust policy of a provider. If it is nil, every provider needs signed releases.
+	// Policy returns the trust policy of a provider. If Policy is nil, the releases of every provider must be signed.
 	Policy func(provider.Address) trust.Policy
 	// Push stores a release in the registry. If it is nil, nothing is stored.
 	Push   func(context.Context, *origin.Release) (*pusher.Result, error)
@@ -77,7 +77,7 @@ type Options struct {
 	Log    *slog.Logger // may be nil
 }
 
-// Kind is the subject of an [Event].
+// Kind says what an [Event] reports.
 type Kind string
 
 const (
@@ -98,11 +98,11 @@ type Event struct {
 	// From is the origin, such as the host of its registry. It is [FromRegistry] for a package that the registry
 	// already had.
 	From string
-	// Verdict and Fingerprint say why the version was accepted.
+	// Verdict and Fingerprint say why the version was accepted. They are zero if this is not known.
 	Verdict     trust.Verdict
 	Fingerprint string
 	Bytes       int64 // only for Fetched: the number of downloaded bytes
-	// Took is the duration of the download of a package, without the wait for its slot.
+	// Took is only for Fetched. It is the duration of the download, without the wait for a slot.
 	Took time.Duration
 	Err  error // nil if the work succeeded
 }
@@ -111,13 +111,13 @@ const (
 	// metadataTimeout is the maximum time for fetching a list, a release or a location from an origin. Clients stop
 	// waiting earlier. They get the answer from the cache with their next request.
 	metadataTimeout = 30 * time.Second
-	// outageTTL is the pause before the next request to an origin that has failed.
+	// outageTTL is how long the error of a failed metadata request is cached.
 	outageTTL = 5 * time.Second
-	// refusalTTL is the pause before the next request for a refused version.
+	// refusalTTL is how long the refusal of a version is cached.
 	refusalTTL = 30 * time.Second
 )
 
-// Puller pulls providers through. It is safe for concurrent use.
+// Puller fetches providers from their origins on request, serves them, and stores them. It is safe for concurrent use.
 type Puller struct {
 	o     Options
 	limit *Budget

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// maxJobs is the maximum number of versions that wait to be pushed. Further versions are
-	// pushed after a later request.
+	// maxJobs is the maximum number of versions that wait to be pushed. Any other version is
+	// pushed after a later request for it.
 	maxJobs = 256
-	// pushAttempts is the number of attempts to push a version before it waits for another
-	// request.
+	// pushAttempts is the number of attempts to push a version. After the last attempt, the
+	// version is pushed again only after another request for it.
 	pushAttempts = 6
 	// pushPause is the pause before the second attempt. Each further pause is twice as long.
 	pushPause = 30 * time.Second
@@ -264,7 +264,8 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 	return p.o.Push(ctx, rel)
 }
 
-// platforms returns the platforms of the available packages that are to be pushed.
+// platforms returns the platforms to push. These are the available platforms that are
+// configured or that clients have requested.
 func (p *Puller) platforms(available []artifact.Package, requested []provider.Platform) []provider.Platform {
 	var out []provider.Platform
 	for _, pkg := range available {

@@ -58,8 +58,7 @@ type release struct {
 // maxLogged is the maximum number of warnings that are remembered as logged.
 const maxLogged = 4096
 
-// isNew reports whether a warning about a version has not been logged yet, and remembers it as
-// logged.
+// isNew reports whether a warning about a version has not been logged yet. It also remembers the warning as logged.
 func (p *Puller) isNew(s subject, warning string) bool {
 	known, _ := p.logged.ContainsOrAdd(sha256.Sum256([]byte(s.String()+" "+warning)), struct{}{})
 	return !known
@@ -75,9 +74,9 @@ type wanted struct {
 
 func (w wanted) key() packageKey { return packageKey{w.subject.provider, w.digest} }
 
-// packageKey names a package of a provider. Two providers may have the same package, such as
-// two registries that offer the same GitHub release. Each package is fetched from its own
-// provider's origin, so that the failure of one origin does not affect the other.
+// packageKey names a package of a provider. Two providers may have the same package, for example if two registries
+// offer the same GitHub release. Each package is fetched from its own provider's origin, so that the failure of one
+// origin does not affect the other.
 type packageKey struct {
 	provider provider.Address
 	digest   digest.Digest
@@ -136,7 +135,7 @@ func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer)
 	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil
 }
 
-// describe adds to an event the origin of a version and the reason why it was accepted.
+// describe sets the fields of an event that say where a version comes from and why it was accepted.
 func (r *release) describe(e *Event) {
 	e.From, e.Verdict, e.Fingerprint = r.origin, r.sums.Verdict(), r.sums.Signer().Fingerprint
 }

@@ -12,7 +12,7 @@ const (
 	leftToOthers = 2
 	// preemptAfter is how long a client waits for a slot before a download that no client
 	// reads is cancelled. Most downloads end within that time. A download is not cancelled
-	// until it has had its slot for the same time.
+	// before it has had its slot for preemptAfter.
 	preemptAfter = 5 * time.Second
 )
 
@@ -48,8 +48,9 @@ func admitsHost(slots int, held []claim, hosts []string) bool {
 	return len(held) < share || countHost(held, hosts) < share
 }
 
-// countHost counts the downloads from a host. Two downloads have the same host if they
-// share a name or an address, or if each of them shares one with a third.
+// countHost counts the downloads from a host. Two downloads have the same host if they share a
+// name or an address. They also have the same host if each of them has the same host as a
+// third download.
 func countHost(held []claim, hosts []string) int {
 	known, others := slices.Clone(hosts), slices.Clone(held)
 	n := 0

@@ -15,8 +15,8 @@ import (
 const spoolPattern = "ocibridge-pull-*.zip"
 
 // sweepSpool creates the folder for downloads, and removes the files of processes that have
-// ended. It removes no file that another process uses: an open file either has no name or
-// cannot be removed. It never changes the mode of the system's temporary folder.
+// ended. It does not remove files that another process uses, because an open file either has
+// no name or cannot be removed. It never changes the mode of the system's temporary folder.
 func sweepSpool(o *Options) error {
 	var err error
 	if o.Spool == "" {

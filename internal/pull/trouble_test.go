@@ -100,7 +100,7 @@ func TestOriginDown(t *testing.T) {
 	})
 }
 
-// TestWithdrawn shows that, once the origin has withdrawn a version, only its stored packages are served.
+// TestWithdrawn shows that, if the origin has withdrawn a version, only the packages that the registry has are served.
 func TestWithdrawn(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
