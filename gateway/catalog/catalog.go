@@ -51,8 +51,8 @@ type Store interface {
 }
 
 var (
-	// ErrNotServed means that the gateway has no repository for a provider: no template
-	// matches the provider, or none can name its repository.
+	// ErrNotServed means that the gateway has no repository for a provider. Either no template
+	// matches the provider, or no matching template can name a repository for it.
 	ErrNotServed = errors.New("provider is not served here")
 	// ErrAbsent means that the registry itself has answered that it lacks a repository or
 	// version.
@@ -95,20 +95,20 @@ const (
 // Options configure a catalog.
 type Options struct {
 	// Repository returns the repository of a provider. An error that wraps [ErrNotServed]
-	// means that the gateway has no repository for the provider. If Repository is nil, it has
-	// none for any provider.
+	// means that the gateway has no repository for the provider. If Repository is nil, the
+	// gateway has no repository for any provider.
 	Repository func(context.Context, provider.Address) (Store, error)
-	// Account returns the account of a provider's repository. If it is nil, all repositories
-	// have the zero Account.
+	// Account returns the account of a provider's repository. If Account is nil, all
+	// repositories have the zero [Account].
 	Account func(provider.Address) Account
 	// FreshToken returns a context whose requests use new tokens. The registry's response then
 	// shows what the login is allowed to read now. If FreshToken is nil, "denied" never means
 	// absent.
 	FreshToken func(context.Context) context.Context
-	// Check, if not nil, decides about a version when its index is first read. It returns the
-	// version to be served, or an error that refuses the version. The decision about an index
-	// digest is kept while the version is in memory. The fetcher reads metadata of at most
-	// 4 MiB, and caches it.
+	// Check, if not nil, is called when the index of a version is first read. It returns the
+	// version to be served, or an error that refuses the version. The catalog does not call
+	// Check again for the same index while the version is in memory. The fetcher reads and
+	// caches metadata of at most 4 MiB.
 	Check func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 	// Redirect returns the URL to which the registry redirects requests for a package, or ""
 	// if the registry sends the package itself. If Redirect is nil, clients are not
@@ -121,8 +121,9 @@ type Options struct {
 	// TagTTL is how long a list of tags, and the index that a tag names, is current. 0 means
 	// [DefaultTagTTL]; a negative TTL means that every request asks the registry.
 	TagTTL time.Duration
-	// StaleIfError is how long an answer can be served stale while the registry fails,
-	// counted from its last confirmation. 0 means [DefaultStaleIfError]; negative means never.
+	// StaleIfError is how long an answer can be served stale while the registry fails. The
+	// time starts when the registry last confirmed the answer. 0 means [DefaultStaleIfError];
+	// negative means never.
 	StaleIfError time.Duration
 	// Timeout is how long the registry may take for one answer; 0 means 8 s, because clients
 	// wait for 10 s.
@@ -144,7 +145,8 @@ type Options struct {
 // maxFlights is the maximum number of fetches from the registry in flight.
 const maxFlights = 512
 
-// Catalog answers questions about versions. It is safe for concurrent use.
+// Catalog caches the registry's answers about providers and versions. It is safe for
+// concurrent use.
 type Catalog struct {
 	opts  Options
 	cache *fresh.Cache[question, *Item]
@@ -223,8 +225,9 @@ func (c *Catalog) Registry() View { return View{c, false} }
 // view of the registry.
 func (c *Catalog) Union() View { return View{c, c.opts.Origin != nil} }
 
-// get returns the answer to a question. An error that comes with an item, such as [ErrAbsent],
-// is part of the answer. Any other error means that the registry or the origin failed.
+// get returns the answer to a question. If it returns an item and an error, such as
+// [ErrAbsent], the error is part of the answer. An error without an item means that the
+// registry or the origin failed.
 func (v View) get(ctx context.Context, q question) (*Item, error) {
 	a, err := v.c.cache.Get(ctx, q)
 	if err != nil {
@@ -250,9 +253,9 @@ func (v View) Version(ctx context.Context, a provider.Address, of provider.Versi
 	return v.get(ctx, v.versionOf(a, of))
 }
 
-// Newer requests a version from the registry and the origin again. It returns the version
-// if its index, its evidence or its packages have changed, or else nil. Its errors are those
-// of [View.Version].
+// Newer requests a version from the registry and the origin again. If the index, the evidence
+// or the packages of the version have changed, Newer returns the new item. Otherwise it
+// returns nil. The errors are those of [View.Version].
 func (v View) Newer(ctx context.Context, of *Item) (*Item, error) {
 	q := v.versionOf(of.Address, of.Version)
 	a, err := v.c.cache.Ask(ctx, v.c.ofRegistry(q))
@@ -283,8 +286,8 @@ func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error
 	return item.evidence, nil
 }
 
-// Metadata returns a fetcher that reads content of at most 4 MiB from a provider's
-// repository. It reads from the cache first.
+// Metadata returns a fetcher that reads content of at most 4 MiB from the cache or from a
+// provider's repository.
 func (v View) Metadata(a provider.Address) artifact.Fetcher { return metadata{v, a} }
 
 type metadata struct {
@@ -330,8 +333,8 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	return a.Value, true
 }
 
-// CacheDocument caches a document of at most size bytes with the item from which it was made.
-// [Item.Document] then returns the document.
+// CacheDocument caches a document of at most size bytes together with the item from which the
+// document was made. [Item.Document] then returns the document.
 func (c *Catalog) CacheDocument(i *Item, value any, size int) {
 	if i.document.CompareAndSwap(nil, &cachedDocument{value, int64(size)}) {
 		c.cache.Resize(i.about)
@@ -351,7 +354,7 @@ func (c *Catalog) Refresh(a provider.Address) int {
 	})
 }
 
-// Denied reports whether a version is never served.
+// Denied reports whether a rule in Options.Deny denies a version.
 func (c *Catalog) Denied(a provider.Address, v provider.Version) bool {
 	return slices.ContainsFunc(c.opts.Deny, func(d Deny) bool {
 		return d.Pattern.Matches(a) && (d.Versions.String() == "" || d.Versions.Has(v))

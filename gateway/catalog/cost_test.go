@@ -344,7 +344,7 @@ func TestDescriptorsAreNotKept(t *testing.T) {
 	})
 }
 
-// TestCostOfRecords shows that a record on disk with millions of versions is rejected cheaply.
+// TestCostOfRecords shows that, if a record on disk has millions of versions, it is rejected at little cost.
 func TestCostOfRecords(t *testing.T) {
 	f := newFake()
 	f.publish(t, widget, v100, "one")

@@ -70,7 +70,7 @@ func TestDeniedMeansAbsent(t *testing.T) {
 	}
 }
 
-// seen reads the versions of a provider, so that the catalog knows that its repository exists.
+// seen reads the versions of a provider. After that, the catalog knows that the provider's repository exists.
 func (b *bench) seen(a provider.Address) {
 	if _, err := b.Versions(b.t.Context(), a); err != nil {
 		b.t.Error(err)

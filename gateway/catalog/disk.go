@@ -148,7 +148,7 @@ func (d *disk) putRecord(a provider.Address, name string, r record) error {
 	return d.put(a, name, append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...))
 }
 
-// put writes a whole file, or changes nothing.
+// put writes a file of a provider. If it fails, the earlier file with this name is unchanged.
 func (d *disk) put(a provider.Address, name string, data []byte) error {
 	if err := privatefolder.Write(filepath.Join(d.folder(a), name), data); err != nil {
 		return err
@@ -245,8 +245,8 @@ func (d *disk) walk(ctx context.Context, f func(name string, size, hour int64)) 
 // maxRecordsRead is the maximum number of records that hasRecord reads.
 const maxRecordsRead = 256
 
-// hasRecord reports whether there is a record on disk that the registry confirmed after the
-// given time. The search does not mark the records as used.
+// hasRecord reports whether the registry has confirmed any record on disk after the given time.
+// It does not mark the records as used.
 func (d *disk) hasRecord(since time.Time) (found bool) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

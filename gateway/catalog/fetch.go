@@ -87,7 +87,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	// denial therefore does not mean that the repository is absent.
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
-		// The token may be older than the repository.
+		// The token may have been issued before the repository was created.
 		versions, etag, err = listTags(c.opts.FreshToken(ctx), up.store, "")
 	}
 	switch {
@@ -256,7 +256,8 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Vers
 		if !errors.Is(absent, ErrLost) {
 			return nil, absent
 		}
-		// The version may have been tagged between the two requests.
+		// The version may have been tagged between the request for its tag and the request
+		// for the list.
 		up.failure = nil
 		if found, err = artifact.ReadAvailable(ctx, up, up.address, up.version); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 			up.fail(absent)

@@ -223,8 +223,8 @@ func TestOriginFails(t *testing.T) {
 		o.err = errNoWay
 		pass(time.Minute)
 		b.expect("what was offered, in trouble", b.found(v110), "[darwin_arm64]")
-		// If the catalog blamed the registry for the failure, it would serve the last list stale instead of the new
-		// list.
+		// If the origin's failure counted as a failure of the registry, the catalog would serve the last list stale,
+		// and not the new list.
 		o.err = nil
 		pass(time.Minute)
 		b.expect("list", b.listed(), "[1.0.0 1.1.0]")

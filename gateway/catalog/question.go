@@ -28,7 +28,7 @@ const (
 
 var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content"}
 
-// question is one question to the registry, or to its union with the origin.
+// question is one question to the registry, or to the union of the registry and the origin.
 type question struct {
 	kind    kind
 	union   bool
@@ -64,7 +64,7 @@ func (v View) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) que
 		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
 	}
 	q := v.question(k, a)
-	// Annotations can have any length, and would stay in the cache with the question.
+	// The cache keeps the question. Annotations are left out, because they can have any length.
 	q.desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 	return q
 }
@@ -172,7 +172,7 @@ func (i *Item) Document() any {
 	return nil
 }
 
-// shorten returns the short form of an error that is an answer.
+// shorten returns a short form of an error that is part of an answer.
 func shorten(err error) error {
 	if _, ok := asRefusal(err); ok {
 		return err // a refusal is short already

@@ -31,8 +31,9 @@ func (q question) recordName() string {
 // save writes an answer of the registry to disk, unless a later answer differs. It writes an
 // unchanged answer again only when the time in its record is outdated.
 func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
-	// A newer answer with another result saves that result itself. A newer answer with the
-	// same item is only a revalidation, and saves nothing.
+	// If the latest answer has another result, its own fetch saves that result. If the
+	// latest answer has the same item, it only confirms the item, and this call saves the
+	// item.
 	if latest == nil || latest.Value != item || latest.Err != err {
 		return
 	}

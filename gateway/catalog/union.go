@@ -21,7 +21,7 @@ type Offer struct {
 	Version   provider.Version    `json:"version"`
 	Protocols []string            `json:"protocols,omitempty"` // nil if not known
 	Platforms []provider.Platform `json:"platforms,omitempty"` // nil if not known
-	// Signed means that the version is served only if it is signed.
+	// Signed means that the trust policy requires a signature for the version.
 	Signed bool `json:"-"`
 }
 
@@ -47,7 +47,7 @@ type Origin interface {
 	// Package returns a package of a version. Stored is the same package in the registry,
 	// which may lack the package.
 	Package(a provider.Address, v provider.Version, p artifact.Package, stored Stored) Blob
-	// Forget drops everything that is cached about a provider.
+	// Forget drops everything that the origin has cached about a provider.
 	Forget(provider.Address)
 }
 
@@ -121,10 +121,11 @@ func (u unavailable) Open(context.Context, int64, int64) (io.ReadCloser, int64, 
 // ErrSource means that an origin, rather than the registry, failed.
 var ErrSource = errors.New("the provider's origin is unavailable")
 
-// BusyError means that a limit on fetches from origins is reached. A retry can succeed after
-// RetryAfter.
+// BusyError means that a limit on downloads from origins is reached. A retry can succeed once
+// RetryAfter has passed.
 type BusyError struct {
-	// Limit is an argument of the pull_through block, or "disk" for the free space.
+	// Limit is the name of an argument of the pull_through block, or "disk" if too little disk
+	// space is free.
 	Limit      string
 	RetryAfter time.Duration
 }

@@ -232,8 +232,8 @@ type condition struct {
 
 type conditionKey struct{}
 
-// Conditional returns a client for remote.Repository.Client. With it, a [Catalog] does not
-// fetch an unchanged list of tags again if the registry sends ETags.
+// Conditional returns a client for remote.Repository.Client. If the registry sends ETags, a
+// [Catalog] with this client does not fetch an unchanged list of tags again.
 func Conditional(client remote.Client) remote.Client { return conditional{client} }
 
 type conditional struct{ next remote.Client }
@@ -280,5 +280,5 @@ type peeked struct {
 	io.Closer
 }
 
-// maxETag is the maximum length in bytes of an ETag that is kept.
+// maxETag is the maximum length in bytes of a usable ETag. Longer ETags are ignored.
 const maxETag = 256
