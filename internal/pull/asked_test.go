@@ -122,7 +122,7 @@ func (b *bench) twin(r *release.Release) *origin.Origin {
 }
 
 // TestCachedAndNotStored shows that, if a package could not be stored in the registry, it is stored after the next
-// request, even if the gateway serves that request from its cache.
+// request. This holds even if the gateway serves that request from its cache.
 func TestCachedAndNotStored(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

@@ -451,8 +451,8 @@ func TestHostAtTheEndOfRedirects(t *testing.T) {
 	})
 }
 
-// TestAddressThatRefuses shows that, if an origin's name also resolves to the address of another origin, and that
-// address refuses the connection, downloads from the first origin do not count for the other origin.
+// TestAddressThatRefuses shows that, if an address of a name refuses the connection, downloads from that name do not
+// count for the address. Here, the address belongs to another origin.
 func TestAddressThatRefuses(t *testing.T) {
 	for name, drip := range map[string]func(*internet){
 		"while the package comes": func(n *internet) { n.drips("evil.test") },

@@ -207,8 +207,8 @@ func TestPackageThatIsNoZip(t *testing.T) {
 	}
 }
 
-// TestPublishedAgain shows that, if a version that is not stored is published again with other packages, a client that
-// still has the old metadata does not get a new package. The next metadata lists the new packages.
+// TestPublishedAgain shows that, if a version is published again with other packages before it is stored, the next
+// request for a package is refused. After that, the metadata of the version lists the new packages.
 func TestPublishedAgain(t *testing.T) {
 	t.Parallel()
 	for _, platform := range []string{"linux_amd64", "windows_amd64"} { // the location is known for the first platform
