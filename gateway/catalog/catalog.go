@@ -304,8 +304,8 @@ func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCl
 	return io.NopCloser(bytes.NewReader(item.content)), nil
 }
 
-// Package returns a package of a version. If the provider's repository cannot be opened, the
-// methods of the [Blob] return the error.
+// Package returns a package of a version. If the provider's repository cannot be opened,
+// Exists, Size and Open of the [Blob] return the error.
 func (v View) Package(ctx context.Context, a provider.Address, of provider.Version, p artifact.Package) Blob {
 	store, err := v.c.opts.Repository(ctx, a)
 	stored := Stored{store, p.Layer(), func(ctx context.Context) (string, error) { return v.c.opts.Redirect(ctx, a, p.Layer()) }}

@@ -104,7 +104,8 @@ func (s Stored) Redirect(ctx context.Context) (string, error) { return s.redirec
 // Requested implements [Blob].
 func (Stored) Requested() {}
 
-// unavailable is a package whose repository cannot be opened. Its methods return err.
+// unavailable is a package whose repository cannot be opened. Exists, Size and Open return
+// err.
 type unavailable struct {
 	Stored
 	err error

@@ -34,7 +34,8 @@ const (
 	refusedPause = 10 * time.Minute
 )
 
-// job pushes one version for the platforms that clients request until the job ends.
+// job pushes one version. It pushes the configured platforms, and the platforms that clients
+// request before the job ends.
 type job struct {
 	store   catalog.Store // the repository
 	subject subject
