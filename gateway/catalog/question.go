@@ -32,7 +32,7 @@ var kindNames = [...]string{listing: "versions", version: "version", evidence: "
 type question struct {
 	kind    kind
 	union   bool
-	prefix  string // the beginning of the name
+	prefix  string // the beginning of the name under which the answer is cached
 	address provider.Address
 	version provider.Version   // only if kind is version
 	desc    ocispec.Descriptor // only if kind is evidence or content

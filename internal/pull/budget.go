@@ -81,7 +81,7 @@ type reservation struct {
 
 	// Guarded by Budget.mu.
 	demand
-	turn          int           // orders the queue; 0: the download has not waited yet
+	turn          int           // the reservation's turn in the queue; 0: it has not waited yet
 	got           chan struct{} // closed once the download has a slot
 	since         time.Time     // when the download got its slot
 	awaited       []string      // the busy host that cost the download its slot; nil once the package is open

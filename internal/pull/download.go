@@ -24,8 +24,8 @@ const (
 	lingerTime = 10 * time.Second
 	// failureTTL is the pause before a failed download is retried.
 	failureTTL = 5 * time.Second
-	// notZipTTL is the same pause for a package that is not a zip file, although its digest is right. The pause
-	// is long because another download would return the same bytes.
+	// notZipTTL is the pause before another download of a package that is not a zip file, although its digest
+	// is right. The pause is long because another download would return the same bytes.
 	notZipTTL = 10 * time.Minute
 	// maxUnannounced is the maximum size in bytes of a package whose size the origin does not
 	// announce.

@@ -218,7 +218,8 @@ func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list
 	return out, nil
 }
 
-// allows reports whether the scope allows a version of the given list and the version's cooldown is over.
+// allows reports whether the scope allows a version of the given list. It returns false while the version's
+// cooldown lasts.
 func (p *Puller) allows(v provider.Version, l *list) bool {
 	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
 		return false

@@ -19,9 +19,9 @@ const maxTried = 2
 // slots.
 var errCrowded = errors.New("the host has its share of max_concurrent")
 
-// open opens the package at its origin. If the request is redirected to a host that already has
-// its share of the slots, the download loses its slot. It then waits until that host may have
-// another slot, and requests the package again.
+// open opens the package at its origin. If the request goes or is redirected to a host that
+// already has its share of the slots, the download loses its slot. It then waits until that
+// host may have another slot, and requests the package again.
 func (d *download) open(ctx context.Context, at origin.Package) (io.ReadCloser, int64, error) {
 	for {
 		// The context is not cancelled on return, because reads of the body still need it. It
