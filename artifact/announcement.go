@@ -19,14 +19,15 @@ const (
 // typePlaceholder is the artifact type of the manifest that [Placeholder] returns.
 const typePlaceholder = "application/vnd.ocibridge.placeholder.v1"
 
-// Announcement tells concurrent pushes of a version what a push of some platforms has
-// stored: the packages, and the signed evidence. In the registry it is an index like a
-// version's, under a tag of its own. Its ID makes its digest unique.
+// Announcement tells concurrent pushes of a version which packages and which signed
+// evidence a push of some platforms has stored. In the registry, an announcement is an
+// index like a version's index, under its own tag. The ID makes the digest of the index
+// unique.
 type Announcement struct {
 	Version
 	ID   string
-	At   time.Time // by the registry's clock, to the second
-	Done bool      // whether the push found everything that it announced in the version's index
+	At   time.Time // the registry's time when the announcement was written, to the second
+	Done bool      // whether the version's index contained everything that the push announced
 }
 
 // EncodeAnnouncement returns the index of an announcement. It returns the same errors as
@@ -40,7 +41,7 @@ func EncodeAnnouncement(a Announcement) (Blob, error) {
 }
 
 // ReadAnnouncement returns the announcement under a tag. It returns the same errors as
-// [Read], and ErrNotProvider also if the manifest is not an announcement.
+// [Read]. It also returns ErrNotProvider if the manifest is not an announcement.
 func ReadAnnouncement(ctx context.Context, store ReferenceFetcher, tag string, a provider.Address, v provider.Version) (*Announcement, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -77,10 +78,10 @@ func decodeAnnouncement(desc ocispec.Descriptor, data []byte, a provider.Address
 	return &Announcement{Version: *found, ID: index.Annotations[annotationID], At: at, Done: index.Annotations[annotationDone] == "true"}, nil
 }
 
-// Placeholder returns a manifest that carries no information. A push deletes a placeholder
-// to find out whether the registry allows deletions. To delete a tag, a push lets the tag
-// name a placeholder with an ID, and then deletes that manifest. The only blob of a
-// placeholder is [Config].
+// Placeholder returns a manifest without content. A push deletes a placeholder to find out
+// whether the registry allows deletions. A push deletes a tag in two steps: it moves the
+// tag to a placeholder with an ID, and then deletes that placeholder by its digest. The
+// only blob of a placeholder is [Config].
 func Placeholder(id string) (Blob, error) {
 	var annotations map[string]string
 	if id != "" {

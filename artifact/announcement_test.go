@@ -46,7 +46,7 @@ func TestAnnouncement(t *testing.T) {
 		if got.ID != want.ID || !got.At.Equal(want.At) || got.Done != want.Done || !samePackages(got.Packages, want.Packages) || (got.Evidence == nil) != (want.Evidence == nil) {
 			t.Errorf("%s: %+v reads back as %+v", name, want, got)
 		}
-		// A client that reads it as a version finds only packages that exist.
+		// A client that reads the announcement as a version finds only packages that exist.
 		if v, err := artifact.Read(t.Context(), oneTag(blob.Data), widget, v100); err != nil || !samePackages(v.Packages, want.Packages) {
 			t.Errorf("%s: as a version: %+v, %v", name, v, err)
 		}
@@ -64,8 +64,8 @@ func samePackages(a, b []artifact.Package) bool {
 	return reflect.DeepEqual(byPlatform(a), byPlatform(b))
 }
 
-// TestNoAnnouncement shows that an index is refused as an announcement if it lacks a part
-// of one, or belongs to another version.
+// TestNoAnnouncement shows that ReadAnnouncement refuses an index that lacks a part of an
+// announcement, or that belongs to another version.
 func TestNoAnnouncement(t *testing.T) {
 	blob, err := artifact.EncodeAnnouncement(anAnnouncement(t))
 	if err != nil {
@@ -115,8 +115,8 @@ func TestNoAnnouncement(t *testing.T) {
 	}
 }
 
-// TestPlaceholder shows that placeholders with different IDs differ, and that none of them
-// is read as a version or as an announcement.
+// TestPlaceholder shows that placeholders with different IDs differ, and that no
+// placeholder is read as a version or as an announcement.
 func TestPlaceholder(t *testing.T) {
 	a, err := artifact.Placeholder("")
 	if err != nil {
@@ -139,8 +139,9 @@ func TestPlaceholder(t *testing.T) {
 	}
 }
 
-// FuzzAnnouncement checks that every announcement that can be read belongs to the requested
-// version, describes each of its packages, and encodes to the same announcement.
+// FuzzAnnouncement shows that every announcement that can be read belongs to the requested
+// version, describes each of its packages, and stays the same if it is encoded and read
+// again.
 func FuzzAnnouncement(f *testing.F) {
 	addGolden(f, "index.json")
 	a := anAnnouncement(f)
@@ -170,7 +171,7 @@ func FuzzAnnouncement(f *testing.F) {
 			}
 		}
 		if len(got.Packages) == 0 {
-			return // there is nothing to encode
+			return // an announcement without packages cannot be encoded
 		}
 		blob, err := artifact.EncodeAnnouncement(*got)
 		if err != nil {

@@ -1,5 +1,5 @@
 // Package artifact defines the layout of a provider version in an OCI repository. It
-// encodes versions, and reads versions that any tool has written.
+// encodes versions. It also reads versions, whether ocibridge or another tool wrote them.
 //
 //	tag 3.2.4
 //	└─ image index, artifactType application/vnd.opentofu.provider
@@ -11,10 +11,9 @@
 //	      └─ layers: SHA256SUMS, its signature, signing keys, a record
 //
 // Reading a version needs only the parts that OpenTofu's oci_mirror requires. The
-// annotations and the evidence are additions of ocibridge, and optional. Encoding is
+// annotations and the evidence are optional additions of ocibridge. Encoding is
 // deterministic: the same packages and evidence give the same bytes. Content is used only
-// after its size and digest are verified, and no manifest is larger than
-// [MaxManifestBytes].
+// after its size and digest are verified. No manifest is larger than [MaxManifestBytes].
 package artifact
 
 import (
@@ -61,12 +60,12 @@ func IsManifest(mediaType string) bool {
 	return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
 }
 
-// MaxManifestBytes is the maximum size in bytes of an index or manifest. OpenTofu rejects
-// larger ones, as some registries do.
+// MaxManifestBytes is the maximum size in bytes of an index or manifest. OpenTofu and some
+// registries reject larger manifests.
 const MaxManifestBytes = 4 << 20
 
-// UnknownSize is the size of a package that is not stored in a registry, if its origin has
-// not announced the size.
+// UnknownSize is the Size of a package that is not stored in a registry and whose origin
+// has not announced the size.
 const UnknownSize = -1
 
 // Package is one platform's package within a version.
@@ -78,13 +77,13 @@ type Package struct {
 	H1       provider.Hash // zero if it is not known
 	// Manifest describes the platform's image manifest.
 	Manifest ocispec.Descriptor
-	// UnusedAnnotations reports whether the index entry has annotations of ocibridge that
-	// are ignored, because they do not describe the package completely.
+	// UnusedAnnotations reports whether Read ignored annotations of ocibridge in the index
+	// entry, because they do not describe the package completely.
 	UnusedAnnotations bool
 }
 
-// Claims reports whether p describes the verified package correctly. A p without an h1:
-// hash agrees with any h1: hash.
+// Claims reports whether p has the platform, digest, size, file name and h1: hash of the
+// verified package. If p has no h1: hash, Claims does not compare these hashes.
 func (p Package) Claims(verified Package) bool {
 	return p.Platform == verified.Platform && p.Digest == verified.Digest && p.Size == verified.Size && p.Filename == verified.Filename &&
 		(p.H1.IsZero() || p.H1 == verified.H1)
@@ -127,7 +126,7 @@ type Version struct {
 	// It is empty if no client runs on any platform in the index.
 	Packages []Package
 	// Missing lists the platforms whose manifests are not in the registry, sorted by
-	// platform. They are not in Packages. Only [ReadAvailable] sets Missing.
+	// platform. These platforms are not in Packages. Only [ReadAvailable] sets Missing.
 	Missing []MissingPackage
 	// Evidence describes the evidence manifest, or is nil if there is none. It includes
 	// the annotation that [DescribeEvidence] sets.
@@ -163,8 +162,8 @@ func (v *Version) Platforms() []provider.Platform {
 	return out
 }
 
-// MissingFor returns the entry of Missing for a platform. The bool reports whether there
-// is one.
+// MissingFor returns the entry of v.Missing for the given platform. The bool is false if
+// there is no such entry.
 func (v *Version) MissingFor(p provider.Platform) (MissingPackage, bool) {
 	i := slices.IndexFunc(v.Missing, func(m MissingPackage) bool { return m.Platform == p })
 	if i < 0 {
@@ -185,17 +184,20 @@ type ReferenceFetcher interface {
 	FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error)
 }
 
-// The reasons why the content of a tag cannot be served.
+// The reasons why a version cannot be served.
 var (
-	// ErrNotProvider means that the content is a different kind of artifact, or one that
-	// OpenTofu cannot install, such as an index whose manifests were deleted.
+	// ErrNotProvider means that the content is not a provider index that OpenTofu can
+	// install. Examples are a container image, and an index whose manifests were deleted.
 	ErrNotProvider = errors.New("not a provider index")
-	// ErrMissing means that content that an index refers to is not in the registry. Such an
-	// error also wraps ErrNotProvider. Unlike the other reasons, it can be temporary.
+	// ErrMissing means that an index refers to content that is not in the registry. An error
+	// that wraps ErrMissing also wraps ErrNotProvider. Unlike the other errors, it can be
+	// temporary.
 	ErrMissing = errors.New("the registry lacks content that it refers to")
-	// ErrAmbiguous means that there are two packages for one platform.
+	// ErrAmbiguous means that there are two where only one is allowed, such as two packages
+	// for one platform.
 	ErrAmbiguous = errors.New("ambiguous provider index")
-	// ErrTooLarge means that a manifest is larger than MaxManifestBytes.
+	// ErrTooLarge means that a manifest is larger than MaxManifestBytes, or that another
+	// document exceeds its limits.
 	ErrTooLarge = errors.New("manifest too large")
 	// ErrForeign means that the content names another provider or version.
 	ErrForeign = errors.New("belongs to another provider")

@@ -37,8 +37,8 @@ var (
 	windows = provider.MustParsePlatform("windows_amd64")
 )
 
-// contents returns the packages of widget 1.0.0. The package for linux has an h1 hash. The
-// others have none, because they contain directory entries.
+// contents returns the packages of widget 1.0.0. The package for linux has an h1: hash. The
+// other packages have none, because they contain directory entries.
 func contents(t testing.TB) map[provider.Platform][]byte {
 	t.Helper()
 	out := map[provider.Platform][]byte{}
@@ -52,7 +52,7 @@ func contents(t testing.TB) map[provider.Platform][]byte {
 	return out
 }
 
-// accept returns content as a package that package trust has verified.
+// accept returns content as a package that a policy for unsigned versions has accepted.
 func accept(t testing.TB, p provider.Platform, filename string, content []byte) trust.Package {
 	t.Helper()
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
@@ -82,7 +82,7 @@ type encoded struct {
 	index     artifact.Blob
 }
 
-// encode encodes widget 1.0.0 for the platforms, in the given order.
+// encode encodes widget 1.0.0 for the given platforms, in the given order.
 func encode(t testing.TB, platforms ...provider.Platform) encoded {
 	t.Helper()
 	out := encoded{
@@ -108,7 +108,7 @@ func encode(t testing.TB, platforms ...provider.Platform) encoded {
 	return out
 }
 
-// evidence has no real signature, whose bytes would differ in each run.
+// evidence has no real signature. A real signature would have different bytes in each run.
 var evidence = artifact.Evidence{
 	SHA256SUMS:  []byte("the document\n"),
 	Signature:   []byte{0xc2, 0x75, 0x04, 0x00},
@@ -118,13 +118,13 @@ var evidence = artifact.Evidence{
 	},
 }
 
-// bench is a real registry. It records its requests, and lets a test replace its answers.
+// bench is a real registry that records its requests. A test can replace its responses.
 type bench struct {
 	t        *testing.T
-	truth    http.Handler       // the registry itself, which does not lie
+	truth    http.Handler       // the registry itself, without the replaced responses
 	registry *recorder.Recorder // records the requests to the registry
 	repo     *remote.Repository
-	lies     map[string]http.HandlerFunc // the replaced answers, by suffix of the path of a GET or HEAD
+	lies     map[string]http.HandlerFunc // the handlers for GET and HEAD requests whose paths end in the key
 }
 
 func newBench(t *testing.T) *bench {
@@ -187,7 +187,8 @@ func (b *bench) read() (*artifact.Version, error) {
 	return artifact.Read(b.t.Context(), b.repo, widget, v100)
 }
 
-// answer returns a handler that serves data as a manifest, with the headers of a registry.
+// answer returns a handler that serves data as a manifest, with the headers that a registry
+// sends.
 func answer(mediaType string, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)
@@ -197,13 +198,14 @@ func answer(mediaType string, data []byte) http.HandlerFunc {
 	}
 }
 
-// answerIndex replaces the index under the tag 1.0.0.
+// answerIndex makes the registry serve another index under the tag 1.0.0.
 func (b *bench) answerIndex(index any) {
 	b.t.Helper()
 	b.lies["/manifests/1.0.0"] = answer(ocispec.MediaTypeImageIndex, marshal(b.t, index))
 }
 
-// answerManifest adds a manifest to the registry, and returns its descriptor.
+// answerManifest makes the registry serve a manifest that it does not store. It returns the
+// descriptor of the manifest.
 func (b *bench) answerManifest(manifest any) ocispec.Descriptor {
 	b.t.Helper()
 	data := marshal(b.t, manifest)
@@ -230,8 +232,8 @@ func unmarshal[T any](t testing.TB, data []byte) T {
 	return v
 }
 
-// tamper changes the registry's answers for paths with the suffix: the body with change,
-// and the headers with announce.
+// tamper changes the registry's responses to requests whose paths end in suffix. change
+// returns the new body, and announce changes the headers.
 func (b *bench) tamper(suffix string, change func(data []byte) []byte, announce func(http.Header)) {
 	b.lies[suffix] = func(w http.ResponseWriter, r *http.Request) {
 		truth := httptest.NewRecorder()

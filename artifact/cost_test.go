@@ -16,8 +16,8 @@ var (
 	cheapVersion  = provider.MustParseVersion("1.0.0")
 )
 
-// TestCostOfManifests limits the cost of decoding the most expensive indexes, manifests and
-// records.
+// TestCostOfManifests shows that decoding the most expensive indexes, manifests and records
+// costs no more than a limit.
 func TestCostOfManifests(t *testing.T) {
 	index := func(data []byte) error {
 		_, err := decodeIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
@@ -61,7 +61,7 @@ func TestCostOfManifests(t *testing.T) {
 	}
 }
 
-// TestCostOfStates limits the cost of decoding the largest states.
+// TestCostOfStates shows that decoding the largest states costs no more than a limit.
 func TestCostOfStates(t *testing.T) {
 	owner := provider.MustParseAddress("registry.acme.example/acme/widget")
 	manifest := func(before, element, after string) (head, item, tail string) {

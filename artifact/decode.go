@@ -23,8 +23,8 @@ const (
 	maxProtocolBytes = 256
 )
 
-// parseProtocols returns the plugin protocols in an annotation. Protocols are only
-// informative, so it returns nil, and no error, if they exceed the limits.
+// parseProtocols returns the plugin protocols in an annotation. It returns nil if they
+// exceed the limits. That is no error, because protocols are only informative.
 func parseProtocols(annotation string) []string {
 	if len(annotation) > maxProtocolBytes {
 		return nil
@@ -32,7 +32,7 @@ func parseProtocols(annotation string) []string {
 	return knownProtocols(strings.FieldsFunc(annotation, func(r rune) bool { return r == ',' }))
 }
 
-// knownProtocols returns all, or nil if the protocols exceed the limits.
+// knownProtocols returns the given protocols, or nil if they exceed the limits.
 func knownProtocols(all []string) []string {
 	if len(all) > maxProtocols || len(strings.Join(all, ",")) > maxProtocolBytes {
 		return nil
@@ -41,8 +41,8 @@ func knownProtocols(all []string) []string {
 }
 
 // Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if the
-// document is larger or contains more values than a provider can need, and
-// [ErrNotProvider] if it is otherwise invalid.
+// document is larger than a provider's document can be, or contains more values. It returns
+// [ErrNotProvider] if the document is otherwise invalid.
 func Unmarshal(data []byte, out any) error { return unmarshalWithin(manifestLimits, data, out) }
 
 // unmarshalWithin is [Unmarshal] with different limits.

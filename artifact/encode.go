@@ -26,8 +26,8 @@ func newBlob(mediaType string, data []byte) Blob {
 	return Blob{ocispec.Descriptor{MediaType: mediaType, Digest: digest.FromBytes(data), Size: int64(len(data))}, data}
 }
 
-// Config returns the config blob of all our manifests: {}, the content of the empty
-// descriptor.
+// Config returns the config blob of all manifests that ocibridge writes: {}, the content of
+// the OCI empty descriptor.
 func Config() Blob { return newBlob(ocispec.MediaTypeEmptyJSON, []byte("{}")) }
 
 // EncodePackage returns the description and the image manifest of a verified package.
@@ -43,8 +43,8 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	layer := out.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: out.Filename}
 	if !out.H1.IsZero() {
-		// The index entry contains this hash too. A push of only some platforms, however,
-		// writes its new index from the manifests, and needs the hash here.
+		// The index entry contains this hash too. However, a push of only some platforms writes
+		// the new index from the platform manifests. It reads the hash here.
 		layer.Annotations[annotationH1] = out.H1.String()
 	}
 	manifest, err := encodeImage(TypeTarget, []ocispec.Descriptor{layer}, nil)
@@ -55,10 +55,10 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 	return out, manifest, nil
 }
 
-// EncodeIndex returns the index of a version, whose packages can be in any order. It
-// returns an error if the index could not be read back: if the version has no package, two
-// packages for one platform, or a package with an invalid platform, file name, digest or
-// size.
+// EncodeIndex returns the index of a version. The packages of the version can be in any
+// order. EncodeIndex returns an error if Read would refuse the index. That is the case if
+// the version has no package, two packages for one platform, or a package with an invalid
+// platform, file name, digest or size.
 func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
 
 // encodeIndex is [EncodeIndex] with additional annotations on the index.
@@ -108,7 +108,7 @@ func encodeIndex(v Version, more map[string]string) (Blob, error) {
 	return encodeManifest(ocispec.MediaTypeImageIndex, index)
 }
 
-// check returns an error if the package could not be read back.
+// check returns an error if Read would refuse an index with this package.
 func (p Package) check() error {
 	_, err := provider.NewPlatform(p.Platform.OS, p.Platform.Arch)
 	switch {
@@ -139,8 +139,8 @@ func indexEntry(p Package) ocispec.Descriptor {
 	}
 }
 
-// encodeEmpty encodes an image manifest whose only content is its annotations. Its only
-// blob is [Config].
+// encodeEmpty encodes an image manifest that carries nothing but its annotations. The only
+// blob of the manifest is [Config].
 func encodeEmpty(artifactType string, annotations map[string]string) (Blob, error) {
 	return encodeImage(artifactType, []ocispec.Descriptor{Config().Descriptor}, annotations) // some registries require a layer
 }
@@ -157,8 +157,8 @@ func encodeImage(artifactType string, layers []ocispec.Descriptor, annotations m
 	})
 }
 
-// encodeManifest encodes deterministically: encoding/json writes fields in the order of
-// the struct, and map keys sorted.
+// encodeManifest encodes a manifest deterministically: encoding/json writes the fields of a
+// struct in their order, and sorts the keys of a map.
 func encodeManifest(mediaType string, manifest any) (Blob, error) {
 	data, err := json.Marshal(manifest)
 	if err != nil {

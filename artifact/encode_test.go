@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestEncodingIsForEver compares encoded versions with golden files byte for byte, because
-// a release must have the same digests whichever version of this program encodes it.
+// TestEncodingIsForEver compares encoded versions with golden files byte for byte. A
+// release must have the same digests with every version of ocibridge.
 func TestEncodingIsForEver(t *testing.T) {
 	e := encode(t, linux, darwin, windows)
 	files := map[string][]byte{

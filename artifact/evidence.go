@@ -12,11 +12,11 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Evidence contains the documents with which a version was verified when it was pushed. It
-// is stored next to the packages, so that anyone can verify the version again.
+// Evidence contains the documents that proved a version when it was pushed. They are stored
+// next to the packages, so that anyone can verify the version again.
 type Evidence struct {
-	// SHA256SUMS and Signature are the origin's files, and SigningKeys is the origin's
-	// JSON, each unchanged. A field is nil if the origin does not provide it.
+	// SHA256SUMS and Signature are the origin's files, and SigningKeys is the origin's JSON.
+	// All three are unchanged. A field is nil if the origin does not provide the document.
 	SHA256SUMS  []byte
 	Signature   []byte
 	SigningKeys json.RawMessage
@@ -31,7 +31,7 @@ type Record struct {
 	// Verdict says how the release was verified.
 	Verdict trust.Verdict `json:"verdict"`
 	// Fingerprint is the fingerprint of the primary key that verified the signature, in
-	// upper-case hexadecimal; empty for checksum only.
+	// upper-case hexadecimal. It is empty if the verdict is ChecksumOnly.
 	Fingerprint string `json:"fingerprint,omitempty"`
 	// Protocols lists the plugin protocols that the origin states.
 	Protocols []string `json:"protocols,omitempty"`
@@ -42,12 +42,13 @@ type Record struct {
 const (
 	// maxEvidenceBytes is the maximum size in bytes of one layer of evidence.
 	maxEvidenceBytes = 4 << 20
-	// maxRecordBytes is the maximum size of the record in bytes. Most records have about
-	// 300 bytes.
+	// maxRecordBytes is the maximum size of the record in bytes. Most records are about 300
+	// bytes long.
 	maxRecordBytes = 64 << 10
 )
 
-// maxLayerBytes returns the maximum size of a layer of evidence with the media type.
+// maxLayerBytes returns the maximum size in bytes of an evidence layer with the given media
+// type.
 func maxLayerBytes(mediaType string) int64 {
 	if mediaType == mediaTypeRecord {
 		return maxRecordBytes
@@ -55,7 +56,7 @@ func maxLayerBytes(mediaType string) int64 {
 	return maxEvidenceBytes
 }
 
-// NewEvidence returns the evidence of accepted checksums.
+// NewEvidence returns the evidence for checksums that a policy accepted.
 func NewEvidence(c *trust.Checksums, origin string, protocols []string, about provider.About) Evidence {
 	sums, signature, keys := c.Document()
 	return Evidence{sums, signature, keys, Record{
@@ -103,9 +104,9 @@ func ReadEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (
 	return readEvidence(ctx, store, desc, mediaTypeSums, mediaTypeSignature, mediaTypeSigningKeys, mediaTypeRecord)
 }
 
-// ReadRecord returns only the record of a version's evidence, with two requests. It
-// returns the record as the push wrote it, and verifies nothing in it. It returns the same
-// errors as [ReadEvidence].
+// ReadRecord returns only the record of a version's evidence. It sends two requests. It
+// returns the record as the push wrote it, and does not verify the claims in the record. It
+// returns the same errors as [ReadEvidence].
 func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Record, error) {
 	e, err := readEvidence(ctx, store, desc, mediaTypeRecord)
 	if err != nil {
@@ -114,8 +115,8 @@ func ReadRecord(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (Re
 	return e.Record, nil
 }
 
-// readEvidence reads the parts of the evidence that have the given media types. The media
-// type of the record must be one of them.
+// readEvidence reads the parts of the evidence that have the given media types. These media
+// types must include the record's.
 func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor, mediaTypes ...string) (*Evidence, error) {
 	m, err := fetchManifest(ctx, store, desc, TypeEvidence)
 	if err != nil {
@@ -140,7 +141,8 @@ func readEvidence(ctx context.Context, store Fetcher, desc ocispec.Descriptor, m
 	return &Evidence{parts[mediaTypeSums], parts[mediaTypeSignature], parts[mediaTypeSigningKeys], record}, nil
 }
 
-// decodeRecord decodes the record of the evidence, which is mandatory.
+// decodeRecord decodes the record of the evidence. It returns an error if data is nil,
+// because the record is mandatory.
 func decodeRecord(data []byte) (Record, error) {
 	if data == nil {
 		return Record{}, fmt.Errorf("%w: it has no record", ErrNotProvider)

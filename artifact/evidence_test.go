@@ -32,8 +32,8 @@ func TestEvidenceRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEvidenceSaysWhatWasAccepted shows that the evidence of a signed release records its
-// verdict and signer, and that the policy accepts the stored evidence again.
+// TestEvidenceSaysWhatWasAccepted shows that the evidence of a signed release records the
+// release's verdict and signer, and that the policy accepts the stored evidence again.
 func TestEvidenceSaysWhatWasAccepted(t *testing.T) {
 	signer := pgp.For(t, "Acme")
 	r := release.For(t, release.Spec{Host: "registry.acme.example", Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: signer,
@@ -138,7 +138,7 @@ func (b *bench) sendLayer(mediaType, data string) ocispec.Descriptor {
 	return blob.Descriptor
 }
 
-// lie makes the registry serve a layer with changed bytes, and without announcing a length.
+// lie makes the registry serve a layer with changed bytes and without a Content-Length.
 func (b *bench) lie(layer ocispec.Descriptor, change func([]byte) []byte) {
 	b.t.Helper()
 	data := change(b.fetchAll(layer))

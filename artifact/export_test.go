@@ -28,7 +28,7 @@ const (
 	MediaTypeRecord      = mediaTypeRecord
 )
 
-// The annotations of states, and the maximum numbers of entries in a state.
+// The annotations of states, and the maximum numbers of elements in a state.
 const (
 	AnnotationSeen  = annotationSeen
 	AnnotationState = annotationState
@@ -48,8 +48,8 @@ var (
 	DecodeState  = decodeState
 )
 
-// EncodeSeen returns the manifest in which earlier releases recorded when a version was first
-// seen.
+// EncodeSeen returns the manifest in which earlier releases recorded the time at which they
+// first saw a version.
 func EncodeSeen(at time.Time) (Blob, error) {
 	return encodeManifest(ocispec.MediaTypeImageManifest, ocispec.Manifest{
 		Versioned:    specs.Versioned{SchemaVersion: 2},

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 )
 
-// readBounded reads a manifest of the announced size in bytes. If size is not positive, the
-// manifest can have any size up to [MaxManifestBytes].
+// readBounded reads a manifest, and checks that it has the given size in bytes. If size is
+// not positive, the manifest can have any size up to [MaxManifestBytes].
 func readBounded(r io.Reader, size int64) ([]byte, error) {
 	if size > MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %d bytes, more than %d", ErrTooLarge, size, MaxManifestBytes)
@@ -31,7 +31,8 @@ func readBounded(r io.Reader, size int64) ([]byte, error) {
 	return data, nil
 }
 
-// fetchVerified fetches content of at most limit bytes by its descriptor, and verifies it.
+// fetchVerified fetches and verifies the content of a descriptor. The content can have at
+// most limit bytes.
 func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if err := checkDescriptor(desc, limit); err != nil {
 		return nil, err
@@ -43,12 +44,12 @@ func fetchVerified(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 	return data.Bytes(), nil
 }
 
-// download writes content to w, and verifies it.
+// download writes the content of a descriptor to w, and then checks its size and digest.
 func download(ctx context.Context, store Fetcher, desc ocispec.Descriptor, w io.Writer) error {
 	body, err := store.Fetch(ctx, desc)
 	if errors.Is(err, errdef.ErrNotFound) {
-		// The error does not wrap ErrNotFound, because to callers ErrNotFound means an
-		// absent tag.
+		// The error does not wrap errdef.ErrNotFound. To the callers of this package,
+		// errdef.ErrNotFound means that a tag does not exist.
 		return fmt.Errorf("%w: %w: %v", ErrNotProvider, ErrMissing, err)
 	}
 	if err != nil {

@@ -33,7 +33,8 @@ func addGolden(f *testing.F, names ...string) {
 	}
 }
 
-// FuzzDecodeIndex shows that every index that decodes can be served and encoded again.
+// FuzzDecodeIndex shows that every index that can be decoded can also be served and
+// encoded.
 func FuzzDecodeIndex(f *testing.F) {
 	addGolden(f, "index.json", "linux_amd64.json")
 	f.Add([]byte(`{"mediaType":"application/vnd.oci.image.index.v1+json","artifactType":"application/vnd.opentofu.provider","manifests":[
@@ -95,7 +96,7 @@ func checkManifest(t *testing.T, d ocispec.Descriptor) {
 	}
 }
 
-// FuzzEncodeIndex shows that every index that encodes reads back unchanged.
+// FuzzEncodeIndex shows that decoding an encoded index returns the original version.
 func FuzzEncodeIndex(f *testing.F) {
 	f.Add("linux", "amd64", "terraform-provider-widget_1.0.0_linux_amd64.zip", "content", int64(7), int64(500), "5.0", true)
 	f.Add("", "x_y", "../x", "", int64(0), int64(-1), ",", false)
@@ -162,7 +163,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzSeen shows that every time that decodes reads back unchanged after it is encoded.
+// FuzzSeen shows that a time that was decoded stays the same if it is encoded and decoded
+// again.
 func FuzzSeen(f *testing.F) {
 	addGolden(f, "evidence.json")
 	for _, text := range []string{"first sync", "2026-01-02T03:04:05Z", "2026-01-02T03:04:05.6+07:00", "9999-12-31T23:59:59-23:59", "0001-01-01T00:00:00Z", "yesterday", ""} {
@@ -183,8 +185,8 @@ func FuzzSeen(f *testing.F) {
 	})
 }
 
-// FuzzState shows that every state that decodes is within the limits, and reads back
-// unchanged.
+// FuzzState shows that every decoded state is within the limits, and stays the same if it
+// is encoded and decoded again.
 func FuzzState(f *testing.F) {
 	addGolden(f, "evidence.json", "index.json")
 	for _, text := range []string{
@@ -208,7 +210,7 @@ func FuzzState(f *testing.F) {
 		}
 		b, err := artifact.EncodeState(*s)
 		if errors.Is(err, artifact.ErrTooLarge) {
-			return // the text has fewer escapes than ours
+			return // the encoded text is longer, because it has more escapes
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -233,7 +235,7 @@ func (a oneAnswer) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, er
 
 func (a oneAnswer) Blobs() registry.BlobStore { return oneBlob{} }
 
-// oneBlob is a store with a blob of one byte under every digest.
+// oneBlob is a store that contains a blob of one byte under every digest.
 type oneBlob struct{ registry.BlobStore }
 
 func (oneBlob) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
@@ -264,7 +266,7 @@ func FuzzLint(f *testing.F) {
 	})
 }
 
-// blobsByDigest is a store with the blobs in evidence.json, and one manifest.
+// blobsByDigest is a store with one manifest and the blobs that evidence.json refers to.
 type blobsByDigest struct {
 	blobs map[digest.Digest][]byte
 	asked int
@@ -279,8 +281,8 @@ func (b *blobsByDigest) Fetch(_ context.Context, desc ocispec.Descriptor) (io.Re
 	return io.NopCloser(bytes.NewReader(data)), nil
 }
 
-// FuzzReadEvidence shows that each part of evidence is read at most once, matches its
-// digest, and is used according to its media type, whatever the manifest contains.
+// FuzzReadEvidence shows that any manifest of evidence is read safely: each part is fetched
+// at most once, matches its digest, and is used according to its media type.
 func FuzzReadEvidence(f *testing.F) {
 	addGolden(f, "evidence.json", "linux_amd64.json", "index.json")
 	want := artifact.Evidence{SHA256SUMS: []byte("sums"), Signature: []byte("signature"), SigningKeys: []byte(`{"keys":[]}`), Record: artifact.Record{Origin: "registry.acme.example", Verdict: trust.Signed}}

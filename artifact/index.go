@@ -13,17 +13,18 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// flaw is a problem that prevents an index, or one entry of it, from being read. [Read]
-// returns the first flaw that is not minor as its error; [Lint] reports all flaws.
+// flaw is a problem that prevents an index, or one entry of an index, from being read.
+// [Read] returns the first flaw that is not minor as its error. [Lint] reports all flaws.
 type flaw struct {
 	where string // a platform such as linux_amd64; "" for the whole index
 	err   error
-	// minor means that clients ignore the entry. The index is read without it.
+	// minor means that clients ignore the entry, and that the index is read without the
+	// entry.
 	minor bool
 }
 
-// decodeIndex decodes an index by OpenTofu's rules. The package of an entry without usable
-// annotations has no digest yet.
+// decodeIndex decodes an index by OpenTofu's rules. If an entry has no usable annotations,
+// its package has no digest yet.
 func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 	v, flaws := examineIndex(desc, data)
 	for _, f := range flaws {
@@ -34,7 +35,7 @@ func decodeIndex(desc ocispec.Descriptor, data []byte) (*Version, error) {
 	return v, nil
 }
 
-// examineIndex decodes the readable part of an index, and lists the flaws of the rest.
+// examineIndex returns the readable part of an index, and the flaws of the other parts.
 func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 	var index ocispec.Index
 	var flaws []flaw
@@ -85,7 +86,7 @@ func examineIndex(desc ocispec.Descriptor, data []byte) (*Version, []flaw) {
 	return v, flaws
 }
 
-// setEvidence sets the evidence from its entry in the index.
+// setEvidence sets v.Evidence from the evidence entry of the index.
 func (v *Version) setEvidence(entry ocispec.Descriptor) error {
 	if v.Evidence != nil {
 		return fmt.Errorf("%w: two entries with evidence", ErrAmbiguous)
@@ -97,7 +98,8 @@ func (v *Version) setEvidence(entry ocispec.Descriptor) error {
 	return nil
 }
 
-// entryName names an entry of an index by its platform, or by its position.
+// entryName returns the platform of an index entry, or the position of the entry if it has
+// no valid platform.
 func entryName(i int, entry ocispec.Descriptor) string {
 	if entry.Platform != nil {
 		if p, err := provider.NewPlatform(entry.Platform.OS, entry.Platform.Architecture); err == nil {
@@ -140,11 +142,11 @@ func describe(v *Version, annotations map[string]string) error {
 	return nil
 }
 
-// errIgnored means that clients ignore an index entry.
+// errIgnored means that clients ignore the entry of an index.
 var errIgnored = errors.New("clients ignore this entry")
 
-// decodeEntry decodes one entry. Its error wraps errIgnored for an entry that OpenTofu
-// ignores.
+// decodeEntry decodes one entry of an index. The error wraps errIgnored if OpenTofu ignores
+// the entry.
 func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	switch {
 	case entry.MediaType != ocispec.MediaTypeImageManifest:
@@ -166,8 +168,8 @@ func decodeEntry(entry ocispec.Descriptor) (Package, error) {
 	return p, nil
 }
 
-// annotate sets the fields that come from the annotations of ocibridge. It sets all of these
-// fields or none.
+// annotate sets the package's fields that come from the annotations of ocibridge. It sets
+// either all of these fields or none.
 func annotate(p *Package, annotations map[string]string) {
 	d := digest.Digest(annotations[annotationDigest])
 	size, err := strconv.ParseInt(annotations[annotationSize], 10, 64)
@@ -182,8 +184,8 @@ func annotate(p *Package, annotations map[string]string) {
 	p.Digest, p.Size, p.Filename, p.H1 = d, size, name, annotatedH1(annotations)
 }
 
-// annotatedH1 returns the h1: hash in an annotation, or the zero hash if it is missing or
-// invalid.
+// annotatedH1 returns the h1: hash in the annotations. It returns the zero hash if there is
+// no h1: hash, or an invalid one.
 func annotatedH1(annotations map[string]string) provider.Hash {
 	h, err := provider.ParseHash(annotations[annotationH1])
 	if err != nil || h.IsZip() {

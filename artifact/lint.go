@@ -26,11 +26,11 @@ import (
 type Severity string
 
 const (
-	// SeverityError means that some client cannot install the version, or that the stored
-	// content contradicts itself.
+	// SeverityError means that some client cannot install the version, or that parts of the
+	// stored content contradict each other.
 	SeverityError Severity = "error"
-	// SeverityWarning means that clients install the version, but something should be
-	// improved.
+	// SeverityWarning means that all clients can install the version, but that something
+	// should be improved.
 	SeverityWarning Severity = "warning"
 )
 
@@ -44,10 +44,10 @@ type Finding struct {
 
 // Linted is the result of [Lint].
 type Linted struct {
-	// Version is the readable part of the version. If no finding is an error, it is the
-	// result of [Read]. It is nil if nothing is readable.
+	// Version is the readable part of the version, or nil if nothing is readable. If no
+	// finding is an error, Version is the same as the result of [Read].
 	Version  *Version
-	Findings []Finding // about the index first, then about one platform after the other
+	Findings []Finding // first those about the index, then those about each platform
 }
 
 // Prober is the part of a repository that [Lint] uses. oras-go's remote.Repository
@@ -58,9 +58,10 @@ type Prober interface {
 }
 
 // Lint lists every reason why clients would refuse to install a stored version, and every
-// contradiction in it. The version can come from any tool. Lint fetches every manifest that
-// the index refers to, and compares the size of every package with the size in the answer
-// to a HEAD request. It downloads a package only if the registry does not announce a size.
+// contradiction within the version. Any tool can have written the version. Lint fetches
+// every manifest that the index refers to. It sends a HEAD request for every package, and
+// compares the announced size with the size in the manifest. It downloads a package only if
+// the registry does not announce the size.
 //
 // Lint returns errdef.ErrNotFound if the tag does not exist. Other errors are about the
 // connection to the registry.
@@ -103,7 +104,7 @@ func (l *linter) add(where string, err error) {
 	l.report(SeverityError, where, err.Error(), remedy(err))
 }
 
-// remedy says how to fix stored content for which this package returned err.
+// remedy returns a hint that tells the user how to fix stored content that caused err.
 func remedy(err error) string {
 	const again = "push the version again with ocibridge push --force, which replaces what the tag names"
 	switch {
@@ -149,8 +150,8 @@ func (l *linter) lintIndex(ctx context.Context, desc ocispec.Descriptor, data []
 	return l.lintEvidence(ctx)
 }
 
-// reportIgnored reports an entry that every client ignores. It is an error if the platform
-// has no other package.
+// reportIgnored reports an index entry that every client ignores. The finding is an error
+// if the entry's platform has no other package.
 func (l *linter) reportIgnored(found *Version, f flaw) {
 	what := strings.TrimPrefix(f.err.Error(), errIgnored.Error()+": ")
 	severity := SeverityError
@@ -188,7 +189,7 @@ func (l *linter) lintPackages(ctx context.Context) error {
 }
 
 // lintPackage checks the manifest of one platform. If the index does not describe the
-// package, it completes the package from the manifest.
+// package, lintPackage completes the package from the manifest.
 func (l *linter) lintPackage(ctx context.Context, p *Package) error {
 	where := p.Platform.String()
 	if !isSHA256(p.Manifest.Digest) {
@@ -243,9 +244,9 @@ func (l *linter) sizeDiffers(where, stated string, size int64) {
 		"clients refuse content of another size: push the version again with ocibridge push --force")
 }
 
-// correctSize compares the size of a manifest in its index entry with the size that the
-// registry announces. If they differ, correctSize reports a finding, sets the size in
-// manifest to the registry's, and returns true.
+// correctSize compares the size that an index entry gives for a manifest with the size that
+// the registry announces. If they differ, correctSize reports a finding, sets manifest.Size
+// to the registry's size, and returns true.
 func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispec.Descriptor) bool {
 	desc, body, err := l.store.FetchReference(ctx, manifest.Digest.String())
 	if err != nil {
@@ -260,11 +261,12 @@ func (l *linter) correctSize(ctx context.Context, where string, manifest *ocispe
 	return true
 }
 
-// blobSize returns the size in bytes of a blob in the registry, as announced by HEAD, or by
-// GET if HEAD fails or announces no size. If neither announces a size, blobSize downloads
-// the blob and counts the bytes, at most one more than the descriptor states. Only GET
-// decides whether the blob exists, because some registries refuse HEAD, and proxy caches
-// fetch a blob on the first GET. If the blob does not exist, the error is
+// blobSize returns the size in bytes of a blob in the registry. It uses the size that the
+// response to HEAD announces. If HEAD fails or announces no size, it uses the size that the
+// response to GET announces. If GET announces no size either, blobSize downloads the blob
+// and counts the bytes, up to one more than the size in the descriptor. Only GET decides
+// whether the blob exists, because some registries refuse HEAD, and because a proxy cache
+// fetches a blob on the first GET. If the blob does not exist, the error is
 // errdef.ErrNotFound.
 func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descriptor) (int64, error) {
 	found, err := blobs.Resolve(ctx, desc.Digest.String())
@@ -286,8 +288,8 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 	return io.Copy(io.Discard, io.LimitReader(body, min(desc.Size, math.MaxInt64-1)+1))
 }
 
-// OtherFilename returns the finding that the file name of a package differs from the
-// published name. The bool reports whether it does.
+// OtherFilename compares the file name of a package with the published name. If they
+// differ, it returns a finding and true.
 func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, bool) {
 	want := provider.PackageFilename(a, v, p.Platform)
 	return Finding{
@@ -296,9 +298,9 @@ func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, 
 	}, p.Filename != want
 }
 
-// compare reports the differences between the description of a package in the index and
-// the one in its manifest. OpenTofu's oci_mirror uses the manifest. named says whether the
-// manifest states a file name.
+// compare reports the differences between the index's description of a package and the
+// manifest's description of the same package. Clients with OpenTofu's oci_mirror use the
+// manifest. named reports whether the manifest contains a file name.
 func (l *linter) compare(p, inManifest Package, named bool) {
 	where := p.Platform.String()
 	differ := func(s Severity, what, annotated, actual string) {

@@ -36,16 +36,16 @@ func (b *bench) lint() []artifact.Finding {
 	return l.Findings
 }
 
-// has reports whether findings contains one with the severity and the location, whose
-// message contains what.
+// has reports whether findings contains a finding with the given severity and location
+// whose message contains the text what.
 func has(findings []artifact.Finding, severity artifact.Severity, where, what string) bool {
 	return slices.ContainsFunc(findings, func(f artifact.Finding) bool {
 		return f.Severity == severity && f.Where == where && strings.Contains(f.What, what)
 	})
 }
 
-// TestLintOfOurOwn shows that a version of ours has no findings, except a warning if
-// packages have no h1: hash.
+// TestLintOfOurOwn shows that Lint finds nothing in a version that ocibridge pushed, except
+// that packages without an h1: hash cause a warning.
 func TestLintOfOurOwn(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -67,8 +67,8 @@ func TestLintOfOurOwn(t *testing.T) {
 	}
 }
 
-// TestLintOfOtherTools shows that a version pushed with the ORAS CLI has warnings, but no
-// errors, because clients can install it.
+// TestLintOfOtherTools shows that Lint finds warnings but no errors in a version that was
+// pushed with the ORAS CLI, because clients can install it.
 func TestLintOfOtherTools(t *testing.T) {
 	b := newBench(t)
 	packages := b.pushByRecipe(func(layer ocispec.Descriptor) ocispec.Descriptor { return layer })
@@ -86,8 +86,8 @@ func TestLintOfOtherTools(t *testing.T) {
 	}
 }
 
-// TestLintOfIndexes shows the findings for invalid indexes. Each index is changed from a
-// valid one with entries for darwin_arm64, linux_amd64 and evidence.
+// TestLintOfIndexes shows the findings for invalid indexes. Each case changes a valid
+// index, which has entries for darwin_arm64, for linux_amd64 and for evidence.
 func TestLintOfIndexes(t *testing.T) {
 	type index = ocispec.Index
 	entry := func(change func(*ocispec.Descriptor)) func(*index) {
@@ -143,8 +143,7 @@ func TestLintOfIndexes(t *testing.T) {
 			if !has(got, tc.severity, tc.where, tc.what) {
 				t.Errorf("%+v", got)
 			}
-			// Read refuses exactly the indexes with errors, except for errors in content that
-			// Read does not fetch.
+			// Lint reports every error of Read as a finding.
 			if _, err := b.read(); err != nil && !slices.ContainsFunc(got, func(f artifact.Finding) bool { return f.Severity == "error" && f.What == err.Error() }) {
 				t.Errorf("read: %v, found %+v", err, got)
 			}
@@ -168,8 +167,8 @@ func TestLintOfIndexes(t *testing.T) {
 	})
 }
 
-// TestLintOfManifests shows the findings for invalid platform manifests of an index without
-// annotations.
+// TestLintOfManifests shows the findings for invalid platform manifests. The index that
+// refers to them has no annotations.
 func TestLintOfManifests(t *testing.T) {
 	type manifest = ocispec.Manifest
 	layer := func(change func(*ocispec.Descriptor)) func(*manifest) {
@@ -217,16 +216,16 @@ func TestLintOfManifests(t *testing.T) {
 	})
 }
 
-// TestLintOfSizes shows that Lint finds descriptors whose size differs from the size in the
-// registry, and downloads a package only if the registry announces no size.
+// TestLintOfSizes shows that Lint finds a descriptor whose size differs from the size in
+// the registry. Lint downloads a package only if the registry announces no size.
 func TestLintOfSizes(t *testing.T) {
 	noLength := func(h http.Header) { h.Del("Content-Length") }
 	for name, tc := range map[string]struct {
-		stated    int64 // the stated size of the package, minus its true size
+		stated    int64 // the stated size of the package, minus the true size
 		annotated bool
-		manifest  int64 // the size of the manifest in its index entry, minus its true size
+		manifest  int64 // the size of the manifest in the index entry, minus the true size
 		evidence  int64
-		head, get func(http.Header) // change the answers about the package
+		head, get func(http.Header) // change the headers of responses about the package
 		where     string
 		what      string // the finding; "" for no error
 		downloads int    // GET requests for the package
@@ -294,12 +293,12 @@ func TestLintOfSizes(t *testing.T) {
 	}
 }
 
-// TestLintWithoutHEAD shows that Lint checks packages with GET if the registry refuses HEAD
-// requests or answers them wrongly.
+// TestLintWithoutHEAD shows that Lint checks a package with GET if the registry's response
+// to HEAD is an error, or has no size.
 func TestLintWithoutHEAD(t *testing.T) {
 	for name, tc := range map[string]struct {
-		head, get int  // status; 0 means unchanged
-		noSize    bool // no answer announces a size
+		head, get int  // the status of responses to HEAD and GET; 0 means unchanged
+		noSize    bool // whether no response announces a size
 		size      int64
 		what      string
 	}{
@@ -350,7 +349,7 @@ func TestLintWithoutHEAD(t *testing.T) {
 	}
 }
 
-// TestLintOfNoIndex shows the findings for a tag that does not name a valid index.
+// TestLintOfNoIndex shows the findings if a tag does not name a valid index.
 func TestLintOfNoIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie  http.HandlerFunc
@@ -399,8 +398,8 @@ func TestLintOfNoIndex(t *testing.T) {
 	})
 }
 
-// TestLintOfTags shows the finding for each form of tag, next to versions with canonical
-// tags.
+// TestLintOfTags shows the finding for each form of tag, in a repository that also has
+// canonical version tags.
 func TestLintOfTags(t *testing.T) {
 	const (
 		fails    = "which does not exist: tofu init fails"
@@ -518,7 +517,7 @@ func TestRehash(t *testing.T) {
 	})
 }
 
-// unannounced returns a handler that does not announce the digest of its content.
+// unannounced returns a handler that serves a manifest without announcing its digest.
 func unannounced(mediaType string, data []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", mediaType)

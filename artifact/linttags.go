@@ -11,9 +11,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// LintTags finds tags that OpenTofu reads as a version whose canonical tag is a different
-// one, and tags that look like versions although no client reads them. A finding is an
-// error if the tag makes OpenTofu fail, or if no other tag names the version.
+// LintTags reports two kinds of tags. OpenTofu reads a tag of the first kind as a version
+// whose canonical tag is different. A tag of the second kind looks like a version, but no
+// client recognises it. A finding is an error if the tag makes OpenTofu fail, or if no
+// other tag names the version.
 func LintTags(tags []ociaddr.Tag) []Finding {
 	l := &tagLinter{tags: map[ociaddr.Tag]bool{}}
 	for _, t := range tags {
@@ -43,11 +44,12 @@ func LintTags(tags []ociaddr.Tag) []Finding {
 // tagLinter checks one tag against the other tags of its repository.
 type tagLinter struct {
 	tags   map[ociaddr.Tag]bool
-	newest provider.Version // the newest release, which clients install without any constraint
+	newest provider.Version // the newest release; clients install it if no constraint is given
 }
 
-// readByOpenTofu reports a tag t that OpenTofu reads as a version. The version in canonical
-// form is read, and OpenTofu requests the canonical tag of that version.
+// readByOpenTofu reports the tag t, which OpenTofu reads as a version. The parameter read
+// is that version in canonical form. OpenTofu then requests the canonical tag of the
+// version.
 func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, read string) Finding {
 	f := Finding{Severity: SeverityError, Where: string(t)}
 	v, err := provider.ParseVersion(read)
@@ -88,6 +90,6 @@ func (l *tagLinter) readByNobody(t ociaddr.Tag) Finding {
 	return f
 }
 
-// looksLikeVersion matches two numbers with a dot between them, an optional v before them,
-// and any suffix that begins with a dot, an underscore or a hyphen.
+// looksLikeVersion matches an optional v, two numbers with a dot between them, and an
+// optional suffix that begins with a dot, an underscore or a hyphen.
 var looksLikeVersion = regexp.MustCompile(`^[vV]?[0-9]+\.[0-9]+([._-].*)?$`)

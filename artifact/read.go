@@ -19,30 +19,30 @@ import (
 // one version.
 const manifestFetches = 8
 
-// maxMissing is the maximum number of missing manifests of one version. Each read of the
-// version requests all missing manifests again.
+// maxMissing is the maximum number of missing manifests of one version. The number is small
+// because each read of the version requests every missing manifest again.
 const maxMissing = 32
 
-// Read returns a version from its tag in the provider's repository. It fetches an index
-// that ocibridge wrote, and nothing else. For an index of another tool, it also fetches the
+// Read reads a version from its tag in the provider's repository. It fetches only the index
+// if ocibridge wrote the index. If another tool wrote the index, Read also fetches the
 // manifest of each platform.
 //
-// Errors of the store are returned unchanged. errdef.ErrNotFound always means that the tag
-// does not exist. If the registry lacks content that an index refers to, the error is
-// ErrNotProvider. ErrForeign, ErrNotProvider, ErrAmbiguous, ErrTooLarge and ErrDamaged say
-// why content is refused.
+// Read returns the store's errors unchanged. errdef.ErrNotFound always means that the tag
+// does not exist. ErrNotProvider, ErrAmbiguous, ErrTooLarge, ErrForeign and ErrDamaged say
+// why Read refuses the content. If the registry lacks content that the index refers to, the
+// error wraps ErrNotProvider and ErrMissing.
 func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, 0)
 }
 
-// ReadAvailable is [Read] for callers that can use some platforms without the others. It
-// puts the platforms whose manifests are not in the registry into Version.Missing. It
-// returns an error if all manifests are missing, or more than 32.
+// ReadAvailable is [Read] for callers that can use a version without some of its platforms.
+// It puts the platforms whose manifests are not in the registry into Version.Missing. It
+// returns an error if all manifests are missing, or if more than 32 manifests are missing.
 func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, maxMissing)
 }
 
-// read is [Read], but accepts a version with up to mayMiss missing manifests.
+// read is [Read], but accepts a version that has at most mayMiss missing manifests.
 func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version, mayMiss int32) (*Version, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
@@ -65,7 +65,8 @@ func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	return out, nil
 }
 
-// checkOwner returns an error if the annotations name a different provider or version.
+// checkOwner returns an error if the annotations of the index name a different provider or
+// version.
 func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
 	if !v.Provider.IsZero() && v.Provider != a {
 		return fmt.Errorf("%w: the index says that it is %s", ErrForeign, v.Provider)
@@ -76,8 +77,8 @@ func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
 	return nil
 }
 
-// fetchTag fetches a manifest by tag. It computes the descriptor from the received bytes,
-// because some registries send no digest, and a wrong digest must not be trusted.
+// fetchTag fetches the manifest under a tag. It computes the descriptor from the received
+// bytes, because some registries send no digest, or a wrong digest.
 func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, []byte, error) {
 	desc, body, err := store.FetchReference(ctx, tag)
 	if err != nil {
@@ -95,8 +96,8 @@ func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: got, Size: int64(len(data))}, data, nil
 }
 
-// Children returns the digests of the manifests that an index of any kind refers to, and
-// the digest of the manifest under the tag itself.
+// Children returns the digests of the manifests that an index refers to, and the digest of
+// the index itself. The index can be of any kind.
 func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest.Digest, digest.Digest, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -113,10 +114,10 @@ func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest
 	return out, desc.Digest, nil
 }
 
-// resolvePackages fetches the manifests of the packages that the index does not describe,
-// and completes the packages from them. It moves packages whose manifests are not in the
-// registry to v.Missing, and returns an error if there are more than mayMiss of these
-// packages, or no others.
+// resolvePackages fetches the manifests of the packages that the index does not describe.
+// It completes each package from its manifest. If the registry lacks the manifest, it moves
+// the package to v.Missing. It returns an error if more than mayMiss manifests are missing,
+// or if no package remains.
 func resolvePackages(ctx context.Context, store Fetcher, v *Version, a provider.Address, ver provider.Version, mayMiss int32) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(manifestFetches)
@@ -160,8 +161,8 @@ func (v *Version) separateMissing() error {
 	return nil
 }
 
-// fill completes a package from its layer. If the layer has no valid file name, fill uses
-// the published name.
+// fill sets the digest, size, file name and h1: hash of a package from its layer. If the
+// layer has no valid file name, fill uses the published name.
 func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.Version) {
 	p.Digest, p.Size, p.H1 = layer.Digest, layer.Size, annotatedH1(layer.Annotations)
 	if p.Filename = layer.Annotations[ocispec.AnnotationTitle]; !provider.ValidFilename(p.Filename) {
@@ -169,8 +170,8 @@ func (p *Package) fill(layer ocispec.Descriptor, a provider.Address, v provider.
 	}
 }
 
-// Resolve returns the descriptor of the manifest under a tag, computed from the received
-// bytes.
+// Resolve returns the descriptor of the manifest under a tag. It computes the descriptor
+// from the received bytes.
 func Resolve(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.Descriptor, error) {
 	desc, _, err := fetchTag(ctx, store, tag)
 	return desc, err
@@ -201,8 +202,8 @@ func DecodePackage(desc ocispec.Descriptor, data []byte, a provider.Address, v p
 	return p, nil
 }
 
-// fetchLayer returns the archive/zip layer of a platform's manifest. There must be exactly
-// one.
+// fetchLayer returns the archive/zip layer of a platform manifest. It returns an error
+// unless the manifest has exactly one such layer.
 func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (ocispec.Descriptor, error) {
 	manifest, err := fetchManifest(ctx, store, desc, TypeTarget)
 	if err != nil {

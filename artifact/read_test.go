@@ -76,8 +76,8 @@ func TestReadPackageLeftByPartialPush(t *testing.T) {
 	}
 }
 
-// pushByRecipe uploads the widget in the way that OpenTofu documents for the ORAS CLI: the
-// manifests contain a time, and the index has no annotations.
+// pushByRecipe pushes the widget as OpenTofu documents it for the ORAS CLI. The manifests
+// contain a time, and the index has no annotations.
 func (b *bench) pushByRecipe(annotate func(ocispec.Descriptor) ocispec.Descriptor) (packages []artifact.Package) {
 	b.t.Helper()
 	index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: "application/vnd.opentofu.provider"}
@@ -153,8 +153,8 @@ func TestReadsWhatOtherToolsPush(t *testing.T) {
 	}
 }
 
-// TestUnusableAnnotations shows that annotations are used only if they are complete, and that
-// otherwise the manifest is read.
+// TestUnusableAnnotations shows that Read uses annotations only if they are complete.
+// Otherwise, Read fetches the platform manifest.
 func TestUnusableAnnotations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		key, value string // an empty value removes the annotation
@@ -212,8 +212,8 @@ func TestUnusableAnnotations(t *testing.T) {
 	}
 }
 
-// TestMissingManifests shows that ReadAvailable lists platforms whose manifests are not in
-// the registry, and that Read refuses such a version.
+// TestMissingManifests shows that ReadAvailable lists the platforms whose manifests are not
+// in the registry, and that Read refuses a version with such a platform.
 func TestMissingManifests(t *testing.T) {
 	available := func(b *bench) (*artifact.Version, error) {
 		return artifact.ReadAvailable(b.t.Context(), b.repo, widget, v100)
@@ -254,7 +254,7 @@ func TestMissingManifests(t *testing.T) {
 }
 
 // TestTroubleWithOneManifest shows that a manifest does not count as missing if the
-// registry answers with a server error.
+// registry responds with a server error.
 func TestTroubleWithOneManifest(t *testing.T) {
 	b := newBench(t)
 	packages := b.pushByRecipe(func(d ocispec.Descriptor) ocispec.Descriptor { return d })
@@ -267,8 +267,8 @@ func TestTroubleWithOneManifest(t *testing.T) {
 	}
 }
 
-// TestRefusedIndexes shows that indexes are refused if OpenTofu refuses or misunderstands
-// them.
+// TestRefusedIndexes shows that Read refuses an index that OpenTofu refuses or
+// misunderstands.
 func TestRefusedIndexes(t *testing.T) {
 	type index = ocispec.Index
 	entry := func(change func(*ocispec.Descriptor)) func(*index) {
@@ -330,7 +330,7 @@ func TestRefusedIndexes(t *testing.T) {
 	}
 }
 
-// TestIgnoredEntries shows that the entries that OpenTofu ignores are ignored.
+// TestIgnoredEntries shows that Read ignores the same index entries as OpenTofu.
 func TestIgnoredEntries(t *testing.T) {
 	for name, spoil := range map[string]func(*ocispec.Descriptor){
 		"os.version": func(d *ocispec.Descriptor) { d.Platform.OSVersion = "10.0.17763" },
@@ -372,7 +372,7 @@ func TestIgnoredEntries(t *testing.T) {
 	})
 }
 
-// TestRefusedPlatformManifests shows that an index without annotations is refused if its
+// TestRefusedPlatformManifests shows that Read refuses an index without annotations if the
 // manifest for linux_amd64 is invalid.
 func TestRefusedPlatformManifests(t *testing.T) {
 	type manifest = ocispec.Manifest
@@ -423,8 +423,8 @@ func TestRefusedPlatformManifests(t *testing.T) {
 	}
 }
 
-// TestSizeInTheIndexIsWrong shows that a manifest that is one byte shorter than its index
-// entry says is damaged.
+// TestSizeInTheIndexIsWrong shows that a manifest counts as damaged if it is one byte
+// shorter than its index entry says.
 func TestSizeInTheIndexIsWrong(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -439,8 +439,8 @@ func TestSizeInTheIndexIsWrong(t *testing.T) {
 	}
 }
 
-// TestTagOnPlatformManifest shows that a version whose tag names the manifest of a single
-// platform, which is a common mistake, is refused.
+// TestTagOnPlatformManifest shows that Read refuses a version whose tag names the manifest
+// of a single platform. This is a common mistake.
 func TestTagOnPlatformManifest(t *testing.T) {
 	b := newBench(t)
 	e := encode(t, linux)
@@ -451,8 +451,8 @@ func TestTagOnPlatformManifest(t *testing.T) {
 	}
 }
 
-// TestRegistryLies shows that the received content is verified, whatever the registry
-// announces.
+// TestRegistryLies shows that Read verifies the bytes that it receives, and does not trust
+// the headers of the response.
 func TestRegistryLies(t *testing.T) {
 	other := digest.FromString("something else").String()
 	unannounced := func(h http.Header) { h.Del("Content-Length") }
@@ -462,7 +462,7 @@ func TestRegistryLies(t *testing.T) {
 	}
 	asAnnounced := func(http.Header) {}
 	for name, tc := range map[string]struct {
-		platform bool // the lie is about a platform's manifest, not the index
+		platform bool // whether the platform manifest is changed, and not the index
 		change   func([]byte) []byte
 		announce func(http.Header)
 		err      error // nil means any error
@@ -505,9 +505,9 @@ func flipCase(data []byte) []byte {
 	return bytes.Replace(data, []byte("opentofu"), []byte("OpenTofu"), 1)
 }
 
-// TestIndexesWithinIndexes shows that nested indexes are not followed: neither deeply nested
-// ones, nor one that is labelled as a platform's manifest, nor an index that the registry
-// serves in place of its own child.
+// TestIndexesWithinIndexes shows that Read does not follow an index within an index. The
+// nested index is labelled as an index or as a platform manifest, or the registry serves
+// the outer index in its place.
 func TestIndexesWithinIndexes(t *testing.T) {
 	entry := func(mediaType string, data []byte) ocispec.Index {
 		index := ocispec.Index{MediaType: ocispec.MediaTypeImageIndex, ArtifactType: artifact.TypeProvider, Manifests: []ocispec.Descriptor{{
@@ -564,12 +564,13 @@ func TestIndexesWithinIndexes(t *testing.T) {
 	}
 }
 
-// TestIndexOfUnannouncedSize shows that an index is bounded even if the answer announces no
-// length, as behind some proxies. oras-go then sends a HEAD, whose answer can be wrong too.
+// TestIndexOfUnannouncedSize shows that an index is bounded even if the response announces
+// no length. Some proxies remove the length. oras-go then sends a HEAD request, and the
+// response to HEAD can be wrong too.
 func TestIndexOfUnannouncedSize(t *testing.T) {
 	for name, tc := range map[string]struct {
-		grow int // the number of bytes sent
-		head int // the length that HEAD announces
+		grow int // the number of bytes that GET sends after the index
+		head int // the length that HEAD announces, minus the length of the index
 		err  error
 	}{
 		"as HEAD says":         {0, 0, nil},
@@ -608,8 +609,8 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 	}
 }
 
-// TestOnlyTheTagCanBeAbsent distinguishes a version that does not exist from a version whose
-// manifests were deleted by a clean-up job.
+// TestOnlyTheTagCanBeAbsent shows that the error for a version that does not exist differs
+// from the error for a version whose manifests a clean-up job has deleted.
 func TestOnlyTheTagCanBeAbsent(t *testing.T) {
 	b := newBench(t)
 	if _, err := b.read(); !errors.Is(err, errdef.ErrNotFound) {
@@ -630,8 +631,8 @@ func TestOnlyTheTagCanBeAbsent(t *testing.T) {
 	}
 }
 
-// TestStoreErrorsAreKept shows that callers can distinguish a registry that is down from
-// invalid content.
+// TestStoreErrorsAreKept shows that the error of a registry that is down differs from the
+// error of invalid content.
 func TestStoreErrorsAreKept(t *testing.T) {
 	for _, suffix := range []string{"/manifests/1.0.0", "/manifests/" + digest.FromString("").Algorithm().String()} {
 		b := newBench(t)

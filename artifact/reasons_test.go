@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// TestReasons shows what each error means: whether it is about content, and whether
-// the content stays invalid.
+// TestReasons shows for each error whether it is about content, and whether the content
+// stays invalid.
 func TestReasons(t *testing.T) {
 	for _, tt := range []struct {
 		err              error
@@ -45,7 +45,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestBriefWrapsReasons shows that a shortened error still wraps every reason.
+// TestBriefWrapsReasons shows that an error that Brief has shortened still wraps its
+// reason.
 func TestBriefWrapsReasons(t *testing.T) {
 	long := strings.Repeat("x", 1<<20)
 	for _, reason := range []error{

@@ -10,12 +10,12 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Rehash downloads a package to a temporary file, and checks its size, its SHA-256 and, if p
-// has one, its h1: hash against p. It returns the h1: hash. The hash is zero if clients do
-// not all compute the same h1: hash for this zip.
+// Rehash downloads a package to a temporary file. It checks the file against the size and
+// the SHA-256 of p, and against the h1: hash if p has one. It returns the h1: hash of the
+// package. The hash is zero if different clients compute different h1: hashes for this zip.
 //
-// ErrDamaged and ErrNotProvider mean that the package is bad. Other errors are about the
-// registry, the connection or the temporary file.
+// ErrDamaged and ErrNotProvider mean that the package is bad. Other errors mean that the
+// registry, the connection or the temporary file failed.
 func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error) {
 	none := provider.Hash{}
 	scratch, err := os.CreateTemp("", "ocibridge-*.zip")

@@ -8,17 +8,17 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Earlier releases recorded when each version was first seen, in a manifest with its own
-// tag ([ociaddr.Tag.Seen]). The annotation contains the time, in RFC 3339 and UTC, or
-// firstSync.
+// Earlier releases recorded the time at which they first saw each version. They stored the
+// time in a manifest under its own tag ([ociaddr.Tag.Seen]). The annotation annotationSeen
+// contains the time, in RFC 3339 and UTC, or the text firstSync.
 const (
 	annotationSeen = annotationPrefix + "seen"
 	firstSync      = "first sync"
 )
 
 // ReadSeen returns the time that an earlier release recorded under a tag, and the
-// descriptor of the manifest. The time is zero for a version that existed at the
-// provider's first sync. It returns the same errors as [Read].
+// descriptor of the manifest. The time is zero if the version already existed at the
+// provider's first sync. ReadSeen returns the same errors as [Read].
 func ReadSeen(ctx context.Context, store ReferenceFetcher, tag string) (time.Time, ocispec.Descriptor, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
@@ -37,7 +37,8 @@ func decodeSeen(data []byte) (time.Time, error) {
 	return parseSeen(m.Annotations[annotationSeen])
 }
 
-// seenText formats the time at which a version was first seen.
+// seenText formats the time at which a version was first seen. The zero time gives
+// firstSync.
 func seenText(at time.Time) string {
 	if at.IsZero() {
 		return firstSync
@@ -45,7 +46,7 @@ func seenText(at time.Time) string {
 	return at.UTC().Truncate(time.Second).Format(time.RFC3339)
 }
 
-// parseSeen parses the result of [seenText].
+// parseSeen parses a text that [seenText] returned.
 func parseSeen(text string) (time.Time, error) {
 	if text == firstSync {
 		return time.Time{}, nil

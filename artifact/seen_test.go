@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 )
 
-// oneTag is a store in which every tag names the same manifest.
+// oneTag is a store that returns the same manifest for every tag.
 type oneTag []byte
 
 func (o oneTag) FetchReference(context.Context, string) (ocispec.Descriptor, io.ReadCloser, error) {

@@ -19,11 +19,11 @@ import (
 // TypeState is the artifact type of the manifest that holds a repository's [State].
 const TypeState = "application/vnd.ocibridge.state.v1"
 
-// annotationState holds the state as JSON text. The state is an annotation because a
-// reader gets the manifest with one request, and would need a second one for a layer.
+// annotationState contains the state as JSON text. The state is an annotation and not a
+// layer, because a reader would need a second request for a layer.
 const annotationState = annotationPrefix + "state"
 
-// The maximum numbers of seen versions and of replaced manifests in a state. Sources list
+// The maximum numbers of seen versions and of replaced manifests in a state. Origins list
 // at most 10,000 versions.
 const (
 	maxSeen     = 20_000
@@ -34,36 +34,37 @@ const (
 // manifest at most five.
 var stateLimits = document.Limits{Bytes: MaxManifestBytes, Values: maxSeen + 5*maxReplaced + 100, Elements: maxSeen}
 
-// State is ocibridge's record about a provider's repository. Writers merge their own
-// knowledge into the stored state.
+// State is what ocibridge records about a provider's repository. A writer merges its own
+// state into the stored state.
 type State struct {
 	// Provider is the provider to which the repository belongs.
 	Provider provider.Address
-	// Cooldown is set once the first sync with a cooldown has recorded all versions.
+	// Cooldown reports whether a sync with a cooldown has recorded all versions.
 	Cooldown bool
-	// Seen holds the time at which a sync first saw each version. The zero time means that
-	// the version existed at the first sync with a cooldown.
+	// Seen contains the time at which a sync first saw each version. The zero time means that
+	// the version already existed at the first sync with a cooldown.
 	Seen map[provider.Version]time.Time
-	// Replaced lists the manifests that lost their tag and that prune has not deleted yet.
-	// It is sorted, and contains each digest once.
+	// Replaced lists the manifests that no longer have a tag, and that prune has not deleted
+	// yet. The list is sorted, and contains each digest once.
 	Replaced []Replaced
 }
 
 // Manifest is the descriptor of a manifest.
 type Manifest = ocispec.Descriptor
 
-// Replaced is a manifest whose tag now names another manifest.
+// Replaced is a manifest whose tag was moved to another manifest.
 type Replaced struct {
 	// Manifest contains only the media type, the digest and the size.
 	Manifest
-	// Version is the version of the tag. It is zero if the manifest is an older state.
+	// Version is the version that the tag names. It is zero if the manifest is an older
+	// state.
 	Version provider.Version `json:"version,omitzero"`
 }
 
-// Merge merges another state into s. Each version then has its earliest time in either
-// state, and Replaced contains the manifests of both states. If there are more than
-// maxReplaced manifests, Merge drops some, older states first. The dropped manifests stay
-// in the registry.
+// Merge merges another state into s. Seen then contains the earlier of both times for each
+// version, and Replaced contains the manifests of both states. If there are more than
+// maxReplaced manifests, Merge drops some of them, beginning with older states. The dropped
+// manifests stay in the registry.
 func (s *State) Merge(other State) {
 	s.Cooldown = s.Cooldown || other.Cooldown
 	if s.Seen == nil {
@@ -77,8 +78,8 @@ func (s *State) Merge(other State) {
 	s.Replaced = joinReplaced(s.Replaced, other.Replaced)
 }
 
-// joinReplaced merges two lists. The result is sorted, and contains each digest once and at
-// most maxReplaced manifests.
+// joinReplaced merges two lists of replaced manifests. The result is sorted. It contains
+// each digest once, and at most maxReplaced manifests.
 func joinReplaced(a, b []Replaced) []Replaced {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b Replaced) int {
@@ -89,8 +90,8 @@ func joinReplaced(a, b []Replaced) []Replaced {
 	return all[:min(len(all), maxReplaced)]
 }
 
-// stateRank ranks indexes of versions before older states, because indexes keep their
-// platform manifests from being deleted.
+// stateRank ranks the indexes of versions before older states. Indexes are more important,
+// because a registry does not delete platform manifests while an index refers to them.
 func stateRank(r Replaced) int {
 	if r.Version.IsZero() {
 		return 1
@@ -98,16 +99,16 @@ func stateRank(r Replaced) int {
 	return 0
 }
 
-// stateDocument is the JSON document of a state. Times have the format of annotationSeen.
+// stateDocument is the JSON document of a state. Its times have the format of [seenText].
 type stateDocument struct {
 	Cooldown bool                        `json:"cooldown,omitempty"`
 	Seen     map[provider.Version]string `json:"seen,omitempty"`
 	Replaced []Replaced                  `json:"replaced,omitempty"`
 }
 
-// EncodeState returns the manifest of a state, whose only blob is [Config]. The same state
-// gives the same bytes. Times are truncated to seconds. EncodeState returns [ErrTooLarge]
-// or [ErrNotProvider] if the state could not be read back.
+// EncodeState returns the manifest of a state. The only blob of the manifest is [Config].
+// The same state always gives the same bytes. Times are truncated to seconds. EncodeState
+// returns [ErrTooLarge] or [ErrNotProvider] if ReadState would refuse the manifest.
 func EncodeState(s State) (Blob, error) {
 	if _, unnamed := s.Seen[provider.Version{}]; unnamed || s.Provider.IsZero() {
 		return Blob{}, fmt.Errorf("%w: a state without a provider, or with a version without a name", ErrNotProvider)
@@ -191,7 +192,8 @@ func (d stateDocument) state() (*State, error) {
 		out.Seen[v] = at
 	}
 	for i, r := range d.Replaced {
-		// Manifests and blobs are deleted with different requests, so it must be a manifest.
+		// A registry deletes manifests and blobs with different requests. Therefore the media
+		// type must be that of a manifest.
 		if !IsManifest(r.MediaType) {
 			return nil, fmt.Errorf("%w: a replaced manifest has the media type %.80q", ErrNotProvider, r.MediaType)
 		}
@@ -204,9 +206,10 @@ func (d stateDocument) state() (*State, error) {
 	return out, nil
 }
 
-// IsOwned fetches a replaced manifest. It reports whether the content is what the state
-// says: the index of r.Version of the provider, or an older state of the provider. It
-// returns the errors of [FetchManifest] and [Unmarshal].
+// IsOwned fetches a replaced manifest, and returns its bytes. owned reports whether the
+// manifest is what the state says: the provider's index of r.Version or, if r.Version is
+// zero, an older state of the provider. IsOwned returns the errors of [FetchManifest] and
+// [Unmarshal].
 func IsOwned(ctx context.Context, store Fetcher, r Replaced, a provider.Address) (data []byte, owned bool, err error) {
 	data, err = FetchManifest(ctx, store, r.Manifest)
 	if err != nil {

@@ -57,8 +57,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestStateRefused shows that invalid states and a state of another provider are refused,
-// and that an invalid state is not encoded.
+// TestStateRefused shows that decoding refuses an invalid state and the state of another
+// provider, and that encoding refuses an invalid state.
 func TestStateRefused(t *testing.T) {
 	manifest := func(artifactType, owner, text string) string {
 		return fmt.Sprintf(`{"artifactType":%q,"annotations":{%q:%q,%q:%q}}`, artifactType, artifact.AnnotationProvider, owner, artifact.AnnotationState, text)
@@ -110,7 +110,7 @@ func TestStateRefused(t *testing.T) {
 	}
 }
 
-// TestStateMerge shows that the order in which states are merged makes no difference.
+// TestStateMerge shows that states can be merged in any order with the same result.
 func TestStateMerge(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	v := provider.MustParseVersion
@@ -141,7 +141,7 @@ func TestStateMerge(t *testing.T) {
 		}
 	}
 
-	// Beyond the maximum, older states are dropped first.
+	// If there are more manifests than the maximum, Merge drops older states first.
 	var many artifact.State
 	for i := range artifact.MaxReplaced - 1 {
 		many.Replaced = append(many.Replaced, replaced(fmt.Sprint(i), "1.0.0"))

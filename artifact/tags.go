@@ -15,40 +15,41 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// TagLister lists the tags of a repository page by page, starting after last. oras-go's
-// remote.Repository implements it.
+// TagLister calls fn with each page of the repository's list of tags, starting after the
+// tag last. oras-go's remote.Repository implements it.
 type TagLister interface {
 	Tags(ctx context.Context, last string, fn func(tags []string) error) error
 }
 
-// ErrTagsBrokeOff means that the first page of a list of tags was read, and that a later
-// page failed. The repository exists, even if the cause of the error is a 404.
+// ErrTagsBrokeOff means that the first page of a list of tags was read, but a later page
+// failed. The repository therefore exists, even if the later page failed with a 404.
 var ErrTagsBrokeOff = errors.New("the list of tags breaks off")
 
-// MaxTagPages is the maximum number of pages of a list of tags. Without a limit, the list
+// MaxTagPages is the maximum number of pages of a list of tags. Without this limit, a list
 // would be endless if a registry's pages link to each other.
 const MaxTagPages = 1000
 
 // MaxTags is the maximum number of tags in a repository.
 const MaxTags = 250_000
 
-// maxName is the maximum length of a tag in bytes. Longer names in a list are ignored.
+// maxName is the maximum length of a tag in bytes. A list's longer names are not valid
+// tags.
 const maxName = 128
 
-// After these errors, ListTags does not retry the page.
+// ListTags does not retry a page that failed with one of these errors.
 var (
 	errTooManyTags  = fmt.Errorf("more than %d tags: %w", MaxTags, errdef.ErrTooManyPages)
 	errTooManyPages = fmt.Errorf("more than %d pages of tags: %w", MaxTagPages, errdef.ErrTooManyPages)
 )
 
-// ListTags returns all tags of a repository in the registry's order. It omits names that
+// ListTags returns all tags of a repository, in the registry's order. It omits names that
 // are not valid tags.
 //
-// Some registries link to a next page that does not exist, or to a different host
-// (Artifactory behind a proxy, with the repository in the path). ListTags then requests
-// the tags after the last tag of the previous page, as the distribution specification
-// allows. If that fails too, the error wraps ErrTagsBrokeOff and the cause. An error for
-// the first page is returned unchanged.
+// Some registries link to a next page that does not exist, or that is on a different host.
+// One such registry is Artifactory behind a proxy, with the repository in the path.
+// ListTags then requests the tags after the last tag of the previous page, as the
+// distribution specification allows. If that fails too, the error wraps ErrTagsBrokeOff and
+// the cause. If the first page fails, ListTags returns the error unchanged.
 func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	l := &tagList{seen: map[string]bool{}}
 	for {
@@ -88,11 +89,11 @@ type tagList struct {
 	last  string // the last tag of the latest page that contained tags
 	pages int
 	read  int
-	cause error // why the latest page was requested by its start, last; nil if it was linked to
+	cause error // why ListTags requested the latest page by last; nil if it followed a link
 }
 
-// page adds one page to the list. It returns an error if the list becomes too long, or if
-// the page contains tags that were read before.
+// page adds one page to the list. It returns an error if the list becomes too long. It also
+// returns an error if a page that was requested by last contains a tag of an earlier page.
 func (l *tagList) page(page []string) error {
 	if l.cause != nil && slices.ContainsFunc(page, func(t string) bool { return l.seen[t] }) {
 		return l.cause // the registry ignores the start that was requested
@@ -115,8 +116,8 @@ func (l *tagList) page(page []string) error {
 	return nil
 }
 
-// asksForMore reports whether a page may have failed because the registry's link to the
-// page is wrong.
+// asksForMore reports whether err can mean that the registry's link to the next page is
+// wrong.
 func asksForMore(ctx context.Context, err error) bool {
 	var answer *errcode.ErrorResponse
 	var connection *net.OpError

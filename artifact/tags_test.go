@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// pages serves a list of five tags, with two tags on each page. link returns the link to
-// the page that begins after the tag last.
+// pages serves a list of five tags, with two tags on each page. link returns the URL that a
+// page gives for the next page, which begins after the tag last.
 func pages(link func(r *http.Request, last string) string) http.HandlerFunc {
 	all := []string{"1.0.0", "1.10.0", "1.2.0", "latest", "not a tag"}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -58,8 +58,8 @@ func TestListTags(t *testing.T) {
 	}
 }
 
-// TestListOfTagsThatBreaksOff shows that a list that breaks off is an error, and is taken
-// neither for a shorter list nor for an absent repository.
+// TestListOfTagsThatBreaksOff shows that ListTags returns an error if a later page fails.
+// It returns neither a shorter list nor the error of an absent repository.
 func TestListOfTagsThatBreaksOff(t *testing.T) {
 	wrong := func(*http.Request, string) string { return "https://internal.example/" }
 	status := func(status int) http.HandlerFunc {
@@ -142,8 +142,8 @@ func TestListOfTagsIsNotReadWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestPageOfTagsWithoutEnd shows that an endless page of tags is refused, and not read
-// further.
+// TestPageOfTagsWithoutEnd shows that ListTags stops reading a page of tags that never
+// ends, and returns an error.
 func TestPageOfTagsWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	sent := 0
@@ -177,11 +177,11 @@ func TestTagsOfAbsentRepository(t *testing.T) {
 }
 
 // TestTagsOfNoRepository shows that a repository counts as absent only if the first page of
-// its tags is not found.
+// its list of tags is not found.
 func TestTagsOfNoRepository(t *testing.T) {
 	notFound := &errcode.ErrorResponse{StatusCode: http.StatusNotFound}
 	for name, tc := range map[string]struct {
-		pages  []string // before the error
+		pages  []string // the pages that are listed before err
 		err    error
 		absent bool
 	}{

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// hostileIndex returns an index with one package. It adds the members in index to the index,
-// the members in entry to the package's entry, and the entries in more after that entry.
+// hostileIndex returns an index with one package. It adds the given JSON members to the
+// index and to the package's entry, and appends the entries in more.
 func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte {
 	t.Helper()
 	manifest := digest.FromString("manifest")
@@ -40,20 +40,20 @@ func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte
 }
 
 // TestTextsOfManifests puts a text or number of almost 4 MiB into each field of an index, a
-// manifest or a record. It bounds the cost of decoding, the length of the error, and the
-// memory that the result retains.
+// manifest or a record. It shows that three things stay small: the cost of decoding, the
+// text of the error, and the memory that the result retains.
 func TestTextsOfManifests(t *testing.T) {
 	const size = MaxManifestBytes - 2000
-	// A control character takes 4 bytes in an error. A byte that is not UTF-8 would take 3
-	// bytes in the decoded text, but no such document is accepted.
+	// A control character takes 4 bytes in an error. An invalid UTF-8 byte would take 3 bytes
+	// in the decoded text, but Unmarshal refuses a document with invalid UTF-8.
 	for kind, text := range map[string]string{"control characters": strings.Repeat("\x7f", size), "no UTF-8": strings.Repeat("\xff", size)} {
 		annotate := func(key string) map[string]any {
 			return map[string]any{"annotations": map[string]string{key: text}}
 		}
 		index := func(index, entry map[string]any, more ...any) []byte {
 			data := hostileIndex(t, index, entry, more...)
-			// encoding/json has replaced bytes that are not UTF-8; an attacker would send
-			// them.
+			// encoding/json has replaced the invalid UTF-8 bytes. Put them back, as an attacker
+			// would send them.
 			return []byte(strings.ReplaceAll(string(data), `\ufffd`, "\xff"))
 		}
 		evidence := map[string]any{"mediaType": text, "artifactType": TypeEvidence, "digest": digest.FromString("evidence"), "size": 1}
@@ -102,8 +102,8 @@ func TestTextsOfManifests(t *testing.T) {
 	})
 }
 
-// checkCost decodes a document, and fails the test if decoding allocates too much memory or
-// its result retains too much.
+// checkCost decodes a document. It fails the test if decoding allocates too much memory, or
+// if the result retains too much.
 func checkCost(t *testing.T, document []byte, decode func([]byte) (any, error), accepted bool) {
 	t.Helper()
 	if len(document) > MaxManifestBytes {
@@ -113,8 +113,8 @@ func checkCost(t *testing.T, document []byte, decode func([]byte) (any, error), 
 	cost.Kept(t, 64<<10, func() any { v, err := decode(document); return []any{v, err} })
 }
 
-// brief fails the test if the text of an error is longer than 2 KiB. It returns an error
-// with the beginning of the text.
+// brief fails the test if the text of err is longer than 2 KiB. It returns an error with
+// only the beginning of the text.
 func brief(t *testing.T, err error) error {
 	t.Helper()
 	if err == nil {
@@ -131,7 +131,8 @@ func readIndex(data []byte) (any, error) {
 	return decodeIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 }
 
-// lintIndex returns all flaws, including those that clients ignore.
+// lintIndex returns the version and all flaws of an index, including the flaws of entries
+// that clients ignore.
 func lintIndex(data []byte) (any, error) {
 	v, flaws := examineIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 	var all []error
@@ -151,8 +152,8 @@ func readManifest(data []byte) (any, error) {
 
 func readRecordOf(data []byte) (any, error) { return decodeRecord(data) }
 
-// TestProtocolsAreBounded shows that protocols that exceed the limits count as unknown, and
-// that the version is read all the same.
+// TestProtocolsAreBounded shows that a version whose protocols exceed the limits is read,
+// and that its protocols count as unknown.
 func TestProtocolsAreBounded(t *testing.T) {
 	of := func(n int) string { return strings.TrimSuffix(strings.Repeat("5.0,", n), ",") }
 	for name, tc := range map[string]struct {
@@ -188,7 +189,7 @@ func TestProtocolsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMediaTypeTooLong shows that a descriptor with too long a media type is refused.
+// TestMediaTypeTooLong shows that a descriptor is refused if its media type is too long.
 func TestMediaTypeTooLong(t *testing.T) {
 	for n, refused := range map[int]bool{maxMediaType: false, maxMediaType + 1: true} {
 		desc := ocispec.Descriptor{MediaType: strings.Repeat("x", n), Digest: digest.FromString("x"), Size: 1}
@@ -206,8 +207,8 @@ func TestRecordTooLarge(t *testing.T) {
 	}
 }
 
-// TestNamesInAListOfTags shows that names of 1 MiB in a list of tags, which are not valid
-// tags, do not stay in memory.
+// TestNamesInAListOfTags shows that a list of tags does not keep invalid names of 1 MiB in
+// memory.
 func TestNamesInAListOfTags(t *testing.T) {
 	cost.Kept(t, 4<<20, func() any {
 		l := &tagList{seen: map[string]bool{}}

@@ -12,22 +12,22 @@ import (
 
 // Verdicts on stored versions, in addition to those of package trust.
 const (
-	// NoEvidence means that no evidence is stored, or that the stored evidence is refused.
+	// NoEvidence means that no evidence is stored, or that the stored evidence was refused.
 	NoEvidence trust.Verdict = "none"
-	// SignedOtherName means that the checksum document is signed, and lists a package under
-	// a name that contains neither its version nor its platform. Clients install it. A
-	// gateway with verify = "required" does not serve it.
+	// SignedOtherName means that the signed checksum document lists a package under a name
+	// that contains neither the package's version nor its platform. Clients install the
+	// package. A gateway with verify = "required" does not serve it.
 	SignedOtherName trust.Verdict = "signed under another name"
 )
 
 // OtherNameHint is the hint for a version that is signed under another name.
 const OtherNameHint = `clients install it, and a gateway with verify = "required" does not serve it: ask the publisher to name its zips terraform-provider-TYPE_VERSION_OS_ARCH.zip`
 
-// Standing returns the verdict on the version: v.Verdict, or SignedOtherName.
+// Standing returns v.Verdict, or SignedOtherName as described at the function [Standing].
 func (v *Verified) Standing() trust.Verdict { return Standing(v.Verdict, v.Refused) }
 
-// Standing returns SignedOtherName instead of the verdict if the checksum document lists
-// any refused package under another name.
+// Standing returns SignedOtherName if verdict is Signed and the checksum document lists a
+// refused package under another name. Otherwise it returns verdict.
 func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	if verdict == trust.Signed && slices.ContainsFunc(refused, Refusal.OtherName) {
 		return SignedOtherName
@@ -35,8 +35,9 @@ func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	return verdict
 }
 
-// RecordedStanding is like Standing for a recorded verdict. It uses the file names that the
-// push recorded, and does not read the checksum document.
+// RecordedStanding is [Standing] for the verdict that a push recorded. It does not read the
+// checksum document, but compares the packages' recorded file names with the published
+// names.
 func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {
 	hasOther := func(p Package) bool { return isOtherName(p.Filename, provider.PackageFilename(a, ver, p.Platform)) }
 	if recorded == trust.Signed && slices.ContainsFunc(v.Packages, hasOther) {
@@ -45,23 +46,23 @@ func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, v
 	return recorded
 }
 
-// Signed reports whether the evidence contains everything that clients need to verify the
-// publisher's signature themselves.
+// Signed reports whether the evidence contains everything with which a client can verify
+// the publisher's signature.
 func (e *Evidence) Signed() bool {
 	return e.Record.Verdict == trust.Signed && e.SHA256SUMS != nil && e.Signature != nil && e.SigningKeys != nil
 }
 
-// DescribeEvidence returns desc, the descriptor of an evidence manifest, with the verdict
-// as an annotation. A reader of the index thus knows the verdict without a further request.
-// Nothing proves the annotation, so it is only for lists of versions: a gateway verifies
+// DescribeEvidence returns the descriptor of an evidence manifest, with the verdict as its
+// only annotation. A reader of the index thus knows the verdict without a further request.
+// The annotation is not signed, so it is used only in lists of versions. A gateway verifies
 // the evidence itself before it serves a version.
 func DescribeEvidence(desc ocispec.Descriptor, verdict trust.Verdict) ocispec.Descriptor {
 	desc.Annotations = map[string]string{annotationVerdict: string(verdict)}
 	return desc
 }
 
-// verdictAnnotation returns the annotation that DescribeEvidence sets, or nil if it is
-// missing or invalid.
+// verdictAnnotation returns the annotation that [DescribeEvidence] sets. It returns nil if
+// desc has no such annotation, or an invalid verdict.
 func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
 	switch v := trust.Verdict(desc.Annotations[annotationVerdict]); v {
 	case trust.Signed, trust.ChecksumOnly:
@@ -70,10 +71,10 @@ func verdictAnnotation(desc ocispec.Descriptor) map[string]string {
 	return nil
 }
 
-// ReadVerdict returns the verdict in a version's index, without reading the evidence. If the
-// index contains no verdict, because an earlier release wrote it, ReadVerdict fetches the
-// evidence manifest and returns a verdict that depends on its layers. It returns
-// [trust.ChecksumOnly] for a version without evidence. It returns the same errors as
+// ReadVerdict returns the verdict in a version's index, without reading the evidence. An
+// index that an earlier release wrote contains no verdict. In that case ReadVerdict fetches
+// the evidence manifest, and derives the verdict from the manifest's layers. For a version
+// without evidence, ReadVerdict returns [trust.ChecksumOnly]. It returns the same errors as
 // [ReadEvidence].
 func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict, error) {
 	if v.Evidence == nil {
@@ -86,7 +87,8 @@ func ReadVerdict(ctx context.Context, store Fetcher, v *Version) (trust.Verdict,
 	if err != nil {
 		return "", err
 	}
-	// A push stores the signature together with the keys only if the keys accept it.
+	// A push stores a signature together with keys only if one of the keys made the
+	// signature.
 	parts := map[string]bool{}
 	for _, layer := range m.Layers {
 		parts[layer.MediaType] = true

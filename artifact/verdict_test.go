@@ -12,10 +12,10 @@ import (
 )
 
 // TestVerdictOfAnIndex shows that ReadVerdict fetches nothing if the index contains the
-// verdict, and otherwise only the evidence manifest.
+// verdict. Otherwise, it fetches only the evidence manifest.
 func TestVerdictOfAnIndex(t *testing.T) {
 	for name, tc := range map[string]struct {
-		spoil   func(*ocispec.Descriptor)                       // changes the index entry
+		spoil   func(*ocispec.Descriptor)                       // changes the index entry of the evidence
 		change  func([]ocispec.Descriptor) []ocispec.Descriptor // changes the evidence's layers
 		fetches int
 		want    trust.Verdict

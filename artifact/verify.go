@@ -13,22 +13,23 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Verified is a stored version whose evidence was verified again.
+// Verified is the result of verifying the evidence of a stored version again.
 type Verified struct {
-	// Verdict and Signer are results of this verification. They do not come from the record.
+	// Verdict and Signer are the results of this verification, not the values in the record.
 	Verdict trust.Verdict
 	Signer  trust.Signer // zero for ChecksumOnly
-	// Pinned reports whether the policy pins the key that made the signature. If it does
-	// not, the evidence proves nothing against an attacker who can write to the registry.
+	// Pinned reports whether the policy pins the key that made the signature. Without a
+	// pinned key, the evidence proves nothing against an attacker who can write to the
+	// registry.
 	Pinned   bool
 	Evidence *Evidence
 	// Checksums are the checksums in the SHA256SUMS of the evidence.
 	Checksums *trust.Checksums
-	// Packages lists the packages that the evidence confirms: its SHA256SUMS lists the
-	// layer's digest under exactly the published name of this provider, version and
-	// platform. Their H1 still comes from the unsigned annotation.
+	// Packages lists the packages that the evidence confirms. SHA256SUMS lists the digest of
+	// each of them under exactly the published name of this provider, version and platform.
+	// The H1 of these packages still comes from an annotation, which is not signed.
 	Packages []Package
-	// Refused lists the other packages.
+	// Refused lists the packages that the evidence does not confirm.
 	Refused []Refusal
 }
 
@@ -39,14 +40,14 @@ type Refusal struct {
 }
 
 // OtherName reports whether the only problem of the package is that the checksum document
-// lists it under another name. The error is then an [OtherNameError].
+// lists it under another name. Err then wraps an [OtherNameError].
 func (r Refusal) OtherName() bool {
 	var other *OtherNameError
 	return errors.As(r.Err, &other)
 }
 
 // OtherNameError means that a checksum document lists a package under a name that contains
-// neither its version nor its platform. It matches [trust.ErrNotListed].
+// neither the package's version nor its platform. It matches [trust.ErrNotListed].
 type OtherNameError struct {
 	Name    string // the published name
 	Listed  string // the name in the document
@@ -65,26 +66,30 @@ func (e *OtherNameError) Error() string {
 func (e *OtherNameError) Is(target error) bool { return target == trust.ErrNotListed }
 
 // ErrNothingToCheck means that a version was stored without evidence, or that its evidence
-// contains no SHA256SUMS. Such an error also wraps trust.ErrUnsigned.
+// contains no SHA256SUMS. An error that wraps ErrNothingToCheck also wraps
+// trust.ErrUnsigned.
 var ErrNothingToCheck = errors.New("there is nothing to check it against")
 
-// Verify verifies a version that [Read] returned against its evidence, as a push verifies
-// its origin's claims. It contacts only the registry.
+// Verify verifies a version that [Read] returned against the version's evidence. It does
+// the same checks as a push. It sends requests only to the registry.
 //
-// The keys come from the evidence. If the policy pins keys, only pinned keys count, and a
-// registry cannot pass off forged content: without the private key it cannot sign other
-// packages, and the file names in the signed document differ for other versions and
-// platforms. Without pinned keys, any key in the evidence counts. A registry that forges
-// packages can then also forge evidence with a key of its own, so the result shows what was
-// pushed, but proves nothing against the registry. See Verified.Pinned. If the registry
-// removes a revocation from a stored key, Verify does not notice: remove a revoked key from
-// the policy.
+// The keys come from the evidence. If the policy pins keys, Verify accepts only pinned
+// keys, and a registry cannot forge content. Without the private key, the registry cannot
+// sign other packages. It cannot use the packages of another version or platform either,
+// because the signed document lists them under other file names.
 //
-// Verify sends one request for the evidence manifest, and one for each of its parts, of
-// which there are at most four. Errors wrap trust.ErrUnsigned or trust.ErrSignature if the
-// signature is the reason, and also ErrNothingToCheck if there is no document to verify.
-// Verify also returns the errors of [ReadEvidence]. A package that the evidence does not
-// confirm is not an error.
+// Without pinned keys, Verify accepts any key in the evidence. A registry that forges
+// packages can then also forge the evidence with its own key. The result then shows what
+// was pushed, but proves nothing against the registry. See Verified.Pinned.
+//
+// Verify does not notice if the registry removes a revocation from a stored key. Therefore
+// remove a revoked key from the policy.
+//
+// Verify sends one request for the evidence manifest, and one for each of its parts. There
+// are at most four parts. The error wraps trust.ErrUnsigned or trust.ErrSignature if the
+// signature is the reason. It also wraps ErrNothingToCheck if there is no document to
+// verify. Verify also returns the errors of [ReadEvidence]. It returns no error for a
+// package that the evidence does not confirm, but lists the package in Verified.Refused.
 func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.Version, found *Version, policy trust.Policy) (*Verified, error) {
 	if found.Evidence == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: it was stored without evidence: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
@@ -99,8 +104,8 @@ func Verify(ctx context.Context, store Fetcher, a provider.Address, v provider.V
 // again is the hint for evidence that proves nothing.
 const again = "push it again from its origin with --refresh-evidence, which keeps the packages that are the publisher's"
 
-// Verify verifies the packages of a version against this evidence. It is [Verify] without
-// the requests.
+// Verify verifies the packages of a version against this evidence. It is the function
+// [Verify] without the requests.
 func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Version, packages []Package, policy trust.Policy) (*Verified, error) {
 	if e.SHA256SUMS == nil {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w: its evidence holds no SHA256SUMS: %w", a, v, trust.ErrUnsigned, ErrNothingToCheck), again)
@@ -124,9 +129,9 @@ func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Ve
 	return out, nil
 }
 
-// Vouched divides packages into those that the checksums confirm, and the others. The
-// checksums confirm a package if they list its digest under exactly the published name. The
-// file name of the package does not matter.
+// Vouched divides packages into those that the checksums confirm and those that they
+// refuse. The checksums confirm a package if they list its digest under exactly the
+// published name. The package's own file name does not matter.
 func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refused []Refusal) {
 	for _, p := range packages {
 		if err := vouch(sums, p); err != nil {
@@ -138,8 +143,8 @@ func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refu
 	return vouched, refused
 }
 
-// vouch returns an error unless the checksums list a package's digest under its published
-// name.
+// vouch returns an error unless the checksums list the digest of the package under its
+// published name.
 func vouch(sums *trust.Checksums, p Package) error {
 	name := provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform)
 	sum, listed := sums.Sum(name)
@@ -156,8 +161,9 @@ func vouch(sums *trust.Checksums, p Package) error {
 	return nil
 }
 
-// otherName returns another name under which the checksums list the package's digest, or ""
-// if there is none. It prefers the package's own file name.
+// otherName returns a name other than published under which the checksums list the
+// package's digest. It prefers the package's own file name. It returns "" if there is no
+// such name.
 func otherName(sums *trust.Checksums, p Package, published string) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
@@ -169,8 +175,8 @@ func otherName(sums *trust.Checksums, p Package, published string) string {
 }
 
 // isOtherName reports whether name differs from the published name of a package, but can be
-// a name of the same package. Any other name in the published form belongs to a different
-// package, unless it differs only in letter case.
+// a name of the same package. If name has the form of a published name, it belongs to a
+// different package, unless it differs only in letter case.
 func isOtherName(name, published string) bool {
 	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
 }

@@ -19,8 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// evidenceOf returns evidence signed by a signer. It lists widget's contents on the given
-// platforms as the packages of provider a and version v.
+// evidenceOf returns evidence that the given signer signed. Its checksum document lists
+// widget's contents on the given platforms under the published names of the given provider
+// and version.
 func evidenceOf(t *testing.T, a provider.Address, v provider.Version, by *pgp.Signer, platforms ...provider.Platform) artifact.Evidence {
 	t.Helper()
 	var doc bytes.Buffer
@@ -159,8 +160,9 @@ func TestVerify(t *testing.T) {
 }
 
 // TestSignedUnderAnotherName shows the verdict if a signed document lists a package under a
-// name other than the published one. A name without version and platform counts as another
-// name of the same package. A name with a different version or platform does not.
+// name other than the published one. A name that contains neither version nor platform is
+// another name of the same package. A name that contains a different version or platform is
+// not.
 func TestSignedUnderAnotherName(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	published := provider.PackageFilename(widget, v100, linux)
