@@ -25,10 +25,11 @@ const (
 	maxName = 256
 )
 
-// archive is a layout in a tar file. The tar file is read and written directly, and never unpacked.
+// archive is a layout in a tar file. The layout is read and written directly in the tar file, which is never
+// unpacked.
 type archive struct {
 	file *os.File
-	name string // the final name; "" for an archive that is only read, or is finished
+	name string // the final name; "" for an archive that is only read or is already finished
 
 	mu    sync.Mutex
 	files map[string]extent
@@ -91,7 +92,7 @@ func (a *archive) scan() error {
 	}
 }
 
-// found adds a file to the archive's list.
+// found adds a file to the files of the archive.
 func (a *archive) found(header *tar.Header, at, total int64) error {
 	name := strings.TrimSuffix(strings.TrimPrefix(header.Name, "./"), "/")
 	if name == "" && header.Typeflag == tar.TypeDir {
@@ -109,12 +110,12 @@ func (a *archive) found(header *tar.Header, at, total int64) error {
 		return fmt.Errorf("%w: it ends within %.200q", ErrIncomplete, name)
 	}
 	if !inLayout(name) {
-		return nil // other tools can add files
+		return nil // ignore files that other tools have added
 	}
 	if _, twice := a.files[name]; twice {
 		return fmt.Errorf("%w: it contains %.200q twice", ErrNotBundle, name)
 	}
-	// A name can share its memory with the whole PAX header, so a copy is kept.
+	// Without the copy, the name could keep a whole PAX header in memory.
 	a.files[strings.Clone(name)] = extent{at, header.Size}
 	return nil
 }
@@ -128,7 +129,7 @@ func inLayout(name string) bool {
 	return isBlob && digest.NewDigestFromEncoded(digest.SHA256, encoded).Validate() == nil
 }
 
-// sparse reports whether the archive stores a file in a sparse format, and not its plain content.
+// sparse reports whether the archive contains a file in a sparse format instead of the file's plain content.
 func sparse(header *tar.Header) bool {
 	for key := range header.PAXRecords {
 		if strings.HasPrefix(key, "GNU.sparse.") {
@@ -138,7 +139,7 @@ func sparse(header *tar.Header) bool {
 	return false
 }
 
-// createArchive creates an archive. Until it is finished, it is a temporary file in its final folder.
+// createArchive creates a temporary file in the archive's folder. finish renames it to the archive's name.
 func createArchive(name string) (storage, error) {
 	if _, err := os.Lstat(name); err == nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or use another name; only a bundle in a folder, oci:DIR, can be extended")
@@ -151,7 +152,7 @@ func createArchive(name string) (storage, error) {
 	return &archive{file: file, name: name, files: map[string]extent{}, tar: tar.NewWriter(file)}, nil
 }
 
-// close closes the archive, and removes it if it was created but not finished.
+// close closes the archive. If the archive was created but not finished, close removes it.
 func (a *archive) close() error {
 	err := a.file.Close()
 	if a.name != "" {
@@ -179,8 +180,8 @@ func (a *archive) open(name string) (io.ReadCloser, int64, error) {
 	return section{io.NewSectionReader(a.file, e.at, e.size)}, e.size, nil
 }
 
-// write reads body, and appends it as a file if check then succeeds. Calls can run concurrently: each one reads
-// its body into its own temporary file, because only one file at a time can be appended to a tar archive.
+// write reads body, and appends it to the archive if check returns no error. Calls can run concurrently. Each
+// call first copies its body to a temporary file, because a tar archive takes only one file at a time.
 func (a *archive) write(name string, size int64, body io.Reader, check func() error) error {
 	temp, err := fill.NewTemp(filepath.Dir(a.file.Name()), ".ocibridge-*")
 	if err != nil {
@@ -198,7 +199,7 @@ func (a *archive) write(name string, size int64, body io.Reader, check func() er
 	if _, exists := a.files[name]; exists {
 		return nil
 	}
-	// The header depends neither on the time nor on the user.
+	// The header contains neither the time nor the user, so the same bundle gives the same bytes.
 	if err := a.tar.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: 0o644}); err != nil {
 		return err
 	}
@@ -213,13 +214,13 @@ func (a *archive) write(name string, size int64, body io.Reader, check func() er
 }
 
 func (a *archive) finish() error {
-	// The file is closed before it is renamed: some systems cannot rename open files.
+	// Close the file before renaming it, because some systems cannot rename open files.
 	if err := errors.Join(a.tar.Close(), a.file.Chmod(0o644), a.file.Sync(), a.file.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(a.file.Name(), a.name); err != nil {
 		return err
 	}
-	a.name = "" // close does not remove the archive any more
+	a.name = "" // tells close not to remove the archive
 	return nil
 }

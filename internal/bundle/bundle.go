@@ -1,19 +1,19 @@
-// Package bundle stores provider versions of many repositories in one OCI image layout, as a folder or a tar
-// archive, to carry them across an air gap.
+// Package bundle stores provider versions of many repositories in one OCI image layout. The layout is a folder
+// or a tar file. A bundle carries versions across an air gap.
 //
 //	oci-layout
 //	index.json           one entry per tag, and one for the list
 //	blobs/sha256/...     manifests, packages and evidence, as in a registry
 //
-// An entry's org.opencontainers.image.ref.name is HOSTNAME/NAMESPACE/TYPE/TAG, so that other tools can find it.
-// The tag names a version, or attaches something to a manifest ([ociaddr.ReferrersTag], [ociaddr.CosignTags]).
-// The list, whose artifact type is [TypeBundle], contains every version, and the digest and size of every blob,
-// so that losses are detected.
+// The org.opencontainers.image.ref.name of an entry is HOSTNAME/NAMESPACE/TYPE/TAG, so that other tools can find
+// the entry. The tag names a version, or attaches something to a manifest ([ociaddr.ReferrersTag],
+// [ociaddr.CosignTags]). The list has the artifact type [TypeBundle]. It contains every version, and the digest
+// and size of every blob, so that a lost blob is noticed.
 //
-// Invariants: opening a bundle fails unless the bundle is complete. Opening does not hash blobs, so readers must
-// check the digest of every blob. index.json is written last, and in one step: an interrupted write leaves the
-// bundle in a folder as it was, and leaves no archive. An archive is read in place and never unpacked. Only
-// regular files are read, and nothing outside the folder.
+// Invariants: Opening a bundle fails unless the bundle is complete. Opening does not hash blobs, so readers must
+// check the digest of every blob. index.json is written last, in one step. Therefore an interrupted write leaves
+// a bundle in a folder as it was, and leaves no archive. An archive is read in place and never unpacked. Only
+// regular files are read, and no file outside the folder.
 package bundle
 
 import (
@@ -41,8 +41,8 @@ import (
 // maxLayoutBytes is the maximum size of the file oci-layout in bytes.
 const maxLayoutBytes = 4 << 10
 
-// indexLimits limits the JSON of index.json, and of the list of a bundle's contents. Each document takes less
-// than 64 MiB when it is decoded. The limits allow about 10,000 versions of three platforms.
+// indexLimits limits the JSON of index.json, and of the list of a bundle's contents. A decoded document takes
+// less than 64 MiB of memory. The limits allow about 10,000 versions of three platforms.
 var indexLimits = document.Limits{Bytes: 12 << 20, Values: 300_000, Elements: 200_000}
 
 // maxVersions is the maximum number of entries in index.json.
@@ -52,19 +52,20 @@ const maxVersions = 40_000
 var (
 	// ErrNotBundle means that the file or folder is not a bundle.
 	ErrNotBundle = errors.New("not a bundle")
-	// ErrIncomplete means that something on the bundle's list is missing.
+	// ErrIncomplete means that the bundle does not match its list: a blob or version is missing or changed.
 	ErrIncomplete = errors.New("incomplete bundle")
-	// ErrExists means that an archive with that name exists.
+	// ErrExists means that an archive cannot be created because its file already exists.
 	ErrExists = errors.New("the file already exists")
 )
 
 // storage holds the files of a layout.
 type storage interface {
-	// open opens a regular file and returns its size in bytes. The error is fs.ErrNotExist if there is no file.
+	// open opens a regular file, and returns its size in bytes. The error is fs.ErrNotExist if the file does not
+	// exist.
 	open(name string) (io.ReadCloser, int64, error)
-	// write reads body, and then stores it as a file in one step if check succeeds.
+	// write reads body, and calls check. If check returns no error, write stores the body as a file in one step.
 	write(name string, size int64, body io.Reader, check func() error) error
-	// finish completes the layout after the last file was written.
+	// finish completes the layout. It is called after all files are written.
 	finish() error
 	close() error
 }
@@ -73,17 +74,16 @@ type storage interface {
 type Bundle struct {
 	name    string // the name of the folder or file, for messages
 	storage storage
-	before  []byte // index.json when the bundle was opened; nil if there was none
+	before  []byte // index.json as it was when the bundle was opened; nil if there was none
 
 	mu   sync.Mutex
-	tags map[string]ocispec.Descriptor // by the names of their entries in index.json
-	// referrers contains the JSON of the lists of referrers that have grown, by the names of their fallback
-	// tags.
+	tags map[string]ocispec.Descriptor // the keys are the names of entries in index.json
+	// referrers contains the changed lists of referrers as JSON. The keys are the names of their fallback tags.
 	referrers map[string][]byte
 }
 
-// Open opens a complete bundle in a folder, or, if archive is set, in a tar file. Errors can wrap [ErrNotBundle]
-// or [ErrIncomplete].
+// Open opens a complete bundle. name is a tar file if archive is set, and a folder otherwise. Errors can wrap
+// [ErrNotBundle] or [ErrIncomplete].
 func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	open := openFolder
 	if archive {
@@ -92,8 +92,8 @@ func Open(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, open, false)
 }
 
-// Create opens a bundle for writing. A complete bundle in a folder is extended. An archive must not exist: if it
-// does, the error is ErrExists. [Bundle.Save] completes the bundle.
+// Create opens a bundle for writing. It extends a complete bundle in a folder. It returns ErrExists if an
+// archive exists. [Bundle.Save] completes the bundle.
 func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	create := createFolder
 	if archive {
@@ -102,7 +102,8 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, create, true)
 }
 
-// openBundle opens a storage, and loads the bundle in it. mayBeEmpty accepts a storage without a bundle.
+// openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage can be without a
+// bundle.
 func openBundle(ctx context.Context, name string, open func(string) (storage, error), mayBeEmpty bool) (*Bundle, error) {
 	s, err := open(name)
 	if err != nil {
@@ -122,7 +123,7 @@ func openBundle(ctx context.Context, name string, open func(string) (storage, er
 // Close releases the bundle. It discards changes that were not saved.
 func (b *Bundle) Close() error { return b.storage.close() }
 
-// Providers returns the providers with versions in the bundle, sorted.
+// Providers returns the providers that have tags in the bundle, sorted.
 func (b *Bundle) Providers() []provider.Address {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -199,7 +200,7 @@ func (b *Bundle) checkLayout() error {
 	return nil
 }
 
-// add adds the tag that an entry of index.json names.
+// add adds the tag in the name of an entry of index.json.
 func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
 	_, tag, err := parseName(name)
@@ -213,23 +214,23 @@ func (b *Bundle) add(entry ocispec.Descriptor) error {
 	return nil
 }
 
-// isKept reports whether a bundle stores a tag. It does not store the tags that pushes use among themselves,
-// which are useless elsewhere.
+// isKept reports whether a bundle stores a tag. A bundle stores no tags that pushes use to coordinate, because
+// only the pushes to one registry need these tags.
 func isKept(tag string) bool {
 	_, isVersion := ociaddr.Tag(tag).Version()
 	_, isAttached := ociaddr.Tag(tag).Subject()
 	return isVersion || isAttached
 }
 
-// fitsTag reports whether a manifest of the media type is valid under a tag. Versions and lists of referrers
-// must be indexes.
+// fitsTag reports whether a manifest of the given media type is valid under a tag. A version and a list of
+// referrers must be indexes.
 func fitsTag(tag, mediaType string) bool {
 	subject, isAttached := ociaddr.Tag(tag).Subject()
 	cosign := isAttached && ociaddr.Tag(tag) != ociaddr.ReferrersTag(subject)
 	return mediaType == ocispec.MediaTypeImageIndex || cosign && mediaType == ocispec.MediaTypeImageManifest
 }
 
-// parseName returns the provider and the tag in the name of an entry of index.json.
+// parseName returns the provider and the tag in the name of an entry of index.json, HOSTNAME/NAMESPACE/TYPE/TAG.
 func parseName(name string) (provider.Address, string, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 4 || !isKept(parts[3]) {
@@ -239,7 +240,7 @@ func parseName(name string) (provider.Address, string, error) {
 	return a, parts[3], err
 }
 
-// Save completes the bundle.
+// Save writes the list and index.json, which completes the bundle.
 func (b *Bundle) Save(ctx context.Context) error {
 	index, err := b.encode(ctx)
 	if err == nil {
@@ -254,7 +255,8 @@ func (b *Bundle) Save(ctx context.Context) error {
 // layoutFile is the content of the file oci-layout.
 var layoutFile = []byte(`{"imageLayoutVersion":"` + ocispec.ImageLayoutVersion + `"}`)
 
-// finish writes oci-layout and index.json, unless index.json has changed since the bundle was opened.
+// finish writes oci-layout and index.json. It returns an error if index.json has changed since the bundle was
+// opened.
 func (b *Bundle) finish(index []byte) error {
 	now, err := b.readFile(ocispec.ImageIndexFile, indexLimits.Bytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -272,13 +274,13 @@ func (b *Bundle) finish(index []byte) error {
 	return b.storage.finish()
 }
 
-// writeFile stores a file of the layout that is not a blob.
+// writeFile stores oci-layout or index.json.
 func (b *Bundle) writeFile(name string, data []byte) error {
 	return b.storage.write(name, int64(len(data)), bytes.NewReader(data), func() error { return nil })
 }
 
-// readFile returns the content of a file of the layout that is not a blob, up to limit bytes. The error is
-// fs.ErrNotExist if there is no file.
+// readFile returns the content of oci-layout or index.json, up to limit bytes. The error is fs.ErrNotExist if
+// the file does not exist.
 func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 	file, _, err := b.storage.open(name)
 	if err != nil {
@@ -288,7 +290,7 @@ func (b *Bundle) readFile(name string, limit int64) ([]byte, error) {
 	return document.ReadAll(file, limit)
 }
 
-// size returns the size of a blob in bytes. The error is fs.ErrNotExist if there is no such blob.
+// size returns the size of a blob in bytes. The error is fs.ErrNotExist if the blob does not exist.
 func (b *Bundle) size(d digest.Digest) (int64, error) {
 	file, n, err := b.storage.open(blobName(d))
 	if err != nil {

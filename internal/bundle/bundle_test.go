@@ -39,7 +39,7 @@ var (
 	_      = pusher.Store((*bundle.Repository)(nil))
 )
 
-// fill pushes a release of each given provider into a bundle, and saves the bundle.
+// fill pushes one release of each given provider into a bundle, and saves the bundle.
 func fill(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
 	push(t, b, version, providers...)
@@ -90,7 +90,7 @@ func TestMain(m *testing.M) {
 	os.Exit(leaks.M{M: m}.Run())
 }
 
-// create creates a bundle of two providers.
+// create creates a bundle with releases of two providers, and returns its path.
 func create(t testing.TB, archive bool) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "bundle")
@@ -102,7 +102,8 @@ func create(t testing.TB, archive bool) string {
 	return name
 }
 
-// contents opens a bundle, and returns its content by provider and version.
+// contents opens a bundle, and reads every package and evidence in it. It returns the index
+// digest of each version, by type and version.
 func contents(t *testing.T, name string, archive bool) map[string]string {
 	t.Helper()
 	b, err := bundle.Open(t.Context(), name, archive)
@@ -141,8 +142,8 @@ func contents(t *testing.T, name string, archive bool) map[string]string {
 	return out
 }
 
-// TestRoundTrip shows that a bundle stays the same if it is copied from a folder into an
-// archive, and from there into a folder.
+// TestRoundTrip shows that a bundle has the same contents after a copy from a folder into
+// an archive, and from the archive into another folder.
 func TestRoundTrip(t *testing.T) {
 	from := create(t, false)
 	want := contents(t, from, false)
@@ -178,8 +179,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFolderIsAddedTo shows that a bundle in a folder can be extended, and keeps its earlier
-// versions.
+// TestFolderIsAddedTo shows that a bundle in a folder can be extended, and keeps the
+// versions that it already had.
 func TestFolderIsAddedTo(t *testing.T) {
 	name := create(t, false)
 	before := contents(t, name, false)
@@ -194,8 +195,8 @@ func TestFolderIsAddedTo(t *testing.T) {
 	}
 }
 
-// TestTwoAtOnce shows that of two concurrent writers of one folder, the second one to save
-// fails.
+// TestTwoAtOnce shows that if two writers extend one folder concurrently, the second writer
+// cannot save.
 func TestTwoAtOnce(t *testing.T) {
 	name := create(t, false)
 	var open [2]*bundle.Bundle
@@ -219,8 +220,8 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterrupted shows that a write that ends before the bundle is saved leaves no archive,
-// and leaves the bundle in a folder as it was.
+// TestInterrupted shows that a write that ends before Save leaves no archive, and does not
+// change the bundle in a folder.
 func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	file, folder := filepath.Join(dir, "archive"), filepath.Join(dir, "folder")
@@ -256,8 +257,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestCreateRefuses shows that Create refuses existing files, and folders with other
-// content.
+// TestCreateRefuses shows that Create refuses an archive that exists, and a folder with
+// other content.
 func TestCreateRefuses(t *testing.T) {
 	archive := create(t, true)
 	if _, err := bundle.Create(t.Context(), archive, true); !errors.Is(err, bundle.ErrExists) {
@@ -278,7 +279,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestPushChecks shows that content is stored only if it matches its descriptor.
+// TestPushChecks shows that a push stores content only if the content matches its
+// descriptor.
 func TestPushChecks(t *testing.T) {
 	for _, archive := range []bool{false, true} {
 		name := filepath.Join(t.TempDir(), "bundle")
@@ -310,7 +312,7 @@ func TestPushChecks(t *testing.T) {
 			t.Errorf("archive %v: %q, %v", archive, data, err)
 		}
 		body.Close()
-		// Concurrent pushes, also of the same blob.
+		// Eight concurrent pushes store four blobs, so that two pushes store the same blob.
 		var all sync.WaitGroup
 		for i := range 8 {
 			all.Go(func() {
@@ -343,7 +345,7 @@ func TestPushChecks(t *testing.T) {
 	}
 }
 
-// readIndex returns a bundle's index.json.
+// readIndex returns the index.json of a bundle in a folder.
 func readIndex(t *testing.T, dir string) (index ocispec.Index) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "index.json"))
@@ -412,8 +414,8 @@ func relist(t *testing.T, dir string, change func(versions, contents map[string]
 	writeIndex(t, dir, index)
 }
 
-// TestNotWhole shows that all damage to a bundle that can be detected without reading
-// packages is detected.
+// TestNotWhole shows that Open detects all damage to a bundle that can be detected without
+// reading packages.
 func TestNotWhole(t *testing.T) {
 	const incomplete, none = "incomplete bundle", "not a bundle"
 	for name, tc := range map[string]struct {
@@ -477,7 +479,7 @@ func TestNotWhole(t *testing.T) {
 			writeIndex(t, dir, index)
 		}, `the entry "latest", which is neither a provider's version nor attached`},
 		"indexes within one another": {func(t *testing.T, dir string) {
-			// An attacker can list manifests at any depth.
+			// An attacker can list deeply nested manifests.
 			index := readIndex(t, dir)
 			relist(t, dir, func(versions, contents map[string]any) {
 				inner := index.Manifests[0]
@@ -544,7 +546,7 @@ func TestNotWhole(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			if name == "no index" || name == "no layout file" {
-				return // the rest looks like an interrupted first copy
+				return // Create takes the remaining files for an interrupted first copy
 			}
 			if _, err := bundle.Create(t.Context(), dir, false); err == nil {
 				t.Error("an incomplete bundle can be extended")
@@ -553,8 +555,8 @@ func TestNotWhole(t *testing.T) {
 	}
 }
 
-// TestBadArchive shows that invalid archives, and archives with forbidden entries, are
-// refused.
+// TestBadArchive shows that Open refuses an invalid archive, and an archive with a
+// forbidden entry.
 func TestBadArchive(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// TestCostOfIndex limits the cost of decoding the most expensive index.json files.
+// TestCostOfIndex shows that decoding the most expensive index.json files costs no more than a limit.
 func TestCostOfIndex(t *testing.T) {
 	for name, document := range map[string][]byte{
 		"entries":                       cost.Filled(12<<20, `{"manifests":[`, `{}`, `]}`),
@@ -32,8 +32,8 @@ func TestCostOfIndex(t *testing.T) {
 	}
 }
 
-// TestKeptOfArchives shows that an open archive keeps little in memory, even if it contains many files that do
-// not belong to a bundle, or large headers.
+// TestKeptOfArchives shows that an open archive needs little memory, even if it contains large headers, or many
+// files that do not belong to a bundle.
 func TestKeptOfArchives(t *testing.T) {
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// folder is a layout in a folder. Nothing outside the folder is read or written, even through links in it.
+// folder is a layout in a folder. It reads and writes no file outside the folder, not even through a link.
 type folder struct {
 	root *os.Root
 }
@@ -29,7 +29,8 @@ func openFolder(dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// createFolder creates the folder if it is missing. It refuses a folder that contains anything but a layout.
+// createFolder creates the folder if it does not exist. It refuses a folder with other files, unless the folder
+// contains oci-layout.
 func createFolder(dir string) (storage, error) {
 	root, err := files.MakeRoot(dir)
 	if err != nil {
@@ -64,5 +65,5 @@ func (f *folder) write(name string, _ int64, body io.Reader, check func() error)
 	return files.Replace(f.root, name, body, check)
 }
 
-// finish does nothing, because each file was written in one step.
+// finish does nothing, because write has stored each file completely.
 func (f *folder) finish() error { return nil }

@@ -12,8 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// checkOpened opens a file or folder as a bundle. It checks that opening either fails with one of the package's
-// errors, or that everything on the bundle's list can be read.
+// checkOpened opens a file or folder as a bundle. It checks that Open returns one of the package's errors, or a
+// bundle in which everything on the list can be read.
 func checkOpened(t *testing.T, name string, archive bool) {
 	b, err := bundle.Open(t.Context(), name, archive)
 	if err != nil {
@@ -31,7 +31,7 @@ func checkOpened(t *testing.T, name string, archive bool) {
 		for _, v := range versions {
 			found, err := artifact.Read(t.Context(), b.Repository(a), a, v)
 			if err != nil {
-				continue // the bundle is complete, but this is not a provider's version
+				continue // a complete bundle can contain an index that is not a provider's version
 			}
 			for _, p := range found.Packages {
 				if body, err := b.Fetch(t.Context(), p.Layer()); err == nil {
@@ -43,7 +43,7 @@ func checkOpened(t *testing.T, name string, archive bool) {
 	}
 }
 
-// FuzzArchive shows that any file can be opened safely as an archive.
+// FuzzArchive shows that Open handles any file as an archive safely.
 func FuzzArchive(f *testing.F) {
 	good, err := os.ReadFile(create(f, true))
 	if err != nil {
@@ -59,7 +59,7 @@ func FuzzArchive(f *testing.F) {
 	})
 }
 
-// FuzzIndex shows that a folder with a complete bundle can be opened safely with any index.json.
+// FuzzIndex shows that Open handles a folder with a complete bundle and any index.json safely.
 func FuzzIndex(f *testing.F) {
 	dir := create(f, false)
 	index, err := os.ReadFile(filepath.Join(dir, "index.json"))

@@ -29,13 +29,15 @@ const mediaTypeList = TypeBundle + "+json"
 
 // list is the list of a bundle's contents.
 type list struct {
-	// Versions maps the name of each entry of index.json, a version or an attachment, to the entry's digest.
+	// Versions maps the name of each entry of index.json to the entry's digest. An entry is a version or an
+	// attachment.
 	Versions map[string]digest.Digest `json:"versions"`
 	// Contents maps the digest of every blob to its size in bytes.
 	Contents map[digest.Digest]int64 `json:"contents"`
 }
 
-// check returns ErrIncomplete unless everything on the list exists, and every required blob is on the list.
+// check returns ErrIncomplete unless every blob on the list exists, and the list contains every blob that the
+// bundle's tags need.
 func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 	want, err := b.readList(ctx, listed)
 	if err != nil {
@@ -103,7 +105,8 @@ func (b *Bundle) readList(ctx context.Context, listed ocispec.Descriptor) (*list
 	return &out, nil
 }
 
-// readBlob returns the content of a blob of at most limit bytes, and checks it against its descriptor.
+// readBlob returns the content of a blob, and checks the content against the descriptor. The blob can have at
+// most limit bytes.
 func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit int64) ([]byte, error) {
 	if desc.Size < 0 || desc.Size > limit {
 		return nil, fmt.Errorf("%w: %s is said to have %d bytes, more than %d", ErrIncomplete, desc.Digest, desc.Size, limit)
@@ -118,7 +121,7 @@ func (b *Bundle) readBlob(ctx context.Context, desc ocispec.Descriptor, limit in
 	return data, nil
 }
 
-// kept returns the tags that the bundle stores.
+// kept returns the tags that Save writes to index.json.
 func (b *Bundle) kept() map[string]ocispec.Descriptor {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,12 +130,12 @@ func (b *Bundle) kept() map[string]ocispec.Descriptor {
 	return out
 }
 
-// maxNesting is the maximum depth of manifests within manifests. A version has two levels, and a list of
-// referrers at most four.
+// maxNesting is the maximum depth of nested manifests. A version needs a depth of two, and a list of referrers
+// at most four.
 const maxNesting = 4
 
-// list returns the list for some tags, with every blob that the tags lead to, at any depth. Every blob must
-// exist.
+// list returns the list of the given tags and of every blob that a tag refers to, directly or through manifests.
+// It returns an error if one of the blobs does not exist.
 func (b *Bundle) list(ctx context.Context, tags map[string]ocispec.Descriptor) (list, error) {
 	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}}
 	var walk func(desc ocispec.Descriptor, depth int) error

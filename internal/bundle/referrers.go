@@ -18,8 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// refer adds a manifest to the list of its subject's referrers, if it has a subject. It returns an error if the
-// list would be larger than a manifest is allowed to be.
+// refer adds a manifest to the list of its subject's referrers. It does nothing if the manifest has no subject.
+// It returns an error if the list would then be larger than a manifest is allowed to be.
 func (r *Repository) refer(ctx context.Context, desc ocispec.Descriptor, data []byte) error {
 	var m struct {
 		ArtifactType string              `json:"artifactType"`
@@ -51,7 +51,7 @@ func (r *Repository) refer(ctx context.Context, desc ocispec.Descriptor, data []
 	return err
 }
 
-// referrers returns the list of a subject's referrers. The caller holds the bundle's lock.
+// referrers returns the list of a subject's referrers. The caller must hold the bundle's lock.
 func (r *Repository) referrers(ctx context.Context, subject digest.Digest) ([]ocispec.Descriptor, error) {
 	if err := checkDigest(subject); err != nil {
 		return nil, err
@@ -75,7 +75,8 @@ func (r *Repository) referrers(ctx context.Context, subject digest.Digest) ([]oc
 	return index.Manifests, nil
 }
 
-// Referrers lists the referrers of a subject, all on one page.
+// Referrers calls fn once with all referrers of a subject that have the given artifact type. An empty artifact
+// type selects every referrer. Referrers does not call fn if there are none.
 func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, artifactType string, fn func(referrers []ocispec.Descriptor) error) error {
 	r.bundle.mu.Lock()
 	list, err := r.referrers(ctx, subject.Digest)
@@ -89,7 +90,7 @@ func (r *Repository) Referrers(ctx context.Context, subject ocispec.Descriptor, 
 	return fn(list)
 }
 
-// storeReferrers stores the lists of referrers that have grown, under the fallback tags of their subjects.
+// storeReferrers stores each changed list of referrers under the fallback tag of its subject.
 func (b *Bundle) storeReferrers() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// attach pushes a manifest with a subject.
+// attach pushes a manifest with the given subject, and returns the manifest's digest.
 func attach(t *testing.T, r *bundle.Repository, subject digest.Digest, artifactType, note string) digest.Digest {
 	t.Helper()
 	m := ocispec.Manifest{
@@ -58,8 +58,8 @@ func wantReferrers(t *testing.T, r *bundle.Repository, subject digest.Digest, ar
 	}
 }
 
-// TestReferrers shows that referrers are stored by subject and provider, and that later referrers are added to
-// earlier ones.
+// TestReferrers shows that referrers are stored by provider and subject, and that new referrers are added to the
+// existing ones.
 func TestReferrers(t *testing.T) {
 	for name, archive := range map[string]bool{"folder": false, "archive": true} {
 		t.Run(name, func(t *testing.T) {
@@ -117,8 +117,8 @@ func TestReferrers(t *testing.T) {
 	}
 }
 
-// TestAttachedEntries shows which entries of index.json are accepted: versions and lists of referrers must be
-// indexes, and only tags of versions and attachments are allowed.
+// TestAttachedEntries shows which entries of index.json Open accepts. A version and a list of referrers must be
+// indexes. Only the tags of versions and of attachments are allowed.
 func TestAttachedEntries(t *testing.T) {
 	d := digest.FromString("x")
 	fallback, cosign := string(ociaddr.ReferrersTag(d)), string(ociaddr.CosignTags(d)[0])
@@ -156,8 +156,8 @@ func TestAttachedEntries(t *testing.T) {
 	}
 }
 
-// TestListOfReferrersThatIsTooLong shows that a referrer that makes a list too long is refused, in one run or
-// several, and that the bundle is saved without it.
+// TestListOfReferrersThatIsTooLong shows that a push refuses a referrer that would make the list of referrers
+// too long, and that the bundle is saved without this referrer. The list can grow in one run or in several runs.
 func TestListOfReferrersThatIsTooLong(t *testing.T) {
 	dir := create(t, false)
 	subject := digest.FromString("subject")

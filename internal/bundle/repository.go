@@ -20,20 +20,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository is the part of a bundle that belongs to one provider. A push can use it like a repository in a
-// registry.
+// Repository is one provider's part of a bundle. A push can use it in place of a registry's repository.
 type Repository struct {
 	bundle   *Bundle
 	provider provider.Address
 }
 
-// Repository returns the repository of a provider, which can be empty.
+// Repository returns the repository of a provider. The repository can be empty.
 func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a} }
 
 // tagName returns the name of a tag in index.json.
 func (r *Repository) tagName(tag string) string { return r.provider.Path() + "/" + tag }
 
-// checkDigest returns an error unless d is a valid SHA-256 digest, as in the names of blobs.
+// checkDigest returns an error unless d is a valid SHA-256 digest. The bundle stores blobs only under such
+// digests.
 func checkDigest(d digest.Digest) error {
 	if err := d.Validate(); err != nil || d.Algorithm() != digest.SHA256 {
 		return fmt.Errorf("%.100q is no SHA-256 digest", d)
@@ -41,7 +41,7 @@ func checkDigest(d digest.Digest) error {
 	return nil
 }
 
-// Fetch opens a blob. The error is errdef.ErrNotFound if there is no such blob.
+// Fetch opens a blob. The error is errdef.ErrNotFound if the blob does not exist.
 func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := checkDigest(target.Digest); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
 	return n == target.Size, err
 }
 
-// push stores a blob unless it exists. It checks the content first.
+// push checks the content of a blob and stores it. It does nothing if the blob already exists.
 func (b *Bundle) push(desc ocispec.Descriptor, body io.Reader) error {
 	if there, err := b.exists(desc); err != nil || there {
 		return err
@@ -104,8 +104,8 @@ func (r *Repository) Exists(_ context.Context, target ocispec.Descriptor) (bool,
 	return r.bundle.exists(target)
 }
 
-// Push stores a blob after checking its content. A manifest that has a subject is also added to the referrers of
-// that subject.
+// Push checks the content of a blob or manifest and stores it. If a manifest has a subject, Push also adds the
+// manifest to the referrers of that subject.
 func (r *Repository) Push(ctx context.Context, expected ocispec.Descriptor, body io.Reader) error {
 	if !artifact.IsManifest(expected.MediaType) {
 		return r.bundle.push(expected, body)
@@ -134,7 +134,7 @@ func (r *Repository) PushReference(ctx context.Context, expected ocispec.Descrip
 	return nil
 }
 
-// Tags lists the tags after last, all on one page.
+// Tags calls fn once with all tags that sort after last.
 func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string) error) error {
 	var tags []string
 	r.bundle.mu.Lock()
@@ -151,8 +151,8 @@ func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string)
 // Remote returns nil, because a bundle is not a repository of a registry.
 func (r *Repository) Remote() *remote.Repository { return nil }
 
-// Untag returns errdef.ErrUnsupported: a bundle only grows.
+// Untag returns errdef.ErrUnsupported, because nothing is removed from a bundle.
 func (r *Repository) Untag(context.Context, string) error { return errdef.ErrUnsupported }
 
-// Delete returns errdef.ErrUnsupported.
+// Delete returns errdef.ErrUnsupported, because nothing is removed from a bundle.
 func (r *Repository) Delete(context.Context, ocispec.Descriptor) error { return errdef.ErrUnsupported }

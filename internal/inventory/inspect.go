@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Inspection describes one version in full.
+// Inspection describes everything that is stored about one version.
 type Inspection struct {
 	Provider   provider.Address   `json:"provider"`
 	Version    provider.Version   `json:"version"`
@@ -31,7 +31,7 @@ type Inspection struct {
 	Missing []artifact.MissingPackage `json:"missing,omitempty"`
 }
 
-// Declared is the version that the index's annotations name.
+// Declared is the provider and the version that the annotations of the index name.
 type Declared struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
@@ -44,10 +44,10 @@ type InspectedPackage struct {
 	Size     int64             `json:"size"`     // in bytes
 	Digest   string            `json:"digest"`   // the digest of the layer
 	Manifest string            `json:"manifest"` // the digest of the manifest
-	Hashes   []provider.Hash   `json:"hashes"`   // zh:, and h1: if it is known
+	Hashes   []provider.Hash   `json:"hashes"`   // the zh: hash, and the h1: hash if it is known
 }
 
-// InspectedEvidence is the recorded evidence. Inspect does not verify it.
+// InspectedEvidence describes the stored evidence. Inspect does not verify the evidence.
 type InspectedEvidence struct {
 	Digest      string        `json:"digest"` // the digest of the evidence manifest
 	Origin      string        `json:"origin"`
@@ -60,7 +60,7 @@ type InspectedEvidence struct {
 	SigningKeys int `json:"signing_keys_size"`
 }
 
-// Inspect reads the newest selected version of the first provider.
+// Inspect reads the newest selected version of the selection's first provider.
 func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
 	p := s.Providers[0]
 	if p.Err != nil {
@@ -81,7 +81,7 @@ func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
 		Provider: p.Provider, Version: v, Repository: p.Repository, Digest: found.Index.Digest.String(), Protocols: found.Protocols,
 		Packages: []InspectedPackage{}, Missing: found.Missing,
 	}
-	out.Tag, _ = ociaddr.VersionTag(v) // cannot fail: v was read from a tag
+	out.Tag, _ = ociaddr.VersionTag(v) // no error, because v was read from a version tag
 	if !found.Provider.IsZero() && !found.Version.IsZero() {
 		out.Declared = &Declared{found.Provider, found.Version}
 	}

@@ -1,10 +1,10 @@
-// Package inventory reads and checks the providers that registries contain. It finds
-// providers by name, by provider blocks and in the registries' catalogs, lists their
-// versions, shows one version in full, and verifies versions by their evidence. It writes
-// nothing, and sends no requests to origins.
+// Package inventory reads and checks the providers that are stored in registries. It finds
+// providers by name, in provider blocks and in the registries' catalogs. It lists their
+// versions, shows everything about one version, and verifies versions by their evidence. It
+// writes nothing, and sends no requests to origins.
 //
-// A provider or version that cannot be read does not hide the others: its error is part of
-// the result.
+// A provider or version that cannot be read does not affect the others. The result contains
+// its error.
 package inventory
 
 import (
@@ -29,51 +29,53 @@ import (
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
-	// Providers returns the providers in the registries' catalogs, and the catalogs that it
-	// could not list.
+	// Providers returns the providers in the registries' catalogs. It also returns the
+	// catalogs that could not be listed.
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	// Explain adds to a registry's refusal what to do about it.
+	// Explain adds a hint to a registry's refusal. The hint says what to do about the
+	// refusal.
 	Explain(error, ociaddr.Repository) error
 }
 
 // Inventory is the content of the registries that templates name.
 type Inventory struct {
 	Registry   Registry
-	Configured []provider.Address // the providers of provider blocks; they are found without a catalog
-	Jobs       int                // the number of concurrent requests; at least 1
+	Configured []provider.Address // the providers of provider blocks; no catalog needs to list them
+	Jobs       int                // the maximum number of concurrent requests; at least 1
 }
 
-// Provider is a provider with the versions that a query selected.
+// Provider is a stored provider, and its versions that a query selected.
 type Provider struct {
 	query.Query
 	Repository ociaddr.Repository
 	Matches    []provider.Version // the selected versions, newest first
-	Err        error              // the reason why the repository could not be opened or its tags listed
+	Err        error              // why the repository could not be opened, or its tags could not be listed
 
 	inventory *Inventory
 	store     *remote.Repository
 	tags      []ociaddr.Tag
 }
 
-// Providers returns all providers, and the places that it could not list. It returns an
-// error if it finds no provider and could not list every place.
+// Providers returns all providers, and the catalogs that could not be listed. It returns an
+// error if it finds no provider and some catalog could not be listed.
 func (i *Inventory) Providers(ctx context.Context) (all []provider.Address, skipped []Unlisted, err error) {
 	queries, skipped, err := i.resolve(ctx, nil)
 	return query.Addresses(queries), skipped, err
 }
 
-// Selection is the providers that queries selected, sorted by address.
+// Selection contains the providers that queries selected, sorted by address.
 type Selection struct {
 	Providers []*Provider
-	Unlisted  []Unlisted // the places that could not be listed, which can contain further providers
+	Unlisted  []Unlisted // the catalogs that could not be listed; they can contain further providers
 
 	named []provider.Address // the providers that queries named
 	jobs  int
 }
 
-// Find returns the providers that queries select, with their tags. For patterns, and
-// without queries, it searches the configured providers and the registries' catalogs. It
-// returns an error if it finds no provider and could not list every catalog.
+// Find returns the providers that the queries select, with their tags. If a query is a
+// pattern, or if there are no queries, Find searches the configured providers and the
+// registries' catalogs. It returns an error if it finds no provider and some catalog could
+// not be listed.
 func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection, error) {
 	all, skipped, err := i.resolve(ctx, queries)
 	if err != nil {
@@ -100,8 +102,8 @@ func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection
 	return out, g.Wait()
 }
 
-// resolve returns the queries with each pattern replaced by the providers that match it. If
-// there are no queries, it returns a query for each provider.
+// resolve replaces each query that is a pattern by queries for the providers that match it.
+// If there are no queries, resolve returns a query for each provider.
 func (i *Inventory) resolve(ctx context.Context, queries []query.Query) (all []query.Query, skipped []Unlisted, err error) {
 	var patterns []provider.Pattern
 	for _, q := range queries {
@@ -138,18 +140,19 @@ type Unlisted struct {
 	Problem *Problem `json:"error"`
 }
 
-// nothingFound returns the error of a search that found no provider in all other places.
+// nothingFound returns the error of a search that found no provider and could not list u.
 func (u Unlisted) nothingFound() error {
 	return hint.New(fmt.Sprintf("%s cannot be listed: %s", u.Where, u.Problem.Message),
 		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl")
 }
 
-// Warning returns a warning that a search could have missed providers.
+// Warning returns a warning that a search may have missed the providers of u.
 func (u Unlisted) Warning() string {
 	return fmt.Sprintf("%s cannot be listed, so only providers of provider blocks are looked for there: %s", u.Where, u.Problem.Message)
 }
 
-// list lists the tags of the repository. A missing repository has no tags.
+// list sets the tags of the provider and the versions that the query selects. A repository
+// that does not exist has no tags.
 func (p *Provider) list(ctx context.Context) {
 	var err error
 	if p.tags, err = artifact.ListAnyTags(ctx, p.store); err != nil {
@@ -169,7 +172,7 @@ func (p *Provider) explain(err error) error {
 	return p.inventory.Registry.Explain(err, p.Repository)
 }
 
-// missing returns the error for a query that selects none of the stored versions.
+// missing returns the error for a query that selects no stored version.
 func (p *Provider) missing() error {
 	asked := "version"
 	if !p.Version.IsZero() {
@@ -186,15 +189,15 @@ type Report struct {
 	Providers []*ProviderReport `json:"providers"`
 	Unlisted  []Unlisted        `json:"unlisted,omitempty"`
 
-	failed, help string // the error of [Report.Failed] after the number of failures, and its hint
+	failed, help string // the text after the number of failures in the error of [Report.Failed], and its hint
 }
 
-// ProviderReport is the part of a report about one provider.
+// ProviderReport is the part of a [Report] that is about one provider.
 type ProviderReport struct {
 	Provider   provider.Address   `json:"provider"`
-	Repository ociaddr.Repository `json:"repository,omitzero"` // zero if the provider has none
+	Repository ociaddr.Repository `json:"repository,omitzero"` // zero if no template selects the provider
 	Problem    *Problem           `json:"error,omitempty"`
-	// Findings are about tags that name no version. Only verifications set them.
+	// Findings are about tags that are not version tags. Only Verify sets them.
 	Findings []artifact.Finding `json:"findings,omitzero"`
 	Versions []*VersionReport   `json:"versions"`
 }
@@ -207,22 +210,21 @@ func (r *ProviderReport) String() string {
 	return fmt.Sprintf("%s in %s", r.Provider, r.Repository)
 }
 
-// VersionReport is one version of a report.
+// VersionReport is the part of a [Report] that is about one version.
 type VersionReport struct {
 	Version   provider.Version    `json:"version"`
-	Tag       ociaddr.Tag         `json:"tag,omitempty"`    // only in lists
+	Tag       ociaddr.Tag         `json:"tag,omitempty"`    // only set by List
 	Digest    string              `json:"digest,omitempty"` // the digest of the index
 	Platforms []provider.Platform `json:"platforms,omitempty"`
-	Size      int64               `json:"size,omitempty"` // the size of all packages in bytes; only in lists
-	// Signature is the recorded signature in a list, and the verified signature in a
-	// verification.
+	Size      int64               `json:"size,omitempty"` // the total size of the packages in bytes; only set by List
+	// Signature is the recorded signature if List set it. It is the verified signature if
+	// Verify set it.
 	Signature *Signature `json:"signature,omitempty"`
-	// Pinned points to true if a trust block pins the key. It is nil in lists.
+	// Pinned points to true if a trust block pins the signing key. List leaves it nil.
 	Pinned   *bool              `json:"pinned,omitempty"`
-	Findings []artifact.Finding `json:"findings,omitzero"` // nil in lists
+	Findings []artifact.Finding `json:"findings,omitzero"` // List leaves it nil
 	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
-	// Refused is set if there is a signature that the policy does not accept, or that is
-	// invalid.
+	// Refused is set if the signature is invalid, or if the policy does not accept it.
 	Refused bool `json:"-"`
 }
 
@@ -246,8 +248,8 @@ func (s *Selection) read(ctx context.Context, out *Report, fn func(context.Conte
 	return g.Wait()
 }
 
-// Failed returns an error if a provider or a version could not be read, or if one of their
-// findings is an error.
+// Failed returns an error if a provider or a version could not be read, or if a finding is
+// an error.
 func (r *Report) Failed() error {
 	bad, all := 0, 0
 	for _, p := range r.Providers {
@@ -280,13 +282,13 @@ func Count(findings []artifact.Finding) (errs, warnings int) {
 	return errs, warnings
 }
 
-// Problem is an error in the output for programs.
+// Problem is an error in JSON output.
 type Problem struct {
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
 }
 
-// problem converts an error. It returns nil if err is nil.
+// problem converts err to a Problem. It returns nil if err is nil.
 func problem(err error) *Problem {
 	if err == nil {
 		return nil
@@ -294,7 +296,7 @@ func problem(err error) *Problem {
 	return &Problem{hint.OneLine(err.Error()), hint.OneLine(hint.Of(err))}
 }
 
-// String returns the problem as one line.
+// String returns the message and the hint on one line.
 func (p *Problem) String() string {
 	if p.Hint == "" {
 		return p.Message
@@ -304,7 +306,7 @@ func (p *Problem) String() string {
 
 // Signature says who signed a version.
 type Signature struct {
-	Verdict     trust.Verdict `json:"verdict"` // can be artifact.NoEvidence or artifact.SignedOtherName
+	Verdict     trust.Verdict `json:"verdict"` // also artifact.NoEvidence or artifact.SignedOtherName
 	Fingerprint string        `json:"fingerprint,omitempty"`
 }
 

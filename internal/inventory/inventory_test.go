@@ -49,7 +49,7 @@ func find(t *testing.T, i *inventory.Inventory, args ...string) *inventory.Selec
 	return found
 }
 
-// text lists a selection as "TYPE VERSION VERSION, ...".
+// text formats a selection as "TYPE VERSION VERSION, ...".
 func text(s *inventory.Selection) string {
 	var out []string
 	for _, p := range s.Providers {
@@ -120,7 +120,7 @@ func TestList(t *testing.T) {
 		v.Signature.Text(true) != "signed by "+r.Signer.Fingerprint()[len(r.Signer.Fingerprint())-16:] {
 		t.Errorf("%+v", v)
 	}
-	// A version that cannot be read does not hide the others.
+	// The other version is still listed if one version cannot be read.
 	r.Reindex(a, "1.1.0", func(i *ocispec.Index) {
 		for n := range i.Manifests {
 			if i.Manifests[n].ArtifactType == artifact.TypeEvidence {
@@ -161,7 +161,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestVerify checks the findings about a version, as "SEVERITY WHERE: TEXT".
+// TestVerify shows the findings about versions, in the form "SEVERITY WHERE: TEXT".
 func TestVerify(t *testing.T) {
 	unsigned := func(r *stored.Registry) provider.Address {
 		rel := r.Build("acme/null", "1.0.0")
@@ -242,8 +242,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyReportsMissing checks that a provider without versions is a failure if a query
-// names it, but not if a pattern matches it.
+// TestVerifyReportsMissing shows that a provider without versions is a failure if a query
+// names the provider, but not if only a pattern matches it.
 func TestVerifyReportsMissing(t *testing.T) {
 	r := stored.For(t, apart)
 	r.Store("acme/null", "1.0.0")
@@ -259,7 +259,8 @@ func TestVerifyReportsMissing(t *testing.T) {
 	}
 }
 
-// TestBrokenRepository checks that a repository that cannot be opened hides no other.
+// TestBrokenRepository shows that other providers are still found if a repository cannot be
+// opened.
 func TestBrokenRepository(t *testing.T) {
 	r := stored.For(t, apart)
 	r.Store("acme/widget", "1.0.0")

@@ -8,7 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// List reports on every version of the selection, without verifying anything.
+// List reports every version of the selection. It verifies nothing.
 func (s *Selection) List(ctx context.Context) (*Report, error) {
 	r := &Report{failed: "providers and versions cannot be read", help: "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do"}
 	return r, s.read(ctx, r, listVersion)
@@ -17,7 +17,7 @@ func (s *Selection) List(ctx context.Context) (*Report, error) {
 // listVersion reads a version, and the record of its evidence.
 func listVersion(ctx context.Context, p *Provider, v provider.Version) *VersionReport {
 	out := &VersionReport{Version: v}
-	out.Tag, _ = ociaddr.VersionTag(v) // cannot fail: v was read from a tag
+	out.Tag, _ = ociaddr.VersionTag(v) // no error, because v was read from a version tag
 	found, err := artifact.Read(ctx, p.store, p.Provider, v)
 	if err != nil {
 		out.Problem = problem(p.explain(err))

@@ -17,11 +17,11 @@ import (
 // Verifier checks versions by their evidence.
 type Verifier struct {
 	Policy   func(provider.Address) trust.Policy
-	Packages bool // whether to download and hash every package, too
+	Packages bool // whether to download and hash every package
 }
 
-// Verify checks every version of the selection. A provider that a query names and that has
-// no version is a failure.
+// Verify checks every version of the selection. If a query names a provider that has no
+// version, Verify reports a failure.
 func (s *Selection) Verify(ctx context.Context, v Verifier) (*Report, error) {
 	r := &Report{failed: "checks failed", help: "each error above says what to do"}
 	err := s.read(ctx, r, v.verify)
@@ -56,7 +56,8 @@ type check struct {
 	policy   trust.Policy
 }
 
-// run lints the version, checks its evidence, and, if packages is set, checks its packages.
+// run lints the version and checks its evidence. If packages is set, run also checks its
+// packages.
 func (c *check) run(ctx context.Context, packages bool) error {
 	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Provider, c.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
@@ -101,8 +102,8 @@ func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) 
 
 const doNotTrust = "do not trust this version: push it again from its origin with ocibridge push --force"
 
-// checkEvidence verifies the signature. Lint has already reported missing and unreadable
-// evidence.
+// checkEvidence verifies the signature. It does not report missing or unreadable evidence,
+// because Lint has already done so.
 func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) error {
 	unreadable := func(f artifact.Finding) bool {
 		return f.Where == "evidence" && f.Severity == artifact.SeverityError
@@ -110,8 +111,8 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 	if slices.ContainsFunc(c.Findings, unreadable) {
 		return nil
 	}
-	// Clients install unsigned packages, so their checksums are compared whether or not
-	// the policy allows them.
+	// Compare the checksums even if the policy does not allow unsigned packages, because
+	// clients install them.
 	lenient := c.policy
 	lenient.AllowUnsigned = true
 	verified, err := artifact.Verify(ctx, c.provider.store, c.provider.Provider, c.Version, found, lenient)
@@ -134,8 +135,8 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 	return err
 }
 
-// reportVerified compares the result of a successful verification with the recorded verdict
-// and with the policy, and reports the differences.
+// reportVerified compares a verified version with the recorded verdict and with the policy,
+// and reports the differences.
 func (c *check) reportVerified(verified *artifact.Verified) {
 	c.Signature = &Signature{verified.Standing(), verified.Signer.Fingerprint}
 	c.Pinned = &verified.Pinned
@@ -158,9 +159,9 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 	}
 }
 
-// reportOtherNames reports, once for all platforms, that a version is signed under another
-// name. This is an error if keys are pinned, because the signature does not cover the
-// version and platform of these packages.
+// reportOtherNames reports that a version is signed under another name. It reports this
+// once for all platforms. The finding is an error if keys are pinned, because the signature
+// does not cover the version and platform of such a package.
 func (c *check) reportOtherNames(verified *artifact.Verified) {
 	if verified.Standing() != artifact.SignedOtherName {
 		return
@@ -184,7 +185,7 @@ func (c *check) reportOtherNames(verified *artifact.Verified) {
 	c.report(severity, "evidence", what, artifact.OtherNameHint)
 }
 
-// hintOr returns the hint of an error, or otherwise if it has none.
+// hintOr returns the hint of err. If err has no hint, hintOr returns otherwise.
 func hintOr(err error, otherwise string) string {
 	if h := hint.Of(err); h != "" {
 		return h

@@ -8,8 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
-// TestCostOfLockFiles limits the cost of parsing the most expensive files. Each file is so small that parsing it
-// would end even without the limits of Parse.
+// TestCostOfLockFiles shows that parsing the most expensive files costs no more than a limit. Each file is so
+// small that parsing ends even if Parse fails to limit it.
 func TestCostOfLockFiles(t *testing.T) {
 	version := func(expr string) string { return block("  version = " + expr) }
 	for name, tc := range map[string]struct {

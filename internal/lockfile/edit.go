@@ -10,8 +10,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// With returns the file with hashes added to existing entries. It ignores hashes that the entries already
-// contain. If there is nothing to add, it returns f.
+// With returns the file with the given hashes added to existing entries. It ignores a hash that its entry
+// already contains. If there is nothing to add, With returns f.
 func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	inserts := insertions{}
 	for a, hashes := range add {
@@ -37,7 +37,7 @@ func (f *File) With(add map[provider.Address][]provider.Hash) (*File, error) {
 	return next, nil
 }
 
-// missing returns the hashes that the entry lacks, sorted and without duplicates.
+// missing returns those of the given hashes that the entry lacks, sorted and without duplicates.
 func (p Provider) missing(hashes []provider.Hash) []string {
 	var out []string
 	for _, h := range hashes {
@@ -49,11 +49,12 @@ func (p Provider) missing(hashes []provider.Hash) []string {
 	return slices.Compact(out)
 }
 
-// insertions contains the texts to insert into a file, by their byte offsets.
+// insertions contains the texts to insert into a file. The keys are byte offsets.
 type insertions map[int]string
 
-// apply returns the file with the texts inserted. In a file with CRLF line endings, inserted lines end in CRLF
-// too. Otherwise, where git checks out text files with CRLF, every added line would show up in diffs.
+// apply returns the file with the texts inserted. If the file has CRLF line endings, the inserted lines end in
+// CRLF too. The reason is that git can check out text files with CRLF. A line that ends in LF would then show up
+// as a change of its own.
 func (i insertions) apply(src []byte) []byte {
 	newline := "\n"
 	if bytes.Contains(src, []byte("\r\n")) {
@@ -70,8 +71,8 @@ func (i insertions) apply(src []byte) []byte {
 	return out.Bytes()
 }
 
-// insert inserts sorted hashes into the list of the entry. Like clients, it keeps the list sorted: each hash is
-// inserted before the first hash that sorts after it.
+// insert inserts sorted hashes into the list of the entry. It inserts each hash before the first hash that sorts
+// after it. Therefore a sorted list, as clients write it, stays sorted.
 func (p Provider) insert(hashes []string, into insertions) {
 	if p.Hashes == nil && len(hashes) > 0 {
 		p.insertList(hashes, into)
@@ -86,7 +87,8 @@ func (p Provider) insert(hashes []string, into insertions) {
 	}
 }
 
-// insertList inserts a list of hashes into an entry without such a list, after its last argument.
+// insertList inserts a list of hashes into an entry that has no list. It inserts the list after the entry's last
+// argument.
 func (p Provider) insertList(hashes []string, into insertions) {
 	list := "\n  hashes = [\n    \"" + strings.Join(hashes, "\",\n    \"") + "\",\n  ]"
 	if r := p.body.SrcRange; r.Start.Line == r.End.Line { // a block on one line can have only one argument

@@ -1,15 +1,15 @@
 // Package lockfile reads dependency lock files, .terraform.lock.hcl, as OpenTofu and Terraform write them, and
 // adds hashes to them.
 //
-// It accepts the same files as the clients: provider blocks with canonical addresses and versions, at most one
-// for each provider, and nothing unknown. Like clients, it ignores and keeps hashes of unknown schemes. It
-// refuses some files that clients would read but never write: files with expressions, templates or escapes, and
-// files of more than 50,000 tokens.
+// It accepts the same files as the clients. A file contains provider blocks with canonical addresses and
+// versions, at most one block for each provider, and nothing unknown. A hash of an unknown scheme is ignored and
+// kept, as clients do. The package refuses some files that clients would read but never write: files with
+// expressions, templates or escapes, and files of more than 50,000 tokens.
 //
-// An edit inserts hashes and changes nothing else: comments, order and formatting stay, but a comment on the
-// line of a list's last hash follows a hash that is added after it. The result is what the client that wrote the
-// file would have written. Edits need neither packages nor a network; the caller decides which hashes may be
-// added.
+// An edit inserts hashes and changes nothing else, so comments, order and formatting stay. There is one
+// exception: if a hash is added after the last hash of a list, the comment on that line then follows the added
+// hash. The result is the same as if the client that wrote the file had added the hashes. Edits need neither
+// packages nor a network. The caller decides which hashes may be added.
 package lockfile
 
 import (
@@ -30,16 +30,16 @@ import (
 // Name is the name of a configuration's lock file.
 const Name = ".terraform.lock.hcl"
 
-// MaxBytes is the maximum size of a lock file in bytes. A hundred providers need about 300 KiB.
+// MaxBytes is the maximum size of a lock file in bytes. A lock file of a hundred providers has about 300 KiB.
 const MaxBytes = 1 << 20
 
 // File is a lock file.
 type File struct {
 	// Name is the path of the file, for messages.
 	Name string
-	// Providers are the entries of the file, in order.
+	// Providers are the entries of the file, in the order of the file.
 	Providers []Provider
-	// Warnings are the warnings that clients show.
+	// Warnings are the warnings that clients show about the file.
 	Warnings []string
 
 	src []byte
@@ -49,17 +49,17 @@ type File struct {
 type Provider struct {
 	Address     provider.Address
 	Version     provider.Version
-	Constraints string // as written; "" if there are none
-	// Hashes are all hashes of any scheme, in the order of the file.
+	Constraints string // as in the file; "" if there are none
+	// Hashes contains all hashes, of known and unknown schemes, in the order of the file.
 	Hashes []string
 	// Line is the number of the first line of the entry's block.
 	Line int
 
 	body   *hclsyntax.Body
-	ranges []hcl.Range // of Hashes, quotes included
+	ranges []hcl.Range // the positions of Hashes, including their quotes
 }
 
-// Known returns the hashes of known schemes, with which clients compare packages.
+// Known returns the hashes of known schemes. Clients compare packages only with these hashes.
 func (p Provider) Known() []provider.Hash {
 	var out []provider.Hash
 	for _, s := range p.Hashes {
@@ -70,7 +70,7 @@ func (p Provider) Known() []provider.Hash {
 	return out
 }
 
-// HashLine returns the line of a hash in Hashes.
+// HashLine returns the line number of Hashes[i].
 func (p Provider) HashLine(i int) int { return p.ranges[i].Start.Line }
 
 // Read reads the lock file at path.
@@ -85,7 +85,7 @@ func Read(path string) (*File, error) {
 	return Parse(path, src)
 }
 
-// Provider returns the entry of a provider. The bool reports whether there is one.
+// Provider returns the entry of a provider. The bool is false if there is no such entry.
 func (f *File) Provider(a provider.Address) (Provider, bool) {
 	i := slices.IndexFunc(f.Providers, func(p Provider) bool { return p.Address == a })
 	if i < 0 {
@@ -97,5 +97,5 @@ func (f *File) Provider(a provider.Address) (Provider, bool) {
 // Bytes returns the file's content. The caller must not change it.
 func (f *File) Bytes() []byte { return f.src }
 
-// Where returns the position of a line as FILE:LINE.
+// Where returns a position in the file as NAME:LINE.
 func (f *File) Where(line int) string { return fmt.Sprintf("%s:%d", f.Name, line) }

@@ -15,7 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// hash returns a hash of the letter. Hashes of one scheme sort by their letters.
+// hash returns a hash of the given scheme that repeats a letter. Hashes of one scheme sort
+// by their letters.
 func hash(scheme string, letter byte) string {
 	if scheme == "h1" {
 		return "h1:" + strings.Repeat(string(letter), 42) + "A="
@@ -268,13 +269,14 @@ func TestReplace(t *testing.T) {
 		t.Cleanup(r.Discard)
 		return r
 	}
-	// Discard leaves no temporary file, and leaves the lock file as it was.
+	// Discard removes the temporary file, and does not change the lock file.
 	before := read()
 	prepare(before, "# new\n").Discard()
 	if got := string(read().Bytes()); got != header {
 		t.Errorf("after Discard, the file contains %q", got)
 	}
-	// Commit writes to the target of a link, and keeps its permissions.
+	// If the path is a link, Commit writes to the link's target, and keeps the target's
+	// permissions.
 	if err := prepare(before, "# new\n").Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +305,7 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// comments returns the comments of a file in order.
+// comments returns the comments in a file, in their order.
 func comments(src []byte) (out []string) {
 	tokens, _ := hclsyntax.LexConfig(src, "", hcl.InitialPos)
 	for _, token := range tokens {
@@ -314,7 +316,7 @@ func comments(src []byte) (out []string) {
 	return out
 }
 
-// FuzzParse shows that hashes can be added to any valid lock file, and that nothing else changes.
+// FuzzParse shows that With can add hashes to any valid lock file, and changes nothing else.
 func FuzzParse(f *testing.F) {
 	zh := hash("zh", 'b')
 	for _, s := range []string{

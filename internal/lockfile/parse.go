@@ -18,7 +18,7 @@ type content struct {
 	Modules   []moduleBlock   `hcl:"module,block"`
 }
 
-// providerBlock is a provider block, with the positions that diagnostics name.
+// providerBlock is a provider block, with the positions that error messages need.
 type providerBlock struct {
 	Source      string         `hcl:"source_addr,label"`
 	Version     string         `hcl:"version"`
@@ -39,7 +39,7 @@ type moduleBlock struct {
 	At   hcl.Range `hcl:",type_range"`
 }
 
-// Parse parses the content of a lock file. name is the path of the file, for messages. An error names the line
+// Parse parses the content of a lock file. name is the path of the file, for messages. The error names the line
 // of the first problem.
 func Parse(name string, src []byte) (*File, error) {
 	if len(src) > MaxBytes {
@@ -88,7 +88,7 @@ func (b *providerBlock) decode() (p Provider, problems hcl.Diagnostics) {
 	if p.Version, err = provider.ParseVersion(b.Version); err != nil {
 		refuse(b.VersionAt, "Invalid provider version number", "%v.", err)
 	}
-	// Clients only show constraints in messages.
+	// An empty constraint is valid. Clients only show constraints in messages.
 	if _, err := provider.ParseConstraint(b.Constraints); err != nil && b.Constraints != "" {
 		refuse(b.ConstraintsAt, "Invalid provider version constraints", "%v.", err)
 	}
@@ -98,8 +98,7 @@ func (b *providerBlock) decode() (p Provider, problems hcl.Diagnostics) {
 	return p, problems
 }
 
-// decodeHashes reads the list of hashes. Like clients, it requires that each hash has a scheme, and that the
-// list is not empty.
+// decodeHashes decodes a list of hashes. It refuses an empty list, and a hash without a scheme, as clients do.
 func (p *Provider) decodeHashes(expr hcl.Expression) hcl.Diagnostics {
 	list, ok := expr.(*hclsyntax.TupleConsExpr)
 	if !ok || len(list.Exprs) == 0 {
@@ -122,10 +121,10 @@ func problem(at hcl.Range, summary, detail string, args ...any) *hcl.Diagnostic 
 	return &hcl.Diagnostic{Severity: hcl.DiagError, Summary: summary, Detail: fmt.Sprintf(detail, args...), Subject: &at}
 }
 
-// failure returns one error for several diagnostics: the first one, and the number of the others.
+// failure returns one error for all diagnostics. The error describes the first one and counts the others.
 func failure(name string, diags hcl.Diagnostics) error {
 	first := diags[0]
-	// Detail can quote any amount of the file's text.
+	// Shorten Detail, because it can quote any amount of the file's text.
 	text := fmt.Sprintf("%s:%d: %s: %.400s", name, first.Subject.Start.Line, strings.ToLower(first.Summary[:1])+first.Summary[1:], strings.TrimSuffix(first.Detail, "."))
 	if more := len(diags) - 1; more > 0 {
 		text += fmt.Sprintf(" (and %d more)", more)

@@ -13,14 +13,13 @@ import (
 
 // Replacement is new content in a temporary file next to a lock file.
 type Replacement struct {
-	path string // the path of the lock file; if Name is a link, the path of its target
+	path string // the lock file; if File.Name is a link, the target of the link
 	temp string
 	old  []byte
 }
 
-// Prepare writes new content next to the lock file that f was read from, with the same permissions. The lock
-// file stays unchanged until [Replacement.Commit]; the caller must always call [Replacement.Discard] at the
-// end.
+// Prepare writes new content to a temporary file next to the lock file f, with the same permissions. The lock
+// file stays unchanged until [Replacement.Commit]. The caller must always call [Replacement.Discard] at the end.
 func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	r := &Replacement{old: f.src}
 	defer func() {
@@ -45,7 +44,8 @@ func (f *File) Prepare(content []byte) (_ *Replacement, err error) {
 	return r, errors.Join(temp.Chmod(info.Mode().Perm()), writeErr, temp.Sync(), temp.Close())
 }
 
-// Commit replaces the old content in one step. It fails if the file has changed since it was read.
+// Commit replaces the lock file by the new content in one step. It returns an error if the lock file has changed
+// since it was read.
 func (r *Replacement) Commit() error {
 	now, err := files.Read(r.path)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r *Replacement) Commit() error {
 	return nil
 }
 
-// Discard removes the temporary file, if it was not committed.
+// Discard removes the temporary file. It does nothing after Commit.
 func (r *Replacement) Discard() {
 	if r.temp != "" {
 		os.Remove(r.temp)

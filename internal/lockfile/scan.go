@@ -9,23 +9,24 @@ import (
 	"github.com/hashicorp/hcl/v2"
 )
 
-// The HCL parser has no limits. It recurses over brackets, takes quadratic time for some texts and expressions,
-// and uses about a kilobyte for each token. Therefore Parse scans a file first, and refuses constructs that no
-// lock file contains.
+// The HCL parser has no limits. It recurses into brackets, needs quadratic time for some texts and expressions,
+// and uses about a kilobyte of memory for each token. Therefore Parse scans a file first. The scan refuses
+// constructs that no lock file contains.
 const (
-	// maxDepth is the maximum depth of nested brackets. A hash is two levels deep.
+	// maxDepth is the maximum depth of nested brackets. A hash is inside two brackets.
 	maxDepth = 8
-	// maxTokens is the maximum number of tokens in a file. A hash on its own line has five tokens, so 300
-	// providers with 30 hashes each reach this limit.
+	// maxTokens is the maximum number of tokens in a file. A hash on its own line takes five tokens, so 300
+	// providers with 30 hashes each are about as many as a file can contain.
 	maxTokens = 50_000
 )
 
-// token matches one token, or a run of spaces, at the beginning of a text. It matches neither operators nor
-// quoted texts with a template or an escape, which would turn one text into many tokens.
+// token matches one token or a run of spaces at the beginning of a text. It does not match operators. It does
+// not match a quoted text with a template or an escape either, because the HCL lexer turns such a text into many
+// tokens.
 var token = regexp.MustCompile(`^(?: +|\t|\r?\n|(?:#|//).*\n?|(?s:/\*.*?\*/)|"[^"\n\\$%]*"|\w+|[=,{}\[\]])`)
 
-// scan counts the tokens of a file. It returns a diagnostic if the file contains a construct that no lock file
-// contains, such as an expression or deep nesting. It does not check the grammar.
+// scan counts the tokens of a file. It returns a diagnostic for a construct that no lock file contains, such as
+// an expression or deep nesting. It does not check the grammar.
 func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 	line := 1
 	refuse := func(summary, detail string, args ...any) (int, *hcl.Diagnostic) {
@@ -38,7 +39,7 @@ func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 		return refuse("Invalid character", "A lock file has no carriage return within a line.")
 	}
 	var open brackets
-	before := byte(' ') // the last byte of the previous token, without white space and comments
+	before := byte(' ') // the last byte of the previous token that is neither white space nor a comment
 	for rest := bytes.TrimPrefix(src, []byte("\ufeff")); len(rest) > 0; {
 		t := token.Find(rest)
 		first := rest[0]
@@ -69,11 +70,11 @@ func scan(src []byte) (tokens int, refused *hcl.Diagnostic) {
 	return tokens, nil
 }
 
-// brackets contains the closing bracket for each open bracket, innermost last.
+// brackets contains the expected closing bracket for each open bracket. The innermost bracket is last.
 type brackets []byte
 
-// follow opens or closes a bracket if b is one, and ignores other bytes. It returns false if b is a closing
-// bracket without an open one.
+// follow opens or closes a bracket if b is a bracket. It returns false if b is a closing bracket that does not
+// match the innermost open bracket. It ignores other bytes.
 func (open *brackets) follow(b byte) bool {
 	switch b {
 	case '[':

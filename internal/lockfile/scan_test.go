@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// FuzzScan compares the scanner with the library's lexer: if the scanner accepts a file, the lexer finds at
-// most twice as many tokens as the scanner counts, and only known ones.
+// FuzzScan compares scan with the lexer of the HCL library. If scan accepts a file, the lexer finds only known
+// tokens, and at most twice as many tokens as scan.
 func FuzzScan(f *testing.F) {
 	for _, s := range []string{
 		"provider \"a\" {\n  hashes = [\"h1:a\", # b\n]\n}\n", "\ufeffa = 1", "/* \" */ a = [ /* [ */ ]", "// \"\na = [[[]]]", "a = {b = \"{[\"}",

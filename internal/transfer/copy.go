@@ -13,23 +13,24 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// Copy is a copy of stored versions from one location to another.
+// Copy copies stored versions from one location to another.
 type Copy struct {
 	From, To  Location
-	Queries   []query.Query // what to copy; empty for everything
-	All       bool          // every version that matches a constraint, not only the newest
+	Queries   []query.Query // the versions to copy; empty for all versions
+	All       bool          // copy every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
-	// Configured are the providers that a copy from a registry without Queries copies. If it
-	// is empty, all providers in the registry's catalog are copied.
+	// Configured lists the providers to copy from a registry if Queries is empty. If
+	// Configured is empty too, the copy includes all providers in the registry's catalog.
 	Configured []provider.Address
-	// Push contains the policy, the jobs and the referrers option.
+	// Push contains the policy, the number of jobs and the referrers option.
 	Push     pusher.Options
 	Progress Progress
-	// Open opens the registries at a location, for the given providers.
+	// Open opens the registries at a location for the given providers.
 	Open func(at Location, providers []provider.Address) (*registry.Repositories, error)
 }
 
-// ErrSameRepository means that a version would be copied to the repository that holds it.
+// ErrSameRepository means that the source and the target of a provider are the same
+// repository.
 var ErrSameRepository = errors.New("would be copied to the same repository")
 
 // source is an open location to copy from.
@@ -48,14 +49,14 @@ type target struct {
 	close    func() error
 }
 
-// selected is a stored provider with the versions to copy.
+// selected is a stored provider, and its versions that will be copied.
 type selected struct {
 	pusher.Stored
 	versions []provider.Version
 }
 
-// Run copies the versions, and returns the results. It selects the versions before it opens
-// the target, so that no target is created if there is nothing to copy.
+// Run copies the versions, and returns the results. It opens the target only after it has
+// selected the versions. Therefore it creates no target if there is nothing to copy.
 func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	named := query.Addresses(c.Queries)
 	if len(named) == 0 && !c.From.isBundle() {
@@ -82,9 +83,9 @@ func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	return results, err
 }
 
-// selectVersions lists the versions in the source, and returns the versions that the queries
-// select. Without queries, it returns all versions of the providers in named, or of all
-// providers if named is empty.
+// selectVersions lists the versions in the source, and returns those that the queries
+// select. If there are no queries, it returns all versions of the named providers. If no
+// provider is named either, it returns all versions of all providers.
 func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.Address) ([]selected, error) {
 	queries := c.Queries
 	if len(queries) == 0 {

@@ -43,7 +43,7 @@ func (p *progress) Done(r *pusher.Result) {
 	p.done = append(p.done, r.Provider.Type()+" "+r.Version.String()+" "+string(r.Status))
 }
 
-// copies runs copies between two registries at the locations "from" and "to".
+// copies is a test that copies from the registry at the location "from" to the one at "to".
 type copies struct {
 	t        *testing.T
 	from, to *stored.Registry
@@ -58,7 +58,7 @@ func registryAt(name string) transfer.Location {
 	return transfer.Location{Kind: transfer.Template, Name: name}
 }
 
-// run copies the versions that args select. It returns the results that the progress shows.
+// run copies the versions that the queries in args select. It returns the reported results.
 func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error) {
 	c.t.Helper()
 	c.progress = &progress{}
@@ -135,8 +135,8 @@ func TestCopyToItself(t *testing.T) {
 	}
 }
 
-// TestCopyThroughBundles shows that versions can be copied into a bundle, and from there
-// into a registry and into a mirror folder.
+// TestCopyThroughBundles shows that versions can be copied into a bundle, and from the
+// bundle into a registry and into a mirror folder.
 func TestCopyThroughBundles(t *testing.T) {
 	for _, kind := range []transfer.Kind{transfer.Folder, transfer.Archive} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -157,7 +157,8 @@ func TestCopyThroughBundles(t *testing.T) {
 	}
 }
 
-// TestCopyOfLostRegistries checks the errors if one side cannot be read or written.
+// TestCopyOfLostRegistries shows the errors if the source cannot be read or the target
+// cannot be written.
 func TestCopyOfLostRegistries(t *testing.T) {
 	c := newCopies(t)
 	c.from.Store("acme/null", "1.0.0")
@@ -171,8 +172,8 @@ func TestCopyOfLostRegistries(t *testing.T) {
 	}
 }
 
-// TestPushFromFolders shows that the releases in a mirror folder are pushed, and that no
-// release is pushed after a failure.
+// TestPushFromFolders shows that a push stores the releases in a mirror folder, and pushes
+// no further release after a failure.
 func TestPushFromFolders(t *testing.T) {
 	c := newCopies(t)
 	c.from.Store("acme/null", "1.0.0")
@@ -222,8 +223,8 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// TestOpenWants checks that blocks share a folder, and that a missing folder does not affect
-// other blocks.
+// TestOpenWants shows that provider blocks with the same folder share its source, and that
+// a missing folder does not affect other blocks.
 func TestOpenWants(t *testing.T) {
 	dir := t.TempDir()
 	block := func(typ string, from config.Source) config.Provider {

@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// Location is where versions are copied from or to.
+// Location is a place from which, or to which, versions are copied.
 type Location struct {
 	Kind Kind
 	Name string // the template, folder or file
@@ -35,7 +35,8 @@ const (
 
 func (l Location) isBundle() bool { return l.Kind == Folder || l.Kind == Archive }
 
-// ParseLocation parses a location, the value of the named flag.
+// ParseLocation parses the value of a flag that names a location. Errors name the given
+// flag.
 func ParseLocation(flag, s string) (Location, error) {
 	if s == "" || s == string(Embedded) {
 		return Location{Kind: Kind(s)}, nil
@@ -54,8 +55,8 @@ func ParseLocation(flag, s string) (Location, error) {
 	return Location{Template, s}, nil
 }
 
-// repository returns the name of a provider's part of a bundle, in the form of a
-// repository's name.
+// repository returns a name for a provider's part of a bundle. The name has the form of a
+// repository's address.
 func (l Location) repository(a provider.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
 }
@@ -124,7 +125,7 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
 	}
 	p := pusher.New(o)
-	var writing sync.Mutex // the versions of a provider share index.json
+	var writing sync.Mutex // the versions of a provider share one index.json
 	put := func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
 		r, err := from.Release(ctx, v, platforms)
 		if err != nil {

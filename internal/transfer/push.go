@@ -18,14 +18,14 @@ import (
 
 // Source yields releases to push.
 type Source struct {
-	Providers []provider.Address // of the releases
+	Providers []provider.Address // the providers of the releases
 	Close     func() error
-	// each calls fn for every release, until a call fails.
+	// each calls fn for every release. It stops, and returns the error, if fn fails.
 	each func(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
 }
 
-// Push pushes the releases of a source into a registry. It sets the destination and the
-// events in the pusher's options.
+// Push pushes the releases of a source into a registry. It overwrites Destination and
+// OnEvent of the given options.
 func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
 	o.Destination, o.OnEvent = Destination(to), progress.Event
 	p := pusher.New(o)
@@ -38,8 +38,8 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 	}))
 }
 
-// folder returns a source of the releases in dir. If err is not nil, it closes dir, and
-// returns err.
+// folder returns a source of the given releases in dir. If err is not nil, folder closes
+// dir and returns err.
 func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {
 	if err != nil {
 		dir.Close()
@@ -60,8 +60,8 @@ func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, erro
 	return src, nil
 }
 
-// MirrorDir returns a source of the releases in a mirror folder. The releases have the given
-// platforms, or all platforms if there are none.
+// MirrorDir returns a source of the releases in a mirror folder. The releases contain only
+// the given platforms, or all platforms if none are given.
 func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenMirrorDir(path)
 	if err != nil {
@@ -71,8 +71,8 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 	return folder(dir, releases, err)
 }
 
-// ReleaseDir returns a source of the release in a release folder. publicKey is the armoured
-// public key of its signer.
+// ReleaseDir returns a source of the release in a release folder. publicKey is the signer's
+// public key in ASCII armor.
 func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
@@ -82,21 +82,22 @@ func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey strin
 	return folder(dir, []*origin.Release{r}, err)
 }
 
-// Request is a query for releases, and the lock files that must know each of their packages.
+// Request is a query for releases, and the lock file entries that must allow their
+// packages.
 type Request struct {
 	query.Query
 	Known []trust.Known
 }
 
-// Origins yields releases from the origin registries of providers.
+// Origins yields releases from the providers' origin registries.
 type Origins struct {
 	Registry  *origin.Registry
 	Requests  []Request
-	All       bool // every version that matches a constraint, not only the newest
+	All       bool // yield every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
 }
 
-// Source returns the origins as a source.
+// Source returns a source that yields the requested releases.
 func (o *Origins) Source() *Source {
 	src := &Source{Close: func() error { return nil }, each: o.each}
 	for _, r := range o.Requests {
@@ -132,9 +133,10 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 	return nil
 }
 
-// newest returns the version that a query names. For a query with a constraint, it returns
-// the newest matching version, or, with all, every matching version, oldest first. For a
-// query for all versions, it returns all of them.
+// newest returns the versions that a query selects. If the query names one version, newest
+// returns that version. If the query has a constraint, newest returns the newest matching
+// version. If all is set, it returns every matching version instead, oldest first. If the
+// query is for all versions, newest returns all versions.
 func newest(q query.Query, versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}
@@ -149,7 +151,7 @@ func newest(q query.Query, versions []provider.Version, all bool) []provider.Ver
 	return matches
 }
 
-// where adds to an error the line of the lock file that requested the release.
+// where adds to err the line of the lock file that requested the release.
 func (r Request) where(err error) error {
 	if len(r.Known) == 0 {
 		return err
@@ -157,8 +159,9 @@ func (r Request) where(err error) error {
 	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
 }
 
-// Locked returns a request for each version that the lock files name, and the warnings of
-// the files. If several files name the same version, each of them must know its packages.
+// Locked returns a request for each version that the lock files name, and the warnings
+// about the files. If several files name the same version, every one of them must allow its
+// packages.
 func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	for _, path := range paths {
 		file, err := lockfile.Read(path)
@@ -183,7 +186,8 @@ func Locked(paths []string) (requests []Request, warnings []string, err error) {
 	return requests, warnings, nil
 }
 
-// addLocked adds a request, or merges it with the request for the same version.
+// addLocked adds a request to requests, or merges it with an existing request for its
+// version.
 func addLocked(requests []Request, r Request) []Request {
 	for i := range requests {
 		if q := &requests[i]; q.Provider == r.Provider && q.Version == r.Version {

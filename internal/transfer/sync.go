@@ -11,15 +11,15 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// Wants are the versions that a configuration requests, with their open sources.
+// Wants contains the versions that a configuration requests, and their open sources.
 type Wants struct {
 	Wants   []pusher.Want
 	folders map[string]*origin.MirrorDir
 }
 
-// OpenWants opens the sources of provider blocks. If a source cannot be opened, the error is
-// returned only when the versions of its provider are listed, so that other providers are
-// not affected. The caller closes the wants.
+// OpenWants opens the sources of the provider blocks. If it cannot open a source, it
+// returns no error, so that other providers are not affected. Listing the versions of that
+// source's providers returns the error. The caller must close the wants.
 func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {
@@ -38,7 +38,7 @@ func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	return w
 }
 
-// open opens the source of a provider block. Blocks that name the same folder share its
+// open opens the source of a provider block. Blocks that name the same folder share one
 // source.
 func (w *Wants) open(from config.Source, registry *origin.Registry) (origin.Source, error) {
 	switch {
@@ -60,7 +60,7 @@ func (w *Wants) open(from config.Source, registry *origin.Registry) (origin.Sour
 	return w.folders[from.Folder], nil
 }
 
-// Close closes the sources.
+// Close closes the mirror folders among the sources.
 func (w *Wants) Close() {
 	for _, dir := range w.folders {
 		dir.Close()

@@ -1,9 +1,9 @@
-// Package transfer runs pushes, copies and syncs: it opens the sources of releases, selects
-// versions, and stores several at once in a registry, a bundle or a mirror folder. Package
-// pusher verifies and stores each version.
+// Package transfer runs pushes, copies and syncs. It opens the sources of releases and
+// selects versions. It then stores several versions concurrently in a registry, a bundle or
+// a mirror folder. Package pusher verifies and stores each version.
 //
-// After a failure, no later version is started, but the running transfers are finished.
-// Results are reported in the order of the source.
+// After a failure, no further version is started, but running transfers are allowed to
+// finish. Results are reported in the order of the source.
 package transfer
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// Progress shows a transfer to its user. Calls of Event can be concurrent.
+// Progress shows a transfer to its user. Event can be called concurrently.
 type Progress interface {
 	Event(pusher.Event)
 	Warn(string)
 	Done(*pusher.Result)
 }
 
-// Destination returns a function that returns the destination of a provider in a registry.
+// Destination returns a function that opens a provider's destination in a registry.
 func Destination(r *registry.Repositories) func(context.Context, provider.Address) (pusher.Destination, error) {
 	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := r.Repository(ctx, a)
@@ -34,14 +34,15 @@ func Destination(r *registry.Repositories) func(context.Context, provider.Addres
 	}
 }
 
-// destinationOfCopies is [Destination] for copies. from contains the repositories from which
-// providers are copied. If source and destination are in one registry, blobs are mounted.
+// destinationOfCopies is [Destination] for copies. from maps each provider to the
+// repository that it is copied from. If that repository is in the same registry, blobs are
+// mounted from it.
 func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (pusher.Destination, error) {
 	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := r.RepositoryWithReferrers(ctx, a)
 		if err == nil && r.Embedded != nil {
-			// "registry garbage-collect --delete-untagged" keeps the referrers that a fallback
-			// tag names. The gateway's referrers API needs no fallback tags.
+			// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
+			// referrers. The gateway's referrers API does not need them.
 			err = repo.SetReferrersCapability(false)
 		}
 		to := pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}
@@ -52,8 +53,9 @@ func destinationOfCopies(r *registry.Repositories, from map[provider.Address]oci
 	}
 }
 
-// Explain adds a hint to a registry's refusal that says what to do about it. It returns
-// other errors unchanged. r is nil for a location that is not a registry.
+// Explain adds a hint to err if a registry refused a request. The hint says what to do
+// about the refusal. Explain returns other errors unchanged. r is nil for a location that
+// is not a registry.
 func Explain(r *registry.Repositories, err error) error {
 	if refused := new(pusher.RegistryError); r != nil && errors.As(err, &refused) {
 		return r.Explain(err, refused.Repository)
@@ -61,11 +63,11 @@ func Explain(r *registry.Repositories, err error) error {
 	return err
 }
 
-// errStopped means that an earlier version failed.
+// errStopped means that a version is not transferred because an earlier version failed.
 var errStopped = errors.New("an earlier version failed")
 
 // batch transfers several versions concurrently. It reports the results in the order in
-// which the versions were added.
+// which the versions were added to the batch.
 type batch struct {
 	report  func(*pusher.Result)
 	slots   chan struct{} // holds one element for each running transfer
@@ -74,19 +76,19 @@ type batch struct {
 	last    chan struct{} // closed once the result of the last added version is reported
 
 	results []*pusher.Result
-	err     error // the error of the first version that failed
+	err     error // the error of the first added version that failed
 }
 
-// newBatch returns a batch that runs as many transfers at once as jobs says. 0:
-// [pusher.DefaultJobs].
+// newBatch returns a batch that runs at most jobs transfers concurrently. If jobs is 0, the
+// maximum is [pusher.DefaultJobs].
 func newBatch(jobs int, report func(*pusher.Result)) *batch {
 	b := &batch{report: report, slots: make(chan struct{}, cmp.Or(jobs, pusher.DefaultJobs)), last: make(chan struct{})}
 	close(b.last)
 	return b
 }
 
-// add waits for a free slot, and then starts the transfer of a version. It returns
-// errStopped, and starts nothing, if an earlier version has failed by then.
+// add waits for a free slot, and then starts the transfer of a version. If an earlier
+// version has failed by then, add starts nothing and returns errStopped.
 func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 	b.slots <- struct{}{}
 	if b.failed.Load() {
@@ -114,8 +116,8 @@ func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 	return nil
 }
 
-// wait waits for all versions, and returns their results and the first failure. If no
-// version has failed, the error is err.
+// wait waits for all transfers, and returns their results and the first failure. If no
+// transfer has failed, wait returns the given err.
 func (b *batch) wait(err error) ([]*pusher.Result, error) {
 	b.running.Wait()
 	if b.err != nil {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// run is a batch of named transfers, each of which takes a given time.
+// run is a batch of transfers that have names and take a given time.
 type run struct {
 	*batch
 	mu      sync.Mutex
@@ -61,8 +61,8 @@ func names(results []*pusher.Result) string {
 	return strings.Join(out, " ")
 }
 
-// TestBatchReportsInOrder shows that results are reported in the order in which transfers
-// start, even if they end in the reverse order.
+// TestBatchReportsInOrder shows that a batch reports results in the order in which the
+// transfers started, even if the transfers end in the reverse order.
 func TestBatchReportsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRun(3)
@@ -81,7 +81,7 @@ func TestBatchReportsInOrder(t *testing.T) {
 	})
 }
 
-// TestBatchWithoutJobs checks that a batch without a number of jobs runs the default number.
+// TestBatchWithoutJobs shows that a batch with 0 jobs runs the default number of transfers.
 func TestBatchWithoutJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRun(0)
@@ -96,8 +96,8 @@ func TestBatchWithoutJobs(t *testing.T) {
 	})
 }
 
-// TestBatchStopsAfterAFailure checks that running transfers are finished after a failure,
-// and that no further transfer is started.
+// TestBatchStopsAfterAFailure shows that after a failure, running transfers are allowed to
+// finish, and no further transfer is started.
 func TestBatchStopsAfterAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failure := errors.New("refused")
@@ -118,7 +118,7 @@ func TestBatchStopsAfterAFailure(t *testing.T) {
 	})
 }
 
-// TestBatchReturnsTheSourcesError checks that the error of the source is returned, unless a
+// TestBatchReturnsTheSourcesError shows that a batch returns the error of the source if no
 // transfer has failed.
 func TestBatchReturnsTheSourcesError(t *testing.T) {
 	source, first := errors.New("source"), errors.New("first")
@@ -141,7 +141,7 @@ func TestNewest(t *testing.T) {
 		have = append(have, provider.MustParseVersion(v))
 	}
 	const a = "registry.acme.example/acme/null"
-	for arg, want := range map[string][2]string{ // the versions without all, and with all
+	for arg, want := range map[string][2]string{ // the expected versions: if All is not set, and if All is set
 		a:            {"1.0.0 1.1.0 2.0.0", "1.0.0 1.1.0 2.0.0"},
 		a + "@1.0.0": {"1.0.0", "1.0.0"},
 		a + "@9.0.0": {"9.0.0", "9.0.0"},
