@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// firstConn records the first connection of a request. Later connections can be to a token server, and not to
-// the registry.
+// firstConn records the first connection of a request. Later connections can be connections to a token server
+// instead of the registry.
 type firstConn struct {
 	seen bool
 	tls  *tls.ConnectionState // nil for plain HTTP

@@ -1,7 +1,7 @@
-// Package doctor diagnoses a registry or a gateway step by step, and says what to do about each step that
-// failed.
+// Package doctor diagnoses a registry or a gateway step by step. For each step that failed, it says what to do.
 //
-// It sends the same requests as a push, a gateway or a client. It changes nothing unless it is allowed to write.
+// It sends the same requests as a push, a gateway or a client. It changes the registry only if Repository.Write
+// is set.
 package doctor
 
 import (
@@ -15,7 +15,7 @@ import (
 // Status is the outcome of a check.
 type Status string
 
-// The statuses of a check. Skipped means that the check did not run.
+// The statuses of a check. Skipped means that the check was not run.
 const (
 	OK      Status = "ok"
 	Warn    Status = "warning"
@@ -32,8 +32,8 @@ type Check struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// Report is the diagnosis of one registry or gateway. Checks are in the order in which they ran. A failed check
-// ends the report if later checks would be meaningless.
+// Report is the diagnosis of one registry or gateway. The checks have the order in which they ran. A failed
+// check is the last one if further checks would be meaningless.
 type Report struct {
 	Subject string  `json:"subject"`
 	Checks  []Check `json:"checks"`
@@ -56,7 +56,7 @@ func (r *Report) warn(name, help, format string, args ...any) {
 	r.Checks = append(r.Checks, Check{name, Warn, fmt.Sprintf(format, args...), help})
 }
 
-// fail adds a failed check. Its hint is the hint of err, or help if err has none.
+// fail adds a failed check. Its hint is the hint of err. If err has no hint, the hint is help.
 func (r *Report) fail(name string, err error, help string) {
 	if h := hint.Of(err); h != "" {
 		help = h
@@ -64,14 +64,14 @@ func (r *Report) fail(name string, err error, help string) {
 	r.Checks = append(r.Checks, Check{name, Fail, err.Error(), help})
 }
 
-// Limits for a healthy system.
+// The limits beyond which a check warns or fails.
 const (
-	// smallSkew is the largest harmless difference of clocks. From largeSkew on, tokens and signatures are
-	// refused.
+	// smallSkew is the largest harmless difference between two clocks. If the difference is largeSkew or more,
+	// servers refuse tokens and signatures.
 	smallSkew = time.Minute
 	largeSkew = 5 * time.Minute
-	// expiryWarning is how long before its expiry a certificate causes a warning.
+	// expiryWarning is the remaining lifetime below which a certificate causes a warning.
 	expiryWarning = 14 * 24 * time.Hour
-	// clientTimeout is how long clients wait for a gateway's JSON.
+	// clientTimeout is how long a client waits for a JSON document of the gateway.
 	clientTimeout = 10 * time.Second
 )

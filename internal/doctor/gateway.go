@@ -20,27 +20,27 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Gateway is a network mirror to diagnose, as a client sees it.
+// Gateway diagnoses a network mirror as a client sees it.
 type Gateway struct {
-	URL      string // as in the network_mirror block
+	URL      string // the URL in the network_mirror block
 	Provider provider.Address
 	// Platform is the client's platform.
 	Platform provider.Platform
-	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, or
-	// is "".
+	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, and is
+	// "" if there are none.
 	Prepare     func(*http.Request)
 	TokenSource string
-	// Transport sends the requests. nil means [outgoing.Transport].
+	// Transport sends the requests. If it is nil, [outgoing.Transport] does.
 	Transport http.RoundTripper
 }
 
 // documentLimits limits the JSON documents of a gateway.
 var documentLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
-// maxRedirects is the number of redirects that OpenTofu follows.
+// maxRedirects is the maximum number of redirects that OpenTofu follows.
 const maxRedirects = 5
 
-// Examine diagnoses the gateway with the requests of an installation.
+// Examine diagnoses the gateway. It sends the requests that an installation sends.
 func (x Gateway) Examine(ctx context.Context) *Report {
 	if x.Transport == nil {
 		x.Transport = outgoing.Transport()
@@ -68,8 +68,8 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// base checks the form of the URL and of the provider's address. It returns the parsed URL, and whether later
-// checks make sense.
+// base checks the form of the gateway's URL and of the provider's address. It returns the parsed URL. The bool
+// is false if later checks would be meaningless.
 func (x Gateway) base(r *Report) (*url.URL, bool) {
 	u, err := url.Parse(x.URL)
 	const help = "write it as https://HOST:PORT/providers/"
@@ -97,7 +97,8 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 	return nil, false
 }
 
-// index requests the list of versions, and returns the newest version.
+// index requests the list of versions, and returns the newest version. The bool is false if no version can be
+// checked.
 func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.Version, bool) {
 	var doc struct {
 		Versions map[string]struct{} `json:"versions"`
@@ -139,7 +140,8 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	return newest, true
 }
 
-// version requests the packages of a version, and returns the URL of the package for the client's platform.
+// version requests the list of a version's packages. It returns the URL of the package for the client's
+// platform. The bool is false if there is no usable URL.
 func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provider.Version) (*url.URL, bool) {
 	var doc struct {
 		Archives map[string]struct {
@@ -183,7 +185,7 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 	return resp.Request.URL.ResolveReference(u), true
 }
 
-// archive requests the package as Terraform does: HEAD, then GET, both without a token.
+// archive requests the package as Terraform does. It sends HEAD and then GET, and sends no token.
 func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	const name = "archive"
 	head, err := x.send(ctx, http.MethodHead, u, nil)
@@ -214,7 +216,8 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	}
 }
 
-// document fetches a JSON document into out. It has the same requirements as clients.
+// document fetches a JSON document, and decodes it into out. It returns an error if clients would refuse the
+// response.
 func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
@@ -256,14 +259,14 @@ func (x Gateway) send(ctx context.Context, method string, u *url.URL, prepare fu
 		help := unreachable(err)
 		var asked *url.Error
 		if errors.As(err, &asked) {
-			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // asked.Err contains the redirect's target
+			err = fmt.Errorf("%s: %w", shown(u), asked.Err) // asked.Err contains the target of the redirect
 		}
 		return nil, hint.Wrap(err, "%s", help)
 	}
 	return resp, nil
 }
 
-// unreachable returns a hint that says what to do if there was no answer because of err.
+// unreachable returns a hint for err, which means that the gateway sent no response.
 func unreachable(err error) string {
 	if help := outgoing.ProxyHint(err); help != "" {
 		return help
@@ -275,8 +278,8 @@ func unreachable(err error) string {
 	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"
 }
 
-// checkRedirect allows only redirects to https URLs. It sends the token only to the gateway, while net/http
-// would also send it to other ports of the gateway's host.
+// checkRedirect allows only redirects to https URLs. It removes the token from a request to another address than
+// the gateway's. net/http alone would also send the token to other ports of the gateway's host.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case req.URL.Scheme != "https":
@@ -290,8 +293,8 @@ func checkRedirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// shown returns a URL without the parts that can contain secrets: the user, the query, and the capability in the
-// path of a package.
+// shown returns a URL for messages. It omits the parts that can contain secrets: the user, the query, and the
+// capability in the path of a package.
 func shown(u *url.URL) string {
 	s := u.Scheme + "://" + u.Host + u.EscapedPath()
 	return capability.ReplaceAllString(s, "/...")
@@ -299,7 +302,7 @@ func shown(u *url.URL) string {
 
 var capability = regexp.MustCompile(`/cap[0-9]+\.[^/]*`)
 
-// statusError is the error for an answer with an unexpected status.
+// statusError returns the error for a response with an unexpected status.
 func statusError(resp *http.Response) error {
 	return fmt.Errorf("%s answers %d %s", shown(resp.Request.URL), resp.StatusCode, http.StatusText(resp.StatusCode))
 }

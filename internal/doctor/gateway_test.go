@@ -17,7 +17,7 @@ import (
 
 var null = provider.MustParseAddress("registry.opentofu.org/hashicorp/null")
 
-// checks returns the checks of a report by name. It fails the test if a failed check has no hint.
+// checks returns the checks of a report, by name. It fails the test if a failed check has no hint.
 func checks(t *testing.T, r *Report) map[string]Check {
 	t.Helper()
 	out := map[string]Check{}
@@ -37,8 +37,8 @@ func want(t *testing.T, got map[string]Check, name string, status Status, detail
 	}
 }
 
-// gatewayOf serves a mirror over TLS and diagnoses it with a token. It returns the recorded requests and the
-// checks.
+// gatewayOf serves a mirror over TLS, and diagnoses it as a client that has a token. It returns the recorded
+// requests and the checks.
 func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Check) {
 	t.Helper()
 	rec := recorder.New(h)
@@ -48,7 +48,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 		URL: srv.URL + "/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
 		Prepare:     func(r *http.Request) { r.Header.Set("Authorization", "Bearer MARK-token") },
 		TokenSource: "a test",
-		// The test servers of this package have certificates of different authorities.
+		// The certificates of this package's test servers have different authorities.
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}
 	r := x.Examine(t.Context())
@@ -58,7 +58,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 	return rec, checks(t, r)
 }
 
-// TestProxyIsNotTheGateway shows that the failure of a proxy is not reported as a failure of the gateway.
+// TestProxyIsNotTheGateway shows that if a proxy fails, the report does not blame the gateway.
 func TestProxyIsNotTheGateway(t *testing.T) {
 	x := Gateway{
 		URL: "https://gateway.example/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
@@ -99,8 +99,8 @@ func TestGatewayThatRedirects(t *testing.T) {
 	want(t, got, "index.json", Fail, "more than 5 redirects")
 }
 
-// TestGatewayOfAnUnknownAuthority shows that the hint is about the certificate if the server answers with one of
-// an unknown authority.
+// TestGatewayOfAnUnknownAuthority shows that if the server's certificate has an unknown authority, the hint is
+// about the certificate.
 func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.NotFoundHandler())
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0) // the client aborts the handshake
@@ -115,8 +115,8 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	}
 }
 
-// TestGatewayPackageElsewhere checks the diagnosis of packages whose URLs contain secrets or lead elsewhere. No
-// secret is shown.
+// TestGatewayPackageElsewhere shows the diagnosis if the URL of a package contains secrets, or leads to another
+// server. The report contains no secret.
 func TestGatewayPackageElsewhere(t *testing.T) {
 	for name, tc := range map[string]struct {
 		url    string
@@ -152,8 +152,8 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 	}
 }
 
-// TestGatewayOfAHostWithAPort shows that a provider address with a port is reported, because clients read such
-// an address as a URL.
+// TestGatewayOfAHostWithAPort shows that a provider address with a port causes a failed check. Clients would
+// take such an address for a URL.
 func TestGatewayOfAHostWithAPort(t *testing.T) {
 	a := provider.MustParseAddress("localhost:8443/acme/null")
 	got := checks(t, Gateway{URL: "https://localhost:1/providers/", Provider: a}.Examine(t.Context()))

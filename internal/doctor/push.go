@@ -18,22 +18,23 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// writeTag is the tag that every trial writes. All trials write the same manifests under it, so at most one tag
-// and its manifests remain if the login is not allowed to delete.
+// writeTag is the tag under which every trial writes. All trials write the same manifests under this tag.
+// Therefore, if the login is not allowed to delete, at most one tag and its manifests remain.
 const writeTag = "ocibridge-doctor.may-be-deleted"
 
-// purpose is the description in the package manifest of a trial, for people who find the manifest.
+// purpose is the description in a trial's package manifest. It is for people who find the manifest in the
+// registry.
 const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
 
-// trial is a test push of a version, with the media types and artifact types of a real version.
+// trial is the push of a test version, which has the media types and artifact types of a real version.
 type trial struct {
 	Repository
 	tag    string
-	stored []ocispec.Descriptor // the stored manifests, in the order of their push
-	lost   bool                 // whether the registry has lost a manifest that was pushed
+	stored []ocispec.Descriptor // the manifests that were stored, in the order in which they were pushed
+	lost   bool                 // whether the registry lost a manifest between its push and the push of the index
 }
 
-// push pushes a test version, and deletes it if the login is allowed to.
+// push pushes a test version, and then deletes it if the login is allowed to.
 func (x Repository) push(ctx context.Context, r *Report) {
 	if !x.Write {
 		r.skip("push", "--write pushes a test version, and deletes it where the login may delete", "it was not tried")
@@ -41,7 +42,7 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	}
 	t := &trial{Repository: x, tag: writeTag}
 	tried := &Report{}
-	if t.run(ctx, tried); t.lost { // another run has deleted the manifests that the index names
+	if t.run(ctx, tried); t.lost { // a concurrent run has deleted manifests that the index refers to
 		tried = &Report{}
 		t.run(ctx, tried)
 	}
@@ -51,7 +52,7 @@ func (x Repository) push(ctx context.Context, r *Report) {
 	t.remove(ctx, r)
 }
 
-// run pushes the parts of the version, until the registry refuses a required part.
+// run pushes the parts of the version. It stops if the registry refuses a part that every version needs.
 func (t *trial) run(ctx context.Context, r *Report) {
 	content := []byte(t.tag)
 	v := artifact.Version{Provider: t.Provider, Version: provider.MustParseVersion("0.0.0-doctor")}
@@ -125,7 +126,7 @@ func (t *trial) blobs(ctx context.Context, blobs ...artifact.Blob) error {
 	return nil
 }
 
-// manifest pushes a manifest, under tag if tag is not "".
+// manifest pushes a manifest under a tag, or under its digest if tag is "".
 func (t *trial) manifest(ctx context.Context, b artifact.Blob, tag string) error {
 	var err error
 	if tag == "" {
@@ -143,8 +144,8 @@ func (t *trial) hasStored(desc ocispec.Descriptor) bool {
 	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
 }
 
-// index pushes the index under the tag. If tags are immutable and an earlier trial has left the tag, index
-// pushes it by its digest.
+// index pushes the index under the tag. The registry can refuse this because tags are immutable and an earlier
+// trial has left the tag. In that case index pushes the index under its digest.
 func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 	err := t.manifest(ctx, b, t.tag)
 	if err == nil {
@@ -157,14 +158,15 @@ func (t *trial) index(ctx context.Context, b artifact.Blob) error {
 	return t.manifest(ctx, b, "")
 }
 
-// remove deletes the manifests, the index before the manifests that it names. It reports the manifests that
-// remain. Some registries do not delete a tagged manifest. Others delete a tag only together with its manifest.
+// remove deletes the stored manifests, and reports those that remain. It deletes the index before the manifests
+// that the index refers to. It also deletes the tag, because some registries do not delete a tagged manifest.
+// Other registries delete a tag only together with its manifest.
 func (t *trial) remove(ctx context.Context, r *Report) {
 	if len(t.stored) == 0 {
 		return
 	}
 	if there, err := t.Store.Resolve(ctx, t.tag); err == nil && t.hasStored(there) {
-		_ = registry.Repository{Repository: t.Store}.Untag(ctx, t.tag) // deleting the manifests shows whether this worked
+		_ = registry.Repository{Repository: t.Store}.Untag(ctx, t.tag) // the deletions below show whether this worked
 	}
 	var refused error
 	left := 0

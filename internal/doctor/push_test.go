@@ -15,7 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// contents returns the tags of the repository and the number of its manifests.
+// contents returns the repository's tags and the number of its manifests.
 func (b *bench) contents() string {
 	b.t.Helper()
 	c, err := b.registry.Contents("acme/null")
@@ -31,7 +31,8 @@ const (
 	untagged = "[] 3"
 )
 
-// harbor returns a bench with a registry that behaves like Harbor, and a robot that lacks the given rights.
+// harbor returns a bench whose registry behaves like Harbor, with a login of a robot that lacks the given
+// rights.
 func harbor(t *testing.T, lacks ...string) *bench {
 	t.Helper()
 	for _, p := range quirks.Profiles() {
@@ -49,8 +50,8 @@ func harbor(t *testing.T, lacks ...string) *bench {
 	return nil
 }
 
-// TestWriteOnHarbor shows that nothing remains if the robot is allowed to delete. Otherwise, the same tag and
-// manifests remain after any number of runs. Harbor cannot delete a tag without its manifest.
+// TestWriteOnHarbor shows that nothing remains in Harbor if the robot is allowed to delete. Otherwise, the same
+// tag and manifests remain after each run. Harbor cannot delete a tag without its manifest.
 func TestWriteOnHarbor(t *testing.T) {
 	b := harbor(t, "delete")
 	for range 3 {
@@ -65,7 +66,7 @@ func TestWriteOnHarbor(t *testing.T) {
 		}
 	}
 	b.registry.Set(func(s *quirks.Settings) { s.Lacks = nil })
-	for range 2 { // the first run finds the manifests of earlier runs
+	for range 2 { // the first run also deletes the manifests of earlier runs
 		want(t, b.examine(true), "removal", OK, "no tag and no manifest of it is left")
 		if c := b.contents(); c != empty {
 			t.Errorf("the repository has %s, want %s", c, empty)
@@ -73,8 +74,8 @@ func TestWriteOnHarbor(t *testing.T) {
 	}
 }
 
-// TestWriteWhereTagsAreImmutable shows that a run succeeds even if a rule refuses to replace the tag of an
-// earlier run.
+// TestWriteWhereTagsAreImmutable shows that a run succeeds even if a rule protects the tag that an earlier run
+// has left.
 func TestWriteWhereTagsAreImmutable(t *testing.T) {
 	b := harbor(t, "delete")
 	b.registry.Set(func(s *quirks.Settings) { s.Immutable = http.StatusPreconditionFailed })
@@ -88,7 +89,8 @@ func TestWriteWhereTagsAreImmutable(t *testing.T) {
 	}
 }
 
-// TestWriteWhereTheTagIsAnothers shows that a run tries only once to move a tag that cannot be moved.
+// TestWriteWhereTheTagIsAnothers shows that if the tag names another manifest and cannot be moved, a run tries
+// only once.
 func TestWriteWhereTheTagIsAnothers(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.repository()
@@ -114,8 +116,8 @@ func TestWriteWhereTheTagIsAnothers(t *testing.T) {
 	}
 }
 
-// TestWriteWhereManifestsStay shows the report about the manifests that remain in registries that delete
-// nothing, or only tags.
+// TestWriteWhereManifestsStay shows what the report says about manifests that remain, because the registry
+// deletes nothing or deletes only tags.
 func TestWriteWhereManifestsStay(t *testing.T) {
 	b := newBench(t, quirks.Settings{Deletes: quirks.Deletes{NoDelete: true}})
 	for range 2 {
@@ -144,8 +146,8 @@ func TestWriteWhereManifestsStay(t *testing.T) {
 	}
 }
 
-// TestWritesAtOnce shows that a run succeeds even if a concurrent run, which writes the same manifests, deletes
-// them before this run stores the index.
+// TestWritesAtOnce shows that a run succeeds even if a concurrent run deletes its manifests before it stores the
+// index. Concurrent runs write the same manifests.
 func TestWritesAtOnce(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	other := false
@@ -171,7 +173,7 @@ func TestWritesAtOnce(t *testing.T) {
 	if c := b.contents(); !other || c != empty {
 		t.Errorf("the repository has %s, want %s", c, empty)
 	}
-	// Manifests that were stored twice count once.
+	// A manifest that was stored twice is counted once.
 	other = false
 	b.registry.Set(func(s *quirks.Settings) { s.NoDelete = true })
 	want(t, b.examine(true), "removal", Warn, "and 3 manifests: ")
@@ -180,8 +182,8 @@ func TestWritesAtOnce(t *testing.T) {
 	}
 }
 
-// TestWriteOnDistribution shows that nothing remains in real registries, even in the older one, which cannot
-// delete a tag without its manifest.
+// TestWriteOnDistribution shows that nothing remains in both versions of the distribution registry. The older
+// one cannot delete a tag without its manifest.
 func TestWriteOnDistribution(t *testing.T) {
 	for _, program := range registry.Programs {
 		t.Run(string(program), func(t *testing.T) {

@@ -26,26 +26,26 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository is a repository to diagnose.
+// Repository diagnoses a provider's repository.
 type Repository struct {
 	Provider provider.Address
 	Address  ociaddr.Repository
-	// Template is the template that the address comes from.
+	// Template is the template that gave Address.
 	Template string
-	// Store is a client for the repository. If it is nil, Err says why there is no client.
+	// Store is a client for the repository. If there is no client, Store is nil and Err says why.
 	Store *remote.Repository
 	Err   error
-	// Candidates are the considered sources of a credential. They are nil for the embedded registry, which needs
-	// no credential.
+	// Candidates are the sources in which a credential was looked for. They are nil for the embedded registry,
+	// because it needs no credential.
 	Candidates []auth.Candidate
 	Embedded   bool
 	// Explain adds hints to errors.
 	Explain func(error) error
-	// Write allows the push of a test version, which is deleted if the login is allowed to.
+	// Write allows Examine to push a test version. Examine deletes that version again if the login is allowed to.
 	Write bool
 }
 
-// Shadowed returns a report about a template that no provider uses.
+// Shadowed returns a report that no provider uses the given template.
 func Shadowed(template string) *Report {
 	r := &Report{Subject: template}
 	r.warn("address", "name a provider that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
@@ -77,8 +77,8 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	return r
 }
 
-// credential reports which source of a credential was chosen, and why others were not. err is the error of the
-// first request.
+// credential reports which source of a credential was chosen, and why the others were not. err is the error of
+// the first request to the registry.
 func (x Repository) credential(r *Report, err error) {
 	const name = "credential"
 	if x.Embedded {
@@ -118,7 +118,7 @@ func (x Repository) credential(r *Report, err error) {
 	}
 }
 
-// openTofu checks that OpenTofu's oci_mirror finds a login for the repository too.
+// openTofu checks whether OpenTofu's oci_mirror also finds a login for the repository.
 func (x Repository) openTofu(r *Report) {
 	const name = "oci_mirror"
 	missed := ""
@@ -135,10 +135,11 @@ func (x Repository) openTofu(r *Report) {
 		"OpenTofu's oci_mirror will not find this login: %s", missed)
 }
 
-// answers reports on the connection. resp and err are the answer to the first request, which lists tags like
-// every use of a repository. conn is the connection of an answer that requires a credential.
+// answers reports whether the registry can be reached and accepts the credential. resp and err are the result of
+// the first request, which lists tags. conn is the TLS connection of that request. The bool is false if the
+// registry cannot be used.
 func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls.ConnectionState) bool {
-	var answer *errcode.ErrorResponse // the answer of a token server
+	var answer *errcode.ErrorResponse // the response of a token server
 	var login *auth.LoginError
 	asked := errors.As(err, &login)
 	if err != nil && !asked && !errors.Is(err, orasauth.ErrBasicCredentialNotFound) && !errors.As(err, &answer) {
@@ -151,7 +152,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	}
 	const help = "check the credential, and its rights in the repository"
 	if err != nil {
-		if !asked { // otherwise the credential check has already failed
+		if !asked { // if asked, the credential check has already failed
 			r.fail("authentication", x.Explain(err), help)
 		}
 		return false
@@ -172,7 +173,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	return false
 }
 
-// get sends a GET for a path of the repository, with its credential.
+// get sends a GET request with the repository's credential. path is relative to the repository.
 func (x Repository) get(ctx context.Context, path string) (*http.Response, error) {
 	ctx = orasauth.AppendRepositoryScope(ctx, x.Store.Reference, orasauth.ActionPull)
 	req, err := registry.NewRequest(ctx, x.Store, http.MethodGet, path)
@@ -182,8 +183,8 @@ func (x Repository) get(ctx context.Context, path string) (*http.Response, error
 	return x.Store.Client.Do(req)
 }
 
-// tags lists the tags of the repository. It returns the versions, newest first, and whether the repository
-// exists.
+// tags lists the tags of the repository. It returns the versions among them, newest first. The bool is false if
+// the repository does not exist, or if its tags cannot be listed.
 func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bool) {
 	var versions []provider.Version
 	pages, others := 0, 0
@@ -252,7 +253,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %s", n, thing)
 }
 
-// drain reads the rest of a body, up to 64 KiB, and closes it, so that the connection can be used again.
+// drain reads up to 64 KiB of a response body, and closes the body. Then its connection can be used again.
 func drain(body io.ReadCloser) {
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
 	body.Close()

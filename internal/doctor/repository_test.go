@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// bench is a registry with TLS, and the configuration of a client for it.
+// bench is a registry with TLS, and the client configuration with which it is diagnosed.
 type bench struct {
 	t        *testing.T
 	registry *quirks.Registry
@@ -42,7 +42,7 @@ func newBench(t *testing.T, s quirks.Settings) *bench {
 	return b
 }
 
-// files sets the contents of the user's login files, by path.
+// files sets the contents of the user's login files. The keys are their paths.
 func (b *bench) files(files map[string]string) {
 	b.opts.Environment = auth.Environment{
 		Home: "/home/u", GOOS: "linux",
@@ -61,7 +61,7 @@ func (b *bench) login(user, password string) {
 	b.opts.Explicit = []auth.Login{{Prefix: string(b.host), Username: auth.NewSecret(user), Password: auth.NewSecret(password), InCLIConfig: true}}
 }
 
-// TestLoginThatOpenTofuMisses shows that a login is reported if ocibridge finds it, but OpenTofu's oci_mirror
+// TestLoginThatOpenTofuMisses shows that a login is reported if ocibridge finds it and OpenTofu's oci_mirror
 // does not.
 func TestLoginThatOpenTofuMisses(t *testing.T) {
 	b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "MARK-p", Tokens: true}})
@@ -72,7 +72,7 @@ func TestLoginThatOpenTofuMisses(t *testing.T) {
 	want(t, got, "oci_mirror", Warn, "OpenTofu's oci_mirror will not find this login: OpenTofu does not read ocibridge.hcl")
 }
 
-// repository returns the Repository that the command would diagnose for a provider.
+// repository returns the Repository that the doctor command would examine.
 func (b *bench) repository() Repository {
 	b.t.Helper()
 	b.opts.RetryDelay = time.Millisecond
@@ -96,7 +96,7 @@ func (b *bench) examine(write bool) map[string]Check {
 	return checks(b.t, r)
 }
 
-// store pushes the doctor's test version under the tag of each version.
+// store pushes the doctor's test version once for each given version, under that version's tag.
 func (b *bench) store(versions ...string) []*trial {
 	b.t.Helper()
 	var out []*trial
@@ -121,7 +121,7 @@ func TestHealthyRegistry(t *testing.T) {
 	} {
 		want(t, got, name, OK, detail)
 	}
-	// Each part of a version was pushed, and nothing remains.
+	// The run pushed each part of a version, and deleted everything again.
 	if n := b.rec.Count(recorder.Method(http.MethodPut), recorder.PathContains("/manifests/")); n != 3 {
 		t.Errorf("%d manifests were pushed", n)
 	}
@@ -137,7 +137,7 @@ func TestHealthyRegistry(t *testing.T) {
 	}
 }
 
-// TestNoLogin shows that the certificate is checked even without a login.
+// TestNoLogin shows that the certificate is checked even if there is no login.
 func TestNoLogin(t *testing.T) {
 	for _, tokens := range []bool{false, true} {
 		b := newBench(t, quirks.Settings{Access: quirks.Access{User: "u", Password: "p", Tokens: tokens}})
@@ -152,7 +152,7 @@ func TestNoLogin(t *testing.T) {
 	}
 }
 
-// TestHarborsWords shows that a refusal by Harbor is reported with Harbor's own message, and a hint for it.
+// TestHarborsWords shows that the report on a refusal by Harbor contains Harbor's own message and a hint for it.
 func TestHarborsWords(t *testing.T) {
 	const robot = "robot$acme+ci"
 	for name, tc := range map[string]struct {
@@ -215,7 +215,8 @@ func TestUntrustedCertificate(t *testing.T) {
 	want(t, b.examine(false), "TLS", Warn, "not verified")
 }
 
-// TestFailingHelpers shows the detail and the hint for each kind of failure of a credential helper.
+// TestFailingHelpers shows the detail and the hint of the report for each way in which a credential helper can
+// fail.
 func TestFailingHelpers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
@@ -248,7 +249,7 @@ func TestFailingHelpers(t *testing.T) {
 			if !strings.Contains(got["credential"].Hint, tc.hint) {
 				t.Errorf("hint: %s", got["credential"].Hint)
 			}
-			// A registry that requires no login does not need the helper.
+			// A failing helper does not matter if the registry requires no login.
 			b.registry.Set(func(s *quirks.Settings) { s.User = "" })
 			got = b.examine(false)
 			want(t, got, "credential", Warn, "the registry did not ask for it")
@@ -267,12 +268,12 @@ func TestBrokenLoginFile(t *testing.T) {
 	if !strings.Contains(got["authentication"].Hint, "/home/u/.dockercfg: it does not parse") {
 		t.Errorf("%+v", got["authentication"])
 	}
-	// Another source contains the login, so the broken file does not matter.
+	// A broken file does not matter if another source contains the login.
 	files[dockerConfig] = fmt.Sprintf(`{"auths": {%q: {"username": "u", "password": "p"}}}`, b.host)
 	got = b.examine(false)
 	want(t, got, "credential", OK, ".dockercfg (it does not parse")
 	want(t, got, "authentication", OK, "")
-	// A broken file does matter if a block names it.
+	// However, a broken file matters if a block names it.
 	b.opts.Defaults = &auth.Defaults{Discover: true, Files: []string{"/gone.json"}}
 	got = b.examine(false)
 	want(t, got, "credential", Fail, "/gone.json")
@@ -289,7 +290,7 @@ func TestRefusedParts(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*quirks.Settings)
 		status Status
-		then   map[string]Status // "" means that the check does not exist
+		then   map[string]Status // the expected statuses, by check; "" means that the check must not exist
 	}{
 		"evidence": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeEvidence) }, Warn, map[string]Status{"versions": OK, "removal": OK}},
 		"packages": {func(s *quirks.Settings) { s.Allowed = without(artifact.TypeTarget) }, Fail, map[string]Status{"push": OK, "versions": "", "removal": ""}},
@@ -314,7 +315,7 @@ func TestRefusedParts(t *testing.T) {
 	}
 }
 
-// TestDeletedChild shows the report after a clean-up job has deleted a manifest that an index names.
+// TestDeletedChild shows the report if a clean-up job has deleted a manifest that an index refers to.
 func TestDeletedChild(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]
@@ -325,8 +326,8 @@ func TestDeletedChild(t *testing.T) {
 	want(t, b.examine(false), "pull", Fail, x.stored[0].Digest.String())
 }
 
-// TestProxyCache shows that only GET decides whether a package exists, because proxy caches answer HEAD with 404
-// before the first GET.
+// TestProxyCache shows that only the response to GET decides whether a package exists. A proxy cache responds to
+// HEAD with 404 until the first GET.
 func TestProxyCache(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]

@@ -9,21 +9,21 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// check returns an error if the hashes of an entry show that it was written for other packages than those of the
-// registry's version.
+// check returns an error if the hashes of an entry show that the entry was written for packages other than those
+// of the version in the registry.
 //
-// A lock file does not say which hash belongs to which platform, and can lack the hashes of some platforms. So
-// an unknown hash proves nothing as long as it could belong to an unavailable package. It cannot belong to such
-// a package if it is
+// A lock file does not say which hash belongs to which platform. It can also lack the hashes of some platforms.
+// Therefore an unknown hash can belong to a package that the registry does not have. It cannot belong to such a
+// package if it is
 //
 //   - a zh: hash that the checksum document does not list, because the document
 //     lists all packages;
 //   - an h1: hash that matches no package, while the h1: hash of every platform in
 //     the document is known;
-//   - in an entry none of whose hashes belongs to the version.
+//   - in an entry that contains no hash of the version.
 //
-// Clients do not check this: they accept a package if one hash in the file matches, and every added hash makes
-// the file accept more packages. Therefore the last rule applies even if the entry could just be for other
+// Clients do not check this. They accept a package if one hash in the file matches, so every added hash makes
+// the file accept more packages. Therefore the last rule applies even if the entry could simply be for other
 // platforms.
 func (r *reading) check(file *lockfile.File, p lockfile.Provider) error {
 	known := map[provider.Hash]bool{}
@@ -40,7 +40,7 @@ func (r *reading) check(file *lockfile.File, p lockfile.Provider) error {
 	for i, text := range p.Hashes {
 		h, err := provider.ParseHash(text)
 		switch {
-		case err != nil: // a hash of an unknown scheme, which clients do not compare
+		case err != nil: // a hash of an unknown scheme; clients ignore it
 		case known[h]:
 			inCommon = true
 		case h.IsZip() && r.listed != nil:

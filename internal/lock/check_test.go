@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// hash returns a hash of one repeated letter.
+// hash returns a hash of the given scheme that repeats one letter.
 func hash(scheme string, letter byte) string {
 	if scheme == "h1" {
 		return "h1:" + strings.Repeat(string(letter), 42) + "A="

@@ -1,10 +1,10 @@
-// Package lock adds the hashes of stored versions to dependency lock files. It reads the
-// versions that the files name from the registry, verifies them by their evidence, compares
-// them with the files, and decides which hashes each file lacks.
+// Package lock adds the hashes of stored versions to dependency lock files. It reads from
+// the registry the versions that the files name, and verifies them by their evidence. It
+// then compares the versions with the files, and decides which hashes each file lacks.
 //
-// A run has three steps, so that an error leaves every file unchanged: read all files, plan
-// all changes, write all files. A plan never contains hashes of a version that contradicts
-// the file or that the policy refuses.
+// A run reads all files, plans all changes, and then writes all files. Therefore an error
+// while reading or planning leaves every file unchanged. A plan never contains hashes of a
+// version that contradicts the file or that the policy refuses.
 package lock
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Read reads lock files. Each path names a lock file, or a folder that contains one. Read
-// returns each file only once, even if several paths lead to it.
+// Read reads lock files. Each path names a lock file, or a folder that contains a lock
+// file. If several paths lead to the same file, Read returns it only once.
 func Read(paths []string) ([]*lockfile.File, error) {
 	var out []*lockfile.File
 	seen := map[string]bool{}
@@ -49,15 +49,15 @@ func Read(paths []string) ([]*lockfile.File, error) {
 	return out, nil
 }
 
-// Status says whether a lock file contains all hashes.
+// Status says whether a lock file contains all hashes that it needs.
 type Status string
 
 const (
-	// Updated: hashes were added.
+	// Updated means that the missing hashes were added.
 	Updated Status = "updated"
-	// Unchanged: no hash is missing.
+	// Unchanged means that no hash is missing.
 	Unchanged Status = "unchanged"
-	// Incomplete: hashes are missing, and were not added.
+	// Incomplete means that hashes are missing and were not added.
 	Incomplete Status = "incomplete"
 )
 
@@ -66,7 +66,7 @@ type Change struct {
 	File    string   `json:"file"`
 	Status  Status   `json:"status"`
 	Entries []*Entry `json:"providers"`
-	// Diff is the change as a unified diff. Only [Change.Compare] sets it.
+	// Diff is the change as a unified diff. It is empty until [Change.Compare] is called.
 	Diff string `json:"diff,omitempty"`
 
 	old, new *lockfile.File
@@ -76,19 +76,20 @@ type Change struct {
 type Entry struct {
 	Provider provider.Address `json:"provider"`
 	Version  provider.Version `json:"version"`
-	// Missing is set if the registry lacks the version. The fields below are then empty.
+	// Missing is set if the registry does not have the version. Then the fields below are
+	// empty.
 	Missing bool `json:"missing,omitempty"`
-	// Verdict and Fingerprint say how, and with which key, the hashes were verified. Pinned
-	// is set if a trust block pins that key.
+	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is
+	// set if a trust block pins that key.
 	Verdict     trust.Verdict       `json:"verdict,omitempty"`
 	Fingerprint string              `json:"fingerprint,omitempty"`
 	Pinned      bool                `json:"pinned,omitempty"`
-	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file has after the change
+	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file contains after the change
 	Added       []string            `json:"added"`     // the added hashes
 }
 
-// Plan reads the versions that the files name, and decides which hashes to add. If the
-// registry lacks any of them, the error names all that are missing.
+// Plan reads the versions that the files name, and decides which hashes to add. If versions
+// are missing in the registry, the error names all of them.
 func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Change, warnings []string, err error) {
 	found, warnings, err := o.read(ctx, files)
 	if err != nil {
@@ -144,14 +145,14 @@ func plan(file *lockfile.File, found map[target]*reading, platforms []provider.P
 	return c, nil
 }
 
-// Compare sets the change's Diff.
+// Compare sets c.Diff.
 func (c *Change) Compare() {
 	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
 }
 
-// Write writes the changed files. It returns the changes that are complete. It writes all
-// new files next to the old ones before it replaces the first file, so a full disk leaves
-// every file unchanged.
+// Write writes the changed files, and returns the changes whose files are complete. It
+// writes all new content to temporary files before it replaces the first file. Therefore a
+// full disk leaves every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
 	replacements := map[*Change]*lockfile.Replacement{}
 	for _, c := range changes {
@@ -176,7 +177,7 @@ func Write(changes []*Change) (done []*Change, err error) {
 	return changes, nil
 }
 
-// complete returns the changes that are not incomplete.
+// complete returns the changes whose status is not Incomplete.
 func complete(changes []*Change) (out []*Change) {
 	for _, c := range changes {
 		if c.Status != Incomplete {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-// write creates a folder with a lock file for a version of acme/null.
+// write creates a folder with a lock file that locks the given version of acme/null.
 func write(t *testing.T, version string, hashes ...string) (dir string) {
 	t.Helper()
 	list := ""
@@ -50,7 +50,7 @@ func read(t *testing.T, dirs ...string) []*lockfile.File {
 	return files
 }
 
-// added lists the schemes of the added hashes.
+// added returns the schemes of the hashes that a change adds.
 func added(c *lock.Change) string {
 	var out []string
 	for _, e := range c.Entries {
@@ -63,7 +63,8 @@ func added(c *lock.Change) string {
 	return strings.Join(out, " ")
 }
 
-// TestHintForMissing checks that --skip-missing is suggested only where it helps.
+// TestHintForMissing shows that the hint names --skip-missing and --platform only where
+// they help.
 func TestHintForMissing(t *testing.T) {
 	r := stored.For(t, "${namespace}/${type}")
 	r.Store("acme/null", "1.0.0")
@@ -110,12 +111,12 @@ func TestPlan(t *testing.T) {
 	linux := []provider.Platform{provider.MustParsePlatform("linux_amd64")}
 	other := "zh:" + strings.Repeat("a", 64)
 	for name, tc := range map[string]struct {
-		registry func(*stored.Registry) // prepares the registry; nil for one signed version
+		registry func(*stored.Registry) // prepares the registry; nil stores one signed version
 		version  string                 // the locked version; "" for 1.0.0
 		hashes   []string
 		pins     bool
 		options  lock.Options
-		added    string // the schemes of the expected hashes
+		added    string // the schemes of the hashes that must be added
 		warning  string
 		err      string
 	}{
@@ -152,7 +153,7 @@ func TestPlan(t *testing.T) {
 			}
 			o.Policy = func(provider.Address) trust.Policy {
 				if tc.pins {
-					// If keys are pinned, allow_unsigned has no effect.
+					// AllowUnsigned has no effect if keys are pinned.
 					return trust.Policy{Keys: []string{r.Signer.Fingerprint()}, AllowUnsigned: true}
 				}
 				return trust.Policy{}
@@ -180,7 +181,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestAllowUnsigned checks the verdict on an unsigned version.
+// TestAllowUnsigned shows the verdict on an unsigned version that the policy allows.
 func TestAllowUnsigned(t *testing.T) {
 	r := stored.For(t, "${namespace}/${type}")
 	r.Reindex(r.Store("acme/null", "1.0.0"), "1.0.0", stored.WithoutEvidence)
@@ -191,8 +192,8 @@ func TestAllowUnsigned(t *testing.T) {
 	}
 }
 
-// TestProviderWithoutRepository checks that a provider that the templates exclude counts as
-// missing.
+// TestProviderWithoutRepository shows that a provider counts as missing if the templates
+// exclude it.
 func TestProviderWithoutRepository(t *testing.T) {
 	r := stored.For(t, "${namespace}/${type}")
 	dir := write(t, "1.0.0")
@@ -210,7 +211,7 @@ func TestProviderWithoutRepository(t *testing.T) {
 	}
 }
 
-// TestRead checks that a lock file is returned only once if two paths lead to it.
+// TestRead shows that Read returns a lock file only once if two paths lead to it.
 func TestRead(t *testing.T) {
 	dir := write(t, "1.0.0")
 	link := filepath.Join(t.TempDir(), "link")
@@ -225,7 +226,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// plans plans the changes of two incomplete files and a complete one.
+// plans plans changes for two files that lack hashes and for one complete file.
 func plans(t *testing.T) (dirs []string, changes []*lock.Change) {
 	t.Helper()
 	r := stored.For(t, "${namespace}/${type}")
@@ -278,8 +279,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestWriteFails checks that no file changes if a new file cannot be written, and that Write
-// does not overwrite a file that changed after Read.
+// TestWriteFails shows that Write changes no file if it cannot write a new file, and never
+// overwrites a file that has changed since Read.
 func TestWriteFails(t *testing.T) {
 	t.Run("gone", func(t *testing.T) {
 		dirs, changes := plans(t)

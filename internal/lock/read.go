@@ -20,15 +20,15 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxHashed is the maximum size in bytes of a package that is downloaded to compute its hash.
-// The largest public packages have about 200 MiB.
+// maxHashed is the maximum size in bytes of a package that is downloaded to compute its h1: hash. The largest
+// public packages have about 200 MiB.
 const maxHashed = 4 << 30
 
 // Registry opens the repositories of providers.
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
-	// Explain adds a hint to a registry's refusal that says what to do about it.
+	// Explain adds a hint to a registry's refusal. The hint says what to do about the refusal.
 	Explain(error, ociaddr.Repository) error
 }
 
@@ -36,21 +36,21 @@ type Registry interface {
 type Options struct {
 	Registry    Registry
 	Policy      func(provider.Address) trust.Policy
-	Platforms   []provider.Platform // the platforms whose hashes to add; empty for all in the registry
+	Platforms   []provider.Platform // the platforms whose hashes to add; empty for all platforms in the registry
 	H1          H1
-	SkipMissing bool // whether to leave entries unchanged if the registry lacks their version
+	SkipMissing bool // whether to leave an entry unchanged if the registry does not have its version
 	Jobs        int  // the number of versions to read concurrently; at least 1
 }
 
-// H1 is a source of h1: hashes.
+// H1 says where the h1: hashes come from.
 type H1 string
 
 const (
-	// Auto means Annotated, or None if a trust block pins keys.
+	// Auto means None if a trust block pins keys, and Annotated otherwise.
 	Auto H1 = "auto"
-	// Annotated takes h1: hashes from the registry's annotations, which nobody signed.
+	// Annotated takes h1: hashes from the registry's annotations, which are not signed.
 	Annotated H1 = "annotated"
-	// Computed computes h1: hashes from verified packages.
+	// Computed downloads and verifies the packages, and computes their h1: hashes.
 	Computed H1 = "computed"
 	// None adds no h1: hashes.
 	None H1 = "none"
@@ -69,7 +69,7 @@ type target struct {
 
 func (v target) String() string { return v.provider.String() + " " + v.version.String() }
 
-// hashes returns the hashes of a package that lock files are allowed to contain.
+// hashes returns the hashes of a package that a lock file may contain.
 func (r *reading) hashes(p artifact.Package) []provider.Hash {
 	if r.H1.writes(r.policy) && !p.H1.IsZero() {
 		return []provider.Hash{p.ZipHash(), p.H1}
@@ -77,22 +77,22 @@ func (r *reading) hashes(p artifact.Package) []provider.Hash {
 	return []provider.Hash{p.ZipHash()}
 }
 
-// reading is the state of reading one version from the registry.
+// reading reads one version from the registry. Its fields are the results so far.
 type reading struct {
 	Options
 	target
 	store    *remote.Repository
 	policy   trust.Policy
-	verified *artifact.Verified // nil if the registry lacks the version
-	missing  []string           // the version, or its packages, if the registry lacks them
+	verified *artifact.Verified // nil if the registry does not have the version
+	missing  []string           // the version or the packages that the registry does not have
 	warnings []string
-	// listed contains the hashes of all zips in the checksum document, and platforms the platforms of these
-	// zips. Both are nil without a document.
+	// listed contains the hash of every zip in the checksum document, and platforms the platform of every such
+	// zip. Both are nil if there is no document.
 	listed    []provider.Hash
 	platforms []provider.Platform
 }
 
-// read returns the versions in the registry that the files name.
+// read reads from the registry the versions that the files name.
 func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[target]*reading, warnings []string, err error) {
 	var all []*reading
 	seen := map[target]bool{}
@@ -131,8 +131,8 @@ func (o Options) read(ctx context.Context, files []*lockfile.File) (found map[ta
 	return found, warnings, nil
 }
 
-// helpMissing is the hint for what the registry lacks. --skip-missing is no way out for the
-// platforms of versions that the registry has.
+// helpMissing returns the hint for missing versions and packages. It suggests --skip-missing only for missing
+// versions, because that flag does not affect the missing platforms of a stored version.
 func helpMissing(all []*reading) string {
 	lacks := func(version bool) bool {
 		return slices.ContainsFunc(all, func(r *reading) bool { return len(r.missing) > 0 && (r.verified == nil) == version })
@@ -148,7 +148,7 @@ func helpMissing(all []*reading) string {
 	return "versions: " + versions + ". Platforms: " + platforms
 }
 
-// read opens the repository of the version and reads the version. It adds hints to errors.
+// read opens the repository of the version, and reads and verifies the version. It adds hints to errors.
 func (r *reading) read(ctx context.Context) error {
 	repo, store, err := r.Registry.Repository(ctx, r.provider)
 	if errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository) {
@@ -202,8 +202,8 @@ func (r *reading) readStored(ctx context.Context) error {
 	return nil
 }
 
-// verify checks the version against its evidence. Without evidence, it accepts the version
-// unverified if the policy allows unsigned versions.
+// verify verifies the version by its evidence. If there is no evidence, it accepts the version if the policy
+// allows unsigned versions.
 func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifact.Verified, error) {
 	checked, err := artifact.Verify(ctx, r.store, r.provider, r.version, index, r.policy)
 	nothing := errors.Is(err, artifact.ErrNothingToCheck)
@@ -224,7 +224,7 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 	return checked, nil
 }
 
-// readChecksums sets the hashes and platforms in the checksum document of the verified version.
+// readChecksums sets r.listed and r.platforms from the checksum document of the verified version.
 func (r *reading) readChecksums() {
 	if r.verified.Checksums == nil {
 		return
@@ -239,7 +239,7 @@ func (r *reading) readChecksums() {
 	}
 }
 
-// compute downloads the packages, and replaces their annotated h1: hashes with computed ones.
+// compute downloads the packages, and replaces their annotated h1: hashes by computed ones.
 func (r *reading) compute(ctx context.Context) error {
 	for i, p := range r.verified.Packages {
 		if len(r.Platforms) > 0 && !slices.Contains(r.Platforms, p.Platform) {
@@ -249,7 +249,7 @@ func (r *reading) compute(ctx context.Context) error {
 			return fmt.Errorf("%s for %s: it has %d bytes, more than any package", r.target, p.Platform, p.Size)
 		}
 		annotated := p.H1
-		p.H1 = provider.Hash{} // the hint below is better than Rehash's error
+		p.H1 = provider.Hash{} // otherwise Rehash would compare the hash, and return an error without the hint below
 		h1, err := artifact.Rehash(ctx, r.store, p)
 		if err != nil {
 			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
