@@ -1,11 +1,11 @@
-// Package testkit declares the type that the packages below it share.
+// Package testkit declares the type TB, which the packages below this one share.
 //
-// Those packages provide tests and the demo with real parts: OpenPGP signers, provider releases, an origin
-// registry, certificates, the clients and a stand-alone OCI registry. Their core functions return errors and
-// do not use package testing, so that plain programs can use them. Thin wrappers, mostly called For, take a
-// [TB], end the test on an error and clean up after it.
+// The packages below provide tests and the demo with real parts: OpenPGP signers, provider releases, an origin
+// registry, certificates, the clients, and a stand-alone OCI registry. Their core functions return errors and do
+// not use package testing, so that plain programs can use them too. Each package also has thin wrappers, mostly
+// called For. A wrapper takes a [TB], ends the test on an error, and cleans up after the test.
 //
-// None of these packages is meant for production: keys and certificates are temporary, and the servers trust
+// None of these packages is meant for production. Keys and certificates are temporary, and the servers trust
 // their callers.
 package testkit
 

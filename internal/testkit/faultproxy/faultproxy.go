@@ -1,8 +1,9 @@
-// Package faultproxy injects faults between an HTTP client and a server. It wraps a handler, such as a reverse
-// proxy to another process. During a fault, its answers are wrong, late, incomplete or missing.
+// Package faultproxy injects faults between an HTTP client and a server. A proxy wraps a handler, such as a
+// reverse proxy to another process. During a fault, the proxy's responses are wrong, late, incomplete or
+// missing.
 //
-// Faults apply to requests ([Proxy.Begin]) or to connections ([Proxy.Conns]), and the test begins and ends
-// them. [Server] is a proxy with a listener, and can refuse connections.
+// A fault applies to requests ([Proxy.Begin]) or to connections ([Proxy.Conns]). The test begins and ends each
+// fault. [Server] is a proxy with a listener. It can also refuse connections.
 package faultproxy
 
 import (
@@ -14,23 +15,23 @@ import (
 	"time"
 )
 
-// An Exchange is a request that a fault applies to.
+// An Exchange is a request to which a fault is applied.
 type Exchange struct {
 	W    http.ResponseWriter
 	R    *http.Request
-	Next http.Handler    // the original handler
+	Next http.Handler    // the wrapped handler
 	Over <-chan struct{} // closed when the fault ends
 }
 
-// A Fault answers a request instead of the original handler, which it can call.
+// A Fault responds to a request in place of the wrapped handler. It can call the wrapped handler.
 type Fault func(*Exchange)
 
-// A Rule selects the requests that a fault applies to.
+// A Rule selects the requests to which a fault is applied.
 type Rule struct {
 	Match func(*http.Request) bool // nil matches all requests
 	Fault Fault
-	Skip  int // the number of matching requests to let through first
-	Times int // the number of requests that the fault then applies to; 0 means all
+	Skip  int // the number of matching requests to pass through before the fault is applied
+	Times int // the number of requests to which the fault is then applied; 0 means all
 }
 
 type rule struct {
@@ -39,7 +40,7 @@ type rule struct {
 	over chan struct{}
 }
 
-// Proxy is a handler that wraps another handler. Its methods may be called at any time.
+// Proxy is a handler that wraps another handler. Its methods are safe for concurrent use.
 type Proxy struct {
 	next http.Handler
 
@@ -51,11 +52,11 @@ type Proxy struct {
 
 var _ http.Handler = (*Proxy)(nil)
 
-// New returns a proxy that passes everything through.
+// New returns a proxy without faults.
 func New(next http.Handler) *Proxy { return &Proxy{next: next} }
 
-// Begin begins a fault, and returns a function that ends it. The function may be called more than once. If
-// several rules match a request, the rule that began first applies.
+// Begin begins a fault, and returns a function that ends the fault. The function may be called more than once.
+// If several rules select a request, only the fault that began first is applied.
 func (p *Proxy) Begin(r Rule) (end func()) {
 	if r.Match == nil {
 		r.Match = func(*http.Request) bool { return true }
@@ -72,22 +73,21 @@ func (p *Proxy) Begin(r Rule) (end func()) {
 	})
 }
 
-// Conns applies a fault to each connection that is accepted from now on. The zero value lets new connections
-// through.
+// Conns applies a fault to each connection that is accepted from now on. The zero ConnFault means no fault.
 func (p *Proxy) Conns(f ConnFault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = f
 }
 
-// Hits returns the number of requests and connections that a fault was applied to.
+// Hits returns the number of requests and connections to which a fault was applied.
 func (p *Proxy) Hits() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.hits
 }
 
-// choose returns the rule that applies to a request, or nil.
+// choose returns the rule whose fault is applied to a request. It returns nil if no fault is applied.
 func (p *Proxy) choose(r *http.Request) *rule {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,13 +116,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type connKey struct{}
 
-// connContext stores the connection of a request in its context, so that a fault can cut it. It is an
-// [http.Server.ConnContext].
+// connContext is an [http.Server.ConnContext]. It stores the connection of a request in the request's context,
+// so that a fault can reset the connection.
 func connContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// Cut resets the connection of a request, or closes it if it cannot be reset. It does not return.
+// Cut resets the connection of the request. If the connection cannot be reset, Cut closes it. Cut does not
+// return.
 func (x *Exchange) Cut() {
 	if c, ok := x.R.Context().Value(connKey{}).(net.Conn); ok {
 		reset(c)
@@ -130,7 +131,7 @@ func (x *Exchange) Cut() {
 	panic(http.ErrAbortHandler)
 }
 
-// reset closes a connection so that the other side sees a reset.
+// reset closes a connection in such a way that the other end sees a reset.
 func reset(c net.Conn) {
 	below := c
 	for {
@@ -144,7 +145,7 @@ func reset(c net.Conn) {
 	case interface{ Reset() }:
 		c.Reset()
 	case *net.TCPConn:
-		// This only fails on a closed connection.
+		// SetLinger fails only if the connection is already closed.
 		_ = c.SetLinger(0)
 	}
 	_ = below.Close()
@@ -153,8 +154,8 @@ func reset(c net.Conn) {
 // abort aborts the request. An HTTP/2 connection stays open for its other requests.
 func (x *Exchange) abort() { panic(http.ErrAbortHandler) }
 
-// stall waits until the fault ends or the client disconnects, and then cuts the connection or aborts the
-// request, respectively.
+// stall waits until the fault ends or the client disconnects. If the fault ends, stall cuts the connection. If
+// the client disconnects, stall aborts the request.
 func (x *Exchange) stall() {
 	select {
 	case <-x.Over:
@@ -164,7 +165,7 @@ func (x *Exchange) stall() {
 	}
 }
 
-// pause waits for a duration, or until the fault ends. If the client disconnects, it aborts the request.
+// pause waits for the duration d or until the fault ends. If the client disconnects, pause aborts the request.
 func (x *Exchange) pause(d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -21,7 +21,7 @@ const (
 	place   = "server.test:80"
 )
 
-// truth is the handler behind the proxy, which answers correctly.
+// truth is the handler behind the proxy. Its responses are correct.
 func truth(w http.ResponseWriter, r *http.Request) {
 	io.Copy(io.Discard, r.Body)
 	if r.URL.Path == "/private" && r.Header.Get("Authorization") == "" {
@@ -35,14 +35,14 @@ func truth(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// scene is a server behind a proxy, with a client.
+// scene consists of a client and of a server behind a proxy.
 type scene struct {
 	*faultproxy.Server
 	net    *memnet.Network
 	client *http.Client
 }
 
-// inMemory runs f with a scene in virtual time, and checks that no connection stays open.
+// inMemory runs f with a scene in virtual time, and then checks that every connection is closed.
 func inMemory(t *testing.T, f func(*testing.T, *scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +62,7 @@ func inMemory(t *testing.T, f func(*testing.T, *scene)) {
 	})
 }
 
-// outcome is the result that a client sees.
+// outcome is the result of a request as the client sees it.
 type outcome struct {
 	resp *http.Response
 	body string
@@ -212,8 +212,8 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// TestLoopback shows that a proxy on the loopback interface can refuse and reset connections, and then accepts
-// them again.
+// TestLoopback shows that a proxy on the loopback interface can reset and refuse connections, and can accept
+// connections again.
 func TestLoopback(t *testing.T) {
 	s := faultproxy.For(t, http.HandlerFunc(truth), nil)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

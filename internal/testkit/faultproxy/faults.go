@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Status answers with a status, a JSON body that belongs to no known API and, unless retryAfter is "", a
-// Retry-After header.
+// Status responds with the given status and a JSON body that belongs to no known API. If retryAfter is not "",
+// the response has that Retry-After header.
 func Status(status int, retryAfter string) Fault {
 	return func(x *Exchange) {
 		if retryAfter != "" {
@@ -21,7 +21,7 @@ func Status(status int, retryAfter string) Fault {
 	}
 }
 
-// HTML answers with 200 and an HTML page, as a login portal or a proxy does.
+// HTML responds with status 200 and an HTML page, as a login portal or a proxy does.
 func HTML() Fault {
 	return func(x *Exchange) {
 		respond(x.W, http.StatusOK, "text/html; charset=utf-8", "<!DOCTYPE html><html><body>Please log in</body></html>")
@@ -36,15 +36,15 @@ func respond(w http.ResponseWriter, status int, contentType, body string) {
 	_, _ = io.WriteString(w, body)
 }
 
-// Cut resets the connection before any answer.
+// Cut resets the connection without any response.
 func Cut() Fault { return (*Exchange).Cut }
 
-// CutAt resets the connection after n bytes of the answer's body, or after the whole body if it is shorter.
-// The client gets these bytes before the reset: always in virtual time, usually on a real network.
+// CutAt resets the connection after n bytes of the response body, or after the whole body if it is shorter. In
+// virtual time, the client always gets these bytes before the reset. On a real network, it usually does.
 func CutAt(n int) Fault {
 	return func(x *Exchange) {
 		cut := func() {
-			x.pause(time.Millisecond) // a reset may overtake sent bytes
+			x.pause(time.Millisecond) // a reset can overtake bytes that were sent before
 			x.Cut()
 		}
 		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: cut}, x.R)
@@ -52,7 +52,7 @@ func CutAt(n int) Fault {
 	}
 }
 
-// CutUpload resets the connection after n bytes of the request's body.
+// CutUpload resets the connection after n bytes of the request body.
 func CutUpload(n int) Fault {
 	return func(x *Exchange) {
 		_, _ = io.CopyN(io.Discard, x.R.Body, int64(n)) // the body may be shorter
@@ -60,10 +60,10 @@ func CutUpload(n int) Fault {
 	}
 }
 
-// Stall leaves the request unanswered until the fault ends, and then cuts the connection.
+// Stall sends no response until the fault ends, and then resets the connection.
 func Stall() Fault { return (*Exchange).stall }
 
-// StallAt stalls after n bytes of the answer's body.
+// StallAt sends n bytes of the response body, and then stalls like [Stall].
 func StallAt(n int) Fault {
 	return func(x *Exchange) {
 		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: n, after: x.stall}, x.R)
@@ -71,14 +71,14 @@ func StallAt(n int) Fault {
 	}
 }
 
-// Drip sends the answer's body byte by byte with a pause before each, until the fault ends.
+// Drip sends the response body byte by byte, with a pause before each byte, until the fault ends.
 func Drip(pause time.Duration) Fault {
 	return func(x *Exchange) {
 		x.Next.ServeHTTP(&writer{ResponseWriter: x.W, left: -1, each: func() { x.pause(pause) }}, x.R)
 	}
 }
 
-// Late answers correctly after a delay.
+// Late passes the request on after a delay.
 func Late(by time.Duration) Fault {
 	return func(x *Exchange) {
 		x.pause(by)
@@ -86,8 +86,8 @@ func Late(by time.Duration) Fault {
 	}
 }
 
-// Alter inverts the byte of the answer's body at the offset at. In an answer to HEAD, it changes the digest
-// instead.
+// Alter inverts one byte of the response body, at the given offset. In a response to HEAD, Alter changes the
+// announced digest instead.
 func Alter(at int) Fault {
 	return func(x *Exchange) {
 		if x.R.Method == http.MethodHead {
@@ -110,15 +110,15 @@ func Alter(at int) Fault {
 	}
 }
 
-// Half sends the first half of the answer's body as if it were complete.
+// Half sends the first half of the response body as if it were the whole body.
 func Half() Fault {
 	return whole(func(h http.Header, body []byte) []byte {
 		return body[:len(body)/2]
 	})
 }
 
-// Length adds by to the announced length of the answer's body. If by is positive, the missing bytes never
-// arrive; if it is negative, the end of the body is omitted.
+// Length adds a number, by, to the announced length of the response body. If the number is positive, the missing
+// bytes never arrive. If it is negative, the end of the body is not sent.
 func Length(by int) Fault {
 	return whole(func(h http.Header, body []byte) []byte {
 		n := max(0, len(body)+by)
@@ -127,7 +127,7 @@ func Length(by int) Fault {
 	})
 }
 
-// Date shifts the Date header of the answer.
+// Date adds a duration to the time in the response's Date header.
 func Date(by time.Duration) Fault {
 	return func(x *Exchange) {
 		x.W.Header().Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
@@ -135,8 +135,8 @@ func Date(by time.Duration) Fault {
 	}
 }
 
-// Expire simulates an expired token. It removes the first token that it sees from that request and from all
-// later ones, so the server answers them with a challenge.
+// Expire simulates an expired token. It removes the first token that it sees, from that request and from all
+// later requests. Therefore the server responds to these requests with a challenge.
 func Expire() Fault {
 	var mu sync.Mutex
 	ended := ""
@@ -154,7 +154,7 @@ func Expire() Fault {
 	}
 }
 
-// whole returns a fault that changes the headers and the body of a complete answer.
+// whole returns a fault that changes the headers and the body of a complete response.
 func whole(change func(http.Header, []byte) []byte) Fault {
 	return func(x *Exchange) {
 		answer := httptest.NewRecorder()
@@ -174,13 +174,13 @@ func whole(change func(http.Header, []byte) []byte) Fault {
 	}
 }
 
-// writer passes an answer on with a fault.
+// writer passes on a response and applies a fault to it.
 type writer struct {
 	http.ResponseWriter
 	header func(http.Header)             // changes the announced headers
 	change func(offset int, data []byte) // changes a piece of the body
-	each   func()                        // is called before each byte; sends the body byte by byte
-	left   int                           // bytes of the body until after is called; negative means never
+	each   func()                        // called before each byte; if it is set, the body is sent byte by byte
+	left   int                           // the number of body bytes before after is called; negative means never
 	after  func()
 
 	offset int
@@ -239,6 +239,6 @@ func (w *writer) send(p []byte) (int, error) {
 
 // Flush implements [http.Flusher].
 func (w *writer) Flush() {
-	// An error only means that the client waits longer.
+	// An error only means that the client has to wait longer.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// ConnFault is a fault of a connection with any protocol. It counts the bytes that the server sends, including
-// those of TLS.
+// ConnFault is a fault of a connection. It works with any protocol, because it counts the bytes that the server
+// sends, including those of TLS.
 type ConnFault struct {
-	Reset int           // reset after this many bytes; 0 means never
-	Stall int           // stall after this many bytes; 0 means never
-	Pause time.Duration // wait before each piece of at most Piece bytes
+	Reset int           // reset the connection after this many bytes; 0 means never
+	Stall int           // stop sending after this many bytes; 0 means never
+	Pause time.Duration // the pause before each piece of at most Piece bytes
 	Piece int
 }
 
@@ -51,7 +51,7 @@ func Start(next http.Handler, config *tls.Config) (*Server, error) {
 	})
 }
 
-// For is [Start] for a test. It closes the server when the test ends.
+// For is [Start] for a test. It stops the server when the test ends.
 func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	tb.Helper()
 	s, err := Start(next, config)
@@ -62,8 +62,8 @@ func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	return s
 }
 
-// Serve starts a proxy on the listener that listen returns. [Server.Accept] calls listen again after
-// [Server.Refuse].
+// Serve starts a proxy on the listener that listen returns. After [Server.Refuse], [Server.Accept] calls listen
+// again.
 func Serve(p *Proxy, config *tls.Config, listen func() (net.Listener, error)) (*Server, error) {
 	s := &Server{Proxy: p, listen: listen, tls: config}
 	return s, s.Accept()
@@ -88,13 +88,13 @@ func (s *Server) Accept() error {
 		l = tls.NewListener(l, config)
 	}
 	s.server = &http.Server{
-		Handler: s.Proxy, ConnContext: connContext, ErrorLog: log.New(io.Discard, "", 0), // tests cut connections on purpose
+		Handler: s.Proxy, ConnContext: connContext, ErrorLog: log.New(io.Discard, "", 0), // do not log the errors of connections that a test cuts
 	}
 	s.ended = make(chan struct{})
 	go func(server *http.Server, ended chan struct{}) {
 		defer close(ended)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			panic(err) // no other error ends a local listener
+			panic(err) // a local listener ends with no other error
 		}
 	}(s.server, s.ended)
 	return nil
@@ -105,7 +105,7 @@ func (s *Server) Refuse() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server != nil {
-		_ = s.server.Close() // its errors concern single connections
+		_ = s.server.Close() // ignore the error, because it is only about single connections
 		<-s.ended
 		s.server = nil
 	}
@@ -135,7 +135,7 @@ func (l *faultListener) Accept() (net.Conn, error) {
 	return &faultConn{Conn: c, fault: f, gone: make(chan struct{})}, nil
 }
 
-// faultConn is the server's side of a connection with a fault.
+// faultConn is the server's end of a connection with a fault.
 type faultConn struct {
 	net.Conn
 	fault ConnFault
@@ -185,7 +185,7 @@ func (c *faultConn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// pause waits until a timer fires or the connection is closed. A nil timer never fires.
+// pause waits until the timer fires or the connection is closed. A nil timer never fires.
 func (c *faultConn) pause(until <-chan time.Time) {
 	select {
 	case <-until:

@@ -15,8 +15,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestRealClientsInstall shows that OpenTofu and Terraform install from this origin as from a real one: they
-// verify the signature, and lock the checksums of all platforms.
+// TestRealClientsInstall shows that OpenTofu and Terraform can install from this origin, as they can from a real
+// one. They verify the signature, and record the checksums of all platforms in the lock file.
 func TestRealClientsInstall(t *testing.T) {
 	binaries, err := clients.NullProvider()
 	clients.Must(t, err)
@@ -27,7 +27,7 @@ func TestRealClientsInstall(t *testing.T) {
 	for _, b := range binaries {
 		content := release.Content{OS: b.OS, Arch: b.Arch, Files: map[string][]byte{"terraform-provider-null": nil}}
 		if b.OS == runtime.GOOS && b.Arch == runtime.GOARCH {
-			content.Binary = b.Path // the only package that must run
+			content.Binary = b.Path // the only package whose program the test runs
 		}
 		spec.Contents = append(spec.Contents, content)
 	}

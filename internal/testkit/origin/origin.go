@@ -1,8 +1,8 @@
-// Package origin is a provider's origin registry: service discovery, the provider registry protocol and the
-// release files.
+// Package origin provides a provider's origin registry: service discovery, the provider registry protocol, and
+// the files of releases.
 //
-// It answers correctly about its releases. A test gets wrong answers by changing a release before adding it,
-// or by intercepting requests.
+// An origin describes its releases correctly. For wrong responses, a test changes a release before it adds the
+// release, or intercepts requests.
 package origin
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// ServicePath is the root of the provider registry protocol.
+// ServicePath is the path at which the provider registry protocol is served.
 const ServicePath = "/v1/providers/"
 
 // Options configure an origin registry. The zero value requires no token.
@@ -28,8 +28,8 @@ type Options struct {
 	Token string
 }
 
-// An Origin is the handler of an origin registry. Its methods are safe to call while it serves. The embedded
-// [recorder.Recorder] records requests, and lets tests intercept them.
+// An Origin is the handler of an origin registry. Its methods are safe for concurrent use. The embedded
+// [recorder.Recorder] records the requests, and lets tests intercept them.
 type Origin struct {
 	*recorder.Recorder
 
@@ -42,7 +42,7 @@ type Origin struct {
 
 var _ http.Handler = (*Origin)(nil)
 
-// New returns an origin registry with these releases.
+// New returns an origin registry with the given releases.
 func New(opts Options, releases ...*release.Release) *Origin {
 	o := &Origin{token: opts.Token}
 	mux := http.NewServeMux()
@@ -57,22 +57,22 @@ func New(opts Options, releases ...*release.Release) *Origin {
 	return o
 }
 
-// About sets the source and the publication time that the descriptions of packages contain.
+// About sets the source and the publication time in the descriptions of all packages.
 func (o *Origin) About(source, publishedAt string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.source, o.publishedAt = source, publishedAt
 }
 
-// RequireToken makes the JSON endpoints require this bearer token.
+// RequireToken makes the JSON endpoints require the given bearer token.
 func (o *Origin) RequireToken(token string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.token = token
 }
 
-// Add publishes a release, which replaces an existing release of the same provider and version. The caller
-// must not change it afterwards. Its Host is ignored.
+// Add publishes a release. The release replaces an existing release of the same provider and version. The caller
+// must not change the release afterwards. Add ignores the release's Host.
 func (o *Origin) Add(r *release.Release) {
 	o.Remove(r.Namespace, r.Type, r.Version)
 	o.mu.Lock()
@@ -80,7 +80,7 @@ func (o *Origin) Add(r *release.Release) {
 	o.releases = append(o.releases, r)
 }
 
-// Remove withdraws a release, if it exists.
+// Remove removes a release. It does nothing if there is no such release.
 func (o *Origin) Remove(namespace, typ, version string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,7 +89,7 @@ func (o *Origin) Remove(namespace, typ, version string) {
 	})
 }
 
-// list returns the releases of the provider that the request names.
+// list returns the releases of the provider in the request's path.
 func (o *Origin) list(r *http.Request) []*release.Release {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -102,7 +102,7 @@ func (o *Origin) list(r *http.Request) []*release.Release {
 	return out
 }
 
-// find returns the release that the request names, or nil.
+// find returns the release in the request's path, or nil.
 func (o *Origin) find(r *http.Request) *release.Release {
 	for _, rel := range o.list(r) {
 		if rel.Version == r.PathValue("version") {
@@ -147,7 +147,7 @@ type versionsJSON struct {
 	Warnings []string      `json:"warnings"`
 }
 
-// versions lists a provider's versions in the order of their publication.
+// versions lists a provider's versions, in the order in which they were published.
 func (o *Origin) versions(w http.ResponseWriter, r *http.Request) {
 	releases := o.list(r)
 	if len(releases) == 0 {
@@ -234,7 +234,7 @@ func keys(keys []release.Key) []keyJSON {
 	return out
 }
 
-// file serves a package or document of a release, and supports range requests.
+// file serves a package or document of a release. It supports range requests.
 func (o *Origin) file(w http.ResponseWriter, r *http.Request) {
 	rel := o.find(r)
 	if rel == nil {
@@ -255,7 +255,8 @@ func (o *Origin) file(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, content)
 }
 
-// open returns a file of a release and its media type, or zero values if there is no such file.
+// open opens a file of a release, and returns its media type. It returns a nil reader if the file does not
+// exist.
 func open(rel *release.Release, name string) (io.ReadSeekCloser, string, error) {
 	for _, p := range rel.Packages {
 		if p.Filename == name {

@@ -37,7 +37,8 @@ func serve(t *testing.T, o *origin.Origin) *url.URL {
 	return u
 }
 
-// get fetches ref, which is relative to base. The headers are pairs of names and values.
+// get fetches a URL that is relative to base. It returns the status and the body. headers contains pairs of
+// names and values.
 func get(t *testing.T, base *url.URL, ref string, headers ...string) (int, []byte) {
 	t.Helper()
 	u, err := base.Parse(ref)
@@ -70,8 +71,8 @@ func decode(t *testing.T, data []byte, v any) {
 	}
 }
 
-// TestFromDiscoveryToPackage shows that all requests of an installation succeed, from service discovery to the
-// package, even if the version has build metadata, so that URLs contain a plus sign.
+// TestFromDiscoveryToPackage shows that every request of an installation succeeds, from service discovery to the
+// package. The version has build metadata, so the URLs contain a plus sign.
 func TestFromDiscoveryToPackage(t *testing.T) {
 	rel := widget(t, "1.2.3+b1", pgp.For(t, "Acme"))
 	base := serve(t, origin.New(origin.Options{}, rel))

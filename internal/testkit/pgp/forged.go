@@ -17,27 +17,28 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// Forged is a public key that consists of random numbers, without a private key. Its self-signatures are
-// invalid, but a reader only finds that out by verifying them.
+// Forged is a public key that consists of random numbers and has no private key. Its self-signatures are
+// invalid, but a reader must verify them to notice that.
 type Forged struct {
 	tb  testkit.TB
 	key *packet.PublicKey
 }
 
-// ForgedDSA returns a DSA key whose parameters P and Q have p and q bits.
+// ForgedDSA returns a forged DSA key. The parameters P and Q of the key have p and q bits.
 func ForgedDSA(tb testkit.TB, p, q int) Forged {
 	tb.Helper()
 	return Forged{tb, packet.NewDSAPublicKey(forgedAt, &dsa.PublicKey{
 		Parameters: dsa.Parameters{P: randomNumber(p), Q: randomNumber(q), G: randomNumber(p)}, Y: randomNumber(p)})}
 }
 
-// ForgedRSA returns an RSA key whose modulus has the given number of bits.
+// ForgedRSA returns a forged RSA key. Its modulus has the given number of bits.
 func ForgedRSA(tb testkit.TB, bits int) Forged {
 	tb.Helper()
 	return Forged{tb, packet.NewRSAPublicKey(forgedAt, &rsa.PublicKey{N: randomNumber(bits), E: 1<<24 - 1})}
 }
 
-// ForgedElgamal returns an Elgamal key, which cannot sign. Its numbers have the given number of bits.
+// ForgedElgamal returns a forged Elgamal key, whose numbers have the given number of bits. Elgamal keys cannot
+// sign.
 func ForgedElgamal(tb testkit.TB, bits int) Forged {
 	tb.Helper()
 	return Forged{tb, packet.NewElGamalPublicKey(forgedAt, &elgamal.PublicKey{P: randomNumber(bits), G: randomNumber(bits), Y: randomNumber(bits)})}
@@ -56,7 +57,7 @@ func randomNumber(bits int) *big.Int {
 	return n.SetBit(n.SetBit(n, bits-1, 1), 0, 1)
 }
 
-// Packets returns the packets of the key, a user ID and a self-signature.
+// Packets returns three packets: the key, a user ID, and a self-signature.
 func (f Forged) Packets() []byte {
 	f.tb.Helper()
 	var buf bytes.Buffer
@@ -68,8 +69,8 @@ func (f Forged) Packets() []byte {
 	return buf.Bytes()
 }
 
-// Signature returns a signature packet that names the key as its issuer and consists of random numbers
-// otherwise.
+// Signature returns a signature packet that names the key as its issuer. The signature itself consists of random
+// numbers.
 func (f Forged) Signature(kind packet.SignatureType) []byte {
 	const sha256 = 8
 	body := []byte{4, byte(kind), byte(f.key.PubKeyAlgo), sha256}
@@ -103,7 +104,7 @@ func UserIDPacket(tb testkit.TB, id string) []byte {
 	return buf.Bytes()
 }
 
-// ArmoredPackets returns packets in ASCII armour, as a block of public keys.
+// ArmoredPackets returns the packets as a public key block in ASCII armour.
 func ArmoredPackets(tb testkit.TB, packets ...[]byte) string {
 	tb.Helper()
 	var buf bytes.Buffer

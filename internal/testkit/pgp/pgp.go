@@ -1,9 +1,9 @@
-// Package pgp creates temporary OpenPGP keys, and signs checksum documents with them as publishers of
-// providers do, with a detached signature.
+// Package pgp creates temporary OpenPGP keys, and signs checksum documents with them. The signatures are
+// detached, like those of real publishers.
 //
-// It can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519, ECDSA,
-// RSA and DSA keys, and keys that sign with a subkey. A signature is dated when its key was created, so a key
-// that has since expired was valid when it signed.
+// The package can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519,
+// ECDSA, RSA and DSA keys, and keys that sign with a subkey. The date of a signature is the date at which its
+// key was created. Therefore a key that has expired by now was valid when it signed.
 package pgp
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// A Signer is a key pair, with the public key as its owner publishes it.
+// A Signer is a key pair, and the public key in the form in which its owner publishes it.
 type Signer struct {
 	entity *openpgp.Entity
 	public string
@@ -39,7 +39,7 @@ type options struct {
 
 // subkey describes a subkey that signs instead of the primary key.
 type subkey struct {
-	lifetime time.Duration // 0 means that it does not expire
+	lifetime time.Duration // 0 means that the subkey does not expire
 	revoked  bool
 }
 
@@ -54,21 +54,21 @@ func RSA(bits int) Option {
 	}
 }
 
-// Usual creates a kind of key that every client supports: RSA with 2048 bits. Terraform before 1.6 does not
-// support Ed25519 keys.
+// Usual creates an RSA key with 2048 bits, which every client supports. Terraform before 1.6 does not support
+// Ed25519 keys.
 func Usual() Option { return RSA(2048) }
 
-// Ed25519 creates an Ed25519 key, which is the default.
+// Ed25519 creates an Ed25519 key. This is the default.
 func Ed25519() Option {
 	return func(o *options) { o.config.Algorithm = packet.PubKeyAlgoEdDSA }
 }
 
-// CreatedAt sets the date of the key and of its signatures; the default is now.
+// CreatedAt sets the date of the key and of its signatures. The default is the current time.
 func CreatedAt(t time.Time) Option {
 	return func(o *options) { o.created = t }
 }
 
-// Lifetime makes the key expire this long after its creation, in whole seconds.
+// Lifetime sets how long after its creation the key expires, in whole seconds.
 func Lifetime(d time.Duration) Option {
 	return func(o *options) { o.config.KeyLifetimeSecs = uint32(d / time.Second) }
 }
@@ -81,11 +81,11 @@ func Expired() Option {
 	}
 }
 
-// Compromised revokes the key at its creation, with the reason that it was compromised. The signer still signs
-// with it, as a thief would.
+// Compromised revokes the key at its creation. The reason in the revocation is that the key was compromised. The
+// signer can still sign with the key, as a thief could.
 func Compromised() Option { return revoked(packet.KeyCompromised) }
 
-// Superseded revokes the key at its creation, with the reason that another key replaces it.
+// Superseded revokes the key at its creation. The reason in the revocation is that another key replaces the key.
 func Superseded() Option { return revoked(packet.KeySuperseded) }
 
 func revoked(reason packet.ReasonForRevocation) Option {
@@ -102,14 +102,14 @@ func ECDSA() Option {
 // DSA creates an old DSA key with 1024 bits instead of an Ed25519 key.
 func DSA() Option { return func(o *options) { o.dsa = true } }
 
-// Subkey adds a subkey, which signs instead of the primary key.
+// Subkey adds a subkey. The signer signs with the subkey instead of the primary key.
 func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
 
-// RevokedSubkey adds a subkey, which signs instead of the primary key, and revokes only the subkey.
+// RevokedSubkey is [Subkey], but also revokes the subkey. It does not revoke the primary key.
 func RevokedSubkey() Option { return func(o *options) { o.subkey = &subkey{revoked: true} } }
 
-// ExpiredSubkey creates a key that is two days old and still valid. Its subkey, which signs, was valid only
-// for the first hour.
+// ExpiredSubkey creates a key that is two days old and still valid. The signer signs with a subkey that was
+// valid only for the first hour.
 func ExpiredSubkey() Option {
 	return func(o *options) {
 		CreatedAt(time.Now().Add(-48 * time.Hour))(o)
@@ -117,8 +117,8 @@ func ExpiredSubkey() Option {
 	}
 }
 
-// NewSigner creates a key pair whose user ID consists of the name and an e-mail address that is derived from
-// it.
+// NewSigner creates a key pair. Its user ID consists of the given name and an e-mail address that is derived
+// from the name.
 func NewSigner(name string, opts ...Option) (*Signer, error) {
 	o := options{
 		config:  packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, DefaultHash: crypto.SHA256},
@@ -150,7 +150,7 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("write the OpenPGP key of %q: %w", name, err)
 	}
-	// Only the published key is revoked: the library refuses to sign with a revoked key, which a thief would do.
+	// Only the published key contains the revocations, because the library refuses to sign with a revoked key.
 	entity.Revocations = nil
 	for i := range entity.Subkeys {
 		entity.Subkeys[i].Revocations = nil
@@ -158,7 +158,7 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	return &Signer{entity, public, &o.config}, nil
 }
 
-// newDSAEntity is openpgp.NewEntity for a kind of key that the library no longer creates.
+// newDSAEntity is openpgp.NewEntity for DSA keys. The library can no longer create such keys.
 func newDSAEntity(name, comment, email string, config *packet.Config) (*openpgp.Entity, error) {
 	var key dsa.PrivateKey
 	if err := dsa.GenerateParameters(&key.Parameters, rand.Reader, dsa.L1024N160); err != nil {
@@ -172,7 +172,7 @@ func newDSAEntity(name, comment, email string, config *packet.Config) (*openpgp.
 	return entity, entity.AddUserId(name, comment, email, config)
 }
 
-// addSubkey adds the subkey, with which the entity then signs.
+// addSubkey adds the subkey to the entity. The entity then signs with the subkey.
 func (o *options) addSubkey(entity *openpgp.Entity) error {
 	config := o.config
 	config.KeyLifetimeSecs = uint32(o.subkey.lifetime / time.Second)
@@ -201,8 +201,7 @@ func mailbox(name string) string {
 	return strings.ToLower(strings.Join(strings.Fields(name), "-")) + "@example.com"
 }
 
-// ArmoredKeyRing returns the public keys of several signers in one block of ASCII
-// armour.
+// ArmoredKeyRing returns the public keys of several signers as one block of ASCII armour.
 func ArmoredKeyRing(tb testkit.TB, signers ...*Signer) string {
 	tb.Helper()
 	var all []*openpgp.Entity
@@ -242,7 +241,8 @@ func (s *Signer) Sign(doc []byte) ([]byte, error) {
 	return sig.Bytes(), nil
 }
 
-// SignWithNotation is [Signer.Sign] with a critical notation that no verifier knows.
+// SignWithNotation is [Signer.Sign], but adds a critical notation with the given name. Verifiers do not know
+// this notation.
 func (s *Signer) SignWithNotation(tb testkit.TB, doc []byte, name string) []byte {
 	tb.Helper()
 	config := *s.config
@@ -263,8 +263,7 @@ func (s *Signer) SignArmored(doc []byte) ([]byte, error) {
 	return sig.Bytes(), nil
 }
 
-// ArmoredPublicKey returns the public key, revocations included, in ASCII
-// armour.
+// ArmoredPublicKey returns the public key, including its revocations, in ASCII armour.
 func (s *Signer) ArmoredPublicKey() string { return s.public }
 
 // ArmoredPrivateKey returns the key pair in ASCII armour, in a block of the given type.
@@ -284,7 +283,8 @@ func (s *Signer) ArmoredPrivateKey(tb testkit.TB, blockType string) string {
 	return buf.String() + "\n"
 }
 
-// WithSubkeyOf returns the public key followed by the subkeys of another key, as an impostor would publish it.
+// WithSubkeyOf returns the public key followed by the subkeys of the signer other. An impostor could publish
+// such a key.
 func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	tb.Helper()
 	both := *s.entity
@@ -296,8 +296,8 @@ func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	return key
 }
 
-// WithRevocationOnly returns the public key with a user ID that has a revocation but no certification. No real
-// program writes such a key.
+// WithRevocationOnly returns the public key with a user ID that has a revocation but no certification. Real
+// programs do not write such keys.
 func (s *Signer) WithRevocationOnly(tb testkit.TB) string {
 	tb.Helper()
 	odd, id := *s.entity, s.entity.PrimaryIdentity()
@@ -317,17 +317,15 @@ func (s *Signer) WithRevocationOnly(tb testkit.TB) string {
 	return key
 }
 
-// Fingerprint returns the fingerprint of the primary key in upper-case
-// hexadecimal digits.
+// Fingerprint returns the fingerprint of the primary key in upper-case hexadecimal.
 func (s *Signer) Fingerprint() string {
 	return fmt.Sprintf("%X", s.entity.PrimaryKey.Fingerprint)
 }
 
-// SubkeyFingerprint returns the fingerprint of the subkey that signs, in the same
-// form.
+// SubkeyFingerprint returns the fingerprint of the signing subkey in upper-case hexadecimal.
 func (s *Signer) SubkeyFingerprint() string {
 	return fmt.Sprintf("%X", s.entity.Subkeys[len(s.entity.Subkeys)-1].PublicKey.Fingerprint)
 }
 
-// KeyID returns the last 16 digits of the fingerprint, in the same form.
+// KeyID returns the last 16 digits of the primary key's fingerprint, in upper-case hexadecimal.
 func (s *Signer) KeyID() string { return s.entity.PrimaryKey.KeyIdString() }

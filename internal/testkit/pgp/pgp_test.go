@@ -23,7 +23,8 @@ func verify(t *testing.T, key string, doc, sig []byte) (*openpgp.Entity, error) 
 	return openpgp.CheckDetachedSignature(ring, bytes.NewReader(doc), bytes.NewReader(sig), nil)
 }
 
-// TestSignerVerdicts checks each kind of key with the v1 API of the library, which clients use.
+// TestSignerVerdicts shows how the library's v1 API, which clients use, judges the
+// signatures of several kinds of keys.
 func TestSignerVerdicts(t *testing.T) {
 	tests := []struct {
 		name string

@@ -28,7 +28,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// A Cert is a server's or client's certificate with its private key, both in PEM.
+// A Cert is the certificate of a server or client, with the private key. Both are in PEM.
 type Cert struct {
 	CertPEM, KeyPEM []byte
 }
@@ -65,7 +65,8 @@ func template(name string) *x509.Certificate {
 	}
 }
 
-// create creates a key and a certificate for it, issued by ca, or self-signed if ca is nil.
+// create creates a key, and a certificate for it. The authority ca signs the certificate. If ca is nil, the
+// certificate is self-signed.
 func create(template *x509.Certificate, ca *CA) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -91,7 +92,7 @@ func (ca *CA) Issue(names ...string) (*Cert, error) {
 	return ca.issue(template)
 }
 
-// IssueClient creates a client certificate whose common name is name.
+// IssueClient creates a client certificate with the given common name.
 func (ca *CA) IssueClient(name string) (*Cert, error) {
 	template := template(name)
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
@@ -118,7 +119,7 @@ func encode(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// CertPEM returns the authority's own certificate, which clients must trust.
+// CertPEM returns the certificate of the authority. Clients must trust this certificate.
 func (ca *CA) CertPEM() []byte { return encode("CERTIFICATE", ca.cert.Raw) }
 
 // CertPool returns a pool that contains only this authority.
@@ -128,14 +129,14 @@ func (ca *CA) CertPool() *x509.CertPool {
 	return pool
 }
 
-// WriteFile writes the authority's certificate into dir and returns the path.
+// WriteFile writes the authority's certificate into a file in dir, and returns the file's path.
 func (ca *CA) WriteFile(dir string) (string, error) {
 	path := filepath.Join(dir, "ca.pem")
 	return path, os.WriteFile(path, ca.CertPEM(), 0o644)
 }
 
-// ServerConfig issues a certificate for the names, as [CA.Issue] does, and returns a TLS configuration for a
-// server with it.
+// ServerConfig issues a server certificate for the names, as [CA.Issue] does. It returns a TLS configuration
+// with this certificate.
 func (ca *CA) ServerConfig(names ...string) (*tls.Config, error) {
 	cert, err := ca.Issue(names...)
 	if err != nil {
@@ -144,8 +145,8 @@ func (ca *CA) ServerConfig(names ...string) (*tls.Config, error) {
 	return cert.Config()
 }
 
-// HTTPClient returns a client that trusts only this authority. It does not share connections with other
-// clients, and the caller must close its idle connections.
+// HTTPClient returns a client that trusts only this authority. The client shares no connections with other
+// clients. The caller must close its idle connections.
 func (ca *CA) HTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: ca.CertPool()},
@@ -153,7 +154,7 @@ func (ca *CA) HTTPClient() *http.Client {
 	}}
 }
 
-// Config returns a TLS configuration for a server with the certificate.
+// Config returns a TLS configuration for a server that uses the certificate.
 func (c *Cert) Config() (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(c.CertPEM, c.KeyPEM)
 	if err != nil {
@@ -162,7 +163,7 @@ func (c *Cert) Config() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}}, nil
 }
 
-// WriteFiles writes the certificate and the key into dir and returns the paths.
+// WriteFiles writes the certificate and the key into files in dir, and returns the paths of the files.
 func (c *Cert) WriteFiles(dir string) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, "tls.pem"), filepath.Join(dir, "tls.key")
 	if err := os.WriteFile(certFile, c.CertPEM, 0o644); err != nil {

@@ -43,8 +43,8 @@ func (r *Recorder) Follow(ctx, from context.Context) context.Context {
 	return context.WithValue(ctx, spanKey{}, from.Value(spanKey{}))
 }
 
-// Join implements [telemetry.Tracer]. It uses the value of the Traceparent header as the name of the request's
-// parent span.
+// Join implements [telemetry.Tracer]. The name of the request's parent span is the value of the Traceparent
+// header.
 func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
 	if from := h.Get("Traceparent"); from != "" {
 		return context.WithValue(ctx, spanKey{}, from)
@@ -52,15 +52,15 @@ func (r *Recorder) Join(ctx context.Context, h http.Header) context.Context {
 	return ctx
 }
 
-// String returns everything that was recorded, including attributes and errors.
+// String returns all recorded spans as text, including their attributes and errors.
 func (r *Recorder) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.text.String()
 }
 
-// Spans returns the names of all spans. Each name begins with the names of the span's parents, such as
-// "request > archive fetch".
+// Spans returns the names of all spans. Each name begins with the names of the parent spans, as in "request >
+// archive fetch".
 func (r *Recorder) Spans() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
