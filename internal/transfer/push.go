@@ -72,7 +72,7 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 }
 
 // ReleaseDir returns a source of the release in a release folder. publicKey is the signer's
-// public key in ASCII armor.
+// public key in ASCII armour.
 func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {

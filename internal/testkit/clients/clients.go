@@ -1,8 +1,8 @@
-// Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI, Renovate.
+// Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI and Renovate.
 //
-// It only runs the programs that "make tools" installs in .tools/bin at the root of the module. A missing
-// program is an error, and never a reason to skip a test. Each runs in a [Workspace] with its own folders and
-// environment, so that the user's or machine's configuration has no effect.
+// It runs only the programs that "make tools" installs in .tools/bin at the root of the module. If a program is
+// missing, a test fails and is not skipped. Each client runs in a [Workspace], which has its own folders and
+// environment. Therefore the configuration of the user and of the machine has no effect.
 package clients
 
 import (
@@ -58,23 +58,23 @@ func tool(elem ...string) (string, error) {
 	return path, nil
 }
 
-// Browsers are the programs that the tests of the web page can use. The tests use the first of them that is on
+// Browsers lists the programs that the tests of the web page can use. The tests use the first one that is on
 // PATH.
 var Browsers = []string{"chromium", "chromium-browser", "google-chrome"}
 
-// Tofu returns OpenTofu, or ends the test.
+// Tofu returns OpenTofu. It ends the test if OpenTofu is not installed.
 func Tofu(tb testkit.TB) Client { tb.Helper(); return find(tb, "tofu") }
 
-// Terraform returns Terraform, or ends the test.
+// Terraform returns Terraform. It ends the test if Terraform is not installed.
 func Terraform(tb testkit.TB) Client { tb.Helper(); return find(tb, "terraform") }
 
-// ORAS returns the ORAS CLI, or ends the test.
+// ORAS returns the ORAS CLI. It ends the test if the ORAS CLI is not installed.
 func ORAS(tb testkit.TB) Client { tb.Helper(); return find(tb, "oras") }
 
-// Registry returns the program of the distribution registry, or ends the test.
+// Registry returns the program of the distribution registry. It ends the test if the program is not installed.
 func Registry(tb testkit.TB) Client { tb.Helper(); return find(tb, "registry") }
 
-// Node returns the Node.js on PATH, or ends the test.
+// Node returns Node.js from PATH. It ends the test if Node.js is not on PATH.
 func Node(tb testkit.TB) Client {
 	tb.Helper()
 	path, err := exec.LookPath("node")
@@ -84,8 +84,8 @@ func Node(tb testkit.TB) Client {
 	return Client{"node", path}
 }
 
-// RenovateModules returns the folder with the package renovate and its dependencies, as a value for NODE_PATH,
-// or ends the test.
+// RenovateModules returns the folder that contains the package renovate and its dependencies, as a value for
+// NODE_PATH. It ends the test if there is no such folder.
 func RenovateModules(tb testkit.TB) string {
 	tb.Helper()
 	dir, err := tool("renovate", "node_modules")
@@ -104,7 +104,7 @@ func find(tb testkit.TB, name string) Client {
 	return c
 }
 
-// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests: foo and bar are the
+// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests. The layouts foo and bar are the
 // repositories of the providers example.com/test/foo and example.com/test/bar.
 func TofuFixtures() (string, error) { return tool("tofu-fixtures") }
 
@@ -114,11 +114,11 @@ type Binary struct {
 	Path     string
 }
 
-// nullProvider is the prefix of the null provider's programs.
+// nullProvider is the prefix of the file names of the null provider's programs.
 const nullProvider = "terraform-provider-null_"
 
-// NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds the program
-// for the host's platform and for two others, "make demo" only for the host's.
+// NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds them for the
+// host's platform and for two others. "make demo" builds only the program for the host's platform.
 func NullProvider() ([]Binary, error) {
 	dir, err := tool("providers")
 	if err != nil {

@@ -10,14 +10,15 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// LockFileName is the name of the clients' lock file in the folder of the configuration.
+// LockFileName is the name of the lock file. Clients keep it in the folder of the
+// configuration.
 const LockFileName = ".terraform.lock.hcl"
 
 // A Locked is the entry of a provider in a lock file.
 type Locked struct {
 	Version     string
 	Constraints string
-	Hashes      []string // "zh:..." and "h1:..." in the file's order
+	Hashes      []string // the zh: and h1: hashes, in the order of the file
 }
 
 // lockFile is the syntax of a lock file.
@@ -30,8 +31,8 @@ type lockFile struct {
 	} `hcl:"provider,block"`
 }
 
-// ParseLock parses a dependency lock file. The keys of the map are provider addresses, such as
-// "registry.example.com/acme/widget". The name is for error messages.
+// ParseLock parses a dependency lock file. The keys of the result are provider addresses,
+// such as "registry.example.com/acme/widget". name is the file's name for error messages.
 func ParseLock(name string, data []byte) (map[string]Locked, error) {
 	file, diags := hclsyntax.ParseConfig(data, name, hcl.InitialPos)
 	if diags.HasErrors() {

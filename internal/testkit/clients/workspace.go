@@ -20,25 +20,25 @@ const (
 	// DefaultTimeout is the time limit for one run of a client.
 	DefaultTimeout = 2 * time.Minute
 
-	// stopTimeout is how long an interrupted client may take to stop its providers before it is killed.
+	// stopTimeout is how long an interrupted client may take to stop its providers. After that, it is killed.
 	stopTimeout = 10 * time.Second
 )
 
-// A Workspace provides a client with folders and an environment. Its fields may be changed between runs, but
-// not during a run.
+// A Workspace consists of the folders and the environment of a client. Its fields may be changed, but not while
+// a client runs.
 type Workspace struct {
 	Dir  string // the working directory, with the configuration
 	Home string // the home directory
 
-	// Env contains environment variables. They are added to those that every client gets, which are PATH, HOME,
-	// TF_CLI_CONFIG_FILE, CHECKPOINT_DISABLE and TF_IN_AUTOMATION, and override them.
+	// Env contains additional environment variables. They override the variables that every client gets: PATH,
+	// HOME, TF_CLI_CONFIG_FILE, CHECKPOINT_DISABLE and TF_IN_AUTOMATION.
 	Env map[string]string
 
-	// Timeout is the time limit for each run; zero means [DefaultTimeout].
+	// Timeout is the time limit for each run. Zero means [DefaultTimeout].
 	Timeout time.Duration
 }
 
-// NewWorkspace creates a workspace below dir, without a configuration and with an empty CLI configuration.
+// NewWorkspace creates a workspace below dir. It has no configuration, and an empty CLI configuration.
 func NewWorkspace(dir string) (*Workspace, error) {
 	w := &Workspace{
 		Dir:  filepath.Join(dir, "work"),
@@ -63,8 +63,8 @@ func For(tb testkit.TB) *Workspace {
 	return w
 }
 
-// TrustCA sets SSL_CERT_FILE, so that clients trust the certificate authorities in a PEM file instead of those
-// in the machine's own file. They still trust the authorities in the machine's folders.
+// TrustCA makes clients trust the certificate authorities in a PEM file, by setting SSL_CERT_FILE. Clients then
+// no longer trust the authorities in the machine's own file, but still trust those in the machine's folders.
 func (w *Workspace) TrustCA(file string) { w.Env["SSL_CERT_FILE"] = file }
 
 // CLIConfigPath returns the path of the CLI configuration.
@@ -80,8 +80,8 @@ func (w *Workspace) WriteConfig(config string) error {
 	return os.WriteFile(filepath.Join(w.Dir, "main.tf"), []byte(config), 0o644)
 }
 
-// Clean removes everything that clients write to the workspace: installed providers, the lock file and the
-// state.
+// Clean removes everything that clients have written to the workspace: installed providers, the lock file and
+// the state.
 func (w *Workspace) Clean() error {
 	for _, name := range []string{".terraform", LockFileName, "terraform.tfstate", "terraform.tfstate.backup"} {
 		if err := os.RemoveAll(filepath.Join(w.Dir, name)); err != nil {
@@ -91,11 +91,11 @@ func (w *Workspace) Clean() error {
 	return nil
 }
 
-// An ExitError is a failed run.
+// An ExitError means that the run of a client failed.
 type ExitError struct {
 	Command string // the client and its arguments
-	Output  string // standard output and standard error, in order of arrival
-	Err     error  // an [*exec.ExitError], or the reason why there is no exit status
+	Output  string // standard output and standard error, as they were written
+	Err     error  // an [*exec.ExitError], or the error because of which there is no exit status
 }
 
 func (e *ExitError) Error() string {
@@ -104,8 +104,8 @@ func (e *ExitError) Error() string {
 
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// Run runs a client and returns its standard output and standard error in order of arrival. A failure is an
-// [*ExitError]; after a timeout it is also a [context.DeadlineExceeded].
+// Run runs a client. It returns standard output and standard error as one text. If the run fails, the error is
+// an [*ExitError]. After a timeout, the error also wraps [context.DeadlineExceeded].
 func (w *Workspace) Run(c Client, args ...string) (string, error) {
 	var output bytes.Buffer
 	err := w.run(c, args, func(cmd *exec.Cmd) {
@@ -117,7 +117,7 @@ func (w *Workspace) Run(c Client, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// Stdout is [Workspace.Run] without standard error, for machine-readable output.
+// Stdout is [Workspace.Run] for output in JSON or another format for programs. It returns only standard output.
 func (w *Workspace) Stdout(c Client, args ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	err := w.run(c, args, func(cmd *exec.Cmd) {
@@ -129,8 +129,8 @@ func (w *Workspace) Stdout(c Client, args ...string) ([]byte, error) {
 	return stdout.Bytes(), err
 }
 
-// Command returns a client's command with the workspace's folder and environment, for callers that start and
-// stop it themselves. When ctx ends, the command is interrupted, and killed if it does not stop.
+// Command returns a client's command, with the folder and the environment of the workspace. The caller starts
+// the command. When ctx ends, the command is interrupted. If it does not stop then, it is killed.
 func (w *Workspace) Command(ctx context.Context, c Client, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, c.Path, args...)
 	cmd.Dir = w.Dir
@@ -177,7 +177,7 @@ func (w *Workspace) environ() []string {
 	return out
 }
 
-// MustRun runs a client and returns its output; a failure ends the test.
+// MustRun runs a client, and returns its output. It ends the test if the run fails.
 func (w *Workspace) MustRun(tb testkit.TB, c Client, args ...string) string {
 	tb.Helper()
 	output, err := w.Run(c, args...)
@@ -187,7 +187,7 @@ func (w *Workspace) MustRun(tb testkit.TB, c Client, args ...string) string {
 	return output
 }
 
-// MustFail runs a client and returns its output. The test ends unless the client exits with an error.
+// MustFail runs a client, and returns its output. It ends the test unless the client exits with an error.
 func (w *Workspace) MustFail(tb testkit.TB, c Client, args ...string) string {
 	tb.Helper()
 	output, err := w.Run(c, args...)
@@ -210,7 +210,7 @@ func (w *Workspace) MustLock(tb testkit.TB) map[string]Locked {
 	return lock
 }
 
-// Must ends the test if err is not nil. It is for calls that return only an error.
+// Must ends the test if err is not nil. It is meant for functions that return only an error.
 func Must(tb testkit.TB, err error) {
 	tb.Helper()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package contents reads a repository from the data folder of distribution, including manifests without a tag,
-// which the registry API does not list.
+// Package contents reads the content of a repository from the data folder of distribution. It also finds
+// manifests without a tag, which the registry API does not list.
 package contents
 
 import (
@@ -17,14 +17,15 @@ import (
 
 // Contents lists the tags and manifests of a repository.
 type Contents struct {
-	// Tags maps each tag to the digest that it resolves to.
+	// Tags maps each tag to the digest of its manifest.
 	Tags map[string]digest.Digest
-	// Manifests maps the digest of each manifest to the manifests that it names, if it is an index.
+	// Manifests maps the digest of each manifest to the manifests that it refers to. Only an index refers to
+	// manifests.
 	Manifests map[digest.Digest][]digest.Digest
 }
 
-// Read returns the content of the repository name. root is the storage folder of distribution. A missing
-// repository has no content, which is not an error.
+// Read returns the content of the repository with the given name. root is the storage folder of distribution. If
+// the repository does not exist, the content is empty and there is no error.
 func Read(root, name string) (*Contents, error) {
 	c, err := read(filepath.Join(root, "docker", "registry", "v2"), name)
 	if err != nil {
@@ -57,8 +58,8 @@ func read(v2, name string) (*Contents, error) {
 	return c, nil
 }
 
-// links maps each NAME to the digest in the file dir/NAME/link. It omits each NAME without that file:
-// distribution can leave such a NAME after a delete, and creates it before it writes the file.
+// links maps each NAME in dir to the digest in the file NAME/link. It omits a NAME without that file.
+// Distribution creates NAME before it writes the file, and can leave NAME after a deletion.
 func links(dir, link string) (map[string]digest.Digest, error) {
 	out := map[string]digest.Digest{}
 	entries, err := os.ReadDir(dir)
@@ -83,7 +84,7 @@ func links(dir, link string) (map[string]digest.Digest, error) {
 	return out, nil
 }
 
-// children returns the manifests that an index names. It returns none for a manifest that is not an index.
+// children returns the digests of the manifests that an index refers to. It returns none for an image manifest.
 func children(manifest []byte) ([]digest.Digest, error) {
 	var index struct {
 		Manifests []struct {
@@ -103,12 +104,12 @@ func children(manifest []byte) ([]digest.Digest, error) {
 // TagNames returns the tags, sorted.
 func (c *Contents) TagNames() []string { return slices.Sorted(maps.Keys(c.Tags)) }
 
-// TagsOf returns the tags that resolve to a manifest, sorted.
+// TagsOf returns the tags of a manifest, sorted.
 func (c *Contents) TagsOf(d digest.Digest) []string {
 	return slices.DeleteFunc(c.TagNames(), func(tag string) bool { return c.Tags[tag] != d })
 }
 
-// Parents returns the indexes that name a manifest, sorted.
+// Parents returns the indexes that refer to a manifest, sorted.
 func (c *Contents) Parents(d digest.Digest) []digest.Digest {
 	var out []digest.Digest
 	for _, parent := range slices.Sorted(maps.Keys(c.Manifests)) {
@@ -119,8 +120,7 @@ func (c *Contents) Parents(d digest.Digest) []digest.Digest {
 	return out
 }
 
-// Unreachable returns the manifests that no tag resolves to, directly or through
-// indexes, sorted.
+// Unreachable returns the manifests that no tag leads to, neither directly nor through indexes. They are sorted.
 func (c *Contents) Unreachable() []digest.Digest {
 	reached := map[digest.Digest]bool{}
 	next := slices.Collect(maps.Values(c.Tags))

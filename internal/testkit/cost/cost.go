@@ -1,4 +1,5 @@
-// Package cost measures the cost of handling another party's document, and creates expensive documents.
+// Package cost measures what it costs to handle a document of another party. It also creates expensive
+// documents.
 package cost
 
 import (
@@ -10,13 +11,13 @@ import (
 	"time"
 )
 
-// MostOfDocument is the maximum number of bytes that the handling of one document may allocate in total.
+// MostOfDocument is the maximum number of bytes that a program may allocate in total to handle one document.
 const MostOfDocument = 64 << 20
 
-// Check runs f, which handles a document of size bytes. The test fails if f allocates more than
-// [MostOfDocument] in total, or if refused is wrong about whether f returns an error. Check counts all
-// allocations of the process, so the test must not be parallel. It logs its figures. With the race detector,
-// which moves more values to the heap, it does not limit the allocations.
+// Check runs f, which handles a document of size bytes. It fails the test if f allocates more than
+// [MostOfDocument] in total. It also fails the test unless f returns an error exactly if refused is true. Check
+// counts all allocations of the process, so the test must not be parallel. It logs the numbers. With the race
+// detector, Check does not limit allocations, because the race detector moves more values to the heap.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -35,13 +36,13 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 	}
 }
 
-// Kept fails the test if the result of f keeps more than most bytes on the heap. It counts the whole heap of
-// the process, so the test must not be parallel.
+// Kept fails the test if the result of f retains more than most bytes on the heap. It measures the heap of the
+// whole process, so the test must not be parallel.
 func Kept(t *testing.T, most uint64, f func() any) {
 	t.Helper()
 	live := func() uint64 {
 		runtime.GC()
-		runtime.GC() // finalizers and pools release their memory in the second run
+		runtime.GC() // the second run frees what finalizers and pools released in the first run
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
@@ -54,8 +55,8 @@ func Kept(t *testing.T, most uint64, f func() any) {
 	runtime.KeepAlive(kept)
 }
 
-// Counted returns a document with n elements, separated by commas, between two texts. If element contains a
-// formatting verb, it formats the number of the element.
+// Counted returns the text before, n elements separated by commas, and the text after. If element contains a
+// formatting verb, Counted formats the element's number with it.
 func Counted(n int, before, element, after string) []byte {
 	out := bytes.NewBufferString(before)
 	for i := range n {
@@ -71,7 +72,7 @@ func Counted(n int, before, element, after string) []byte {
 	return append(out.Bytes(), after...)
 }
 
-// Filled is [Counted] with as many elements as fit into about size bytes.
+// Filled is [Counted] with so many elements that the document has about size bytes.
 func Filled(size int, before, element, after string) []byte {
 	digits := 5 * strings.Count(element, "%") // allow 7 digits for each verb, which itself has 2 bytes
 	return Counted((size-len(before)-len(after))/(len(element)+1+digits), before, element, after)

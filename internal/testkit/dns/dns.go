@@ -13,11 +13,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
-// asked is the address of the name server that this process queries; nil means the system's name server.
+// asked is the address of the name server that this process asks. If it is nil, the process asks the system's
+// name server.
 var asked atomic.Pointer[string]
 
-// The resolver is replaced once, before any test runs, and is never restored: a transport may still dial for a
-// request that has ended, even after the test has ended.
+// The resolver is replaced once, before any test runs, and never restored. The reason is that a transport can
+// still dial for a request after the request and its test have ended.
 func init() {
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if server := asked.Load(); server != nil {
@@ -27,7 +28,7 @@ func init() {
 	}}
 }
 
-// Default starts a name server, and makes it answer all lookups of this process until the test ends.
+// Default starts a name server. Until the test ends, this name server answers all lookups of this process.
 func Default(tb testkit.TB) {
 	tb.Helper()
 	server := For(tb)
@@ -35,7 +36,7 @@ func Default(tb testkit.TB) {
 	tb.Cleanup(func() { asked.Store(nil) })
 }
 
-// For starts a name server on TCP, which runs until the test ends, and returns its address.
+// For starts a name server on TCP, and returns its address. The name server runs until the test ends.
 func For(tb testkit.TB) (address string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,4 +1,4 @@
-// Package leaks detects leaks of a package's tests: goroutines and, on systems that list them, open files and
+// Package leaks detects what a package's tests leak: goroutines and, on systems with /proc, open files and
 // connections.
 package leaks
 
@@ -21,7 +21,7 @@ import (
 //	func TestMain(m *testing.M) { leaks.Main(m) }
 func Main(m *testing.M) { os.Exit(M{m}.Run()) }
 
-// M replaces *testing.M in a package that needs its own TestMain: Run also checks for leaks.
+// M replaces *testing.M in a package that needs its own TestMain. Its method Run also checks for leaks.
 type M struct{ *testing.M }
 
 // Run runs the tests, and returns the exit status.
@@ -37,13 +37,13 @@ func (m M) Run() int {
 	return status
 }
 
-// patience is how long goroutines may take to end on a busy machine. A server that has refused a client
-// already takes half a second to close the connection.
+// patience is how long goroutines may take to end on a busy machine. A server that has refused a client already
+// needs half a second to close the connection.
 const patience = 10 * time.Second
 
 func check(before map[string]string) error {
 	if t, ok := http.DefaultTransport.(*http.Transport); ok {
-		t.CloseIdleConnections() // all tests share them
+		t.CloseIdleConnections() // all tests share the idle connections
 	}
 	var err error
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -55,7 +55,7 @@ func check(before map[string]string) error {
 
 // left returns an error that lists the current leaks, or nil if there are none.
 func left(before map[string]string) error {
-	// distribution, in the embedded registry, never stops its goroutine for events.
+	// The embedded registry uses distribution, which never stops its goroutine for events.
 	if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/docker/go-events.(*Broadcaster).run")); err != nil {
 		return fmt.Errorf("goroutines still run after the tests: %w", err)
 	}
@@ -67,7 +67,8 @@ func left(before map[string]string) error {
 	return nil
 }
 
-// open maps the paths of open file descriptors to their targets. The map is empty on systems without /proc.
+// open returns the open file descriptors: it maps the path of each to its target. The map is empty on systems
+// without /proc.
 func open() map[string]string {
 	out := map[string]string{}
 	fds, err := filepath.Glob("/proc/self/fd/*")
@@ -76,7 +77,7 @@ func open() map[string]string {
 	}
 	for _, fd := range fds {
 		switch what, err := os.Readlink(fd); {
-		case err != nil: // the descriptor of the folder itself, closed since
+		case err != nil: // the descriptor of /proc/self/fd, which is closed by now
 		case strings.HasPrefix(what, "anon_inode:"), strings.HasPrefix(what, "pipe:"), strings.HasPrefix(what, "/dev/"):
 			// Ignore the runtime's own files, and the output of go test.
 		default:

@@ -15,7 +15,7 @@ const window = 64 << 10
 // conn is one end of a connection.
 type conn struct {
 	network  *Network
-	role, to string // role is "client" or "server", to the dialled address
+	role, to string // role is "client" or "server"; to is the dialled address
 	in, out  *stream
 }
 
@@ -57,7 +57,7 @@ func (c *conn) CloseWrite() error {
 	return nil
 }
 
-// Reset ends the connection as a TCP reset does: bytes in flight are lost, and the other end gets an error.
+// Reset ends the connection as a TCP reset does. The bytes in flight are lost, and the other end gets an error.
 func (c *conn) Reset() {
 	c.in.reset()
 	c.out.reset()
@@ -95,14 +95,14 @@ type stream struct {
 	changed *sync.Cond
 
 	buf             []byte
-	ended           bool // the writer has closed its end; reads return io.EOF after buf
-	unread          bool // the reader has closed its end
-	cut             bool // the connection was reset
+	ended           bool // whether the writer has closed its end; reads then return io.EOF after buf
+	unread          bool // whether the reader has closed its end
+	cut             bool // whether the connection was reset
 	readBy, writeBy deadline
 }
 
 type deadline struct {
-	at    time.Time // zero: never
+	at    time.Time // the zero time means never
 	timer *time.Timer
 }
 

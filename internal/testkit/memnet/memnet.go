@@ -1,8 +1,9 @@
-// Package memnet is a network in memory for real clients and servers, for tests with the virtual time of
-// package testing/synctest. Waiting for the network blocks durably, so minutes of silence take no real time.
+// Package memnet provides a network in memory for real clients and servers, for tests that use the virtual time
+// of package testing/synctest. A goroutine that waits for this network is durably blocked, so minutes of silence
+// take no real time.
 //
-// Unlike net.Pipe, it has buffers, half-closed connections and resets, as TCP has. Dials can fail because the
-// address refuses connections or its host name is unknown.
+// Unlike net.Pipe, the network has buffers, half-closed connections and resets, as TCP has. A dial can fail
+// because the address refuses connections, or because its host name is unknown.
 package memnet
 
 import (
@@ -16,10 +17,10 @@ import (
 	"syscall"
 )
 
-// backlog is the maximum number of connections that wait to be accepted at one address.
+// backlog is the maximum number of connections that wait at one address to be accepted.
 const backlog = 128
 
-// Network is a network. Create it with [New].
+// Network is a network in memory. Use [New] to create one.
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*listener
@@ -32,7 +33,7 @@ func New() *Network {
 	return &Network{listeners: map[string]*listener{}, failing: map[string]error{}}
 }
 
-// Listen listens at HOST:PORT, which must be free.
+// Listen listens at an address, HOST:PORT. It returns an error if another listener uses the address.
 func (n *Network) Listen(address string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,12 +60,12 @@ func NoAnswer(host string) error {
 
 var errSilence = errors.New("nobody answers")
 
-// Silence returns an error for [Network.Fail] that makes dials wait until their context ends, as if all
+// Silence returns an error for [Network.Fail]. It makes each dial wait until the dial's context ends, as if all
 // packets were lost.
 func Silence() error { return errSilence }
 
-// Fail makes all dials to an address fail with err, and resets the open connections to it. If err is nil,
-// dials succeed again.
+// Fail makes all dials to an address fail with err, and resets the open connections to the address. If err is
+// nil, dials succeed again.
 func (n *Network) Fail(address string, err error) {
 	n.mu.Lock()
 	if err == nil {
@@ -112,7 +113,7 @@ func (n *Network) Dial(ctx context.Context, _, address string) (net.Conn, error)
 	}
 }
 
-// Open describes the ends of connections that are open, such as "client of registry.test:443".
+// Open returns a description of each open end of a connection, such as "client of registry.test:443".
 func (n *Network) Open() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -153,7 +154,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener]. It resets connections that were not accepted.
+// Close implements [net.Listener]. It resets the connections that still wait to be accepted.
 func (l *listener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)

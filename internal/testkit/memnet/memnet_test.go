@@ -62,7 +62,7 @@ func TestHTTP(t *testing.T) {
 		}
 		transport.CloseIdleConnections()
 		server.Close()
-		time.Sleep(time.Minute) // servers take a while to close connections
+		time.Sleep(time.Minute) // gives the servers time to close their connections
 		if open := n.Open(); len(open) != 0 {
 			t.Errorf("open: %v", open)
 		}
@@ -72,7 +72,7 @@ func TestHTTP(t *testing.T) {
 func TestEnds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end         func(client, server net.Conn)
-		read, write error // of the client
+		read, write error // the errors of the client's Read and Write
 	}{
 		"closed by the other":  {func(_, s net.Conn) { s.Close() }, io.EOF, syscall.EPIPE},
 		"closed by itself":     {func(c, _ net.Conn) { c.Close() }, net.ErrClosed, net.ErrClosed},

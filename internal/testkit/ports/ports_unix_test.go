@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestHold shows that a held port refuses connections, and that a server that asks for this port can still
+// TestHold shows that a reserved port refuses connections, and that a server that asks for exactly this port can
 // listen there.
 func TestHold(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,8 +1,8 @@
-// Package recorder records the requests to an HTTP handler, and lets a test answer some of the requests
-// instead of the handler.
+// Package recorder records the requests to an HTTP handler. It also lets a test respond to some requests in
+// place of the handler.
 //
-// A request is recorded before the handler gets it, and its status before the client gets it, so a test can
-// count requests as soon as it has its answer.
+// A request is recorded before the handler gets it. Its status is recorded before the client gets the response.
+// Therefore a test can count requests as soon as it has its response.
 package recorder
 
 import (
@@ -16,17 +16,17 @@ import (
 type Request struct {
 	Method     string
 	Path       string // unescaped, without the query
-	Query      string // as sent
+	Query      string // as the client sent it
 	Range      string // the Range header
-	Authorized bool   // whether there was an Authorization header
-	Status     int    // 0 if there is no answer, or not yet
+	Authorized bool   // whether the request had an Authorization header
+	Status     int    // the status of the response; 0 if there is no response, or none yet
 }
 
-// An Intercept can answer a request instead of the handler, and then returns true. It can panic with
-// [http.ErrAbortHandler] to cut the connection.
+// An Intercept can respond to a request in place of the handler. It returns true if it did. It can panic with
+// [http.ErrAbortHandler] to close the connection.
 type Intercept = func(w http.ResponseWriter, r *http.Request) (handled bool)
 
-// A Recorder is a handler that wraps another. Its methods may be called at any time.
+// A Recorder is a handler that wraps another handler. Its methods are safe for concurrent use.
 type Recorder struct {
 	next http.Handler
 
@@ -35,7 +35,7 @@ type Recorder struct {
 	intercept Intercept
 }
 
-// New returns a recorder for next.
+// New returns a recorder that wraps next.
 func New(next http.Handler) *Recorder {
 	return &Recorder{next: next}
 }
@@ -49,7 +49,7 @@ func (rec *Recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if intercept == nil || !intercept(watched, r) {
 		rec.next.ServeHTTP(watched, r)
 	}
-	// A handler that writes nothing answers 200.
+	// If the handler wrote nothing, net/http sends status 200.
 	watched.status(http.StatusOK)
 }
 
@@ -64,22 +64,22 @@ func (rec *Recorder) record(r *http.Request) (*Request, Intercept) {
 	return seen, rec.intercept
 }
 
-// Intercept makes the recorder call f for every request before the handler; nil ends this. Several calls of f
-// may run concurrently.
+// Intercept makes the recorder call f for every request, before it calls the handler. If f is nil, the recorder
+// calls only the handler. The recorder can call f concurrently.
 func (rec *Recorder) Intercept(f Intercept) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.intercept = f
 }
 
-// Reset forgets all requests.
+// Reset removes the records of all requests.
 func (rec *Recorder) Reset() {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	rec.requests = nil
 }
 
-// Requests returns the requests that match all filters, in order of arrival.
+// Requests returns the requests that match all filters, in the order in which they arrived.
 func (rec *Recorder) Requests(filters ...Filter) []Request {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -125,7 +125,7 @@ func PathSuffix(suffix string) Filter {
 	return func(r Request) bool { return strings.HasSuffix(r.Path, suffix) }
 }
 
-// Status matches requests that were answered with the given status.
+// Status matches requests whose response had the given status.
 func Status(status int) Filter {
 	return func(r Request) bool { return r.Status == status }
 }
@@ -135,7 +135,7 @@ func Authorized() Filter {
 	return func(r Request) bool { return r.Authorized }
 }
 
-// A response records the status of an answer.
+// A response records the status that a handler sends.
 type response struct {
 	http.ResponseWriter
 	rec  *Recorder
@@ -143,7 +143,7 @@ type response struct {
 }
 
 func (w *response) WriteHeader(status int) {
-	if status >= 200 { // other statuses are informational, and precede the answer
+	if status >= 200 { // a smaller status is informational, and another status follows
 		w.status(status)
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -154,17 +154,17 @@ func (w *response) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// Flush implements [http.Flusher] for handlers that assert its type.
+// Flush implements [http.Flusher], because some handlers assert that type.
 func (w *response) Flush() {
 	w.status(http.StatusOK)
-	// An error only means that the client waits longer.
+	// An error only means that the client has to wait longer.
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap returns the wrapped writer to [http.ResponseController].
+// Unwrap returns the wrapped writer. [http.ResponseController] calls it.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// status records the status of the answer. Only the first call has an effect.
+// status records the status of the response. Only the first call has an effect.
 func (w *response) status(status int) {
 	w.rec.mu.Lock()
 	defer w.rec.mu.Unlock()

@@ -18,14 +18,15 @@ import (
 
 const indexType = "application/vnd.oci.image.index.v1+json"
 
-// api sends requests for one repository to a registry.
+// api sends requests for one repository to a registry's API.
 type api struct {
 	t    *testing.T
 	reg  *registry.Registry
 	name string
 }
 
-// ask sends a request for a path below the repository, and returns the status followed by the body.
+// ask sends a request for a path below the repository. It returns the status and the body of the response as one
+// text.
 func (a api) ask(method, path, body string) string {
 	a.t.Helper()
 	req, err := http.NewRequestWithContext(a.t.Context(), method, a.reg.URL+"/v2/"+a.name+"/"+path, strings.NewReader(body))
@@ -47,7 +48,8 @@ func (a api) delete(reference string) string {
 	return a.ask(http.MethodDelete, "manifests/"+reference, "")
 }
 
-// index returns an index with a text and children, which are the digests of other such indexes.
+// index returns an index that contains a text and refers to the given children. The children are such indexes
+// too.
 func index(says string, children ...digest.Digest) string {
 	manifests := make([]map[string]any, len(children))
 	for i, d := range children {
@@ -62,7 +64,7 @@ func index(says string, children ...digest.Digest) string {
 	return string(data)
 }
 
-// push pushes an index under its digest and under any tags.
+// push pushes an index under its digest and under the given tags. It returns the digest.
 func (a api) push(manifest string, tags ...string) digest.Digest {
 	a.t.Helper()
 	d := digest.FromString(manifest)
@@ -74,8 +76,8 @@ func (a api) push(manifest string, tags ...string) digest.Digest {
 	return d
 }
 
-// TestDeletes shows how the two programs delete. They differ only for tags: distribution 2.8 cannot delete a
-// tag without its manifest.
+// TestDeletes shows what a deletion does in both registry programs. They differ only for tags: distribution 2.8
+// cannot delete a tag without its manifest.
 func TestDeletes(t *testing.T) {
 	const (
 		unknown     = `404 {"errors":[{"code":"MANIFEST_UNKNOWN","message":"manifest unknown"}]}`
@@ -87,12 +89,12 @@ func TestDeletes(t *testing.T) {
 	type result struct {
 		answer    string
 		tags      []string
-		manifests []digest.Digest // all remaining manifests, sorted
+		manifests []digest.Digest // all manifests that remain, sorted
 	}
 	for name, tc := range map[string]struct {
 		do func(a api) (answer string) // after pushing leaf, and top with the tags 1 and 2
 		v3 result
-		// v28 is the result of distribution 2.8; nil means the same as v3.
+		// v28 is the result of distribution 2.8. It is nil if the result is the same as v3.
 		v28 *result
 	}{
 		"tag": {
@@ -183,7 +185,7 @@ func TestDeletes(t *testing.T) {
 	}
 }
 
-// all returns d, unless it is "", and the digests of the indexes, sorted.
+// all returns d and the digests of the indexes, sorted. It omits d if d is "".
 func all(d digest.Digest, indexes ...string) []digest.Digest {
 	var out []digest.Digest
 	if d != "" {
@@ -196,8 +198,8 @@ func all(d digest.Digest, indexes ...string) []digest.Digest {
 	return out
 }
 
-// TestNoTagsLeft shows how the two programs list the tags of a repository that has lost all of them:
-// distribution 2.8 returns null instead of an empty list.
+// TestNoTagsLeft shows how both registry programs list the tags of a repository whose tags were all deleted.
+// Distribution 2.8 returns null instead of an empty list.
 func TestNoTagsLeft(t *testing.T) {
 	for program, want := range map[registry.Program]string{
 		registry.Distribution3:  `200 {"name":"acme/x","tags":[]}`,
@@ -214,7 +216,8 @@ func TestNoTagsLeft(t *testing.T) {
 	}
 }
 
-// TestContents checks which manifests contents.Unreachable returns after pushes, a moved tag and deletions.
+// TestContents shows which manifests contents.Unreachable returns after pushes, after a tag was moved, and after
+// deletions.
 func TestContents(t *testing.T) {
 	for _, program := range registry.Programs {
 		a := api{t, registry.For(t, registry.Options{Program: program}), "acme/x"}

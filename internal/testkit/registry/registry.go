@@ -1,8 +1,8 @@
-// Package registry runs a stand-alone OCI registry, a distribution program that "make tools" obtains, on a free
-// port of the loopback interface.
+// Package registry runs a stand-alone OCI registry on a free port of the loopback interface. The registry is a
+// distribution program that "make tools" installs.
 //
-// It is a real registry in its own process, which stores files on disk as in production, and allows deletions.
-// TLS and passwords are optional.
+// It is a real registry in its own process. It stores files on disk as in production, and allows deletions. TLS
+// and passwords are optional.
 package registry
 
 import (
@@ -35,7 +35,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 )
 
-// startTimeout is how long a registry may take to answer its first request.
+// startTimeout is how long a registry may take until it answers its first request.
 const startTimeout = 30 * time.Second
 
 // Program is the name of a registry's program.
@@ -51,34 +51,35 @@ const (
 // Programs are all registry programs.
 var Programs = []Program{Distribution3, Distribution28}
 
-// Options configure a registry. The zero value means distribution v3 on plain HTTP, without access control, in
-// its own data folder.
+// Options configure a registry. The zero value means distribution v3 on plain HTTP, without access control and
+// with a temporary data folder.
 type Options struct {
-	// Program is the registry's program; "" is [Distribution3].
+	// Program is the registry's program. "" means [Distribution3].
 	Program Program
 
-	// Dir is the data folder; "" means a temporary folder, which is removed with the registry.
+	// Dir is the data folder. "" means a temporary folder, which Stop removes.
 	Dir string
 
-	// CertFile and KeyFile are PEM files. They enable TLS.
+	// CertFile and KeyFile are PEM files. If they are set, the registry uses TLS.
 	CertFile, KeyFile string
 
-	// Users maps user names to passwords. If it is not nil, every request must have one of these logins.
+	// Users maps user names to passwords. If it is not nil, every request needs one of these logins.
 	Users map[string]string
 
-	// Tokens, if not nil, requires a token from a token server in every request. It replaces Users.
+	// Tokens describes a token server. If it is not nil, every request needs a token from that server, and Users
+	// has no effect.
 	Tokens *TokenAuth
 
-	// RelativeURLs makes the URLs in answers relative.
+	// RelativeURLs makes the URLs in the registry's responses relative.
 	RelativeURLs bool
 }
 
 // TokenAuth describes a token server for a registry.
 type TokenAuth struct {
-	Realm          string // its URL
+	Realm          string // the URL of the token server
 	Service        string // the registry's name, and the audience of tokens
 	Issuer         string // the issuer of tokens
-	RootCertBundle string // path of the certificates that verify tokens, PEM
+	RootCertBundle string // the PEM file with the certificates that verify tokens
 }
 
 // A Registry is a running registry.
@@ -91,14 +92,14 @@ type Registry struct {
 	cmd       *exec.Cmd
 	log       *logWriter
 	transport *http.Transport
-	temp      string // the folder of the configuration and, without Options.Dir, of the data
+	temp      string // the folder of the configuration; also of the data if Options.Dir is ""
 	stopped   chan struct{}
 	stop      sync.Once
-	held      ports.Held // the registry's port, after it has stopped
+	held      ports.Held // the registry's port, after Stop
 }
 
-// Start starts a registry and returns when it answers. Ending ctx does not stop
-// it; [Registry.Stop] does.
+// Start starts a registry, and waits until it answers requests. The registry runs until [Registry.Stop], even
+// after ctx has ended.
 func Start(ctx context.Context, opts Options) (*Registry, error) {
 	program, err := clients.Find(string(cmp.Or(opts.Program, Distribution3)))
 	if err != nil {
@@ -119,8 +120,8 @@ func Start(ctx context.Context, opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// For is [Start] for a test. It stops the registry when the test ends, and prints the registry's log if the
-// test failed.
+// For is [Start] for a test. When the test ends, For stops the registry. If the test failed, For also prints the
+// registry's log.
 func For(tb testkit.TB, opts Options) *Registry {
 	tb.Helper()
 	r, err := Start(context.Background(), opts)
@@ -160,8 +161,8 @@ func (r *Registry) start(ctx context.Context, program clients.Client, opts Optio
 // run starts the process, and closes r.stopped when it exits.
 func (r *Registry) run(program clients.Client, config string) error {
 	cmd := exec.Command(program.Path, "serve", config)
-	// The environment is empty, because REGISTRY_* variables would override the configuration. Without this
-	// variable, each request would wait for a collector of traces.
+	// REGISTRY_* variables would override the configuration, so the environment contains only this variable.
+	// Without it, each request would wait for a collector of traces.
 	cmd.Env = []string{"OTEL_TRACES_EXPORTER=none"}
 	cmd.Dir = r.temp
 	cmd.Stdout, cmd.Stderr = r.log, r.log
@@ -170,14 +171,14 @@ func (r *Registry) run(program clients.Client, config string) error {
 	}
 	r.cmd = cmd
 	go func() {
-		// Ignore the error: the log contains the reason, or Stop killed the process.
+		// Ignore the error. Either Stop has killed the process, or the log contains the reason.
 		_ = cmd.Wait()
 		close(r.stopped)
 	}()
 	return nil
 }
 
-// waitAddr waits until the log contains the address, whose port the system has chosen.
+// waitAddr waits until the log contains the registry's address. The system chooses the port.
 func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
 	select {
 	case r.Addr = <-r.log.addr:
@@ -199,7 +200,7 @@ func (r *Registry) waitAddr(ctx context.Context, opts Options) error {
 	return nil
 }
 
-// ping requests /v2/. It needs no retries, because the registry already listens and so accepts the connection.
+// ping requests /v2/. It does not retry, because the registry already listens and accepts the connection.
 func (r *Registry) ping(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.URL+"/v2/", nil)
 	if err != nil {
@@ -216,8 +217,8 @@ func (r *Registry) ping(ctx context.Context) error {
 	return nil
 }
 
-// Handler returns a reverse proxy to the registry. The URLs in the registry's answers lead to the proxy. A
-// test can wrap the proxy with a recorder to count requests or to change answers.
+// Handler returns a reverse proxy to the registry. The URLs in the proxy's responses lead to the proxy. A test
+// can wrap the proxy with a recorder, to count requests or to change responses.
 func (r *Registry) Handler() (http.Handler, error) {
 	target, err := url.Parse(r.URL)
 	if err != nil {
@@ -232,20 +233,20 @@ func (r *Registry) Handler() (http.Handler, error) {
 	}, nil
 }
 
-// Contents returns the content of a repository, read from the data folder.
+// Contents reads the content of a repository from the data folder.
 func (r *Registry) Contents(repository string) (*contents.Contents, error) {
 	return contents.Read(r.Dir, repository)
 }
 
-// Log returns the registry's log so far.
+// Log returns what the registry has logged so far.
 func (r *Registry) Log() string { return r.log.String() }
 
-// Stop kills the process, as a power cut would, and removes everything but Options.Dir. It reserves the port
-// until this process or the test ends. Only the first call has an effect.
+// Stop kills the process without warning, and removes all files except those in Options.Dir. It reserves the
+// port until this process or the test ends. Only the first call has an effect.
 func (r *Registry) Stop() {
 	r.stop.Do(func() {
 		if r.cmd != nil {
-			// This only fails if the process has already exited.
+			// Kill fails only if the process has already exited.
 			_ = r.cmd.Process.Kill()
 			<-r.stopped
 			r.held.Hold(r.Addr)
@@ -277,8 +278,8 @@ func transport(certFile string) (*http.Transport, error) {
 
 type object = map[string]any
 
-// writeConfig writes the registry's configuration and returns its path. The registry expects YAML, of which
-// JSON is a subset.
+// writeConfig writes the registry's configuration, and returns its path. It writes JSON, which the registry's
+// YAML parser accepts.
 func (r *Registry) writeConfig(opts Options) (string, error) {
 	server := object{"addr": "127.0.0.1:0", "secret": rand.Text(), "relativeurls": opts.RelativeURLs}
 	if opts.CertFile != "" {
@@ -325,7 +326,7 @@ func writeHtpasswd(path string, users map[string]string) error {
 	return os.WriteFile(path, []byte(lines.String()), 0o600)
 }
 
-// A logWriter stores the log and finds the address in it.
+// A logWriter stores the registry's log, and finds the address in the log.
 type logWriter struct {
 	addr chan string // receives the address once
 
@@ -338,8 +339,8 @@ func newLogWriter() *logWriter { return &logWriter{addr: make(chan string, 1)} }
 
 var _ io.Writer = (*logWriter)(nil)
 
-// listening matches the line with the address. It requires a character after the port, because the last digits
-// of the port might not have been written yet.
+// listening matches the log line with the address. It also matches one character after the port. Without that
+// character, the last digits of the port might not have been written yet.
 var listening = regexp.MustCompile(`listening on (127\.0\.0\.1:\d+)[^\d]`)
 
 func (w *logWriter) Write(p []byte) (int, error) {

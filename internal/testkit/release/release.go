@@ -1,8 +1,9 @@
-// Package release creates releases of a provider as its publisher would, with GoReleaser's names and formats: a
-// zip per platform, SHA256SUMS, a detached OpenPGP signature over it, and the registry manifest.
+// Package release creates releases of a provider as a publisher does with GoReleaser. A release has the names
+// and formats of GoReleaser: a zip for each platform, SHA256SUMS, a detached OpenPGP signature of SHA256SUMS,
+// and the registry manifest.
 //
-// The same [Spec] always gives the same bytes, except for signatures. Releases are not validated: to create an
-// invalid release, change the fields of a valid one.
+// The same [Spec] always gives the same bytes, except for signatures. Releases are not validated. To create an
+// invalid release, change the fields of a valid release.
 package release
 
 import (
@@ -26,18 +27,18 @@ import (
 type Spec struct {
 	Host, Namespace, Type, Version string
 
-	// Protocols are the versions of the plugin protocol; the default is 5.0.
+	// Protocols lists the versions of the plugin protocol. The default is 5.0.
 	Protocols []string
 
 	// Contents are the packages, one for each platform.
 	Contents []Content
 
-	// Signer signs the checksum document; nil leaves the release unsigned.
+	// Signer signs the checksum document. If it is nil, the release is unsigned.
 	Signer *pgp.Signer
 }
 
-// A Content describes the package of one platform. The first of Zip, Binary and Files that is not empty
-// counts.
+// A Content describes the package of one platform. The package contains Zip, Binary or Files: the first of these
+// fields that is not empty.
 type Content struct {
 	OS, Arch string
 
@@ -47,11 +48,11 @@ type Content struct {
 	// Files maps file names to contents. Files whose names begin with "terraform-provider-" are executable.
 	Files map[string][]byte
 
-	// Binary is the path of a provider's program. The package contains only this file, under the name that
-	// clients look for.
+	// Binary is the path of a provider's program. The package contains only this program, under the name that
+	// clients expect.
 	Binary string
 
-	// Zip is the path of an existing package, which is used in place.
+	// Zip is the path of an existing package. The package is not copied.
 	Zip string
 }
 
@@ -66,11 +67,11 @@ type Release struct {
 	Signature  []byte // detached and binary; nil if the release is not signed
 	Manifest   []byte // the registry manifest, JSON
 
-	// Keys are the signing keys that an origin registry offers with the release.
+	// Keys are the signing keys that an origin registry publishes with the release.
 	Keys []Key
 }
 
-// A Key is a signing key as origin registries describe it.
+// A Key is a signing key in the form in which origin registries describe it.
 type Key struct {
 	KeyID          string
 	ASCIIArmor     string
@@ -79,7 +80,7 @@ type Key struct {
 	SourceURL      string
 }
 
-// A Package is one platform's zip. Its bytes are in the file at Path, or in Data if Path is "".
+// A Package is the zip of one platform. If Path is "", Data contains the zip. Otherwise the file at Path does.
 type Package struct {
 	OS, Arch string
 	Filename string
@@ -101,7 +102,8 @@ type nopCloser struct{ io.ReadSeeker }
 
 func (nopCloser) Close() error { return nil }
 
-// Build creates the packages, the checksum document, the manifest and, with a signer, the signature.
+// Build creates the packages, the checksum document and the manifest. If spec.Signer is set, Build also creates
+// the signature.
 func Build(spec Spec) (*Release, error) {
 	r := &Release{
 		Host: spec.Host, Namespace: spec.Namespace, Type: spec.Type, Version: spec.Version,
@@ -149,7 +151,7 @@ func (r *Release) SignatureName() string { return r.SHA256SUMSName() + ".sig" }
 // ManifestName returns the file name of the registry manifest.
 func (r *Release) ManifestName() string { return r.Base() + "_manifest.json" }
 
-// Package returns the package for a platform, or nil. The caller may change it.
+// Package returns the package for a platform, or nil if there is none. The caller may change the package.
 func (r *Release) Package(goos, arch string) *Package {
 	for i, p := range r.Packages {
 		if p.OS == goos && p.Arch == arch {
@@ -159,7 +161,7 @@ func (r *Release) Package(goos, arch string) *Package {
 	return nil
 }
 
-// Repack replaces the bytes of a platform's package, and seals the release again.
+// Repack replaces the content of a platform's package, and then writes and signs the checksum document again.
 func (r *Release) Repack(goos, arch string, data []byte, signer *pgp.Signer) error {
 	p := r.Package(goos, arch)
 	if p == nil {
@@ -169,15 +171,15 @@ func (r *Release) Repack(goos, arch string, data []byte, signer *pgp.Signer) err
 	return r.Seal(signer)
 }
 
-// Seal writes the checksum document with the sums of the packages and the manifest, and signs it. Without a
-// signer, it removes the signature and the keys.
+// Seal writes the checksum document for the packages and the manifest, and signs the document. If signer is nil,
+// Seal removes the signature and the keys instead.
 func (r *Release) Seal(signer *pgp.Signer) error {
 	r.SHA256SUMS = r.sums()
 	return r.Sign(signer)
 }
 
-// Sign signs the current checksum document, and makes the signer's key the only key. Without a signer, it
-// removes the signature and the keys.
+// Sign signs the current checksum document, and makes the signer's key the only key. If signer is nil, Sign
+// removes the signature and the keys instead.
 func (r *Release) Sign(signer *pgp.Signer) error {
 	r.Signature, r.Keys = nil, nil
 	if signer == nil {
@@ -192,7 +194,7 @@ func (r *Release) Sign(signer *pgp.Signer) error {
 	return nil
 }
 
-// sums returns the checksum document in the format of sha256sum, sorted by name.
+// sums returns the checksum document. It has the format of sha256sum, and is sorted by file name.
 func (r *Release) sums() []byte {
 	sums := map[string]string{r.ManifestName(): Sum(r.Manifest)}
 	for _, p := range r.Packages {
@@ -235,7 +237,7 @@ func (r *Release) pack(c Content) (Package, error) {
 	return p, nil
 }
 
-// binaryName returns the name of a provider's program in its package.
+// binaryName returns the name that a provider's program has in a package.
 func (r *Release) binaryName(goos string) string {
 	name := "terraform-provider-" + r.Type + "_v" + r.Version
 	if goos == "windows" {
@@ -244,7 +246,7 @@ func (r *Release) binaryName(goos string) string {
 	return name
 }
 
-// use makes the file at path the content of the package, without copying it.
+// use makes the file at path the content of the package. It does not copy the file.
 func (p *Package) use(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -260,14 +262,14 @@ func (p *Package) use(path string) error {
 	return nil
 }
 
-// Sum returns the SHA-256 of data in lower-case hexadecimal digits.
+// Sum returns the SHA-256 of data in lower-case hexadecimal.
 func Sum(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
-// WriteDir writes the release into a folder, as GoReleaser does: the zips, SHA256SUMS, the signature if there
-// is one, and the manifest.
+// WriteDir writes the release into a folder, as GoReleaser does. It writes the zips, SHA256SUMS, the manifest,
+// and the signature if the release is signed.
 func (r *Release) WriteDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -285,7 +287,7 @@ func (r *Release) WriteDir(dir string) error {
 	return nil
 }
 
-// Documents returns the files of the release other than its packages, by name.
+// Documents returns all files of the release except the packages, by name.
 func (r *Release) Documents() map[string][]byte {
 	docs := map[string][]byte{r.SHA256SUMSName(): r.SHA256SUMS, r.ManifestName(): r.Manifest}
 	if r.Signature != nil {

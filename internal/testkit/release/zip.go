@@ -21,8 +21,8 @@ import (
 // zipTime is the modification time of every file in a package.
 var zipTime = time.Date(2024, 1, 2, 3, 4, 6, 0, time.UTC)
 
-// Zip packs files, sorted by name, without directory entries. The same files
-// give the same bytes.
+// Zip creates a zip of files. The files are sorted by name, and there are no directory entries. The same files
+// always give the same bytes.
 func Zip(files map[string][]byte) ([]byte, error) {
 	var buf bytes.Buffer
 	w := zip.NewWriter(&buf)
@@ -37,22 +37,23 @@ func Zip(files map[string][]byte) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// zipEnd is the final record of a zip. By itself, it is an empty zip.
+// zipEnd is the last record of a zip. Without anything before it, it is an empty zip.
 const zipEnd = "PK\x05\x06" + "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 
 // ZipEndSize is the number of bytes that [AsZip] adds.
 const ZipEndSize = len(zipEnd)
 
-// AsZip returns an empty zip that begins with content. Tests use it as a package with any content and size.
+// AsZip returns content followed by an empty zip, which is a valid zip. With it, a test can create a package of
+// any content and size.
 func AsZip(content []byte) []byte { return append(slices.Clone(content), zipEnd...) }
 
-// packedBinaries caches the zips of programs by path and name, because most tests use the same programs, and
-// compressing them takes long.
+// packedBinaries caches zips of programs, because compressing a program takes long and most tests use the same
+// programs. The keys are of the type binaryKey.
 var packedBinaries sync.Map
 
 type binaryKey struct{ path, name string }
 
-// zipBinary packs the program at path under a name.
+// zipBinary returns a zip that contains the program at path under the given name.
 func zipBinary(path, name string) ([]byte, error) {
 	pack := func() ([]byte, error) {
 		binary, err := os.ReadFile(path)
@@ -63,7 +64,7 @@ func zipBinary(path, name string) ([]byte, error) {
 	}
 	once, _ := packedBinaries.LoadOrStore(binaryKey{path, name}, sync.OnceValues(pack))
 	data, err := once.(func() ([]byte, error))()
-	return slices.Clone(data), err // tests may modify the copy
+	return slices.Clone(data), err // a copy, because tests may change it
 }
 
 func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error {
@@ -77,7 +78,7 @@ func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error
 	return err
 }
 
-// mode returns the mode of an executable for providers' programs, and of a plain file otherwise.
+// mode returns the file mode of a file in a package. A provider's program is executable.
 func mode(name string) fs.FileMode {
 	if strings.HasPrefix(name, "terraform-provider-") {
 		return 0o755
@@ -86,8 +87,8 @@ func mode(name string) fs.FileMode {
 }
 
 // WriteBigZip creates a zip at path, for tests of memory and speed. The zip contains one file of mib mebibytes
-// that do not compress, and its bytes depend only on name, mib and seed. WriteBigZip never holds the whole zip
-// in memory. It returns the zip's SHA-256 in hexadecimal digits.
+// that does not compress. Its bytes depend only on name, mib and seed. WriteBigZip never has the whole zip in
+// memory. It returns the zip's SHA-256 in hexadecimal.
 func WriteBigZip(path, name string, mib int, seed uint64) (string, error) {
 	f, err := os.Create(path)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package stored is an OCI registry in this process, with a publisher whose signed releases are pushed into it.
+// Package stored provides an OCI registry in this process, and a publisher whose signed releases are pushed into
+// it.
 package stored
 
 import (
@@ -37,12 +38,12 @@ const Host = "registry.acme.example"
 // Platforms are the platforms of every release.
 var Platforms = []string{"linux_amd64", "darwin_arm64"}
 
-// Registry is a registry with a publisher.
+// Registry is an OCI registry with a publisher.
 type Registry struct {
 	*registry.Repositories
 	Signer *pgp.Signer
-	// Broken maps a part of repository names to the error that [Registry.Repository] returns for all repositories
-	// whose name contains it. The error under "catalog" also makes [Registry.Providers] fail.
+	// Broken contains errors by parts of repository names. [Registry.Repository] returns the error for every
+	// repository whose name contains the part. The error under "catalog" also makes [Registry.Providers] fail.
 	Broken map[string]error
 
 	tb     testkit.TB
@@ -51,8 +52,8 @@ type Registry struct {
 	client *realorigin.Registry
 }
 
-// For creates an empty registry. The template of its repositories, such as ${namespace}/${type}, does not
-// include the registry's host.
+// For creates an empty registry. template gives the names of its repositories, such as ${namespace}/${type},
+// without the registry's host.
 func For(tb testkit.TB, template string) *Registry {
 	tb.Helper()
 	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, dir: tb.TempDir(), origin: origin.New(origin.Options{})}
@@ -77,7 +78,7 @@ func (r *Registry) check(err error) {
 	}
 }
 
-// Repository is [registry.Repositories.Repository], unless the repository is broken.
+// Repository is [registry.Repositories.Repository], but fails for a repository in r.Broken.
 func (r *Registry) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
 	for name, err := range r.Broken {
 		if addr, _ := r.Templates.Repository(a); strings.Contains(addr.Name, name) {
@@ -87,7 +88,7 @@ func (r *Registry) Repository(ctx context.Context, a provider.Address) (ociaddr.
 	return r.Repositories.Repository(ctx, a)
 }
 
-// Providers is [registry.Repositories.Providers], unless the catalog is broken.
+// Providers is [registry.Repositories.Providers], but lists no catalog if r.Broken contains "catalog".
 func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registry.Unlisted, error) {
 	if err := r.Broken["catalog"]; err != nil {
 		return nil, []registry.Unlisted{{Where: string(embedded.Host), Err: err}}, nil
@@ -95,16 +96,16 @@ func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registr
 	return r.Repositories.Providers(ctx)
 }
 
-// Lose removes the registry's data folder while the registry runs.
+// Lose removes the data folder of the running registry.
 func (r *Registry) Lose() { r.check(os.RemoveAll(r.dir)) }
 
-// Destination returns the repository of a provider as the destination of a push.
+// Destination returns the repository of a provider, as the destination of a push.
 func (r *Registry) Destination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 	addr, repo, err := r.Repository(ctx, a)
 	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
 }
 
-// Build creates and signs a release of the provider name, which is NAMESPACE/TYPE.
+// Build creates and signs a release of a provider. name is NAMESPACE/TYPE.
 func (r *Registry) Build(name, version string) *release.Release {
 	r.tb.Helper()
 	namespace, typ, _ := strings.Cut(name, "/")
@@ -116,7 +117,8 @@ func (r *Registry) Build(name, version string) *release.Release {
 	return release.For(r.tb, spec)
 }
 
-// Push publishes a release at the origin, pushes it from there to the registry, and returns its provider.
+// Push publishes a release at the origin, and then pushes it from the origin to the registry. It returns the
+// provider.
 func (r *Registry) Push(rel *release.Release) provider.Address {
 	r.tb.Helper()
 	r.origin.Add(rel)
@@ -132,13 +134,14 @@ func (r *Registry) Push(rel *release.Release) provider.Address {
 	return a
 }
 
-// Store builds, publishes and pushes a release of the provider name, which is NAMESPACE/TYPE.
+// Store builds, publishes and pushes a release of a provider, and returns the provider. name is NAMESPACE/TYPE.
 func (r *Registry) Store(name, version string) provider.Address {
 	r.tb.Helper()
 	return r.Push(r.Build(name, version))
 }
 
-// Reindex moves a version's tag to a changed copy of its index. The signed documents stay the same.
+// Reindex moves the tag of a version to a changed copy of the version's index. It does not change the signed
+// documents.
 func (r *Registry) Reindex(a provider.Address, version string, change func(*ocispec.Index)) {
 	r.tb.Helper()
 	ctx := context.Background()

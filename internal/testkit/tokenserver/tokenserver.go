@@ -1,6 +1,6 @@
-// Package tokenserver is the token server of an OCI registry. It knows users and their rights, and issues
-// signed tokens that a real registry accepts, as the token and OAuth2 specifications of the distribution
-// project describe.
+// Package tokenserver provides the token server of an OCI registry. It knows users and their rights, and issues
+// signed tokens. Real registries accept these tokens. The server follows the token and OAuth2 specifications of
+// the distribution project.
 package tokenserver
 
 import (
@@ -27,7 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 )
 
-// Issuer and Service are settings that a registry needs in order to accept the tokens.
+// Issuer and Service are the settings with which a registry accepts the tokens.
 const (
 	Issuer  = "ocibridge-test-issuer"
 	Service = "ocibridge-test-registry"
@@ -36,22 +36,21 @@ const (
 // User is a user's password and rights.
 type User struct {
 	Password string
-	// May maps a repository, or a prefix of repository names that ends in a slash, to the actions that the user
-	// may perform there: pull, push and delete.
+	// May says which of the actions pull, push and delete the user may perform. The keys are repositories, or
+	// prefixes of repository names that end in a slash.
 	May map[string][]string
 }
 
-// Options configure a token server. The zero value knows no users.
+// Options configure a token server. The zero value means a server without users.
 type Options struct {
 	Users map[string]User
-	// Life is the lifetime of tokens, in whole seconds; 0 means five minutes.
+	// Life is the lifetime of tokens, in whole seconds. 0 means five minutes.
 	Life time.Duration
-	// Terse omits the lifetime and the issue time of tokens from answers.
+	// Terse omits the lifetime and the issue time of tokens from responses.
 	Terse bool
 }
 
-// A Server is the handler of a token server. It ignores the path of requests. Its methods are safe to call
-// while it serves.
+// A Server is the handler of a token server. It serves every path. Its methods are safe for concurrent use.
 type Server struct {
 	opts Options
 	key  *ecdsa.PrivateKey
@@ -98,16 +97,16 @@ func For(tb testkit.TB, opts Options) *Server {
 	return s
 }
 
-// Auth returns the settings of a registry that accepts tokens from this server, whose URL is realm. It writes
-// the certificate that verifies the tokens into dir.
+// Auth returns the settings with which a registry accepts this server's tokens. realm is the URL of this server.
+// Auth writes the certificate that verifies the tokens into dir.
 func (s *Server) Auth(realm, dir string) (*registry.TokenAuth, error) {
 	path := filepath.Join(dir, "token-issuer.pem")
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.cert})
 	return &registry.TokenAuth{Realm: realm, Service: Service, Issuer: Issuer, RootCertBundle: path}, os.WriteFile(path, bundle, 0o600)
 }
 
-// Asked returns one line for each request for a token so far. It consists of the user, which is "" for an
-// anonymous request, and the sorted scopes, separated by spaces.
+// Asked returns one line for each request for a token. A line consists of the user and the sorted scopes,
+// separated by spaces. The user of an anonymous request is "".
 func (s *Server) Asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +122,8 @@ func (s *Server) RefreshToken(user string) string {
 	return token
 }
 
-// ServeHTTP implements [http.Handler]. Clients send GET requests, with a password or anonymously, or POST
-// requests with a refresh token or a password.
+// ServeHTTP implements [http.Handler]. It serves anonymous GET requests, GET requests with a password, and POST
+// requests with a password or a refresh token.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -158,8 +157,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// authenticate returns the user of a request, or "" if it is anonymous. ok is false if the credential is
-// wrong.
+// authenticate returns the user of a request. The user is "" if the request is anonymous. ok is false if the
+// credential is wrong.
 func (s *Server) authenticate(r *http.Request) (user string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +182,7 @@ type access struct {
 	Actions []string `json:"actions"`
 }
 
-// Token returns a token for the scopes, with only the actions that the user may perform.
+// Token returns a token for the scopes. The token contains only actions that the user may perform.
 func (s *Server) Token(user string, scopes ...string) (string, error) {
 	granted := []access{}
 	for _, scope := range scopes {
@@ -216,7 +215,7 @@ func (s *Server) may(user, repository, action string) bool {
 	return false
 }
 
-// sign returns a JSON Web Token (RFC 7519) whose header contains the certificate.
+// sign returns a JSON Web Token (RFC 7519) with the given claims. Its header contains the server's certificate.
 func (s *Server) sign(claims any) (string, error) {
 	header := map[string]any{"typ": "JWT", "alg": "ES256", "x5c": []string{base64.StdEncoding.EncodeToString(s.cert)}}
 	var parts []string

@@ -25,7 +25,7 @@ func start(t *testing.T, opts tokenserver.Options) (*registry.Registry, *tokense
 	return registry.For(t, registry.Options{Tokens: auth}), s
 }
 
-// push pushes a file as an artifact with the ORAS CLI.
+// push pushes a file as an artifact with the ORAS CLI, and returns the output.
 func push(t *testing.T, w *clients.Workspace, reference string, flags ...string) (string, error) {
 	t.Helper()
 	clients.Must(t, os.WriteFile(filepath.Join(w.Dir, "file"), []byte("content"), 0o644))
@@ -39,7 +39,8 @@ func TestRegistryBelievesItsTokens(t *testing.T) {
 		"reader": {Password: "r", May: map[string][]string{"a/b": {"pull"}}},
 	}})
 	w := clients.For(t)
-	// The token server must have the registry's host name; otherwise ORAS sends it no credentials.
+	// The token server and the registry must have the same host name, because otherwise ORAS
+	// sends no credentials.
 	host := r.Addr
 	writer, reader := []string{"-u", "writer", "-p", "w"}, []string{"-u", "reader", "-p", "r"}
 	if out, err := push(t, w, host+"/a/b:1.0.0", writer...); err != nil {
@@ -65,7 +66,7 @@ func TestRegistryBelievesItsTokens(t *testing.T) {
 	if asked := s.Asked(); !slices.Contains(asked, "reader repository:a/b:pull") || !slices.Contains(asked, "writer repository:a/b:pull,push") {
 		t.Errorf("asked: %q", asked)
 	}
-	// Fetch with a refresh token from a login file.
+	// ORAS can also fetch with a refresh token from a login file.
 	config := filepath.Join(t.TempDir(), "config.json")
 	clients.Must(t, os.WriteFile(config, []byte(`{"auths": {"`+host+`": {"identitytoken": "`+s.RefreshToken("reader")+`"}}}`), 0o600))
 	w.MustRun(t, clients.ORAS(t), "manifest", "fetch", "--plain-http", "--registry-config", config, host+"/a/b:1.0.0")
@@ -73,7 +74,7 @@ func TestRegistryBelievesItsTokens(t *testing.T) {
 
 func TestTokensEnd(t *testing.T) {
 	r, s := start(t, tokenserver.Options{
-		Life: -5 * time.Minute, Terse: true, // expired from the start, by more than registries tolerate
+		Life: -5 * time.Minute, Terse: true, // the tokens have expired by more than registries tolerate
 		Users: map[string]tokenserver.User{"writer": {Password: "w", May: map[string][]string{"a/": {"pull", "push"}}}},
 	})
 	if out, err := push(t, clients.For(t), r.Addr+"/a/b:1.0.0", "-u", "writer", "-p", "w"); err == nil {

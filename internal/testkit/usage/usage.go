@@ -57,8 +57,8 @@ func number(status []byte, line *regexp.Regexp) (int64, error) {
 // dialers is the number of connections that are opened concurrently.
 const dialers = 32
 
-// Idle opens n HTTP/1.1 connections to the server at base, requests /healthz over each, and leaves them open.
-// The caller must close them, even after an error.
+// Idle opens n HTTP/1.1 connections to the server at base. It sends a request for /healthz over each connection,
+// and leaves the connection open. The caller must close the connections, even if Idle returns an error.
 func Idle(base string, roots *x509.CertPool, n int) ([]io.Closer, error) {
 	return idle(base, roots, n, open)
 }
@@ -106,7 +106,7 @@ func idle(base string, roots *x509.CertPool, n int, open func(*url.URL, *x509.Ce
 func open(u *url.URL, roots *x509.CertPool) (io.Closer, error) {
 	conn, err := tls.Dial("tcp", u.Host, &tls.Config{RootCAs: roots, ServerName: u.Hostname()})
 	if err != nil {
-		return nil, err // a nil *tls.Conn would be a non-nil Closer
+		return nil, err // a nil *tls.Conn in an io.Closer would not be nil
 	}
 	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host); err != nil {
 		return conn, err

@@ -1,8 +1,9 @@
-// Package world prepares complete runs of the program: a publisher who signs releases of the real null
-// provider, the origin registry that offers them, and workspaces whose CLI configuration finds it.
+// Package world prepares complete runs of the program. It provides a publisher who signs releases of the real
+// null provider, and an origin registry that serves these releases. It also provides workspaces whose CLI
+// configuration leads to that origin.
 //
-// The provider's host name has no port, like a real one; a host block sends its requests to the origin on the
-// loopback interface.
+// The provider's host name has no port, like a real host name. A host block in the CLI configuration sends
+// requests for that host to the origin on the loopback interface.
 package world
 
 import (
@@ -30,16 +31,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// Host is the host name in the addresses of the publisher's providers. Null is the address of its null
-// provider.
+// Host is the host name in the addresses of the publisher's providers. Null is the address of the publisher's
+// null provider.
 const (
 	Host = "registry.acme.example"
 	Null = Host + "/acme/null"
 )
 
-// World is a publisher and its origin registry.
+// World consists of a publisher and its origin registry.
 type World struct {
-	Dir       string // the folder of everything that the world writes
+	Dir       string // the folder of all files that the world writes
 	CA        *tlsca.CA
 	CAFile    string // PEM
 	Signer    *pgp.Signer
@@ -48,10 +49,10 @@ type World struct {
 
 	server *http.Server
 	addr   net.Addr
-	held   ports.Held // the origin's port, once it is closed
+	held   ports.Held // the origin's port, after Close
 }
 
-// New creates a world in the folder dir. Its origin has no releases yet.
+// New creates a world in the folder dir. The origin has no releases yet.
 func New(dir string) (*World, error) {
 	ca, err := tlsca.New()
 	if err != nil {
@@ -94,7 +95,7 @@ func For(tb testkit.TB) *World {
 	return w
 }
 
-// Close stops the origin. It keeps the files, and reserves the port until the process or the test ends.
+// Close stops the origin. It keeps the files. It reserves the origin's port until the process or the test ends.
 func (w *World) Close() error {
 	err := w.server.Close()
 	w.held.Hold(w.addr.String())
@@ -107,8 +108,8 @@ func port(addr net.Addr) string {
 	return p
 }
 
-// NullRelease creates and signs a release of the null provider from the programs that "make tools" built. It
-// does not add the release to the origin.
+// NullRelease creates and signs a release of the null provider. The release contains the programs that "make
+// tools" built. NullRelease does not add the release to the origin.
 func (w *World) NullRelease(version string) (*release.Release, error) {
 	binaries, err := clients.NullProvider()
 	if err != nil {
@@ -126,8 +127,8 @@ func (w *World) HostBlock() string {
 	return fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", Host, w.OriginURL+origin.ServicePath)
 }
 
-// Workspace creates a workspace that trusts the world's CA in addition to the system's. Its CLI configuration
-// consists of the host block and cliConfig.
+// Workspace creates a workspace. Its clients trust the world's CA in addition to the system's. Its CLI
+// configuration consists of the host block and of cliConfig.
 func (w *World) Workspace(cliConfig string) (*clients.Workspace, error) {
 	dir, err := os.MkdirTemp(w.Dir, "workspace-")
 	if err != nil {
@@ -151,7 +152,7 @@ func OCIMirror(template string) string {
 	return fmt.Sprintf("provider_installation {\n  oci_mirror {\n    repository_template = %q\n  }\n}\n", template)
 }
 
-// UseNull returns a configuration that uses the given version of the null provider.
+// UseNull returns a configuration that requires the given version of the null provider.
 func UseNull(version string) string {
 	return fmt.Sprintf(`terraform {
   required_providers {
@@ -166,14 +167,14 @@ resource "null_resource" "example" {}
 `, Null, version)
 }
 
-// Bridge returns the program under test, which "make build" builds.
+// Bridge returns the program under test. It must have been built with "make build".
 func Bridge() (clients.Client, error) {
 	root, err := clients.Root()
 	if err != nil {
 		return clients.Client{}, err
 	}
 	c := clients.Client{Name: "ocibridge", Path: filepath.Join(root, "bin", "ocibridge")}
-	// Open the file, so that the go command knows that the test's result depends on it.
+	// Opening the file tells the go command that the result of the test depends on the file.
 	f, err := os.Open(c.Path)
 	if err != nil {
 		return c, fmt.Errorf("%w: run make build", err)
@@ -183,10 +184,10 @@ func Bridge() (clients.Client, error) {
 
 // Gateway is a running "ocibridge serve".
 type Gateway struct {
-	URL                string `json:"url"`                 // of the network mirror
-	Address            string `json:"address"`             // the listen address, if URL is the gateway's public_url
-	CAFile             string `json:"ca_file"`             // of the local CA that signed the certificate
-	RepositoryTemplate string `json:"repository_template"` // of the embedded registry
+	URL                string `json:"url"`                 // the URL of the network mirror
+	Address            string `json:"address"`             // the listen address; set if URL is the gateway's public_url
+	CAFile             string `json:"ca_file"`             // the certificate of the local CA that signed the gateway's certificate
+	RepositoryTemplate string `json:"repository_template"` // the template of the embedded registry
 
 	cmd    *exec.Cmd
 	cancel context.CancelFunc
@@ -199,8 +200,7 @@ const (
 	stopTimeout  = 2 * time.Minute
 )
 
-// Serve starts "ocibridge serve" on a free port of localhost and returns when it
-// listens.
+// Serve starts "ocibridge serve" on a free port of localhost, and waits until the gateway listens.
 func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
 	bridge, err := Bridge()
 	if err != nil {
@@ -209,13 +209,13 @@ func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return ServeBy(bridge, ws, args...)
 }
 
-// ServeBy is [Serve] with the program bridge instead of the one that [Bridge] returns.
+// ServeBy is [Serve] for a given program, in place of the program that [Bridge] returns.
 func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return serve(bridge, ws, nil, args)
 }
 
-// ServeLogging is [Serve] for a gateway that logs much: the log goes directly to a file, and [Gateway.Log]
-// does not return it.
+// ServeLogging is [Serve] for a gateway with a long log. The gateway writes its log to the file log, and
+// [Gateway.Log] returns nothing.
 func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
 	bridge, err := Bridge()
 	if err != nil {
@@ -241,7 +241,7 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 		cancel()
 		return nil, err
 	}
-	// The first line contains the address; the rest must be read so that the gateway can write.
+	// The first line contains the address. Reading the other lines keeps the gateway from blocking when it writes.
 	started := make(chan error, 1)
 	go func() {
 		r := bufio.NewReader(stdout)
@@ -265,8 +265,8 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 	return g, nil
 }
 
-// ServeFor is [Serve] for a test. It stops the gateway when the test ends, and prints the gateway's log if the
-// test failed.
+// ServeFor is [Serve] for a test. When the test ends, ServeFor stops the gateway. If the test failed, ServeFor
+// also prints the gateway's log.
 func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	tb.Helper()
 	g, err := Serve(ws, args...)
@@ -282,19 +282,19 @@ func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	return g
 }
 
-// Log returns the gateway's standard error.
+// Log returns what the gateway has written to standard error.
 func (g *Gateway) Log() string { return g.log.String() }
 
 // PID returns the gateway's process ID.
 func (g *Gateway) PID() int { return g.cmd.Process.Pid }
 
-// Interrupt asks the gateway to stop, without waiting.
+// Interrupt tells the gateway to stop, and does not wait for that.
 func (g *Gateway) Interrupt() error { return g.cmd.Process.Signal(os.Interrupt) }
 
-// Hangup asks the gateway to reload its settings, without waiting.
+// Hangup tells the gateway to reload its settings, and does not wait for that.
 func (g *Gateway) Hangup() error { return g.cmd.Process.Signal(syscall.SIGHUP) }
 
-// Kill kills the gateway, as a power cut would, and waits until it has exited. Stop may be called afterwards.
+// Kill kills the gateway without warning, and waits until it has exited. Stop may be called afterwards.
 func (g *Gateway) Kill() error {
 	if err := g.cmd.Process.Kill(); err != nil {
 		return err
@@ -305,8 +305,8 @@ func (g *Gateway) Kill() error {
 	return nil
 }
 
-// Stop asks the gateway to stop, waits until it has exited, and returns its exit error. Further calls return
-// nil.
+// Stop tells the gateway to stop, waits until it has exited, and returns its exit error. If the gateway has
+// already been stopped, Stop returns nil.
 func (g *Gateway) Stop() error {
 	if g.cancel == nil {
 		return nil
@@ -317,8 +317,7 @@ func (g *Gateway) Stop() error {
 	return g.Wait()
 }
 
-// Wait waits until the gateway has exited, and returns its exit error. Further calls of Wait or Stop return
-// nil.
+// Wait waits until the gateway has exited, and returns its exit error. After that, Wait and Stop return nil.
 func (g *Gateway) Wait() error {
 	if g.cancel == nil {
 		return nil
