@@ -25,12 +25,12 @@ const (
 	bigPackages      = 4
 )
 
-// fakeRegistry is a registry with a catalog that is too large to push for a benchmark. It creates each index
-// on request, with the content that a push would have given it. Only packages of the last version of the first
-// provider can be downloaded.
+// fakeRegistry serves a catalog that is too large to push for a benchmark. It creates each index when it is
+// requested, with the content that a push would have given the index. Only packages of the first provider's last
+// version can be downloaded.
 type fakeRegistry struct {
 	big []artifact.Package
-	dir string // the folder of the packages, whose file names are hexadecimal digests
+	dir string // the folder of the packages; their file names are their digests in hexadecimal
 }
 
 func catalogProvider(i int) provider.Address {
@@ -67,13 +67,13 @@ func (b *bench) newFakeRegistry() (*fakeRegistry, error) {
 	return f, nil
 }
 
-// bigPath returns the path of the i-th package that can be downloaded, below the gateway's mirror.
+// bigPath returns the path below the gateway's mirror of the i-th package that can be downloaded.
 func (f *fakeRegistry) bigPath(i int) string {
 	p := f.big[i]
 	return catalogProvider(0).Path() + "/" + catalogVersion(catalogVersions-1).String() + "/" + p.Platform.String() + "/" + p.Filename
 }
 
-// packageOf returns the description of a package that a push would store.
+// packageOf returns the description that a push would store for the i-th package of a version.
 func packageOf(a provider.Address, v provider.Version, i int) artifact.Package {
 	platform := provider.MustParsePlatform(fmt.Sprintf("linux_arch%d", i))
 	name := provider.PackageFilename(a, v, platform)

@@ -18,24 +18,24 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The initialized configuration requires 12 providers. The archive of each has 25 MB and does not compress.
+// The configuration that init initializes requires 12 providers. Each of their archives has 25 MB and cannot be
+// compressed.
 const (
 	initProviders = 12
 	initMiB       = 24
 	initVersion   = "1.0.0"
 )
 
-// source is a place from which a client installs providers.
+// source is a place from which a client can install providers.
 type source struct {
 	name string
 	// config is the CLI configuration that selects the source.
 	config string
 }
 
-// inits compares the duration of a client's init through the gateway with its duration from nginx and from a
-// filesystem_mirror, which contain the same files. It measures one gateway with a cache of archives and
-// another without. Both have answered the same requests before. The workspace has no lock file and no
-// installed provider.
+// inits compares how long a client's init takes through the gateway, from nginx, and from a filesystem_mirror.
+// All of them serve the same files. There are two gateways: one with a cache of archives, and one without. Both
+// have answered the same requests before. The workspace has no lock file and no installed provider.
 func (b *bench) inits() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -113,8 +113,8 @@ func rootOf(s *server) string { return strings.TrimSuffix(s.url, "/providers") }
 
 func initProvider(i int) string { return fmt.Sprintf("init%d", i) }
 
-// publishInit pushes the providers into the registry. It returns a folder with their archives in the layout of
-// a filesystem_mirror.
+// publishInit pushes the providers into the registry. It also writes their archives into a folder, in the layout
+// of a filesystem_mirror, and returns the folder.
 func (b *bench) publishInit(template string) (mirror string, err error) {
 	var addresses []string
 	for i := range initProviders {
@@ -141,9 +141,9 @@ func (b *bench) publishInit(template string) (mirror string, err error) {
 	return filepath.Join(b.Dir, "init-mirror"), err
 }
 
-// copyDocuments copies the gateway's answers to a client into root, the folder that the static server to
-// serves. It sends the static server's host in the Host header, so that URLs in the answers lead to that
-// server.
+// copyDocuments copies the gateway's responses into root, which is the folder of the static server to. Its
+// requests have the static server's host in the Host header. Therefore the URLs in the copied responses lead to
+// the static server.
 func (b *bench) copyDocuments(from, to *server, root string) error {
 	c := b.connect(false)
 	defer c.close()
@@ -181,7 +181,8 @@ func (b *bench) copyDocuments(from, to *server, root string) error {
 	return nil
 }
 
-// copyDocument copies the answer for one path, and decodes it as JSON if into is not nil.
+// copyDocument copies the response for one path. If into is not nil, copyDocument also decodes the response as
+// JSON.
 func (b *bench) copyDocument(c *client, from, to *server, root, path string, into any) error {
 	name := filepath.Join(root, filepath.FromSlash(path))
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -210,9 +211,9 @@ func (b *bench) copyDocument(c *client, from, to *server, root, path string, int
 	return os.WriteFile(name, data, 0o644)
 }
 
-// compareInits measures init in several runs, and adds a row for each gateway and for the folder. A row
-// contains the median duration, and the median of its ratio to nginx's duration in the same run. The sources
-// are the gateway with a cache, the gateway without one, nginx and the folder, in this order.
+// compareInits measures init in several runs, and adds a row for each gateway and for the folder. A row contains
+// the median duration. It also contains the median of the ratio between this duration and nginx's duration in
+// the same run. The order of sources is: the gateway with a cache, the gateway without one, nginx, the folder.
 func (b *bench) compareInits(client clients.Client, protocol string, sources []source, pluginCache bool) error {
 	ws, err := b.Workspace("")
 	if err != nil {
@@ -229,7 +230,7 @@ func (b *bench) compareInits(client clients.Client, protocol string, sources []s
 			if err != nil {
 				return fmt.Errorf("%s: %w", sources[k].name, err)
 			}
-			if run > 0 { // the first run warms caches
+			if run > 0 { // the first run only fills caches
 				took[k] = append(took[k], t)
 			}
 		}
@@ -256,7 +257,7 @@ func (b *bench) compareInits(client clients.Client, protocol string, sources []s
 	return nil
 }
 
-// medianRatio returns the median of the ratios times[i] to of[i], which were measured in the same run.
+// medianRatio returns the median of the ratios times[i]/of[i]. times[i] and of[i] were measured in the same run.
 func medianRatio(times, of []time.Duration) float64 {
 	var all []float64
 	for i := range times {
@@ -265,8 +266,8 @@ func medianRatio(times, of []time.Duration) float64 {
 	return median(all)
 }
 
-// timedInit returns the duration of init in a clean workspace, with an empty plugin cache if pluginCache is
-// set.
+// timedInit returns how long init takes in a clean workspace. If pluginCache is set, init uses an empty plugin
+// cache.
 func (b *bench) timedInit(ws *clients.Workspace, client clients.Client, from source, pluginCache bool) (time.Duration, error) {
 	if err := ws.Clean(); err != nil {
 		return 0, err
@@ -287,7 +288,7 @@ func (b *bench) timedInit(ws *clients.Workspace, client clients.Client, from sou
 	return time.Since(start), err
 }
 
-// useInit returns a configuration that requires the providers.
+// useInit returns the configuration that init initializes.
 func useInit() string {
 	var out strings.Builder
 	out.WriteString("terraform {\n  required_providers {\n")

@@ -1,11 +1,11 @@
-// Command bench compares the gateway with servers that only write the same bytes, and a push with the ORAS
-// CLI. It prints one table of ratios. "make bench" runs it.
+// Command bench compares the gateway with servers that only send the same bytes. It also compares a push with
+// the ORAS CLI. It prints one table of ratios. "make bench" runs it.
 //
 // All connections use TLS on the loopback interface, and are kept alive. The gateway is the built program,
-// configured as in production: with a registry, a cache, and a log file with a line per request. Each server
-// is its own process, and all use one certificate. A figure is the median of five runs (fifteen for a package
-// pulled through). Each run measures all servers in turn, so that other load on the machine affects all of
-// them.
+// configured as in production: it has a registry, a cache, and a log file with a line for each request. Each
+// server is a process of its own. All servers use the same certificate. A result is the median of five runs, or
+// of fifteen runs for a package that is pulled through. Each run measures the servers one after another.
+// Therefore other load on the machine affects all of them.
 package main
 
 import (
@@ -61,10 +61,10 @@ type row struct {
 	what    string
 	figure  string // the gateway's result, in its own unit
 	ratio   float64
-	than    string // what the gateway is compared with
+	than    string // the thing with which the gateway is compared
 	wanted  string // the target for ratio, or the constant nothing
 	reached bool
-	nginx   float64 // the ratio to nginx; 0 if it was not measured
+	nginx   float64 // the ratio to nginx; 0 if nginx was not measured
 }
 
 // nothing marks a row without a target.
@@ -145,7 +145,7 @@ func (b *bench) print() {
 	t.Flush()
 }
 
-// load returns the machine's load averages, if the system provides them.
+// load returns the load averages of the machine, or "" if the system does not provide them.
 func load() string {
 	data, err := os.ReadFile("/proc/loadavg")
 	fields := strings.Fields(string(data))

@@ -18,8 +18,8 @@ const (
 	allowedPeak = 128 << 20
 )
 
-// memory measures the peak resident memory of a gateway. It first requests every version of a large catalog
-// once, and then downloads 64 packages concurrently.
+// memory measures the peak resident memory of a gateway. The gateway first answers a request for every document
+// of a large catalog. It then serves 64 concurrent downloads of packages.
 func (b *bench) memory() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *bench) memory() error {
 	return nil
 }
 
-// askAll requests every document of the catalog once, over several connections.
+// askAll requests every document of the catalog once. It uses several connections.
 func (b *bench) askAll(gateway *server) error {
 	providers := make(chan int)
 	var all sync.WaitGroup
@@ -103,8 +103,8 @@ func (c *client) askProvider(ctx context.Context, url string) error {
 	return err
 }
 
-// downloadAll downloads packages that the gateway has not cached, each over its own connection. No download
-// continues after its first bytes before all have started.
+// downloadAll downloads packages that the gateway has not cached. Each download has its own connection. After
+// its first bytes, each download waits until all downloads have started.
 func (b *bench) downloadAll(gateway *server, fake *fakeRegistry) error {
 	var begun, all sync.WaitGroup
 	begun.Add(downloads)

@@ -17,23 +17,24 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// pullRuns is the number of runs of this comparison. It is larger than [runs], because the measured times are
-// only milliseconds, so other load has more effect.
+// pullRuns is the number of runs of [bench.pull]. It is larger than [runs], because pull measures times of only
+// a few milliseconds, on which other load has more effect.
 const pullRuns = 15
 
-// pulledPackage is a package that each run pulls through, under the name of a different provider each time.
+// pulledPackage is a package that every run pulls through. In each run, the package belongs to a different
+// provider.
 type pulledPackage struct {
 	name string
 	mib  int
-	kept bool // requested on an existing connection
+	kept bool // whether it is requested on an existing connection
 }
 
 var (
-	// warmUp is pulled first, because the first requests of a new gateway have costs that a long-running process
-	// does not have.
+	// warmUp is pulled first, because the first requests of a new gateway are slower than those of a long-running
+	// gateway.
 	warmUp = pulledPackage{name: "warm", mib: 8}
-	// The client requests cold on a new connection, and kept on the connection on which it has requested the
-	// documents.
+	// The client requests the package cold on a new connection. It requests the package kept on the connection on
+	// which it has requested the documents.
 	cold = pulledPackage{name: "cold", mib: 96}
 	kept = pulledPackage{name: "kept", mib: 96, kept: true}
 
@@ -46,15 +47,15 @@ func (p pulledPackage) zip(dir string) string { return filepath.Join(dir, p.name
 
 // firstBytes contains the times until the first byte of a package.
 type firstBytes struct {
-	gateway  time.Duration // from the gateway, which has not cached the package
-	direct   time.Duration // directly from the origin, whose URL for the package is known
-	document time.Duration // directly from the origin, as clients do: they first request the URL
+	gateway  time.Duration // through the gateway, which has not cached the package
+	direct   time.Duration // directly from the origin, if the client knows the package's URL
+	document time.Duration // directly from the origin, if the client first requests the package's URL
 }
 
-// pull compares the time until the first byte of a package that only the origin has, through the gateway and
-// directly from the origin. The client already has the URL. Each run uses a new gateway, which has pulled
-// another provider through before. The origin has since closed the gateway's connection, so the gateway must
-// connect again when the client requests the documents.
+// pull compares the times until the first byte of a package that only the origin has: through the gateway, and
+// directly from the origin. The client of the gateway already has the package's URL. Each run uses a new
+// gateway, which has already pulled another provider through. The origin has closed the gateway's connection
+// since then. Therefore the gateway must connect again when the client requests the documents.
 func (b *bench) pull() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -88,8 +89,8 @@ func (b *bench) pull() error {
 	return nil
 }
 
-// tell adds a row for the ratio of the gateway's time to another time. most is the maximum wanted ratio; 0
-// means that there is no target.
+// tell adds a row for the ratio between the gateway's time and the time that of returns. most is the largest
+// ratio that reaches the target. If it is 0, there is no target.
 func (b *bench) tell(how, than string, took []firstBytes, of func(firstBytes) time.Duration, most float64) {
 	var ratios []float64
 	var gateway []time.Duration
@@ -107,7 +108,7 @@ func (b *bench) tell(how, than string, took []firstBytes, of func(firstBytes) ti
 	b.rows = append(b.rows, r)
 }
 
-// pulled performs run i with a new gateway, and adds its times to took.
+// pulled performs the i-th run with a new gateway, and adds the measured times to took.
 func (b *bench) pulled(i int, from *server, reg *registry.Registry, certFile, keyFile string, took map[pulledPackage][]firstBytes) (err error) {
 	gateway, err := b.startPulling(i, from, reg, certFile, keyFile)
 	if err != nil {
@@ -123,7 +124,7 @@ func (b *bench) pulled(i int, from *server, reg *registry.Registry, certFile, ke
 		if err := awaitStored(b.ctx, "http://"+reg.Host+"/v2/providers/"+world.Host+"/"+base+"manifests/1.0.0"); err != nil {
 			return err
 		}
-		time.Sleep(2 * originIdle) // the gateway has finished, and the origin has closed its connections
+		time.Sleep(2 * originIdle) // by then, the gateway has finished and the origin has closed its connections
 		file := from.url + "/files/" + base + "1.0.0/terraform-provider-" + p.provider(i) + "_1.0.0_linux_amd64.zip"
 		document := from.url + origin.ServicePath + base + "1.0.0/download/linux/amd64"
 		if f.direct, err = b.direct(p.kept, document, file); err != nil {
@@ -167,8 +168,8 @@ gateway {
 	return world.Serve(ws, "--config", config, "--tls-cert", certFile, "--tls-key", keyFile)
 }
 
-// coldArchive measures the time until the first byte of a package from the gateway. The client has requested
-// the documents before. With kept, it requests the package on the same connection.
+// coldArchive measures the time until the first byte of a package from the gateway. The client has requested the
+// documents before. If kept is set, the client requests the package on the same connection.
 func (b *bench) coldArchive(base string, kept bool) (time.Duration, error) {
 	client := b.CA.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -188,8 +189,8 @@ func (b *bench) coldArchive(base string, kept bool) (time.Duration, error) {
 	return firstByte(client, base+version.Archives["linux_amd64"].URL)
 }
 
-// direct measures how long a new client takes to request all URLs in turn, until the first byte of the last
-// one. With kept, the client first requests before, so that it has a connection.
+// direct measures how long a new client takes to request all URLs one after another, until the first byte of the
+// last response. If kept is set, the client first requests the URL before, which opens a connection.
 func (b *bench) direct(kept bool, before string, urls ...string) (time.Duration, error) {
 	client := b.CA.HTTPClient()
 	defer client.CloseIdleConnections()
@@ -209,7 +210,8 @@ func (b *bench) direct(kept bool, before string, urls ...string) (time.Duration,
 	return asked + took, err
 }
 
-// firstByte requests a package, and returns the time until its first byte. It also reads the rest.
+// firstByte requests a package, and returns the time until the first byte of the response. It also reads the
+// other bytes.
 func firstByte(client *http.Client, url string) (time.Duration, error) {
 	start := time.Now()
 	resp, err := get(client, url)
@@ -225,7 +227,7 @@ func firstByte(client *http.Client, url string) (time.Duration, error) {
 	return took, err
 }
 
-// read requests a URL and reads the whole answer, which it decodes as JSON if into is not nil.
+// read requests a URL, and reads the whole response. If into is not nil, read decodes the response as JSON.
 func read(c *http.Client, url string, into any) error {
 	resp, err := get(c, url)
 	if err != nil {

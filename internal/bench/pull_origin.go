@@ -18,14 +18,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// originCommand is the argument that makes this program run as an origin registry.
+// originCommand is the argument with which this program runs as an origin registry.
 const originCommand = "origin"
 
 // originIdle is how long the origin keeps an idle connection open.
 const originIdle = 500 * time.Millisecond
 
-// serveOrigin serves the providers of all runs, with packages from a folder. It prints its address, and exits
-// when its standard input ends.
+// serveOrigin serves the providers of all runs. Their packages are in a folder. serveOrigin prints its address,
+// and exits when its standard input ends.
 func serveOrigin(args []string) error {
 	certFile, keyFile := args[0], args[1]
 	n, err := strconv.Atoi(args[2])
@@ -60,12 +60,12 @@ func serveOrigin(args []string) error {
 	return server.ServeTLS(l, certFile, keyFile)
 }
 
-// startOrigin starts this program as the origin, with the packages in a folder.
+// startOrigin starts this program as an origin registry. The packages are in dir.
 func (b *bench) startOrigin(dir, certFile, keyFile string) (*server, error) {
 	return b.startSelf("origin", originCommand, certFile, keyFile, strconv.Itoa(pullRuns), dir)
 }
 
-// startSelf starts this program as a server, which prints its address.
+// startSelf starts this program as a server. The server prints its address.
 func (b *bench) startSelf(name string, args ...string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -98,7 +98,8 @@ func (b *bench) startSelf(name string, args ...string) (*server, error) {
 	return &server{name, "https://localhost:" + port, stop}, nil
 }
 
-// awaitStored waits until the registry answers for url, the manifest of a pulled version.
+// awaitStored waits until the registry has the manifest at url. The manifest belongs to a version that was
+// pulled through.
 func awaitStored(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

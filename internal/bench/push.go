@@ -16,9 +16,9 @@ import (
 // pushed is the provider and version that the benchmark pushes.
 const pushed = world.Host + "/acme/pushed@1.0.0"
 
-// push compares a push of a release for 12 platforms with the ORAS CLI, which uploads the same packages from
-// files. It measures one push from an origin registry over TLS, and another from a folder. Each run uses a new
-// registry.
+// push compares pushes of a release for 12 platforms with uploads by the ORAS CLI. The ORAS CLI uploads the same
+// packages from files. push measures a push from an origin registry over TLS, and a push from a folder. Each run
+// uses a new registry.
 func (b *bench) push(packageMB int) error {
 	folder, err := b.subdir("dist")
 	if err != nil {
@@ -70,8 +70,8 @@ func (b *bench) push(packageMB int) error {
 	return nil
 }
 
-// release creates a release for 12 platforms, with packages of packageMB megabytes each. It publishes the
-// release at the origin, and writes it into a folder.
+// release creates a release for 12 platforms. Each of its packages has packageMB megabytes. release publishes
+// the release at the origin, and also writes it into a folder.
 func (b *bench) release(folder string, packageMB int) (*release.Release, error) {
 	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "pushed", Version: "1.0.0", Signer: b.Signer}
 	for i := range 12 {
@@ -95,7 +95,7 @@ func (b *bench) release(folder string, packageMB int) (*release.Release, error) 
 	return rel, nil
 }
 
-// timed returns the duration of a push to a new registry.
+// timed returns how long push takes with a new registry.
 func (b *bench) timed(push func(*registry.Registry) error) (time.Duration, error) {
 	reg, err := registry.Start(b.ctx, registry.Options{})
 	if err != nil {
@@ -107,7 +107,7 @@ func (b *bench) timed(push func(*registry.Registry) error) (time.Duration, error
 	return time.Since(start), err
 }
 
-// orasPush uploads the packages with the commands that OpenTofu documents.
+// orasPush uploads the packages with the commands that OpenTofu's documentation names.
 func (b *bench) orasPush(oras clients.Client, rel *release.Release, reg *registry.Registry) error {
 	type object = map[string]any
 	repo := reg.Host + "/providers/pushed"

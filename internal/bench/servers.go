@@ -20,11 +20,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// bareCommand is the argument that makes this program run as the bare server.
+// bareCommand is the argument with which this program runs as the bare server.
 const bareCommand = "bare"
 
-// serveBare serves a folder with only net/http: documents from memory, with the gateway's headers, and other
-// files with http.ServeContent. It prints its address, and exits when its standard input ends.
+// serveBare serves a folder with net/http and nothing else. It serves documents from memory, with the gateway's
+// headers. It serves other files with http.ServeContent. It prints its address, and exits when its standard
+// input ends.
 func serveBare(args []string) error {
 	root, certFile, keyFile := args[0], args[1], args[2]
 	documents, etags := map[string][]byte{}, map[string]string{}
@@ -97,8 +98,8 @@ func (b *bench) startStreaming(certFile, keyFile, template string) (*server, *wo
 	return b.startGatewayWith(certFile, keyFile, template, func(string) string { return "" })
 }
 
-// startGatewayWith starts the gateway with additional settings, which can refer to files in its own folder
-// dir.
+// startGatewayWith starts the gateway with additional settings. settings gets the gateway's own folder, so that
+// the settings can name files there.
 func (b *bench) startGatewayWith(certFile, keyFile, template string, settings func(dir string) string) (*server, *world.Gateway, error) {
 	dir, err := os.MkdirTemp(b.Dir, "gateway-")
 	if err != nil {
@@ -122,7 +123,7 @@ func (b *bench) startGatewayWith(certFile, keyFile, template string, settings fu
 	return &server{"gateway", strings.TrimSuffix(g.URL, "/"), stop}, g, nil
 }
 
-// startNginx starts nginx in the foreground, with a configuration of its own. It returns nil if nginx is not
+// startNginx starts nginx in the foreground with its own configuration. It returns nil if nginx is not
 // installed.
 func (b *bench) startNginx(root, certFile, keyFile string) (*server, error) {
 	program, err := exec.LookPath("nginx")
@@ -152,7 +153,7 @@ func (b *bench) startNginx(root, certFile, keyFile string) (*server, error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	stop := func() {
-		cmd.Process.Signal(os.Interrupt) // its workers exit with it
+		cmd.Process.Signal(os.Interrupt) // the workers of nginx exit with it
 		<-ended
 	}
 	for {
@@ -180,8 +181,8 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// nginxConfig returns the configuration of a static mirror with an access log like the gateway's and unlimited
-// keep-alive.
+// nginxConfig returns a configuration for a static mirror. The access log is like the gateway's. A kept-alive
+// connection can have any number of requests.
 func nginxConfig(dir, root, certFile, keyFile, addr string) string {
 	user := ""
 	if os.Getuid() == 0 {

@@ -20,8 +20,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The gateway serves one provider with twenty versions for ten platforms each. The last version has one
-// package of 150 MB.
+// The gateway serves one provider with twenty versions, each for ten platforms. One package of the last version
+// has 150 MB.
 const (
 	benchmarked = world.Host + "/acme/bench"
 	versions    = 20
@@ -31,7 +31,7 @@ const (
 	clientsAtOnce = 8
 )
 
-// asked is a resource that the benchmark requests from all servers.
+// asked is a resource that the benchmark requests from every server.
 type asked struct {
 	what, path string
 	requests   int // the number of requests per connection in one run
@@ -63,7 +63,7 @@ func archive() string {
 	return "linux_arch0/terraform-provider-bench_" + last() + "_linux_arch0.zip"
 }
 
-// speed compares the gateway's throughput with that of the bare server and, if it is installed, of nginx.
+// speed compares the gateway's throughput with the bare server's, and with nginx's if nginx is installed.
 func (b *bench) speed(what func() []asked) error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {
@@ -119,7 +119,7 @@ func (b *bench) certificate() (certFile, keyFile string, err error) {
 	return cert.WriteFiles(b.Dir)
 }
 
-// publish creates the releases, and pushes them into the registry.
+// publish creates the releases of the provider, and pushes them into the registry.
 func (b *bench) publish(template string) error {
 	big := filepath.Join(b.Dir, "big.zip")
 	if _, err := release.WriteBigZip(big, "terraform-provider-bench_v"+last(), archiveMiB, 1); err != nil {
@@ -145,7 +145,7 @@ func (b *bench) publish(template string) error {
 	return err
 }
 
-// copyOf copies the gateway's answers for the resources into a folder, and returns its path.
+// copyOf copies the gateway's responses for the resources into a folder, and returns the folder.
 func (b *bench) copyOf(gateway *server, all []asked) (string, error) {
 	root, err := b.subdir("root")
 	if err != nil {
@@ -170,8 +170,8 @@ func (b *bench) copyOf(gateway *server, all []asked) (string, error) {
 	return root, nil
 }
 
-// compare adds a row with the ratios of the gateway's throughput to the throughput of the other servers. Each
-// ratio is the median over several runs.
+// compare adds a row with the ratio between the gateway's throughput and the throughput of each other server. A
+// ratio is the median of several runs.
 func (b *bench) compare(a asked, http2 bool, servers []*server) error {
 	loads := make([]*group, len(servers))
 	for i, s := range servers {
@@ -227,7 +227,7 @@ func median[T cmp.Ordered](all []T) T {
 	return all[len(all)/2]
 }
 
-// client is a client with one connection, which is kept alive.
+// client is an HTTP client with one connection, which is kept alive.
 type client struct {
 	*http.Client
 	transport *http.Transport
@@ -244,7 +244,7 @@ func (b *bench) connect(http2 bool) *client {
 
 func (c *client) close() { c.transport.CloseIdleConnections() }
 
-// get requests a resource, copies its content to w and returns the answer. An incomplete answer is an error.
+// get requests a resource, and copies the response body to w. It returns an error if the response is incomplete.
 func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -263,15 +263,15 @@ func (c *client) get(ctx context.Context, url string, w io.Writer) (*http.Respon
 	return resp, err
 }
 
-// group consists of several connections to one server, for the same resource.
+// group consists of several connections that request the same resource from one server.
 type group struct {
 	url     string
 	clients []*client
 	cipher  uint16
-	bytes   int64 // the size of one answer
+	bytes   int64 // the size of one response body
 }
 
-// newGroup opens the connections, and requests the resource once on each of them.
+// newGroup opens the connections of a group. It requests the resource once on each connection.
 func (b *bench) newGroup(s *server, path string, http2 bool) (*group, error) {
 	g := &group{url: s.url + path}
 	for range clientsAtOnce {
@@ -297,8 +297,7 @@ func (g *group) close() {
 	}
 }
 
-// ask sends the given number of requests on each connection, and returns how long it took to answer all of
-// them.
+// ask sends the given number of requests on each connection. It returns the time until all responses were read.
 func (g *group) ask(ctx context.Context, requests int) (time.Duration, error) {
 	var all sync.WaitGroup
 	errs := make([]error, len(g.clients))

@@ -1,5 +1,6 @@
-// Command demo shows what ocibridge does, with real parts: a signed release of the null provider, its origin
-// registry, a push, the gateway, and clients that install from the gateway. "make demo" runs it.
+// Command demo shows what ocibridge does. It uses real parts: a signed release of the null provider, the
+// provider's origin registry, a push, the gateway, and clients that install from the gateway. "make demo" runs
+// it.
 //
 // It uses only the loopback interface and a temporary folder.
 package main
@@ -19,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// The demo pushes version, but not unpushed, which the gateway pulls through.
+// The demo pushes the version named version. It does not push unpushed, which the gateway pulls through.
 const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
@@ -39,7 +40,7 @@ type demo struct {
 	ctx       context.Context
 	bridge    clients.Client
 	tofu      clients.Client
-	terraform *clients.Client // nil if it is not on PATH
+	terraform *clients.Client // nil if Terraform is not on PATH
 	pushing   *clients.Workspace
 	data      string
 	act       int
@@ -84,8 +85,8 @@ func run(ctx context.Context) error {
 	return gateway.Stop()
 }
 
-// findPrograms finds the programs that "make demo" provides, and prints which clients the demo runs. Only
-// Terraform is optional.
+// findPrograms finds the programs that "make demo" installs, and prints which clients the demo runs. It returns
+// an error if a program other than Terraform is missing.
 func (d *demo) findPrograms() (err error) {
 	if d.bridge, err = world.Bridge(); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (d *demo) release(version string) error {
 	return nil
 }
 
-// push pushes a version twice, to show that the second push uploads nothing.
+// push pushes a version twice. The second push shows that nothing is uploaded again.
 func (d *demo) push() error {
 	d.title("ocibridge push takes it from there, verifies it and stores it in an OCI registry: its own, as nothing else is configured.")
 	push := []string{"push", world.Null + "@~> 3.2", "--data", d.data}
@@ -163,7 +164,7 @@ func (d *demo) serve() (*world.Gateway, error) {
 	return g, nil
 }
 
-// install makes the clients install the pushed version, with every installation method that they support.
+// install makes each client install the pushed version, with every installation method that the client supports.
 func (d *demo) install(g *world.Gateway) error {
 	type way struct {
 		client         clients.Client
@@ -185,8 +186,8 @@ func (d *demo) install(g *world.Gateway) error {
 	return nil
 }
 
-// pullThrough installs the version that the demo does not push, first while its origin runs, and then without
-// the origin.
+// pullThrough installs the version that the demo does not push. It installs it first while the origin runs, and
+// again after the origin has stopped.
 func (d *demo) pullThrough(g *world.Gateway) error {
 	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
 	if err := d.use(g, d.tofu, unpushed, world.NetworkMirror(g.URL)); err != nil {
@@ -210,7 +211,7 @@ func (d *demo) pullThrough(g *world.Gateway) error {
 	return d.use(g, d.tofu, unpushed, world.OCIMirror(g.RepositoryTemplate))
 }
 
-// stored waits until the pulled version is in the registry.
+// stored waits until the registry contains the version that was pulled through.
 func (d *demo) stored(g *world.Gateway) error {
 	ctx, cancel := context.WithTimeout(d.ctx, clients.DefaultTimeout)
 	defer cancel()
@@ -224,7 +225,8 @@ func (d *demo) stored(g *world.Gateway) error {
 	return nil
 }
 
-// use makes a client that cannot reach the origin install a version, and apply a configuration that uses it.
+// use makes a client install a version, and apply a configuration that uses the version. The client cannot reach
+// the origin.
 func (d *demo) use(g *world.Gateway, client clients.Client, version, config string) error {
 	ws, err := d.Workspace("")
 	if err != nil {
@@ -252,7 +254,7 @@ func (d *demo) use(g *world.Gateway, client clients.Client, version, config stri
 	return nil
 }
 
-// run runs a program, and shows the command and its output.
+// run runs a program, and prints the command and the output.
 func (d *demo) run(ws *clients.Workspace, c clients.Client, args ...string) error {
 	quoted := make([]string, len(args))
 	for i, a := range args {

@@ -1,4 +1,4 @@
-// Package depcheck checks the imports of packages against the map in CONTRIBUTING.md.
+// Package depcheck checks that packages import only what the map in CONTRIBUTING.md allows.
 package depcheck
 
 import (
@@ -16,14 +16,14 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// row is a row of the map. Its package may import the packages that imports names. The names "leaves", "tests"
-// and "all of the product" stand for all packages of a kind.
+// row is a row of the map. The row's package may import the packages in imports. The entries "leaves", "tests"
+// and "all of the product" mean all packages of that kind.
 type row struct {
-	kind    string // "leaf" or "package", as the header of its table says, or "tests"
+	kind    string // "leaf" or "package", from the header of the row's table, or "tests"
 	imports []string
 }
 
-// readMap returns the map in CONTRIBUTING.md, with a row for each package name.
+// readMap returns the rows of the map in CONTRIBUTING.md, by package name.
 func readMap(t *testing.T) map[string]row {
 	t.Helper()
 	text, err := os.ReadFile("../../CONTRIBUTING.md")
@@ -58,7 +58,8 @@ func readMap(t *testing.T) map[string]row {
 
 var names = regexp.MustCompile("`([^`]+)`")
 
-// rowOf returns the row of a package. The packages below internal/testkit share one row.
+// rowOf returns the row of a package. All packages below internal/testkit share one row. The bool is false if
+// there is no row.
 func rowOf(rows map[string]row, name string) (row, bool) {
 	if strings.HasPrefix(name, "internal/testkit/") {
 		name = "internal/testkit"
@@ -98,7 +99,7 @@ func importGraph(t *testing.T) map[string]listed {
 	}
 }
 
-// ours returns the imports that are packages of this module.
+// ours returns those of the given imports that are packages of this module.
 func ours(imports []string) (out []string) {
 	for _, i := range imports {
 		if name, ok := strings.CutPrefix(i, module+"/"); ok {
@@ -108,8 +109,8 @@ func ours(imports []string) (out []string) {
 	return out
 }
 
-// TestMap shows that every package has a row in the map and every row has a package, that a package imports
-// only the packages that its row allows, and that it imports each package that its row names.
+// TestMap shows that every package has a row in the map, and every row a package. It also shows that a package
+// imports only the packages that its row allows, and imports each package that its row names.
 func TestMap(t *testing.T) {
 	graph, rows := importGraph(t), readMap(t)
 	for name, r := range rows {
@@ -140,7 +141,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// allows reports whether the package of a row may import another package.
+// allows reports whether the package of r may import the package imported, whose row is to.
 func (r row) allows(imported string, to row) bool {
 	switch {
 	case strings.HasPrefix(imported, "cmd/"):
@@ -153,7 +154,7 @@ func (r row) allows(imported string, to row) bool {
 	return slices.Contains(r.imports, "all of the product") || slices.Contains(r.imports, imported)
 }
 
-// TestObserversAreAlone shows that only one package uses the libraries of metrics and traces.
+// TestObserversAreAlone shows that only one package imports the libraries for metrics and traces.
 func TestObserversAreAlone(t *testing.T) {
 	for name, p := range importGraph(t) {
 		for _, imported := range p.Imports {
@@ -164,8 +165,8 @@ func TestObserversAreAlone(t *testing.T) {
 	}
 }
 
-// TestOpenPGPIsAlone shows that only trust uses the OpenPGP library, because trust limits the cost of keys and
-// signatures.
+// TestOpenPGPIsAlone shows that only package trust imports the OpenPGP library. The reason is that trust limits
+// the cost of keys and signatures.
 func TestOpenPGPIsAlone(t *testing.T) {
 	for name, p := range importGraph(t) {
 		for _, imported := range p.Imports {
@@ -176,8 +177,8 @@ func TestOpenPGPIsAlone(t *testing.T) {
 	}
 }
 
-// TestTransportsAreBounded shows that only internal/outgoing creates HTTP transports or uses those of
-// net/http, because internal/outgoing limits the size of the headers of answers.
+// TestTransportsAreBounded shows that only internal/outgoing creates HTTP transports or uses those of net/http.
+// The reason is that internal/outgoing limits the size of response headers.
 func TestTransportsAreBounded(t *testing.T) {
 	for name, p := range importGraph(t) {
 		if strings.HasPrefix(name, "internal/testkit") || name == "internal/bench" || name == "internal/outgoing" {
@@ -195,11 +196,11 @@ func TestTransportsAreBounded(t *testing.T) {
 	}
 }
 
-// transports matches code that creates an HTTP transport or uses one of those in net/http.
+// transports matches code that creates an HTTP transport, or that uses a transport of net/http.
 var transports = regexp.MustCompile(`http\.(DefaultTransport|DefaultClient|Transport\{|(Get|Head|Post|PostForm)\()|new\(http\.Transport\)|(auth|retry)\.DefaultClient`)
 
-// TestEndToEndUsesTheBinary shows that e2e imports no packages of the program, because it must use the program
-// as users do.
+// TestEndToEndUsesTheBinary shows that e2e imports no package of the program. e2e must use the program as a user
+// does.
 func TestEndToEndUsesTheBinary(t *testing.T) {
 	p, ok := importGraph(t)["e2e"]
 	if !ok {

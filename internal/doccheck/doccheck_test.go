@@ -1,5 +1,5 @@
-// Package doccheck checks the documents. Every promise in docs/threat-model.md and docs/reliability.md names
-// its tests, and the tests here fail if a named test does not exist.
+// Package doccheck checks the documentation. docs/threat-model.md and docs/reliability.md name a test for each
+// of their promises. The tests of this package fail if such a test does not exist.
 package doccheck
 
 import (
@@ -19,16 +19,16 @@ import (
 
 const root = "../.."
 
-// documents maps each page whose tables are checked to the minimum number of its rows. The minimum makes sure
-// that a lost table is noticed.
+// documents maps each page with checked tables to the minimum number of their rows. Because of the minimum, a
+// lost table is noticed.
 var documents = map[string]int{
 	"docs/threat-model.md": 110,
 	"docs/reliability.md":  55,
 	"docs/fuzzing.md":      30,
 }
 
-// reference matches the name of a test in the documents: `pkg/path.TestName`, optionally with a slash and a
-// subtest.
+// reference matches the name of a test in a document. The form of a name is `pkg/path.TestName`, with an
+// optional slash and subtest.
 var reference = regexp.MustCompile("`([a-z0-9_/]+)\\.((?:Test|Fuzz)[A-Za-z0-9_]*)(?:/([^`]+))?`")
 
 func TestNamedTestsExist(t *testing.T) {
@@ -49,8 +49,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// check returns the problems that it finds in the test names on a page, and the number of rows that must name
-// tests. These are the rows of tables whose last column is "test".
+// check checks the names of tests on a page. It returns the problems that it finds. rows is the number of table
+// rows that must name tests, which are the rows of tables whose last column is "test".
 func check(root, page string) (problems []string, rows int) {
 	tests := map[string]*pkg{}
 	inTable, named := false, false
@@ -89,7 +89,7 @@ func cellsOf(line string) []string {
 	return strings.Split(strings.TrimSuffix(inner, "|"), "|")
 }
 
-// pkg describes the test files of a package.
+// pkg contains what the checks need to know about a package's test files.
 type pkg struct {
 	dir      string
 	tests    map[string]*ast.File
@@ -105,7 +105,7 @@ func parsePackage(dir string) *pkg {
 	for _, name := range names {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
 		if err != nil {
-			continue // the compiler reports it
+			continue // the compiler reports the error
 		}
 		literals := map[string]bool{}
 		ast.Inspect(file, func(n ast.Node) bool {
@@ -126,8 +126,8 @@ func parsePackage(dir string) *pkg {
 	return p
 }
 
-// has reports whether a test exists and, unless sub is "", its subtest, which is a string in the same file or
-// a script in testdata.
+// has reports whether a test exists. If sub is not "", has also requires that subtest. The name of a subtest is
+// a string in the file of the test, or the name of a script in testdata.
 func (p *pkg) has(test, sub string) bool {
 	file, ok := p.tests[test]
 	if !ok || sub == "" || p.literals[file][sub] {
@@ -137,8 +137,8 @@ func (p *pkg) has(test, sub string) bool {
 	return err == nil && len(scripts) > 0
 }
 
-// TestEveryFuzzTestIsListed shows that docs/fuzzing.md lists every fuzz test with its property, and that each
-// has a corpus.
+// TestEveryFuzzTestIsListed shows that docs/fuzzing.md lists every fuzz test and the property that it shows, and
+// that every fuzz test has a corpus.
 func TestEveryFuzzTestIsListed(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/fuzzing.md"))
 	if err != nil {

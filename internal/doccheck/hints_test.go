@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/ocibridge/ocibridge"
 
-// TestMessagesNameNoFilesOfTheSources shows that texts of the program refer to help topics instead of pages in
-// docs, which users of the program do not have.
+// TestMessagesNameNoFilesOfTheSources shows that the program's texts do not refer to pages in docs, because
+// users of the program do not have them. The texts refer to help topics instead.
 func TestMessagesNameNoFilesOfTheSources(t *testing.T) {
 	texts := 0
 	for _, file := range programFiles(t) {
@@ -37,8 +37,8 @@ func TestMessagesNameNoFilesOfTheSources(t *testing.T) {
 	}
 }
 
-// TestNamedTopicsExist shows that every "ocibridge help TOPIC" in a text of the program, in a comment that
-// becomes documentation, or in a page names an existing topic.
+// TestNamedTopicsExist shows that every topic in an "ocibridge help TOPIC" exists. It checks the program's
+// texts, the comments that become documentation, and the pages.
 func TestNamedTopicsExist(t *testing.T) {
 	files := programFiles(t)
 	for _, pattern := range []string{"docs/*", "README.md", "CONTRIBUTING.md", "internal/config/reference/*.md"} {
@@ -66,7 +66,7 @@ func TestNamedTopicsExist(t *testing.T) {
 	}
 }
 
-// TestTopicsInTexts shows which topics and file names the tests above find in a text.
+// TestTopicsInTexts shows which topics and file names the tests in this file find in a text.
 func TestTopicsInTexts(t *testing.T) {
 	for text, want := range map[string]string{
 		`"x: ocibridge help syncing shows how"`: "syncing", "`ocibridge help lock-files` has": "lock-files", "ocibridge help\nconfiguration lists": "configuration",
@@ -92,8 +92,8 @@ var fileOfSources = regexp.MustCompile(`\bdocs/|\bREADME\b|\bCONTRIBUTING\b|\bCH
 // helpTopic matches the word after "ocibridge help".
 var helpTopic = regexp.MustCompile(`ocibridge\s+help\s+(?://\s*)?([a-z]+(?:[.-][a-z]+)*)`)
 
-// topicsIn returns the topics in a text. The command in "ocibridge help push" is not a topic, nor is the verb
-// in "ocibridge help lists".
+// topicsIn returns the topics in a text. It omits "push", because "ocibridge help push" names a command. It
+// omits "lists", because that is a verb in a sentence such as "ocibridge help lists ...".
 func topicsIn(text string) (topics []string) {
 	for _, m := range helpTopic.FindAllStringSubmatch(text, -1) {
 		if m[1] != "lists" && m[1] != "push" {
@@ -103,7 +103,8 @@ func topicsIn(text string) (topics []string) {
 	return topics
 }
 
-// programFiles returns the Go files, and the embedded files of the web page, that the program is built from.
+// programFiles returns the files from which the program is built: Go files, and the embedded files of the web
+// page.
 func programFiles(t *testing.T) (files []string) {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,GoFiles,EmbedFiles", "./cmd/ocibridge")
@@ -136,7 +137,8 @@ func programFiles(t *testing.T) (files []string) {
 	}
 }
 
-// textsIn returns the string literals of a Go file, or the whole content of any other file as one text.
+// textsIn returns the string literals of a Go file. For any other file, it returns the whole content as one
+// text.
 func textsIn(t *testing.T, name string) (texts []string) {
 	t.Helper()
 	data, err := os.ReadFile(name)

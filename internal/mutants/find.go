@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// find finds the declaration of a function, a type, a variable or a constant. It returns the file's path and
-// source, and the byte offsets at which the declaration begins and ends. The name in consists of the package's
-// folder, a dot and the name within the package: "trust.checkCost", "trust.Policy.pinned",
+// find finds the declaration of a function, a type, a variable or a constant. It returns the path and the source
+// of the file, and the byte offsets of the declaration's beginning and end. The parameter in is the folder of
+// the package, a dot and a name within the package: "trust.checkCost", "trust.Policy.pinned",
 // "gateway/access.(*Guard).check".
 func find(in string) (file, src string, from, to int, err error) {
 	dir, base := path.Split(in)
@@ -44,8 +44,8 @@ func find(in string) (file, src string, from, to int, err error) {
 	return "", "", 0, 0, fmt.Errorf("no file in %s declares %q", dir, name)
 }
 
-// declared maps names to the declarations of a file. The name of a method begins with its receiver:
-// "(*Guard).check", "Policy.pinned".
+// declared returns the declarations of a file, by name. The name of a method begins with its receiver, as in
+// "(*Guard).check" and "Policy.pinned".
 func declared(file *ast.File) map[string]ast.Node {
 	nodes := map[string]ast.Node{}
 	for _, decl := range file.Decls {
@@ -75,7 +75,7 @@ func functionName(decl *ast.FuncDecl) string {
 	return receiverName(decl.Recv.List[0].Type) + "." + decl.Name.Name
 }
 
-// receiverName returns the name of a receiver's type, without type parameters.
+// receiverName returns the name of a receiver's type without its type parameters.
 func receiverName(t ast.Expr) string {
 	switch t := t.(type) {
 	case *ast.StarExpr:

@@ -1,6 +1,6 @@
-// Command mutants removes guards, one at a time, and runs the test that docs/threat-model.md names for each
-// guard. The test must fail. The command changes no source files: it passes the changed source to the compiler
-// as an overlay.
+// Command mutants removes guards from the source, one at a time. For each guard, it runs the test that
+// docs/threat-model.md names. This test must fail. The command does not change the source files, because it
+// passes the changed source to the compiler as an overlay.
 package main
 
 import (
@@ -50,10 +50,10 @@ func main() {
 const (
 	killed   = "noticed"
 	alive    = "UNNOTICED"
-	unsteady = "FAILS SO" // the test fails even with the guard in place
+	unsteady = "FAILS SO" // the test fails even if the guard is in place
 )
 
-// run runs the mutant's test, first with the guard, and then without it.
+// run runs the mutant's test twice, with the guard and without it.
 func (m mutant) run() (verdict string, err error) {
 	if out, err := m.runTest(); err != nil {
 		fmt.Fprintln(os.Stderr, out)
@@ -89,7 +89,7 @@ func (m mutant) run() (verdict string, err error) {
 	case err == nil:
 		return alive, nil
 	case strings.Contains(out, "--- FAIL: "+test), strings.HasPrefix(out, "panic: "), strings.Contains(out, "\npanic: "):
-		return killed, nil // a panic in another goroutine ends the test without its name
+		return killed, nil // after a panic in another goroutine, the output does not name the test
 	}
 	return "", fmt.Errorf("neither passes nor fails:\n%s", out)
 }
@@ -106,7 +106,7 @@ func (m mutant) runTest(args ...string) (string, error) {
 	return string(out), err
 }
 
-// mutated returns the name of the file that contains the guard, and its source without the guard.
+// mutated returns the path of the file that contains the guard, and the file's source without the guard.
 func (m mutant) mutated() (file, src string, err error) {
 	file, src, from, to, err := find(m.in)
 	if err != nil {
@@ -119,7 +119,7 @@ func (m mutant) mutated() (file, src string, err error) {
 	return file, src[:from] + strings.Replace(decl, m.old, m.new, 1) + src[to:], nil
 }
 
-// tableOf returns the table of mutants for docs/threat-model.md.
+// tableOf returns the table of mutants in docs/threat-model.md.
 func tableOf(mutants []mutant) string {
 	var out strings.Builder
 	out.WriteString("| removed guard | in | failing test |\n|---|---|---|\n")

@@ -3,12 +3,12 @@ package main
 // mutant removes one guard, and names the test that must fail without it.
 type mutant struct {
 	guard    string // the removed guard, as a noun phrase
-	in       string // the package's folder, a dot and a key of declared
-	old, new string // old occurs in the declaration exactly once
-	test     string // package.TestName
+	in       string // the declaration that contains the guard, as [find] expects it
+	old, new string // new replaces old, which occurs exactly once in the declaration
+	test     string // the test, in the form PACKAGE.TestName
 }
 
-// mutants are the most important guards, with at least one for each party in
+// mutants are the most important guards. There is at least one for each party in
 // docs/threat-model.md.
 var mutants = []mutant{
 	{"the check of a package's SHA-256", "trust.(*Verifier).Accept",

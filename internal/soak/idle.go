@@ -13,8 +13,8 @@ const connections = 10_000
 // settles is how long the gateway may take to release the resources of earlier requests.
 const settles = 7 * time.Second
 
-// idle prints how much memory idle HTTP/1.1 connections cost the gateway, and fails if the gateway does not
-// keep them open. For HTTP/2, see e2e.TestIdleConnections.
+// idle prints how much memory the gateway needs for idle HTTP/1.1 connections. It returns an error if the
+// gateway closes the connections. For HTTP/2, see e2e.TestIdleConnections.
 func (s *soak) idle() error {
 	time.Sleep(settles)
 	before, err := usage.Of(s.gateway.PID())
@@ -33,7 +33,7 @@ func (s *soak) idle() error {
 	if err != nil {
 		return err
 	}
-	if open := after.Files - before.Files; open < connections-connections/100 { // allow 1%: the gateway may have closed connections to the registry
+	if open := after.Files - before.Files; open < connections-connections/100 { // allow 1%, because the gateway can have closed connections to the registry
 		return fmt.Errorf("of %d idle connections, %d are open", connections, open)
 	}
 	more := after.Memory - before.Memory

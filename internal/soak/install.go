@@ -11,9 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
-// install makes tofu install one version after another until ctx ends. An installation may fail during a
-// fault, but tofu must never install a wrong package, and never report that the provider or the version is
-// absent.
+// install makes tofu install versions, one after another, until ctx ends. An installation may fail during a
+// fault. However, tofu must never install a wrong package, and must never report that the provider or the
+// version does not exist.
 func (s *soak) install(ctx context.Context, random *rand.Rand) {
 	tofu, err := clients.Find("tofu")
 	if err != nil {

@@ -1,7 +1,8 @@
-// Command soak runs the built gateway at full load for a limited time, while faults come and go between it and
-// its registry. It checks every answer against the release, while tofu installs from the gateway. It prints
-// figures, and fails if an answer is wrong, if index.json is 404, or if memory, threads or open files grow
-// from the second third of the time to the last. It needs /proc.
+// Command soak runs the built gateway at full load for a limited time. Faults come and go between the gateway
+// and its registry. Meanwhile, tofu installs from the gateway. The command checks every response against the
+// release, and prints statistics. It fails if a response is wrong, or if the status of index.json is 404. It
+// also fails if the gateway's memory, threads or open files grow from the second third of the time to the last.
+// It needs /proc.
 package main
 
 import (
@@ -50,7 +51,7 @@ func main() {
 	}
 }
 
-// soak is a gateway under load.
+// soak runs a gateway under load.
 type soak struct {
 	*world.World
 	gateway  *world.Gateway
@@ -59,7 +60,7 @@ type soak struct {
 
 	right, trouble, broken, faults atomic.Int64
 	bytes                          atomic.Int64
-	installed, notInstalled        atomic.Int64 // the number of installations by tofu
+	installed, notInstalled        atomic.Int64 // the numbers of successful and of failed installations
 
 	mu    sync.Mutex
 	wrong []error
@@ -85,7 +86,7 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 	if err != nil {
 		return err
 	}
-	log.SetOutput(io.Discard) // the reverse proxy logs each client that has disconnected
+	log.SetOutput(io.Discard) // the reverse proxy would log each client that disconnects
 	if s.proxy, err = faultproxy.Start(handler, nil); err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func run(length time.Duration, random *rand.Rand) (err error) {
 	return errors.Join(err, s.report(length, samples), s.idle())
 }
 
-// start pushes the releases, and starts the gateway with a cache that is too small for all of them.
+// start pushes the releases, and starts the gateway. The gateway's cache is too small for all releases.
 func (s *soak) start() error {
 	ws, err := s.Workspace("")
 	if err != nil {
@@ -155,13 +156,13 @@ func (s *soak) start() error {
 	defer logged.Close()
 	s.gateway, err = world.ServeLogging(ws, logged, "--config", config, "--template", template, "--tls-cert", certFile, "--tls-key", keyFile)
 	if err != nil {
-		said, _ := os.ReadFile(logged.Name()) // ignore the error: a part of the log is better than none
+		said, _ := os.ReadFile(logged.Name()) // ignore the error, because a part of the log is better than none
 		return fmt.Errorf("%w\n%s", err, said)
 	}
 	return nil
 }
 
-// work sends one request after another until ctx ends.
+// work sends requests, one after another, until ctx ends.
 func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 	client := s.CA.HTTPClient()
 	transport := client.Transport.(*http.Transport)
@@ -177,7 +178,7 @@ func (s *soak) work(ctx context.Context, random *rand.Rand, http2 bool) {
 			s.get(ctx, client, r.Version+".json", func(body []byte) bool { return bytes.Contains(body, []byte("zh:"+p.SHA256)) })
 		case n < 98:
 			s.get(ctx, client, archive(r), func(body []byte) bool { return bytes.Equal(body, p.Data) })
-		default: // the client disconnects during the answer
+		default: // the client disconnects while it reads the response
 			short, cancel := context.WithTimeout(ctx, time.Duration(random.IntN(20))*time.Millisecond)
 			s.get(short, client, archive(r), func(body []byte) bool { return bytes.Equal(body, p.Data) })
 			cancel()
@@ -189,8 +190,8 @@ func archive(r *release.Release) string {
 	return r.Version + "/linux_" + runtime.GOARCH + "/" + r.Packages[0].Filename
 }
 
-// get sends a request, and counts the answer as right, as an error that clients retry, or as broken off. Any
-// other answer fails the run.
+// get sends a request. It counts the response as right, as an error after which clients retry, or as incomplete.
+// Any other response makes the run fail.
 func (s *soak) get(ctx context.Context, client *http.Client, path string, right func([]byte) bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.gateway.URL+provider+"/"+path, nil)
 	if err != nil {
@@ -225,7 +226,7 @@ func (s *soak) fail(err error) {
 	}
 }
 
-// befall begins and ends random faults, one at a time, until ctx ends.
+// befall begins and ends random faults, one after another, until ctx ends.
 func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 	faults := []faultproxy.Fault{
 		faultproxy.Cut(), faultproxy.CutAt(1000), faultproxy.Stall(), faultproxy.StallAt(1000), faultproxy.Status(500, ""), faultproxy.Status(503, "1"),
@@ -249,7 +250,7 @@ func (s *soak) befall(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// pause waits for a duration or until ctx ends. It reports whether it waited for the whole duration.
+// pause waits for the duration d or until ctx ends. It returns true if it waited for the whole duration.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -273,8 +274,8 @@ func (s *soak) watch(ctx context.Context) (out []usage.Usage, err error) {
 	return out, nil
 }
 
-// report prints the figures. It fails if an answer was wrong, if the gateway's resource usage grew, or if
-// nothing was tested.
+// report prints the statistics. It returns an error if a response was wrong, if the gateway's resource usage
+// grew, or if the run tested nothing.
 func (s *soak) report(length time.Duration, samples []usage.Usage) error {
 	third := len(samples) / 3
 	if third == 0 {

@@ -15,9 +15,10 @@ import (
 const MostOfDocument = 64 << 20
 
 // Check runs f, which handles a document of size bytes. It fails the test if f allocates more than
-// [MostOfDocument] in total. It also fails the test unless f returns an error exactly if refused is true. Check
-// counts all allocations of the process, so the test must not be parallel. It logs the numbers. With the race
-// detector, Check does not limit allocations, because the race detector moves more values to the heap.
+// [MostOfDocument] in total. It also fails the test if f returns no error although refused is true, or an error
+// although refused is false. Check counts all allocations of the process, so the test must not be parallel. It
+// logs the numbers. With the race detector, Check does not limit allocations, because the race detector moves
+// more values to the heap.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -55,8 +56,8 @@ func Kept(t *testing.T, most uint64, f func() any) {
 	runtime.KeepAlive(kept)
 }
 
-// Counted returns the text before, n elements separated by commas, and the text after. If element contains a
-// formatting verb, Counted formats the element's number with it.
+// Counted returns a document that begins with before and ends with after. Between them are n elements, separated
+// by commas. If element contains a formatting verb, Counted formats the element's number with it.
 func Counted(n int, before, element, after string) []byte {
 	out := bytes.NewBufferString(before)
 	for i := range n {

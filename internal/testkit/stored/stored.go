@@ -43,7 +43,8 @@ type Registry struct {
 	*registry.Repositories
 	Signer *pgp.Signer
 	// Broken contains errors by parts of repository names. [Registry.Repository] returns the error for every
-	// repository whose name contains the part. The error under "catalog" also makes [Registry.Providers] fail.
+	// repository whose name contains the part. The error under "catalog" makes [Registry.Providers] report that it
+	// could not list the catalog.
 	Broken map[string]error
 
 	tb     testkit.TB
