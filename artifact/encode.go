@@ -56,9 +56,9 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 }
 
 // EncodeIndex returns the index of a version. The packages of the version can be in any
-// order. EncodeIndex returns an error if Read would refuse the index. That is the case if
-// the version has no package, two packages for one platform, or a package with an invalid
-// platform, file name, digest or size.
+// order. EncodeIndex returns an error if Read would refuse the index or ignore a part of
+// it. Reasons are that the version has no package, that it has two packages for one
+// platform, or that the platform, file name, digest or size of a package is invalid.
 func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
 
 // encodeIndex is [EncodeIndex] with additional annotations on the index.

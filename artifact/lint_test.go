@@ -294,7 +294,7 @@ func TestLintOfSizes(t *testing.T) {
 }
 
 // TestLintWithoutHEAD shows that Lint checks a package with GET if the registry's response
-// to HEAD is an error, or has no size.
+// to HEAD is an error or announces no size.
 func TestLintWithoutHEAD(t *testing.T) {
 	for name, tc := range map[string]struct {
 		head, get int  // the status of responses to HEAD and GET; 0 means unchanged

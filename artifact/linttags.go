@@ -83,7 +83,8 @@ func (l *tagLinter) readByNobody(t ociaddr.Tag) Finding {
 	if err == nil {
 		f.Hint = fmt.Sprintf("tag it %s, and remove this one", tag)
 	}
-	// Tags such as v3.2 are often kept next to 3.2.4, as is usual for container images.
+	// Tags such as v3.2 are often kept next to 3.2.4, because container images usually have
+	// such tags.
 	if l.tags[tag] || strings.Count(string(t), ".") < 2 {
 		f.Severity = SeverityWarning
 	}

@@ -599,7 +599,7 @@ func TestIndexOfUnannouncedSize(t *testing.T) {
 					}
 				}
 				if tc.grow > artifact.MaxManifestBytes { // more than the connection buffers
-					t.Error("the whole answer is read")
+					t.Error("the whole response was read")
 				}
 			}
 			if v, err := b.read(); !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
@@ -624,7 +624,7 @@ func TestOnlyTheTagCanBeAbsent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v, err := b.read(); !errors.Is(err, artifact.ErrNotProvider) || errors.Is(err, errdef.ErrNotFound) {
-		t.Errorf("a platform's manifest is gone: %+v, %v", v, err)
+		t.Errorf("with a missing platform manifest: %+v, %v", v, err)
 	}
 	if _, err := artifact.FetchManifest(t.Context(), b.repo, packages[1].Manifest); !errors.Is(err, artifact.ErrNotProvider) || errors.Is(err, errdef.ErrNotFound) {
 		t.Errorf("the manifest alone: %v", err)

@@ -46,10 +46,11 @@ var (
 // are not valid tags.
 //
 // Some registries link to a next page that does not exist, or that is on a different host.
-// One such registry is Artifactory behind a proxy, with the repository in the path.
-// ListTags then requests the tags after the last tag of the previous page, as the
-// distribution specification allows. If that fails too, the error wraps ErrTagsBrokeOff and
-// the cause. If the first page fails, ListTags returns the error unchanged.
+// One such registry is Artifactory behind a proxy if the path contains the repository.
+// ListTags then requests the tags after the last tag of the previous page. The distribution
+// specification allows this request. If the request fails too, the error wraps
+// ErrTagsBrokeOff and the cause. If the first page fails, ListTags returns the error
+// unchanged.
 func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	l := &tagList{seen: map[string]bool{}}
 	for {

@@ -69,7 +69,7 @@ func TestListOfTagsThatBreaksOff(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		more     http.HandlerFunc // answers the requests after the first page
+		more     http.HandlerFunc // serves every page after the first
 		requests int
 	}{
 		"nothing after the last tag either": {status(404), 2},

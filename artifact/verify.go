@@ -175,8 +175,8 @@ func otherName(sums *trust.Checksums, p Package, published string) string {
 }
 
 // isOtherName reports whether name differs from the published name of a package, but can be
-// a name of the same package. If name has the form of a published name, it belongs to a
-// different package, unless it differs only in letter case.
+// a name of the same package. A name in the published form belongs to a different package.
+// The only exception is a name that differs from the published name in letter case alone.
 func isOtherName(name, published string) bool {
 	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
 }

@@ -25,9 +25,9 @@ const (
 	bigPackages      = 4
 )
 
-// fakeRegistry serves a catalog that is too large to push for a benchmark. It creates each index when it is
-// requested, with the content that a push would have given the index. Only packages of the first provider's last
-// version can be downloaded.
+// fakeRegistry serves a catalog that is too large to push for a benchmark. It creates each index when the index
+// is requested. The content is the same as if the index had been pushed. Only packages of the first provider's
+// last version can be downloaded.
 type fakeRegistry struct {
 	big []artifact.Package
 	dir string // the folder of the packages; their file names are their digests in hexadecimal

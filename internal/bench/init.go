@@ -35,7 +35,7 @@ type source struct {
 
 // inits compares how long a client's init takes through the gateway, from nginx, and from a filesystem_mirror.
 // All of them serve the same files. There are two gateways: one with a cache of archives, and one without. Both
-// have answered the same requests before. The workspace has no lock file and no installed provider.
+// gateways have served the same requests before. The workspace has no lock file and no installed provider.
 func (b *bench) inits() error {
 	certFile, keyFile, err := b.certificate()
 	if err != nil {

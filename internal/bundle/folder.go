@@ -29,8 +29,8 @@ func openFolder(dir string) (storage, error) {
 	return &folder{root}, nil
 }
 
-// createFolder creates the folder if it does not exist. It refuses a folder with other files, unless the folder
-// contains oci-layout.
+// createFolder creates the folder if it does not exist. If the folder has no file oci-layout, createFolder
+// refuses any content other than blobs.
 func createFolder(dir string) (storage, error) {
 	root, err := files.MakeRoot(dir)
 	if err != nil {

@@ -31,7 +31,7 @@ const (
 	untagged = "[] 3"
 )
 
-// harbor returns a bench whose registry behaves like Harbor, with a login of a robot that lacks the given
+// harbor returns a bench whose registry behaves like Harbor. The client logs in as a robot that lacks the given
 // rights.
 func harbor(t *testing.T, lacks ...string) *bench {
 	t.Helper()

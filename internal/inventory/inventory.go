@@ -72,7 +72,7 @@ type Selection struct {
 	jobs  int
 }
 
-// Find returns the providers that the queries select, with their tags. If a query is a
+// Find returns the providers that the queries select, and lists their tags. If a query is a
 // pattern, or if there are no queries, Find searches the configured providers and the
 // registries' catalogs. It returns an error if it finds no provider and some catalog could
 // not be listed.

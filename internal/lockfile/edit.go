@@ -72,7 +72,7 @@ func (i insertions) apply(src []byte) []byte {
 }
 
 // insert inserts sorted hashes into the list of the entry. It inserts each hash before the first hash that sorts
-// after it. Therefore a sorted list, as clients write it, stays sorted.
+// after it. Clients write sorted lists, and a sorted list stays sorted.
 func (p Provider) insert(hashes []string, into insertions) {
 	if p.Hashes == nil && len(hashes) > 0 {
 		p.insertList(hashes, into)

@@ -1,15 +1,15 @@
-// Package lockfile reads dependency lock files, .terraform.lock.hcl, as OpenTofu and Terraform write them, and
-// adds hashes to them.
+// Package lockfile reads the dependency lock files of OpenTofu and Terraform, .terraform.lock.hcl, and adds
+// hashes to them.
 //
 // It accepts the same files as the clients. A file contains provider blocks with canonical addresses and
-// versions, at most one block for each provider, and nothing unknown. A hash of an unknown scheme is ignored and
-// kept, as clients do. The package refuses some files that clients would read but never write: files with
-// expressions, templates or escapes, and files of more than 50,000 tokens.
+// versions, at most one block for each provider, and nothing unknown. Like the clients, the package ignores and
+// keeps hashes of unknown schemes. It refuses some files that clients would read but never write. These are
+// files with expressions, templates or escapes, and files of more than 50,000 tokens.
 //
 // An edit inserts hashes and changes nothing else, so comments, order and formatting stay. There is one
-// exception: if a hash is added after the last hash of a list, the comment on that line then follows the added
-// hash. The result is the same as if the client that wrote the file had added the hashes. Edits need neither
-// packages nor a network. The caller decides which hashes may be added.
+// exception. If a hash is added after the last hash of a list, a comment on the line of that last hash moves
+// behind the added hash. The result is the same as if the client that wrote the file had added the hashes. Edits
+// need neither packages nor a network. The caller decides which hashes may be added.
 package lockfile
 
 import (

@@ -190,8 +190,8 @@ func archive(r *release.Release) string {
 	return r.Version + "/linux_" + runtime.GOARCH + "/" + r.Packages[0].Filename
 }
 
-// get sends a request. It counts the response as right, as an error after which clients retry, or as incomplete.
-// Any other response makes the run fail.
+// get sends a request, and counts the response. A response can be right, an error after which clients retry, or
+// incomplete. Any other response makes the run fail.
 func (s *soak) get(ctx context.Context, client *http.Client, path string, right func([]byte) bool) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.gateway.URL+provider+"/"+path, nil)
 	if err != nil {

@@ -17,9 +17,9 @@ type Wants struct {
 	folders map[string]*origin.MirrorDir
 }
 
-// OpenWants opens the sources of the provider blocks. If it cannot open a source, it
-// returns no error, so that other providers are not affected. Listing the versions of that
-// source's providers returns the error. The caller must close the wants.
+// OpenWants opens the sources of the provider blocks. An unusable source must not affect
+// other providers, so OpenWants returns no error. Instead, listing the versions of that
+// source's provider returns the error. The caller must close the wants.
 func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {

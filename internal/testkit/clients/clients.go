@@ -84,8 +84,8 @@ func Node(tb testkit.TB) Client {
 	return Client{"node", path}
 }
 
-// RenovateModules returns the folder that contains the package renovate and its dependencies, as a value for
-// NODE_PATH. It ends the test if there is no such folder.
+// RenovateModules returns the value of NODE_PATH for Renovate. It is the folder that contains the package
+// renovate and its dependencies. RenovateModules ends the test if the folder does not exist.
 func RenovateModules(tb testkit.TB) string {
 	tb.Helper()
 	dir, err := tool("renovate", "node_modules")

@@ -95,7 +95,7 @@ func (w *Workspace) Clean() error {
 type ExitError struct {
 	Command string // the client and its arguments
 	Output  string // standard output and standard error, as they were written
-	Err     error  // an [*exec.ExitError], or the error because of which there is no exit status
+	Err     error  // an [*exec.ExitError], or the reason why there is no exit status
 }
 
 func (e *ExitError) Error() string {

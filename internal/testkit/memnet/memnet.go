@@ -60,8 +60,8 @@ func NoAnswer(host string) error {
 
 var errSilence = errors.New("nobody answers")
 
-// Silence returns an error for [Network.Fail]. It makes each dial wait until the dial's context ends, as if all
-// packets were lost.
+// Silence returns an error for [Network.Fail] that stands for the loss of all packets. With this error, a dial
+// waits until its context ends.
 func Silence() error { return errSilence }
 
 // Fail makes all dials to an address fail with err, and resets the open connections to the address. If err is

@@ -1,5 +1,5 @@
-// Package pgp creates temporary OpenPGP keys, and signs checksum documents with them. The signatures are
-// detached, like those of real publishers.
+// Package pgp creates temporary OpenPGP keys, and signs checksum documents with them. Like publishers of
+// providers, it makes detached signatures.
 //
 // The package can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519,
 // ECDSA, RSA and DSA keys, and keys that sign with a subkey. The date of a signature is the date at which its

@@ -109,7 +109,7 @@ func TestIntercept(t *testing.T) {
 		t.Error("the connection was not cut")
 	}
 	if n := rec.Count(recorder.Path("/cut"), recorder.Status(0)); n != 1 {
-		t.Errorf("%d requests without an answer, want 1", n)
+		t.Errorf("%d requests without a status, want 1", n)
 	}
 
 	rec.Intercept(nil)

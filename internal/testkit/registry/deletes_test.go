@@ -170,7 +170,7 @@ func TestDeletes(t *testing.T) {
 					want = *tc.v28
 				}
 				if got := tc.do(a); got != want.answer {
-					t.Errorf("answer %s, want %s", got, want.answer)
+					t.Errorf("response %s, want %s", got, want.answer)
 				}
 				c, err := a.reg.Contents(a.name)
 				clients.Must(t, err)

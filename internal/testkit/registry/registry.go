@@ -138,7 +138,7 @@ func For(tb testkit.TB, opts Options) *Registry {
 	return r
 }
 
-// start runs the program and waits until it answers.
+// start runs the program, and waits until the registry answers requests.
 func (r *Registry) start(ctx context.Context, program clients.Client, opts Options) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -2,7 +2,7 @@
 // null provider, and an origin registry that serves these releases. It also provides workspaces whose CLI
 // configuration leads to that origin.
 //
-// The provider's host name has no port, like a real host name. A host block in the CLI configuration sends
+// Like a real host name, the provider's host name has no port. A host block in the CLI configuration sends
 // requests for that host to the origin on the loopback interface.
 package world
 
