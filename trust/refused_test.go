@@ -77,8 +77,8 @@ func TestSignaturesRefused(t *testing.T) {
 	}
 }
 
-// TestReportOnAMirrorsPackage shows that a package is refused if the report about it
-// contradicts its bytes, although it matches the mirror's hashes.
+// TestReportOnAMirrorsPackage shows that a package of a release without SHA256SUMS is
+// refused if its bytes contradict the report about it.
 func TestReportOnAMirrorsPackage(t *testing.T) {
 	zh := func(b byte) provider.Hash { return provider.ZipHash([32]byte{b}) }
 	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{

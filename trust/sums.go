@@ -16,7 +16,7 @@ const maxSumsBytes = 1 << 20
 // sums maps file names to the checksums in a SHA256SUMS document.
 type sums map[string][sha256.Size]byte
 
-// parseSums parses a document in the format of sha256sum: each line has a hexadecimal
+// parseSums parses a document in the format of sha256sum. Each line has a hexadecimal
 // SHA-256 and a file name. Like clients, it splits lines at white space, and compares
 // names exactly. Unlike clients, it refuses a line that is not exactly a checksum and a
 // name. It also refuses two different checksums for one name. The reason is that a

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Makes the keys and signatures of this folder anew, with GnuPG 2.2 or later: keys
-# of kinds that the libraries of the tests do not make, and signatures as a
-# publisher's gpg makes them. The keys are thrown away.
+# Creates the keys and signatures of this folder again. It needs GnuPG 2.2 or later.
+# Some keys are of kinds that the libraries of the tests cannot create. The signatures
+# are like those that the gpg of a publisher creates. The private keys are deleted at
+# the end.
 set -eu
 cd "$(dirname "$0")"
 GNUPGHOME=$(mktemp -d)
