@@ -45,7 +45,7 @@ func knownProtocols(all []string) []string {
 // [ErrNotProvider] if the document is otherwise invalid.
 func Unmarshal(data []byte, out any) error { return unmarshalWithin(manifestLimits, data, out) }
 
-// unmarshalWithin is [Unmarshal] with different limits.
+// unmarshalWithin is like [Unmarshal], but with different limits.
 func unmarshalWithin(limits document.Limits, data []byte, out any) error {
 	switch err := limits.Unmarshal(data, out); {
 	case errors.Is(err, document.ErrTooLarge):

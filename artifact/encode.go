@@ -61,7 +61,7 @@ func EncodePackage(p trust.Package) (Package, Blob, error) {
 // platform, or that the platform, file name, digest or size of a package is invalid.
 func EncodeIndex(v Version) (Blob, error) { return encodeIndex(v, nil) }
 
-// encodeIndex is [EncodeIndex] with additional annotations on the index.
+// encodeIndex is like [EncodeIndex], but with additional annotations on the index.
 func encodeIndex(v Version, more map[string]string) (Blob, error) {
 	packages := slices.Clone(v.Packages)
 	slices.SortFunc(packages, func(a, b Package) int { return a.Platform.Compare(b.Platform) })

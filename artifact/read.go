@@ -35,14 +35,14 @@ func Read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	return read(ctx, store, a, v, 0)
 }
 
-// ReadAvailable is [Read] for callers that can use a version without some of its platforms.
+// ReadAvailable is like [Read], but for callers that can use a version without some of its platforms.
 // It puts the platforms whose manifests are not in the registry into Version.Missing. It
 // returns an error if all manifests are missing, or if more than 32 manifests are missing.
 func ReadAvailable(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version) (*Version, error) {
 	return read(ctx, store, a, v, maxMissing)
 }
 
-// read is [Read], but accepts a version that has at most mayMiss missing manifests.
+// read is like [Read], but accepts a version that has at most mayMiss missing manifests.
 func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v provider.Version, mayMiss int32) (*Version, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {

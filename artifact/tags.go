@@ -71,7 +71,7 @@ func ListTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	}
 }
 
-// ListAnyTags is [ListTags], but returns no tags and no error if the repository does not
+// ListAnyTags is like [ListTags], but returns no tags and no error if the repository does not
 // exist.
 func ListAnyTags(ctx context.Context, store TagLister) ([]ociaddr.Tag, error) {
 	tags, err := ListTags(ctx, store)

@@ -35,7 +35,7 @@ func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 	return verdict
 }
 
-// RecordedStanding is [Standing] for the verdict that a push recorded. It does not read the
+// RecordedStanding is like [Standing], but for the verdict that a push recorded. It does not read the
 // checksum document, but compares the packages' recorded file names with the published
 // names.
 func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {

@@ -35,7 +35,7 @@ const (
 	// between two rounds.
 	maxTokens = 1024
 	// maxToken is the maximum length in bytes of a token from a token server. The tokens of
-	// Azure and GitLab have up to 8 KiB, and few servers accept a header longer than 16
+	// Azure and GitLab are up to 8 KiB long, and few servers accept a header longer than 16
 	// KiB.
 	maxToken = 16 << 10
 	// maxTokenAnswer is the maximum number of bytes that oras-go reads of a token server's

@@ -99,7 +99,7 @@ func (s *scene) tlsRegistry() *registry.Registry {
 	return s.tlsRegistryOf(registry.Distribution3)
 }
 
-// tlsRegistryOf is [scene.tlsRegistry] for any registry program.
+// tlsRegistryOf is like [scene.tlsRegistry], but for any registry program.
 func (s *scene) tlsRegistryOf(program registry.Program) *registry.Registry {
 	s.t.Helper()
 	cert, err := s.CA.Issue("localhost")

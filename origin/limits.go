@@ -30,7 +30,7 @@ const (
 
 var (
 	// listLimits are the limits of documents about all versions of a provider. The longest
-	// document of a public provider has about 2 MiB and 160,000 values.
+	// document of a public provider is about 2 MiB long, and has 160,000 values.
 	listLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: maxVersions}
 	// indexLimits are the limits of the list of versions of a network mirror or a mirror
 	// folder. The list is a JSON object. Repeated members count, although encoding/json

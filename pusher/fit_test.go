@@ -169,7 +169,7 @@ func TestSignedBesideUnsigned(t *testing.T) {
 	}
 }
 
-// misname makes the index name the package for Linux a second time, as a package for FreeBSD. If evidence is
+// misname adds the Linux package to the index a second time, as a FreeBSD package. If evidence is
 // false, misname also removes the evidence from the index.
 func (b *bench) misname(evidence bool) {
 	b.t.Helper()

@@ -118,7 +118,7 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 	return gone, errors.Join(failures...)
 }
 
-// warnReplacedLeft warns of n noted manifests that are not deleted.
+// warnReplacedLeft warns that n manifests in the state were not deleted.
 func (p *pruner) warnReplacedLeft(n int, err error) {
 	p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, n, err)
 }
@@ -130,9 +130,8 @@ func notesOnlyState(s *artifact.State) bool {
 	return len(s.Replaced) == 0 || len(s.Replaced) == 1 && s.Replaced[0].Version.IsZero()
 }
 
-// deleteOne deletes a manifest that lost its tag. done reports whether the state no longer
-// has to note the manifest. This is the case if the manifest is gone or belongs to another
-// provider. If a push has tagged the index again in the meantime, deleteOne restores it.
+// deleteOne deletes a manifest that lost its tag. done reports whether the manifest can be
+// dropped from the state, because it is gone or belongs to another provider. If a push has tagged the index again in the meantime, deleteOne restores it.
 func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool, err error) {
 	data, owned, err := artifact.IsOwned(ctx, p.state.dest.Store, r, p.state.provider)
 	switch {

@@ -15,7 +15,7 @@ import (
 )
 
 // maxPackageBytes is the maximum size of a package in bytes. The largest public packages
-// have about 200 MiB.
+// are about 200 MiB.
 const maxPackageBytes = 4 << 30
 
 // spool downloads a package from its origin into a temporary file, and verifies it. Uploads

@@ -129,7 +129,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 
 var twoLines = regexp.MustCompile(`\Aerror: [^\n]+\nhint: [^\n]+\n\z`)
 
-// refused is [exits] for a program that should fail. It also checks that standard output is
+// refused is like [exits], but for a program that should fail. It also checks that standard output is
 // empty. Standard error must consist of a line with the error and a line with a hint.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, args)

@@ -323,7 +323,7 @@ func TestVersionOfManyManifests(t *testing.T) {
 }
 
 // TestDescriptorsAreNotKept shows that, after content is read, the annotations of its descriptor do not stay in
-// memory, even if they have 1 MiB.
+// memory, even if they are 1 MiB long.
 func TestDescriptorsAreNotKept(t *testing.T) {
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository})

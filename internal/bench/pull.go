@@ -89,21 +89,21 @@ func (b *bench) pull() error {
 	return nil
 }
 
-// tell adds a row for the ratio between the gateway's time and the time that of returns. most is the largest
-// ratio that reaches the target. If it is 0, there is no target.
-func (b *bench) tell(how, than string, took []firstBytes, of func(firstBytes) time.Duration, most float64) {
+// tell adds a row with the ratio of the gateway's time to a baseline, which baseline takes from each run. The
+// target is reached if the ratio is at most maxRatio. If maxRatio is 0, there is no target.
+func (b *bench) tell(how, than string, took []firstBytes, baseline func(firstBytes) time.Duration, maxRatio float64) {
 	var ratios []float64
 	var gateway []time.Duration
 	for _, f := range took {
-		ratios = append(ratios, f.gateway.Seconds()/of(f).Seconds())
+		ratios = append(ratios, f.gateway.Seconds()/baseline(f).Seconds())
 		gateway = append(gateway, f.gateway)
 	}
 	r := row{
 		what:   fmt.Sprintf("first byte of %d MB pulled through%s", cold.mib<<20/1_000_000, how),
 		figure: fmt.Sprintf("%.1f ms", median(gateway).Seconds()*1e3), ratio: median(ratios), than: than, wanted: nothing,
 	}
-	if most > 0 {
-		r.wanted, r.reached = fmt.Sprintf("<= %.2f", most), r.ratio <= most
+	if maxRatio > 0 {
+		r.wanted, r.reached = fmt.Sprintf("<= %.2f", maxRatio), r.ratio <= maxRatio
 	}
 	b.rows = append(b.rows, r)
 }

@@ -21,7 +21,7 @@ import (
 const (
 	// maxEntries is the maximum number of files in an archive. [indexLimits] allows fewer blobs in a bundle.
 	maxEntries = 1 << 18
-	// maxName is the maximum length of a file's name in bytes. A blob's name has 77 bytes.
+	// maxName is the maximum length of a file's name in bytes. A blob's name is 77 bytes long.
 	maxName = 256
 )
 

@@ -72,7 +72,7 @@ func (r *rig) serve(dir string) {
 	r.serveWith(dir, nil, func() {})
 }
 
-// serveWith is [rig.serve] for a gateway that also serves the versions of an origin. If origin is nil, there is
+// serveWith is like [rig.serve], but for a gateway that also serves the versions of an origin. If origin is nil, there is
 // no origin. The function end is called when the gateway stops.
 func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	r.t.Helper()

@@ -63,7 +63,7 @@ func (r *rig) servePulling(dir string) {
 	r.servePullingWithin(dir, pull.Limits{})
 }
 
-// servePullingWithin is [rig.servePulling] with the given limits.
+// servePullingWithin is like [rig.servePulling], but with the given limits.
 func (r *rig) servePullingWithin(dir string, limits pull.Limits) {
 	r.t.Helper()
 	puller, err := pull.New(pull.Options{

@@ -179,7 +179,7 @@ func inRig(t *testing.T, f func(*rig)) {
 	inRigAt(t, time.Now().Round(0), f)
 }
 
-// inRigAt is [inRig] with the clock set to now.
+// inRigAt is like [inRig], but with the clock set to now.
 func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 	t.Helper()
 	number := numbers.Add(1)

@@ -21,7 +21,7 @@ import (
 )
 
 // maxHashed is the maximum size in bytes of a package that is downloaded to compute its h1: hash. The largest
-// public packages have about 200 MiB.
+// public packages are about 200 MiB.
 const maxHashed = 4 << 30
 
 // Registry opens the repositories of providers.

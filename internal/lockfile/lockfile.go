@@ -30,7 +30,7 @@ import (
 // Name is the name of a configuration's lock file.
 const Name = ".terraform.lock.hcl"
 
-// MaxBytes is the maximum size of a lock file in bytes. A lock file of a hundred providers has about 300 KiB.
+// MaxBytes is the maximum size of a lock file in bytes. A lock file with a hundred providers is about 300 KiB.
 const MaxBytes = 1 << 20
 
 // File is a lock file.

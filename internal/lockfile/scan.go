@@ -13,7 +13,7 @@ import (
 // and uses about a kilobyte of memory for each token. Therefore Parse scans a file first. The scan refuses
 // constructs that no lock file contains.
 const (
-	// maxDepth is the maximum depth of nested brackets. A hash is inside two brackets.
+	// maxDepth is the maximum depth of nested brackets. A hash is two levels deep.
 	maxDepth = 8
 	// maxTokens is the maximum number of tokens in a file. A hash on its own line takes five tokens, so 300
 	// providers with 30 hashes each are about as many as a file can contain.

@@ -34,7 +34,7 @@ func Destination(r *registry.Repositories) func(context.Context, provider.Addres
 	}
 }
 
-// destinationOfCopies is [Destination] for copies. from maps each provider to the
+// destinationOfCopies is like [Destination], but for copies. from maps each provider to the
 // repository that it is copied from. If that repository is in the same registry, blobs are
 // mounted from it.
 func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (pusher.Destination, error) {

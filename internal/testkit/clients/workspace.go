@@ -53,7 +53,7 @@ func NewWorkspace(dir string) (*Workspace, error) {
 	return w, w.WriteCLIConfig("")
 }
 
-// For is [NewWorkspace] for a test, in a folder that is removed when the test ends.
+// For is like [NewWorkspace], but fails the test if there is an error, in a folder that is removed when the test ends.
 func For(tb testkit.TB) *Workspace {
 	tb.Helper()
 	w, err := NewWorkspace(tb.TempDir())
@@ -117,7 +117,7 @@ func (w *Workspace) Run(c Client, args ...string) (string, error) {
 	return output.String(), err
 }
 
-// Stdout is [Workspace.Run] for output in JSON or another format for programs. It returns only standard output.
+// Stdout is like [Workspace.Run], but for output in JSON or another format for programs. It returns only standard output.
 func (w *Workspace) Stdout(c Client, args ...string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	err := w.run(c, args, func(cmd *exec.Cmd) {
@@ -200,7 +200,7 @@ func (w *Workspace) MustFail(tb testkit.TB, c Client, args ...string) string {
 	return output
 }
 
-// MustLock is [Workspace.Lock] for a test.
+// MustLock is like [Workspace.Lock], but fails the test if there is an error.
 func (w *Workspace) MustLock(tb testkit.TB) map[string]Locked {
 	tb.Helper()
 	lock, err := w.Lock()

@@ -73,7 +73,7 @@ func Counted(n int, before, element, after string) []byte {
 	return append(out.Bytes(), after...)
 }
 
-// Filled is [Counted] with so many elements that the document has about size bytes.
+// Filled is like [Counted], but with so many elements that the document has about size bytes.
 func Filled(size int, before, element, after string) []byte {
 	digits := 5 * strings.Count(element, "%") // allow 7 digits for each verb, which itself has 2 bytes
 	return Counted((size-len(before)-len(after))/(len(element)+1+digits), before, element, after)

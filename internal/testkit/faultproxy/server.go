@@ -51,7 +51,7 @@ func Start(next http.Handler, config *tls.Config) (*Server, error) {
 	})
 }
 
-// For is [Start] for a test. It stops the server when the test ends.
+// For is like [Start], but fails the test if there is an error. It stops the server when the test ends.
 func For(tb testkit.TB, next http.Handler, config *tls.Config) *Server {
 	tb.Helper()
 	s, err := Start(next, config)

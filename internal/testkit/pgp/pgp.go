@@ -105,7 +105,7 @@ func DSA() Option { return func(o *options) { o.dsa = true } }
 // Subkey adds a subkey. The signer signs with the subkey instead of the primary key.
 func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
 
-// RevokedSubkey is [Subkey], but also revokes the subkey. It does not revoke the primary key.
+// RevokedSubkey is like [Subkey], but also revokes the subkey. It does not revoke the primary key.
 func RevokedSubkey() Option { return func(o *options) { o.subkey = &subkey{revoked: true} } }
 
 // ExpiredSubkey creates a key that is two days old and still valid. The signer signs with a subkey that was
@@ -186,7 +186,7 @@ func (o *options) addSubkey(entity *openpgp.Entity) error {
 	return entity.RevokeSubkey(added, packet.KeyCompromised, "a test revokes it", &config)
 }
 
-// For is [NewSigner] for a test.
+// For is like [NewSigner], but fails the test if there is an error.
 func For(tb testkit.TB, name string, opts ...Option) *Signer {
 	tb.Helper()
 	s, err := NewSigner(name, opts...)
@@ -241,7 +241,7 @@ func (s *Signer) Sign(doc []byte) ([]byte, error) {
 	return sig.Bytes(), nil
 }
 
-// SignWithNotation is [Signer.Sign], but adds a critical notation with the given name. Verifiers do not know
+// SignWithNotation is like [Signer.Sign], but adds a critical notation with the given name. Verifiers do not know
 // this notation.
 func (s *Signer) SignWithNotation(tb testkit.TB, doc []byte, name string) []byte {
 	tb.Helper()
@@ -254,7 +254,7 @@ func (s *Signer) SignWithNotation(tb testkit.TB, doc []byte, name string) []byte
 	return sig.Bytes()
 }
 
-// SignArmored is [Signer.Sign] in ASCII armour.
+// SignArmored is like [Signer.Sign], but in ASCII armour.
 func (s *Signer) SignArmored(doc []byte) ([]byte, error) {
 	var sig bytes.Buffer
 	if err := openpgp.ArmoredDetachSign(&sig, s.entity, bytes.NewReader(doc), s.config); err != nil {

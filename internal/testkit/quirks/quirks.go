@@ -117,7 +117,7 @@ func parse(r *http.Request, s Settings) request {
 	return out
 }
 
-// reads reports whether the request changes nothing.
+// reads reports whether the request is read-only.
 func (r request) reads() bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 // ServeHTTP implements [http.Handler].

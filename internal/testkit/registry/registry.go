@@ -120,7 +120,7 @@ func Start(ctx context.Context, opts Options) (*Registry, error) {
 	return r, nil
 }
 
-// For is [Start] for a test. When the test ends, For stops the registry. If the test failed, For also prints the
+// For is like [Start], but fails the test if there is an error. When the test ends, For stops the registry. If the test failed, For also prints the
 // registry's log.
 func For(tb testkit.TB, opts Options) *Registry {
 	tb.Helper()

@@ -127,7 +127,7 @@ func Build(spec Spec) (*Release, error) {
 	return r, r.Seal(spec.Signer)
 }
 
-// For is [Build] for a test.
+// For is like [Build], but fails the test if there is an error.
 func For(tb testkit.TB, spec Spec) *Release {
 	tb.Helper()
 	r, err := Build(spec)

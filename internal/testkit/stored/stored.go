@@ -79,7 +79,7 @@ func (r *Registry) check(err error) {
 	}
 }
 
-// Repository is [registry.Repositories.Repository], but fails for a repository in r.Broken.
+// Repository is like [registry.Repositories.Repository], but fails for a repository in r.Broken.
 func (r *Registry) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
 	for name, err := range r.Broken {
 		if addr, _ := r.Templates.Repository(a); strings.Contains(addr.Name, name) {
@@ -89,7 +89,7 @@ func (r *Registry) Repository(ctx context.Context, a provider.Address) (ociaddr.
 	return r.Repositories.Repository(ctx, a)
 }
 
-// Providers is [registry.Repositories.Providers], but lists no catalog if r.Broken contains "catalog".
+// Providers is like [registry.Repositories.Providers], but lists no catalog if r.Broken contains "catalog".
 func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registry.Unlisted, error) {
 	if err := r.Broken["catalog"]; err != nil {
 		return nil, []registry.Unlisted{{Where: string(embedded.Host), Err: err}}, nil

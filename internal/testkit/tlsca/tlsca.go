@@ -46,7 +46,7 @@ func New() (*CA, error) {
 	return &CA{cert, key}, nil
 }
 
-// For is [New] for a test.
+// For is like [New], but fails the test if there is an error.
 func For(tb testkit.TB) *CA {
 	tb.Helper()
 	ca, err := New()

@@ -87,7 +87,7 @@ func New(opts Options) (*Server, error) {
 	return &Server{opts: opts, key: key, cert: cert, refresh: map[string]string{}}, nil
 }
 
-// For is [New] for a test.
+// For is like [New], but fails the test if there is an error.
 func For(tb testkit.TB, opts Options) *Server {
 	tb.Helper()
 	s, err := New(opts)

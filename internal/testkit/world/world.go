@@ -81,7 +81,7 @@ func New(dir string) (*World, error) {
 	return w, nil
 }
 
-// For is [New] for a test.
+// For is like [New], but fails the test if there is an error.
 func For(tb testkit.TB) *World {
 	tb.Helper()
 	w, err := New(tb.TempDir())
@@ -209,12 +209,12 @@ func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return ServeBy(bridge, ws, args...)
 }
 
-// ServeBy is [Serve] for a given program, in place of the program that [Bridge] returns.
+// ServeBy is like [Serve], but for a given program, in place of the program that [Bridge] returns.
 func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return serve(bridge, ws, nil, args)
 }
 
-// ServeLogging is [Serve] for a gateway with a long log. The gateway writes its log to the file log, and
+// ServeLogging is like [Serve], but for a gateway with a long log. The gateway writes its log to the file log, and
 // [Gateway.Log] returns nothing.
 func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
 	bridge, err := Bridge()
@@ -265,7 +265,7 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 	return g, nil
 }
 
-// ServeFor is [Serve] for a test. When the test ends, ServeFor stops the gateway. If the test failed, ServeFor
+// ServeFor is like [Serve], but fails the test if there is an error. When the test ends, ServeFor stops the gateway. If the test failed, ServeFor
 // also prints the gateway's log.
 func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	tb.Helper()
