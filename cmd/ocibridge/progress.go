@@ -96,7 +96,7 @@ func (p *progress) Event(e pusher.Event) {
 			// Every byte of a package counts twice, because the program downloads and uploads
 			// it.
 			bar = p.bars.AddBar(2*e.Total, mpb.BarRemoveOnComplete(),
-				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5})))
+				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Name(" of "+size(e.Total))))
 			p.live[key] = bar
 		}
 		bar.IncrBy(e.Bytes)
