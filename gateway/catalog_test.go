@@ -254,7 +254,7 @@ func TestRegistryStopped(t *testing.T) {
 				}
 			}
 		}
-		// Other versions are unknown, but not absent.
+		// The catalog cannot know whether anything else exists, so other paths get 502, not 404.
 		for _, path := range []string{prefix + "9.9.9.json", "/providers/" + host + "/acme/gadget/index.json"} {
 			b.checkTrouble(c.get(path), path, http.StatusBadGateway)
 		}

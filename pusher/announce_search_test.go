@@ -24,7 +24,7 @@ func (s *modelState) code(i int) uint64 {
 	return out
 }
 
-// key is a hash of the state. Two of a million states have the same hash in only one of 10 million runs.
+// key is a hash of the state. Among a million states, two have the same hash with a probability of less than one in 10 million.
 func (s *modelState) key() uint64 {
 	h := uint64(s.index) | uint64(s.hours)<<4 | uint64(s.kills)<<8
 	if s.pruned {
