@@ -44,8 +44,8 @@ func (c *Catalog) lastFailure(q question) time.Time {
 // witnesses is the number of existing repositories that are remembered for each account.
 const witnesses = 4
 
-// watch remembers the last failure of the registry for each account, and some repositories
-// of each account that exist.
+// watch remembers, for each account, when the registry last failed and a few
+// repositories that are known to exist.
 type watch struct {
 	mu       sync.Mutex
 	accounts map[string]*observed
