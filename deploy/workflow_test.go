@@ -62,7 +62,7 @@ func TestWorkflowChecks(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, want string }{
 		"a tag":             {"checkout@3d3c42e5aac5ba805825da76410c181273ba90b1", "checkout@v7", "not pinned by a commit"},
 		"an unknown commit": {" # v7.0.1", "", "which version"},
-		"all permissions":   {"permissions:\n  contents: read\n", "", "may all"},
+		"all permissions":   {"permissions:\n  contents: read\n", "", "the job may do everything"},
 		"write for all":     {"permissions:\n  contents: read\n", "permissions:\n  contents: write\n", "all its jobs"},
 		"a needless write":  {"attestations: write", "issues: write", "issues: write"},
 		"a token left":      {"persist-credentials: false", "persist-credentials: true", "token behind"},

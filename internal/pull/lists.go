@@ -128,7 +128,7 @@ const (
 	seenBytes     = 200 // an entry of list.seen
 	offerBytes    = 240
 	protocolBytes = 48
-	platformBytes = 48
+	platformBytes = 56 // with the allocations of two short texts
 )
 
 // textBytes returns the memory in bytes of a version's pre-release and build metadata. Most versions have
