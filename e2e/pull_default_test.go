@@ -101,7 +101,7 @@ func TestNothingConfigured(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	a := s.serveBare()
-	if !strings.Contains(a.text, "--no-pull-through") || !strings.Contains(a.text, "pushed or fetched before") {
+	if !strings.Contains(a.text, "--no-pull-through") || !strings.Contains(a.text, "which serves the providers that it already has") {
 		t.Errorf("it prints\n%s", a.text)
 	}
 	for _, header := range []string{"Forwarded", "X-Forwarded-For", "Via", "X-Real-IP"} {
