@@ -187,9 +187,11 @@ func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) 
 		return nil, c.bypass(ctx, err)
 	}
 	return func() {
+		c.room.Lock() // so that a count sees both the file and its bytes, or neither
 		if os.Remove(s.file.Name()) == nil {
 			c.bytes.Add(-s.blob.size)
 		}
+		c.room.Unlock()
 		<-c.fetches
 	}, nil
 }

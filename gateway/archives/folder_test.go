@@ -56,11 +56,13 @@ func TestLeastRecentlyUsedGoesFirst(t *testing.T) {
 	s.idle()
 	check("/a/c/d")
 	s.want("/c", 0)
+	s.idle() // the use is recorded when the answer ends
 	s.restart()
 	s.want("/e", 1)
 	s.idle()
 	check("/c/d/e")
 	s.want("/d", 0)
+	s.idle()
 	s.max = 100_000
 	s.restart()
 	check("/d")
