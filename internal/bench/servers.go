@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -23,9 +26,9 @@ import (
 // bareCommand is the argument with which this program runs as the bare server.
 const bareCommand = "bare"
 
-// serveBare serves a folder with net/http and nothing else. It serves documents from memory, with the gateway's
-// headers. It serves other files with http.ServeContent. It prints its address, and exits when its standard
-// input ends.
+// serveBare serves a folder with net/http. It serves documents from memory, with the gateway's headers, and other
+// files with http.ServeContent. Like the gateway and nginx, it logs each request to a buffered file. It prints its
+// address, and exits when its standard input ends.
 func serveBare(args []string) error {
 	root, certFile, keyFile := args[0], args[1], args[2]
 	documents, etags := map[string][]byte{}, map[string]string{}
@@ -50,12 +53,22 @@ func serveBare(args []string) error {
 	if err != nil {
 		return err
 	}
+	out, err := os.CreateTemp(filepath.Dir(root), "bare-log-")
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(bufio.NewWriterSize(out, 64<<10), nil)) // the handler locks the writer
 	fmt.Println(l.Addr())
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
 		os.Exit(0)
 	}()
 	return http.ServeTLS(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, start := rand.Text(), time.Now()
+		w.Header().Set("X-Request-Id", id)
+		defer func() {
+			log.Info("request", "method", r.Method, "path", r.URL.Path, "duration", time.Since(start), "client", r.RemoteAddr, "agent", r.UserAgent(), "request_id", id)
+		}()
 		if body, ok := documents[r.URL.Path]; ok {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
