@@ -22,18 +22,13 @@
 package cliconfig
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
-	"slices"
-	"strings"
-	"syscall"
 
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/auth"
-	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -45,6 +40,7 @@ type Environment struct {
 	ReadFile func(string) ([]byte, error)
 	ReadDir  func(string) ([]fs.DirEntry, error)
 	Home     string // the user's home folder, or ""
+	Dir      string // the working folder, to which relative names of files refer; only ReadMerged needs it
 	GOOS     string // a value of runtime.GOOS; determines the locations of files and the path separator
 	GOARCH   string // a value of runtime.GOARCH; "" means the value of this program
 }
@@ -96,17 +92,13 @@ func Load(env Environment) (*Config, error) {
 		env:      tokensFromEnviron(env.Environ()),
 		helpers:  map[string]hidden{},
 	}
-	override := env.override()
-	main := override
-	if main == "" {
-		main = env.mainFile()
-	}
-	if err := c.readMain(env, main, override != ""); err != nil {
+	found, warnings, err := env.read(OpenTofu)
+	if err != nil {
 		return nil, err
 	}
-	// An override replaces all standard files, including the files in the configuration folder.
-	if override == "" {
-		if err := c.readFolder(env, env.folder()); err != nil {
+	c.Warnings = warnings
+	for _, f := range found {
+		if err := c.add(env, f.name, f.text); err != nil {
 			return nil, err
 		}
 	}
@@ -114,53 +106,6 @@ func Load(env Environment) (*Config, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// readMain reads the main file. Like the clients, it adds a warning if the file cannot be read. A missing file causes a
-// warning only if mustExist is true.
-func (c *Config) readMain(env Environment, name string, mustExist bool) error {
-	if name == "" {
-		return nil
-	}
-	src, err := env.ReadFile(name)
-	switch {
-	case err == nil:
-		return c.add(env, name, src)
-	case !errors.Is(err, fs.ErrNotExist):
-		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s was not read: %v", name, files.Cause(err)))
-	case mustExist:
-		c.Warnings = append(c.Warnings, fmt.Sprintf("the CLI configuration file %s does not exist", name))
-	}
-	return nil
-}
-
-// readFolder reads the *.tfrc and *.tfrc.json files in a folder in the order of their names. If several files configure
-// a host, the last file wins. Unlike the main file, a file that cannot be read is an error.
-func (c *Config) readFolder(env Environment, dir string) error {
-	if dir == "" {
-		return nil
-	}
-	entries, err := env.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return nil // the clients also ignore a path that is not a folder
-	}
-	if err != nil {
-		return fmt.Errorf("read the CLI configuration folder %s: %w", dir, files.Cause(err))
-	}
-	for _, e := range entries {
-		if e.IsDir() || !strings.HasSuffix(e.Name(), ".tfrc") && !strings.HasSuffix(e.Name(), ".tfrc.json") {
-			continue
-		}
-		name := env.join(dir, e.Name())
-		src, err := env.ReadFile(name)
-		if err != nil {
-			return fmt.Errorf("read the CLI configuration file %s: %w", name, files.Cause(err))
-		}
-		if err := c.add(env, name, src); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // add adds the settings in a file to the configuration. If several files configure a host,
@@ -205,90 +150,3 @@ func hostname(file, block, given string) (svchost.Hostname, error) {
 	}
 	return host, nil
 }
-
-// override returns the file that TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names, or "" if neither is set. This file
-// replaces all standard files.
-func (env Environment) override() string {
-	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
-		if v := env.Getenv(name); v != "" {
-			return v
-		}
-	}
-	return ""
-}
-
-// mainFile returns the path of the standard main file, or "" if the user has no home folder. It
-// is the path of OpenTofu's file, unless only Terraform's file exists.
-func (env Environment) mainFile() string {
-	if env.GOOS == "windows" {
-		dir := env.appData()
-		if dir == "" {
-			return ""
-		}
-		return env.firstExisting(env.join(dir, "tofu.rc"), env.join(dir, "terraform.rc"))
-	}
-	xdg := env.Getenv("XDG_CONFIG_HOME")
-	if env.Home == "" && xdg == "" {
-		return ""
-	}
-	var inHome []string
-	if env.Home != "" {
-		inHome = []string{env.join(env.Home, ".tofurc"), env.join(env.Home, ".terraformrc")}
-	}
-	if xdg != "" && !slices.ContainsFunc(inHome, env.exists) {
-		return env.join(xdg, "opentofu", "tofurc")
-	}
-	return env.firstExisting(inHome...)
-}
-
-// folder returns the path of the configuration folder, or "" if the user has no home
-// folder.
-func (env Environment) folder() string {
-	if env.GOOS == "windows" {
-		if dir := env.appData(); dir != "" {
-			return env.join(dir, "terraform.d")
-		}
-		return ""
-	}
-	var inHome string
-	if env.Home != "" {
-		inHome = env.join(env.Home, ".terraform.d")
-	}
-	if xdg := env.Getenv("XDG_CONFIG_HOME"); xdg != "" && (inHome == "" || !env.isFolder(inHome)) {
-		return env.join(xdg, "opentofu")
-	}
-	return inHome
-}
-
-func (env Environment) appData() string {
-	if dir := env.Getenv("APPDATA"); dir != "" || env.Home == "" {
-		return dir
-	}
-	return env.join(env.Home, "AppData", "Roaming")
-}
-
-// firstExisting returns the first of the names at which a file or folder exists. It returns the first
-// name if nothing exists at any of them.
-func (env Environment) firstExisting(names ...string) string {
-	for _, name := range names {
-		if env.exists(name) {
-			return name
-		}
-	}
-	return names[0]
-}
-
-// exists reports whether a file or folder exists. It returns true for a file that cannot be
-// read.
-func (env Environment) exists(name string) bool {
-	_, err := env.ReadFile(name)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-func (env Environment) isFolder(name string) bool {
-	_, err := env.ReadDir(name)
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// join joins a path with the separator of GOOS.
-func (env Environment) join(elem ...string) string { return files.Paths(env.GOOS).Join(elem...) }

@@ -80,7 +80,7 @@ func (env Environment) pluginFolders() []string {
 	var data []string
 	switch {
 	case env.GOOS == "windows":
-		if dir := env.folder(); dir != "" {
+		if dir := env.folder(OpenTofu); dir != "" {
 			data = append(data, dir)
 		}
 	default:

@@ -38,25 +38,13 @@ type helperBlock struct {
 
 const parseHelp = "OpenTofu and Terraform cannot read the file either: correct it, or name another one in TF_CLI_CONFIG_FILE"
 
-// parse parses a configuration file in HCL 1 or JSON. The clients use the same library.
+// parse parses a configuration file, and decodes the blocks that concern ocibridge.
 func parse(env Environment, name string, src []byte) (f *file, err error) {
-	// The library panics on literals that it cannot parse.
-	defer func() {
-		if recover() != nil {
-			f, err = nil, hint.New(fmt.Sprintf("%s does not parse", name), parseHelp)
-		}
-	}()
-	root, err := hcl.ParseBytes(src)
-	if err != nil {
-		return nil, invalid(name, err)
-	}
+	defer invalidLiteral(name, &err)
 	f = &file{}
-	if err := hcl.DecodeObject(f, root); err != nil {
-		return nil, invalid(name, err)
-	}
-	list, ok := root.Node.(*ast.ObjectList)
-	if !ok {
-		return f, nil
+	list, err := parseInto(f, name, src)
+	if err != nil {
+		return nil, err
 	}
 	if f.mirrors, err = mirrors(name, list); err != nil {
 		return nil, err
@@ -66,6 +54,30 @@ func parse(env Environment, name string, src []byte) (f *file, err error) {
 	}
 	f.defaults, err = ociDefaults(env, name, list)
 	return f, err
+}
+
+// parseInto parses a configuration file in HCL 1 or JSON, and decodes it into a struct. The clients use the same
+// library. The caller defers [invalidLiteral].
+func parseInto(out any, name string, src []byte) (*ast.ObjectList, error) {
+	root, err := hcl.ParseBytes(src)
+	if err != nil {
+		return nil, invalid(name, err)
+	}
+	if err := hcl.DecodeObject(out, root); err != nil {
+		return nil, invalid(name, err)
+	}
+	list, ok := root.Node.(*ast.ObjectList)
+	if !ok {
+		return &ast.ObjectList{}, nil
+	}
+	return list, nil
+}
+
+// invalidLiteral sets err if the function that defers it panics. The library panics on literals that it cannot parse.
+func invalidLiteral(name string, err *error) {
+	if recover() != nil {
+		*err = hint.New(fmt.Sprintf("%s does not parse", name), parseHelp)
+	}
 }
 
 // mirrors returns the oci_mirror blocks at top level and in provider_installation blocks, in the order of the file. In
