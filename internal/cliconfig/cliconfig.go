@@ -13,12 +13,15 @@
 //	oci_mirror { repository_template = "..." ... }
 //
 // An oci_mirror block may be inside provider_installation, as OpenTofu requires, or at top level. All other settings
-// concern only OpenTofu and Terraform, and are ignored.
+// concern only OpenTofu and Terraform. [Load] ignores them.
+//
+// [ReadMerged] reads the files of one client with all their settings, for a program that starts this client with another
+// configuration.
 //
 // Invariants: the package reads the environment only through [Environment]. A token leaves the package only in the
-// Authorization header of a request (see [Config.CredentialsSource]) or as a redacted value. No error quotes the text
-// of a file, because the text may contain a token. The package runs only one program, which is the helper that a
-// credentials_helper block names.
+// Authorization header of a request (see [Config.CredentialsSource]), in the text of a merged configuration (see
+// [Merged.WithHosts]), or as a redacted value. No error quotes the text of a file, because the text may contain a token.
+// The package runs only one program, which is the helper that a credentials_helper block names.
 package cliconfig
 
 import (
