@@ -22,32 +22,40 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// services are origin registries behind one address. The registry of each host has a path of its own.
+// services are origin registries behind one address. Each registry has its own path.
 type services struct {
 	URL string
 
-	mu     sync.Mutex
-	tokens map[string]string // the Authorization header of requests for versions, by path
+	mu        sync.Mutex
+	tokens    map[string]string // the Authorization header of requests for versions, by path
+	downloads map[string]bool   // the paths with requests for a package
 }
 
 func newServices(t *testing.T, w *world.World) *services {
 	t.Helper()
 	null, err := w.NullRelease(nullVersion)
 	clients.Must(t, err)
-	s := &services{tokens: map[string]string{}}
+	s := &services{tokens: map[string]string{}, downloads: map[string]bool{}}
 	o := origin.New(origin.Options{}, null)
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		path, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-		if strings.HasSuffix(rest, "/versions") {
-			s.mu.Lock()
-			s.tokens[path] = r.Header.Get("Authorization")
-			s.mu.Unlock()
-		}
+		s.record(path, rest, r.Header.Get("Authorization"))
 		http.StripPrefix("/"+path, o).ServeHTTP(rw, r)
 	}))
 	t.Cleanup(srv.Close)
 	s.URL = srv.URL
 	return s
+}
+
+func (s *services) record(path, rest, token string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if strings.HasSuffix(rest, "/versions") {
+		s.tokens[path] = token
+	}
+	if strings.Contains(rest, "/download/") {
+		s.downloads[path] = true
+	}
 }
 
 // providers returns the address of a registry's service.
@@ -165,6 +173,49 @@ func TestMergedCLIConfiguration(t *testing.T) {
 	}
 }
 
+// TestCheckInstallation shows that a client installs a provider from its host if CheckInstallation has no objection, and
+// only then.
+func TestCheckInstallation(t *testing.T) {
+	t.Parallel()
+	w := world.For(t)
+	for name, block := range map[string]string{
+		"nothing":               "",
+		"direct":                "provider_installation {\n direct {}\n}",
+		"direct for others":     `provider_installation { direct { include = ["other.test/*/*"] } }`,
+		"direct without host":   `provider_installation { direct { exclude = ["served.test/*/*"] } }`,
+		"overrides alone":       `provider_installation { dev_overrides { "dev.test/acme/null" = "/nowhere" } }`,
+		"mirror alone":          "provider_installation {\n MIRROR\n}",
+		"mirror and direct":     "provider_installation {\n MIRROR\n direct {}\n}",
+		"mirror for others":     "provider_installation {\n OTHERS\n direct {}\n}",
+		"mirror, direct others": "provider_installation {\n MIRROR\n direct { include = [\"other.test/*/*\"] }\n}",
+	} {
+		for _, c := range []struct {
+			clients.Client
+			kind cliconfig.Client
+		}{{clients.Tofu(t), cliconfig.OpenTofu}, {clients.Terraform(t), cliconfig.Terraform}} {
+			t.Run(name+"/"+c.Name, func(t *testing.T) {
+				t.Parallel()
+				s, ws := newServices(t, w), clients.For(t)
+				mirror := filepath.Join(ws.Home, "mirror")
+				dir := filepath.Join(mirror, "served.test", "acme", "null", nullVersion, runtime.GOOS+"_"+runtime.GOARCH)
+				clients.Must(t, os.MkdirAll(dir, 0o755))
+				linkNull(t, dir)
+				block := strings.NewReplacer("MIRROR", fmt.Sprintf("filesystem_mirror { path = %q }", mirror),
+					"OTHERS", fmt.Sprintf("filesystem_mirror {\n path = %q\n exclude = [\"served.test/*/*\"]\n}", mirror)).Replace(block)
+				clients.Must(t, ws.WriteCLIConfig(fmt.Sprintf("host \"served.test\" { services = { \"providers.v1\" = %q } }\n", s.providers("served.test"))+block))
+				clients.Must(t, ws.WriteConfig(useNullOf("served.test")))
+				ws.Env["TF_CLI_CONFIG_FILE"] = ws.CLIConfigPath()
+
+				objection := readMerged(t, ws, c.kind).CheckInstallation("served.test")
+				output, err := ws.Run(c.Client, "init", "-no-color")
+				if downloaded := s.downloads["served.test"]; downloaded != (objection == nil) {
+					t.Errorf("downloaded from the host: %v, although the objection is: %v\n%s%v", downloaded, objection, output, err)
+				}
+			})
+		}
+	}
+}
+
 // writeUserFiles writes the files of a user into the home folder.
 func writeUserFiles(t *testing.T, ws *clients.Workspace, main, config string) {
 	t.Helper()
@@ -175,24 +226,36 @@ func writeUserFiles(t *testing.T, ws *clients.Workspace, main, config string) {
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Home, main), []byte(config), 0o600))
 	clients.Must(t, os.WriteFile(filepath.Join(folder, "credentials.tfrc.json"), []byte(loginFile), 0o600))
 	clients.Must(t, os.WriteFile(filepath.Join(folder, "plugins", "terraform-credentials-fake"), []byte(fakeHelper), 0o755))
+	linkNull(t, filepath.Join(ws.Home, "dev"))
+}
+
+// linkNull puts the null provider into a folder.
+func linkNull(t *testing.T, dir string) {
+	t.Helper()
 	binaries, err := clients.NullProvider()
 	clients.Must(t, err)
 	for _, b := range binaries {
 		if b.OS == runtime.GOOS && b.Arch == runtime.GOARCH {
-			clients.Must(t, os.Symlink(b.Path, filepath.Join(ws.Home, "dev", "terraform-provider-null")))
+			clients.Must(t, os.Symlink(b.Path, filepath.Join(dir, "terraform-provider-null")))
 		}
 	}
 }
 
-// writeMerged writes the configuration that the client reads into one file, and returns its name.
-func writeMerged(t *testing.T, ws *clients.Workspace, kind cliconfig.Client, hosts map[svchost.Hostname]map[string]any) string {
+// readMerged reads the configuration of a client that runs in the workspace.
+func readMerged(t *testing.T, ws *clients.Workspace, kind cliconfig.Client) *cliconfig.Merged {
 	t.Helper()
 	m, err := cliconfig.ReadMerged(cliconfig.Environment{
 		Getenv: func(name string) string { return ws.Env[name] }, ReadFile: files.Read, ReadDir: os.ReadDir,
 		Home: ws.Home, Dir: ws.Dir, GOOS: runtime.GOOS,
 	}, kind)
 	clients.Must(t, err)
-	text, err := m.WithHosts(hosts)
+	return m
+}
+
+// writeMerged writes the configuration that the client reads into one file, and returns its name.
+func writeMerged(t *testing.T, ws *clients.Workspace, kind cliconfig.Client, hosts map[svchost.Hostname]map[string]any) string {
+	t.Helper()
+	text, err := readMerged(t, ws, kind).WithHosts(hosts)
 	clients.Must(t, err)
 	name := filepath.Join(t.TempDir(), "merged.tfrc")
 	clients.Must(t, os.WriteFile(name, text, 0o600))

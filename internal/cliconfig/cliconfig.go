@@ -43,7 +43,7 @@ type Environment struct {
 	ReadFile func(string) ([]byte, error)
 	ReadDir  func(string) ([]fs.DirEntry, error)
 	Home     string // the user's home folder, or ""
-	Dir      string // the working folder, to which relative names of files refer; only ReadMerged needs it
+	Dir      string // the working folder; only ReadMerged needs it
 	GOOS     string // a value of runtime.GOOS; determines the locations of files and the path separator
 	GOARCH   string // a value of runtime.GOARCH; "" means the value of this program
 }

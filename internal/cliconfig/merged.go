@@ -60,9 +60,9 @@ func ReadMerged(env Environment, client Client) (*Merged, error) {
 // Hosts returns the services in the host blocks, by host, as [Config.Services] does.
 func (m *Merged) Hosts() map[svchost.Hostname]map[string]any { return maps.Clone(m.services) }
 
-// WithHosts returns the text of the configuration, in which a host block with the given services replaces the host
-// blocks of each given host. The services have the form that Hosts returns, or come from a JSON document. WithHosts
-// returns the error of [Merged.CheckInstallation] if clients would not ask one of the hosts for providers.
+// WithHosts returns the text of the configuration with other services for the given hosts. It replaces their host blocks.
+// The services have the form that Hosts returns, or come from a JSON document. WithHosts returns the error of
+// [Merged.CheckInstallation] if clients would not ask one of the hosts for providers.
 func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any) ([]byte, error) {
 	for _, host := range sortedKeys(services) {
 		if err := m.CheckInstallation(host); err != nil {
@@ -181,8 +181,8 @@ func merge(earlier, later []setting) []setting {
 	return out
 }
 
-// sameArgument returns the index of the earlier setting with which s must be merged, or -1 if the client reads both. Two
-// settings of the same file are never merged, because the client's error about them is right.
+// sameArgument returns the index of the earlier setting that has the same name as s and is merged with it. It returns -1
+// if the client reads both. Settings of one file are never merged, so that the client reports its own error.
 func sameArgument(earlier []setting, s setting) int {
 	for i, e := range earlier {
 		if e.kind == s.kind && e.file != s.file && (isArgument(s.item) && isArgument(e.item) || s.kind == "registry_protocols") {

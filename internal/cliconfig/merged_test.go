@@ -443,8 +443,12 @@ func TestMergedStaysSecret(t *testing.T) {
 }
 
 func FuzzMerged(f *testing.F) {
-	f.Add(everything, everythingInJSON)
-	f.Add(everythingInJSON, everything)
+	for setting := range strings.SplitSeq(everything, "\n") {
+		f.Add(setting, setting)
+	}
+	f.Add(`{"credentials": {"a": {"token": "\u0000${\"\\"}}}`, `credentials "A" { token = "x" }`)
+	f.Add(`{"provider_installation": {"direct": [{}]}}`, `registry_protocols { retry_count = 3 }`)
+	f.Add(`registry_protocols { retry_count = 3 }`, `{"registry_protocols": {"retry_count": 5, "request_timeout_seconds": 20}}`)
 	f.Add("x = <<-E\n  a\n  E\n", `{"host": null, "credentials": [{"a": {"token": 1e5}}, {"b": {}}]}`)
 	f.Add(`host { "a" = {} "b" = { services = {} } }`, `{"x": {"y": [{"z": [true, null]}, {}]}, "plugin_cache_dir": null}`)
 	f.Fuzz(func(t *testing.T, main, inFolder string) {

@@ -12,8 +12,8 @@ import (
 	"github.com/opentofu/svchost"
 )
 
-// The library's printer is not used. It writes an equals sign into blocks of one line such as "direct {}", which clients
-// then refuse, and it depends on the positions of items, which merged items do not have.
+// The library's printer cannot be used. It writes "direct = {}" for a block of one line, and clients refuse that. It also
+// needs the positions of items, but merged items have none.
 
 // renderItem writes an item in HCL syntax.
 func renderItem(out *strings.Builder, item *ast.ObjectItem, depth int) {
