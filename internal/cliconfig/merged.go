@@ -40,8 +40,10 @@ type Merged struct {
 	services map[svchost.Hostname]map[string]any
 }
 
-// ReadMerged reads the files that the client reads. It returns an error that names the file if a file cannot be parsed,
-// or if a file in the configuration folder cannot be read. A missing or unreadable main file is a warning.
+// ReadMerged reads the files that the client reads: the main file, and those in the configuration folder. If
+// TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names a file, ReadMerged reads only that file. If the main file cannot be read,
+// there is a warning. ReadMerged returns an error that names the file if a file cannot be parsed, or if a file in the
+// configuration folder cannot be read.
 func ReadMerged(env Environment, client Client) (*Merged, error) {
 	found, warnings, err := env.read(client)
 	if err != nil {
@@ -112,7 +114,7 @@ func (m *Merged) add(env Environment, f textFile) (err error) {
 // setting is an item at the top level of a file.
 type setting struct {
 	file  string
-	kind  string           // the first key in lower case, such as "host" or "plugin_cache_dir"
+	kind  string           // the first key, such as "host" or "plugin_cache_dir"; lower case if there is a label
 	label string           // of host, credentials and credentials_helper blocks; else ""
 	host  svchost.Hostname // the label of host and credentials blocks; else ""
 	item  *ast.ObjectItem  // in HCL syntax, also if the file is in JSON
@@ -122,9 +124,10 @@ type setting struct {
 func settingsOf(file string, list *ast.ObjectList) ([]setting, error) {
 	var out []setting
 	for _, item := range nativeItems(list) {
-		kind := strings.ToLower(keyText(item.Keys[0]))
+		name := keyText(item.Keys[0])
+		kind := strings.ToLower(name)
 		if kind != "host" && kind != "credentials" && kind != "credentials_helper" {
-			out = append(out, setting{file: file, kind: kind, item: item})
+			out = append(out, setting{file: file, kind: name, item: item})
 			continue
 		}
 		for _, block := range labelled(item) {
@@ -185,7 +188,9 @@ func merge(earlier, later []setting) []setting {
 // if the client reads both. Settings of one file are never merged, so that the client reports its own error.
 func sameArgument(earlier []setting, s setting) int {
 	for i, e := range earlier {
-		if e.kind == s.kind && e.file != s.file && (isArgument(s.item) && isArgument(e.item) || s.kind == "registry_protocols") {
+		arguments := isArgument(e.item) && isArgument(s.item) && strings.EqualFold(e.kind, s.kind)
+		protocols := e.kind == "registry_protocols" && s.kind == e.kind // unlike arguments, with these very letters
+		if e.file != s.file && (arguments || protocols) {
 			return i
 		}
 	}

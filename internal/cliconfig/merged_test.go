@@ -245,6 +245,7 @@ func TestMergedAsClients(t *testing.T) {
 		"true wins":             {`disable_checkpoint = false`, `disable_checkpoint = true`, `disable_checkpoint = false`},
 		"credentials replace":   {`credentials "a.example" { token = "x" }`, `credentials "a.example" { other = "y" }`},
 		"blocks of one file":    {`credentials "a.example" { token = "x" }` + "\n" + `credentials "a.example" { other = "y" }`},
+		"another name":          {`plugin_cache_dir = ""`, `Plugin_Cache_Dir = "/a"`, `Registry_Protocols { retry_count = 1 }`, `registry_protocols { retry_count = 2 }`},
 		"two installations":     {`provider_installation { direct {} }`, `provider_installation { direct {} }`},
 		"methods in JSON":       {`{"provider_installation": {"direct": [{"exclude": ["a.example/*/*"]}], "network_mirror": [{"url": "https://m.example/"}]}}`},
 		"Windows' line endings": {"disable_checkpoint = true\r\nplugin_cache_dir = \"C:\\\\cache\"\r\n"},

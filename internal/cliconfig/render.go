@@ -63,8 +63,8 @@ func nativeItems(list *ast.ObjectList) []*ast.ObjectItem {
 	ast.Walk(list, func(n ast.Node) (ast.Node, bool) {
 		switch n := n.(type) {
 		case *ast.ObjectItem:
-			if _, ok := n.Val.(*ast.ObjectType); ok && json {
-				n.Assign = token.Pos{}
+			if json {
+				toBlock(n)
 			}
 		case *ast.ObjectKey:
 			n.Token = nativeToken(n.Token)
@@ -77,6 +77,19 @@ func nativeItems(list *ast.ObjectList) []*ast.ObjectItem {
 		return unfoldInstallation(list.Items)
 	}
 	return list.Items
+}
+
+// toBlock makes an item of a file in JSON a block if its value is an object. The library's parser also accepts a value with
+// several names, such as "a" "b": 1, which becomes a block that contains an argument.
+func toBlock(item *ast.ObjectItem) {
+	if _, ok := item.Val.(*ast.ObjectType); !ok && len(item.Keys) > 1 {
+		last := len(item.Keys) - 1
+		inner := &ast.ObjectItem{Keys: item.Keys[last:], Assign: item.Assign, Val: item.Val}
+		item.Keys, item.Val = item.Keys[:last:last], &ast.ObjectType{List: &ast.ObjectList{Items: []*ast.ObjectItem{inner}}}
+	}
+	if _, ok := item.Val.(*ast.ObjectType); ok {
+		item.Assign = token.Pos{}
+	}
 }
 
 func nativeToken(t token.Token) token.Token {
