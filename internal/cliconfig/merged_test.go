@@ -89,8 +89,13 @@ type clientConfig struct {
 	Hosts              map[string]*hostBlock     `hcl:"host"`
 	Credentials        map[string]map[string]any `hcl:"credentials"`
 	CredentialsHelpers map[string]*helperBlock   `hcl:"credentials_helper"`
-	RegistryProtocols  map[string]any            `hcl:"-"`
+	RegistryProtocols  protocolsBlock            `hcl:"-"`
 	Blocks             map[string][]labelledBody `hcl:"-"` // the blocks that the clients decode one by one
+}
+
+type protocolsBlock struct {
+	RetryCount     *int `hcl:"retry_count"`
+	RequestTimeout *int `hcl:"request_timeout_seconds"`
 }
 
 type labelledBody struct {
@@ -138,12 +143,12 @@ func (c *clientConfig) merge(c2 *clientConfig) *clientConfig {
 		PluginCacheDir: cmp.Or(c.PluginCacheDir, c2.PluginCacheDir),
 		MayBreakLock:   c.MayBreakLock || c2.MayBreakLock, DisableCheckpoint: c.DisableCheckpoint || c2.DisableCheckpoint,
 		Hosts: map[string]*hostBlock{}, Credentials: map[string]map[string]any{}, CredentialsHelpers: map[string]*helperBlock{},
-		RegistryProtocols: maps.Clone(c2.RegistryProtocols), Blocks: map[string][]labelledBody{},
+		RegistryProtocols: protocolsBlock{
+			RetryCount:     cmp.Or(c.RegistryProtocols.RetryCount, c2.RegistryProtocols.RetryCount),
+			RequestTimeout: cmp.Or(c.RegistryProtocols.RequestTimeout, c2.RegistryProtocols.RequestTimeout),
+		},
+		Blocks: map[string][]labelledBody{},
 	}
-	if out.RegistryProtocols == nil {
-		out.RegistryProtocols = map[string]any{}
-	}
-	maps.Copy(out.RegistryProtocols, c.RegistryProtocols)
 	for _, from := range []*clientConfig{c, c2} {
 		maps.Copy(out.Hosts, from.Hosts)
 		maps.Copy(out.Credentials, from.Credentials)

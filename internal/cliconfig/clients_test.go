@@ -1,4 +1,4 @@
-package e2e
+package cliconfig_test
 
 import (
 	"fmt"
@@ -21,6 +21,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
+
+const nullVersion = "3.2.4"
 
 // services are origin registries behind one address. Each registry has its own path.
 type services struct {
@@ -60,6 +62,13 @@ func (s *services) record(path, rest, token string) {
 
 // providers returns the address of a registry's service.
 func (s *services) providers(path string) string { return s.URL + "/" + path + origin.ServicePath }
+
+// downloaded reports whether there was a request for a package.
+func (s *services) downloaded(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.downloads[path]
+}
 
 // seen returns the tokens of the requests since the last call.
 func (s *services) seen() map[string]string {
@@ -124,10 +133,10 @@ esac
 `
 )
 
-// TestMergedCLIConfiguration shows that both clients behave the same with the merged configuration as with the user's
+// TestMergedWithClients shows that both clients behave the same with the merged configuration as with the user's
 // files: the tokens of files, of a login and of a helper, the plugin cache, and overrides for development. Only the host
 // that the caller gives is served elsewhere.
-func TestMergedCLIConfiguration(t *testing.T) {
+func TestMergedWithClients(t *testing.T) {
 	t.Parallel()
 	w := world.For(t)
 	for name, config := range map[string]string{"HCL": mainInHCL, "JSON": mainInJSON} {
@@ -173,9 +182,9 @@ func TestMergedCLIConfiguration(t *testing.T) {
 	}
 }
 
-// TestCheckInstallation shows that a client installs a provider from its host if CheckInstallation has no objection, and
+// TestCheckInstallationWithClients shows that a client installs a provider from its host if CheckInstallation has no objection, and
 // only then.
-func TestCheckInstallation(t *testing.T) {
+func TestCheckInstallationWithClients(t *testing.T) {
 	t.Parallel()
 	w := world.For(t)
 	for name, block := range map[string]string{
@@ -208,7 +217,7 @@ func TestCheckInstallation(t *testing.T) {
 
 				objection := readMerged(t, ws, c.kind).CheckInstallation("served.test")
 				output, err := ws.Run(c.Client, "init", "-no-color")
-				if downloaded := s.downloads["served.test"]; downloaded != (objection == nil) {
+				if downloaded := s.downloaded("served.test"); downloaded != (objection == nil) {
 					t.Errorf("downloaded from the host: %v, although the objection is: %v\n%s%v", downloaded, objection, output, err)
 				}
 			})
