@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/run"
 )
 
 // version is the version of this release. The linker sets version when a release is built.
@@ -26,10 +27,10 @@ const (
 )
 
 func main() {
-	os.Exit(run())
+	os.Exit(execute())
 }
 
-func run() int {
+func execute() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal kills the process
@@ -37,6 +38,9 @@ func run() int {
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return 0
+	}
+	if status := exitStatus(0); errors.As(err, &status) {
+		return int(status)
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = hint.New("interrupted", "what was tagged before is as it was; running it again completes what is missing")
@@ -47,6 +51,9 @@ func run() int {
 	}
 	if errors.As(err, new(usageError)) {
 		return exitUsage
+	}
+	if status := new(run.StatusError); errors.As(err, &status) {
+		return status.Status
 	}
 	return exitFailed
 }
@@ -94,7 +101,7 @@ own, on a data folder.`,
 		}
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newSyncCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
 	addHelp(root)
 	addCompletion(root)
 	return root

@@ -19,9 +19,12 @@ type Address struct {
 
 // address returns the address of a gateway that listens on addr. Its URL is the configured
 // public_url. Without public_url, its URL consists of the gateway's host and the port of
-// addr.
+// addr. A [Local] knows its URL.
 func (s *Settings) address(addr net.Addr) (Address, error) {
 	g := s.gateway()
+	if s.local != nil {
+		return Address{URL: s.local}, nil
+	}
 	if g.PublicURL != "" {
 		u, err := url.Parse(g.PublicURL)
 		return Address{URL: u, Listens: addr.String()}, err

@@ -27,7 +27,7 @@ type pullRules struct {
 // process. controlled is true if the gateway requires tokens.
 func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRules, error) {
 	p := &pullRules{}
-	reachable := !loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "" // from other machines
+	reachable := s.local == nil && (!loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "") // from other machines
 	switch configured := s.Config.PullThrough; {
 	case configured != nil && !configured.Enabled:
 		return nil, nil

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -45,6 +46,7 @@ type Settings struct {
 	InForce *config.InForce
 
 	files *files.Snapshot // the files that the settings were read from
+	local *url.URL        // the URL of a [Local]; nil for a server
 }
 
 // gateway returns the gateway block.

@@ -205,7 +205,7 @@ func (s *site) gatewayOptions() gateway.Options {
 	o := gateway.Options{Catalog: s.catalog, Fetches: s.fetches, Explain: s.repositories.ExplainFor, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
 	g := s.settings.gateway()
 	o.Login = (*gateway.Login)(g.Login)
-	if g.PublicURL != "" {
+	if g.PublicURL != "" || s.settings.local != nil {
 		o.PublicURL = s.address.URL
 	}
 	if g.VerifyRequired && s.cache != nil {
@@ -220,7 +220,9 @@ func (s *site) gatewayOptions() gateway.Options {
 			s.log.Warn("redirect = true has no effect: no registry block has mirrors_blobs_by_redirect")
 		}
 	}
-	o.Page = s.page(o)
+	if s.settings.local == nil {
+		o.Page = s.page(o)
+	}
 	s.ops.observe(&o)
 	return o
 }

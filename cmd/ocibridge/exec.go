@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/opentofu/svchost"
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/run"
+	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const execExamples = `  # install from GHCR, with the login that docker has
+  export OCIBRIDGE_TEMPLATE='ghcr.io/acme/providers/${hostname}/${namespace}/${type}'
+  ocibridge exec -- terraform init
+
+  # lock the hashes of two platforms
+  ocibridge exec -- tofu providers lock -platform=linux_amd64 -platform=darwin_arm64
+
+  # several commands, with one gateway
+  ocibridge exec -- sh -c 'terraform init && terraform apply -auto-approve'
+
+  # a private registry that only modules from other places name
+  ocibridge exec --host registry.acme.example -- terragrunt run --all init`
+
+// execFlags are the flags of exec.
+type execFlags struct {
+	registryFlags
+	hosts []string
+	log   logFlag
+}
+
+func newExecCommand() *cobra.Command {
+	f := &execFlags{}
+	cmd := &cobra.Command{
+		Use:   "exec [flags] -- COMMAND [ARG...]",
+		Short: "Run terraform, tofu or another command with a gateway of its own",
+		Long: `exec runs a command with a gateway that lives as long as the command. Terraform and
+OpenTofu then install providers from the OCI registry, signed and fully locked,
+without a server and without a certificate.
+
+The gateway listens on a loopback port. Other users of the machine cannot use it,
+because its URL contains a secret. The command gets the URL in host blocks of a CLI
+configuration, which TF_CLI_CONFIG_FILE names. All other settings are those that the
+client would have read. There is a host block for each host that an include pattern of
+the templates names. If a template has no such pattern, there is one for each of
+
+  - registry.terraform.io and registry.opentofu.org
+  - the hosts in the lock file
+  - the hosts in required_providers, also of local child modules
+  - the hosts that --host names
+
+Other hosts are left alone. Providers that no template is for come from their origin,
+as they do without exec.
+
+exec passes signals on, and exits with the status of the command: 128 and the number
+of the signal if a signal ended the command, 127 if there is no such command, and 126
+if it does not run. If the command fails, exec prints which providers the registry
+lacks.`,
+		Example: execExamples,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(hint.New("no command is named", "write it after --, such as: ocibridge exec -- terraform init"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+	}
+	f.registryFlags.register(cmd)
+	f.log.register(cmd, slog.LevelError)
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // the flags behind the command belong to the command
+	flags.StringArrayVar(&f.hosts, "host", nil, "`host` whose providers to serve as well, such as registry.acme.example (repeatable)")
+	cmd.RegisterFlagCompletionFunc("host", cobra.NoFileCompletions)
+	return cmd
+}
+
+// exitStatus is the exit status of a command that exec ran.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("the command ended with status %d", int(s)) }
+
+// run runs the command, and reports what the gateway lacked if the command fails.
+func (f *execFlags) run(cmd *cobra.Command, args []string) error {
+	stderr := cmd.ErrOrStderr()
+	log, held := f.openLog(cmd, stderr)
+	cmd.SetErr(warnings{log})
+	o, err := f.options(cmd, args)
+	if err != nil {
+		return err
+	}
+	o.Log = log
+	result, err := run.Run(cmd.Context(), o)
+	switch {
+	case errors.As(err, new(serve.UsageError)):
+		return usage(err)
+	case err != nil || result.Status == 0:
+		return err
+	}
+	held.WriteTo(stderr)
+	for _, a := range result.Missing {
+		f.reportMissing(stderr, o, a)
+	}
+	return exitStatus(result.Status)
+}
+
+// openLog returns the log. With --log-level, it writes to stderr. Otherwise it holds errors
+// until the command has failed.
+func (f *execFlags) openLog(cmd *cobra.Command, stderr io.Writer) (*slog.Logger, *heldLog) {
+	held := &heldLog{}
+	if flagSource(cmd.Flags().Lookup("log-level")) != "" {
+		return f.log.open(stderr), held
+	}
+	return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelError})), held
+}
+
+// maxHeldLog is the maximum number of bytes that a heldLog holds.
+const maxHeldLog = 16 << 10
+
+// heldLog holds the first lines of a log.
+type heldLog struct{ bytes.Buffer }
+
+// Write implements [io.Writer]. Only one goroutine at a time may call it.
+func (h *heldLog) Write(line []byte) (int, error) {
+	if h.Len()+len(line) <= maxHeldLog {
+		h.Buffer.Write(line)
+	}
+	return len(line), nil
+}
+
+// options returns the options that run the command.
+func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, error) {
+	s, err := f.settings(cmd)
+	if err != nil {
+		return run.Options{}, err
+	}
+	hosts, err := parseAll(svchost.ForComparison, f.hosts)
+	if err != nil {
+		return run.Options{}, usage(hint.Wrap(fmt.Errorf("--host: %w", err), "give a host as in a provider's address, such as registry.acme.example"))
+	}
+	repositories, err := f.repositories(s, nil)
+	if err != nil {
+		return run.Options{}, err
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return run.Options{}, err
+	}
+	o := run.Options{
+		Command:  args,
+		Settings: serve.Settings{Config: s.file, Repositories: repositories, Origins: s.origins()},
+		Environment: cliconfig.Environment{
+			Getenv: os.Getenv, Environ: os.Environ, ReadFile: s.files.ReadFile, ReadDir: s.files.ReadDir, Home: homeDir(), Dir: dir, GOOS: runtime.GOOS,
+		},
+		Hosts: hosts, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version, UserAgent: userAgent(),
+	}
+	if runtimeDir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtimeDir) {
+		o.Folders = append(o.Folders, filepath.Join(runtimeDir, "ocibridge-exec"))
+	}
+	if cache := userCacheFolder(); cache != "" {
+		o.Folders = append(o.Folders, filepath.Join(cache, "exec"))
+		o.Cache = filepath.Join(cache, "discovery")
+	}
+	return o, nil
+}
+
+// userCacheFolder returns the program's folder below the customary folder for the user's
+// cached files. It returns "" if there is no such folder.
+func userCacheFolder() string {
+	if dir, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(dir, "ocibridge")
+	}
+	if home := homeDir(); home != "" {
+		return filepath.Join(home, ".cache", "ocibridge")
+	}
+	return ""
+}
+
+// reportMissing prints that the gateway does not have a provider, and how to add it.
+func (f *execFlags) reportMissing(stderr io.Writer, o run.Options, a provider.Address) {
+	in := "the embedded registry"
+	if set := o.Settings.Repositories.Templates; len(set) > 0 {
+		if repo, err := set.Repository(a); err == nil {
+			in = repo.String()
+		}
+	}
+	again := ""
+	if f.template != "" {
+		again = ", with the same --template"
+	}
+	fmt.Fprintf(stderr, "error: %s has no signed version of %s\nhint: to add it: ocibridge push %s%s\n", in, a, a, again)
+}

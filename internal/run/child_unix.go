@@ -1,0 +1,61 @@
+//go:build !windows
+
+package run
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// passedOn are the signals that a command gets if this process gets them.
+var passedOn = []os.Signal{
+	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+}
+
+// terminal is the controlling terminal of this process, or nil.
+type terminal struct{ *os.File }
+
+func controllingTerminal() *terminal {
+	f, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil
+	}
+	return &terminal{f}
+}
+
+func (t *terminal) close() {
+	if t != nil {
+		t.Close()
+	}
+}
+
+// sends reports whether the terminal itself sends a signal to the command. A terminal sends
+// the signals of its keys, and SIGWINCH, to every process of the foreground group. A second
+// SIGINT would end Terraform by force.
+func (t *terminal) sends(s os.Signal) bool {
+	if t == nil || s != syscall.SIGINT && s != syscall.SIGQUIT && s != syscall.SIGWINCH {
+		return false
+	}
+	foreground, err := unix.IoctlGetInt(int(t.Fd()), unix.TIOCGPGRP)
+	return err == nil && foreground == unix.Getpgrp()
+}
+
+// start starts a command. With a terminal, the command is in this process's group, so that
+// job control works. Without a terminal, it has a group of its own. A signal for this
+// process's group then reaches it only once, because this process passes it on.
+func start(cmd *exec.Cmd, t *terminal) (release func(), err error) {
+	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr.Setpgid = t == nil
+	return func() {}, cmd.Start()
+}
+
+// statusOf returns the exit status of a command, as shells have it.
+func statusOf(s *os.ProcessState) int {
+	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return statusSignal + int(w.Signal())
+	}
+	return s.ExitCode()
+}

@@ -1,0 +1,37 @@
+package run
+
+import (
+	"os"
+	"syscall"
+)
+
+// newFile creates a file, and fails if it exists. The file can be renamed and removed
+// while it is open, as on other systems.
+func newFile(name string) (*os.File, error) {
+	const share = syscall.FILE_SHARE_READ | syscall.FILE_SHARE_WRITE | syscall.FILE_SHARE_DELETE
+	h, err := open(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, share, syscall.CREATE_NEW)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return os.NewFile(uintptr(h), name), nil
+}
+
+// lock does nothing, because an open file counts as locked on Windows.
+func lock(*os.File) error { return nil }
+
+// isAbandoned reports whether no process has a file open.
+func isAbandoned(name string) bool {
+	h, err := open(name, syscall.GENERIC_READ, 0, syscall.OPEN_EXISTING)
+	if err != nil {
+		return false
+	}
+	return syscall.CloseHandle(h) == nil
+}
+
+func open(name string, access, share, mode uint32) (syscall.Handle, error) {
+	path, err := syscall.UTF16PtrFromString(name)
+	if err != nil {
+		return syscall.InvalidHandle, err
+	}
+	return syscall.CreateFile(path, access, share, nil, mode, syscall.FILE_ATTRIBUTE_NORMAL, 0)
+}

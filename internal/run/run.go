@@ -1,0 +1,215 @@
+// Package run runs a command with a gateway of its own. The gateway is part of this process,
+// and ends with the command.
+//
+// The command gets a CLI configuration for Terraform and OpenTofu in TF_CLI_CONFIG_FILE. This
+// is the configuration that the client would have read, with a host block for each host of
+// which a template selects providers. The blocks send requests for providers to the gateway,
+// and keep all other services of the hosts.
+//
+// Invariants: only the command knows the gateway's capability. The CLI configuration, which
+// contains the capability and the user's tokens, is in a file that only the user can read.
+// The package reads no variables and writes nothing to the terminal.
+package run
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Options describe a command, and the gateway for it.
+type Options struct {
+	// Command is the program and its arguments.
+	Command []string
+	// Settings configure the gateway.
+	Settings serve.Settings
+	// Environment is what the user's CLI configuration is read from. Its variables are the
+	// variables of the command.
+	Environment cliconfig.Environment
+	// Hosts are additional hosts whose providers the gateway serves.
+	Hosts []svchost.Hostname
+	// Folders are the folders for the CLI configuration, in order of preference.
+	Folders []string
+	// Cache is the folder of cached discovery documents. "" means no cache.
+	Cache string
+
+	Stdin, Stdout, Stderr *os.File // the standard streams of the command
+
+	Log       *slog.Logger
+	Version   string // the version of this program
+	UserAgent string // the name of this program in requests
+}
+
+// Result is the outcome of a command that ran.
+type Result struct {
+	Status int // the exit status, as shells have it
+	// Missing are the providers that the command requested, and that the gateway does not
+	// have.
+	Missing []provider.Address
+}
+
+// Run runs a command. It returns an error if the command did not run. If the reason is the
+// command itself, the error is a [*StatusError].
+func Run(ctx context.Context, o Options) (*Result, error) {
+	program, err := find(o.Command[0])
+	if err != nil {
+		return nil, err
+	}
+	// 1. Read the client's own configuration.
+	merged, err := readMerged(o.Command[0], o.Environment)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range merged.Warnings {
+		o.Log.Warn(w)
+	}
+	// 2. Find the hosts and their services.
+	hosts, err := o.hosts()
+	if err != nil {
+		return nil, err
+	}
+	origins := o.discovery().all(ctx, hosts, merged.Hosts())
+	// 3. Start the gateway.
+	missing := &missing{}
+	gateway, err := serve.StartLocal(ctx, serve.LocalOptions{
+		Settings: o.Settings, Missing: missing.add, Log: o.Log, Version: o.Version,
+		Origin: func(host svchost.Hostname) *url.URL { return originOf(host, origins[host]) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	// 4. Run the command.
+	status, err := o.run(ctx, program, merged, blocks(gateway, origins))
+	// 5. Stop the gateway.
+	if cerr := gateway.Close(ctx); cerr != nil {
+		o.Log.Warn("the gateway did not stop as it should", "err", cerr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &Result{status, missing.list()}, nil
+}
+
+// run runs the command with a CLI configuration that contains the given host blocks.
+func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Merged, blocks map[svchost.Hostname]services) (int, error) {
+	text, err := merged.WithHosts(blocks)
+	if err != nil {
+		return 0, err
+	}
+	file, err := writePrivate(o.Folders, text)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if err := file.remove(); err != nil {
+			o.Log.Error("a file with the user's tokens is left behind", "file", file.path(), "err", err, "hint", "remove it")
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	cmd := exec.Command(program, o.Command[1:]...)
+	cmd.Args[0] = o.Command[0]
+	cmd.Env = append(o.Environment.Environ(), "TF_CLI_CONFIG_FILE="+file.path())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
+	return runChild(cmd)
+}
+
+// blocks returns the host blocks that send requests for providers to the gateway.
+func blocks(gateway *serve.Local, origins map[svchost.Hostname]services) map[svchost.Hostname]services {
+	out := map[svchost.Hostname]services{}
+	for host, s := range origins {
+		s = maps.Clone(s)
+		if s == nil {
+			s = services{}
+		}
+		s[providersID] = gateway.RegistryURL(host)
+		out[host] = s
+	}
+	return out
+}
+
+// discovery returns the service discovery of a command.
+func (o *Options) discovery() *discovery {
+	var transport http.RoundTripper = outgoing.Transport()
+	return &discovery{transport: transport, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
+}
+
+// hosts returns the hosts whose providers the gateway serves. It returns an error if no
+// template is for a host in o.Hosts.
+func (o *Options) hosts() ([]svchost.Hostname, error) {
+	set := o.Settings.Repositories.Templates
+	for _, host := range o.Hosts {
+		if !selectsHost(set, host) {
+			return nil, hint.New("no template is for providers of "+host.ForDisplay(), "widen the include patterns, or leave out --host %s", host.ForDisplay())
+		}
+	}
+	dir := folderOf(o.Command[1:])
+	others := slices.Concat(publicHosts, o.Hosts, lockedHosts(filepath.Join(dir, lockfile.Name)), requiredHosts(dir))
+	return servedHosts(set, others), nil
+}
+
+// folderOf returns the folder in which a client with the given arguments works.
+func folderOf(args []string) string {
+	for _, a := range args {
+		if dir, ok := strings.CutPrefix(strings.TrimPrefix(a, "-"), "-chdir="); ok {
+			return dir
+		}
+	}
+	return "."
+}
+
+// readMerged reads the CLI configuration of the client that a command is. If the command is
+// neither client, such as a shell, it reads Terraform's files, unless only OpenTofu's exist.
+func readMerged(command string, env cliconfig.Environment) (*cliconfig.Merged, error) {
+	name := strings.TrimSuffix(filepath.Base(command), ".exe")
+	if name == "tofu" {
+		return cliconfig.ReadMerged(env, cliconfig.OpenTofu)
+	}
+	merged, err := cliconfig.ReadMerged(env, cliconfig.Terraform)
+	if err == nil && len(merged.Files) == 0 && name != "terraform" {
+		return cliconfig.ReadMerged(env, cliconfig.OpenTofu)
+	}
+	return merged, err
+}
+
+// missing collects the providers that the gateway does not have.
+type missing struct {
+	mu    sync.Mutex
+	found []provider.Address
+}
+
+// maxMissing is the maximum number of collected providers.
+const maxMissing = 20
+
+func (m *missing) add(a provider.Address) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.found) < maxMissing && !slices.Contains(m.found, a) {
+		m.found = append(m.found, a)
+	}
+}
+
+func (m *missing) list() []provider.Address {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.found)
+}

@@ -1,0 +1,217 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
+)
+
+// services are the services of a host by ID, as in a host block of the CLI configuration. The
+// URLs of discovered services are absolute.
+type services = map[string]any
+
+// providersID is the ID of the provider registry protocol in service discovery.
+const providersID = "providers.v1"
+
+const (
+	discoveryPath = "/.well-known/terraform.json"
+	// discoveryTimeout is the maximum time that a command waits for the discovery documents of
+	// all hosts.
+	discoveryTimeout = 2 * time.Second
+	// discoveryTTL is how long a discovery document in the user's cache folder stays current.
+	discoveryTTL = 24 * time.Hour
+	maxRedirects = 3
+)
+
+// discoveryLimits are the limits of discovery documents. Real documents have less than 1
+// KiB.
+var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 1_000}
+
+// discovery finds out the services of hosts.
+type discovery struct {
+	transport http.RoundTripper
+	userAgent string
+	folder    string // the folder of cached discovery documents; "" for no cache
+	now       func() time.Time
+	log       *slog.Logger
+}
+
+// all returns the services of each host. configured are the services in the user's host
+// blocks, which replace discovery. A host whose services cannot be found out has none.
+func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configured map[svchost.Hostname]services) map[svchost.Hostname]services {
+	ctx, cancel := context.WithTimeout(ctx, discoveryTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	out := map[svchost.Hostname]services{}
+	for _, host := range hosts {
+		wg.Go(func() {
+			found, ok := configured[host]
+			if !ok {
+				found = d.services(ctx, host)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[host] = found
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// services returns the services of a host: constants, or those of the host's discovery
+// document. If the host does not answer, it returns those of an earlier document, or nil.
+func (d *discovery) services(ctx context.Context, host svchost.Hostname) services {
+	if host == terraformHost || host == openTofuHost {
+		at := "https://" + string(host)
+		return services{"modules.v1": at + "/v1/modules/", providersID: at + "/v1/providers/"}
+	}
+	known, current := d.cached(host)
+	if current {
+		return known
+	}
+	found, err := d.fetch(ctx, host)
+	if err != nil {
+		d.log.Warn("the services of a host are unknown: only its providers work, unless an earlier answer is cached", "host", string(host), "err", err)
+		return known
+	}
+	d.keep(host, found)
+	return found
+}
+
+// fetch requests the discovery document of a host.
+func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+string(host)+discoveryPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", d.userAgent)
+	client := &http.Client{Transport: d.transport, CheckRedirect: checkRedirect}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if resp.StatusCode != http.StatusOK || mediaType != "application/json" {
+		return nil, fmt.Errorf("%s answers %d with media type %.100q", req.URL, resp.StatusCode, mediaType)
+	}
+	data, err := document.ReadAll(resp.Body, discoveryLimits.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	var out services
+	if err := discoveryLimits.Unmarshal(data, &out); err != nil {
+		return nil, err
+	}
+	return absolute(resp.Request.URL, out), nil
+}
+
+func checkRedirect(req *http.Request, via []*http.Request) error {
+	if len(via) > maxRedirects {
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	}
+	if req.URL.Scheme != "https" {
+		return errors.New("it redirects to a URL that is not https")
+	}
+	return nil
+}
+
+// absolute returns services whose URLs are absolute. It drops services that are neither URLs
+// nor objects.
+func absolute(base *url.URL, found services) services {
+	out := services{}
+	for id, service := range found {
+		switch s := service.(type) {
+		case string:
+			if u, err := base.Parse(s); err == nil {
+				out[id] = u.String()
+			}
+		case map[string]any: // such as login.v1
+			s = maps.Clone(s)
+			for _, name := range []string{"authz", "token"} {
+				text, ok := s[name].(string)
+				if u, err := base.Parse(text); ok && err == nil {
+					s[name] = u.String()
+				}
+			}
+			out[id] = s
+		}
+	}
+	return out
+}
+
+// cachedServices is a discovery document on disk.
+type cachedServices struct {
+	Fetched  time.Time `json:"fetched"`
+	Services services  `json:"services"`
+}
+
+// path returns the path of a host's cached discovery document.
+func (d *discovery) path(host svchost.Hostname) string {
+	return filepath.Join(d.folder, strings.ReplaceAll(string(host), ":", "_")+".json")
+}
+
+// cached returns the cached services of a host, and whether they are current.
+func (d *discovery) cached(host svchost.Hostname) (found services, current bool) {
+	if d.folder == "" {
+		return nil, false
+	}
+	data, err := os.ReadFile(d.path(host))
+	if err != nil {
+		return nil, false
+	}
+	var c cachedServices
+	if err := discoveryLimits.Unmarshal(data, &c); err != nil {
+		return nil, false
+	}
+	age := d.now().Sub(c.Fetched)
+	return c.Services, age >= 0 && age < discoveryTTL
+}
+
+// keep caches the services of a host. Without the cached services, the next command only
+// takes longer, so that errors are ignored.
+func (d *discovery) keep(host svchost.Hostname, found services) {
+	if d.folder == "" {
+		return
+	}
+	data, err := json.Marshal(cachedServices{d.now(), found})
+	if err == nil {
+		err = privatefolder.Write(d.path(host), data)
+	}
+	if err != nil {
+		d.log.Debug("a discovery document is not cached", "host", string(host), "err", err)
+	}
+}
+
+// originOf returns the URL of the provider registry protocol in the services of a host, or
+// nil. A relative URL in a host block is relative to the host's discovery document.
+func originOf(host svchost.Hostname, s services) *url.URL {
+	text, ok := s[providersID].(string)
+	if !ok {
+		return nil
+	}
+	base := &url.URL{Scheme: "https", Host: string(host), Path: discoveryPath}
+	u, err := base.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return nil
+	}
+	return u
+}

@@ -1,0 +1,197 @@
+package serve
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// LocalOptions contains the settings of a [Local], and everything else that it needs.
+type LocalOptions struct {
+	// Settings are the settings of a gateway. A Local replaces the settings of its listener,
+	// and the settings that control access.
+	Settings Settings
+	// Origin returns the URL of the provider registry protocol at a host's own service. It
+	// returns nil if the URL is unknown.
+	Origin func(svchost.Hostname) *url.URL
+	// Missing is called for each request for the versions of a provider that the gateway does
+	// not have. Concurrent requests call it concurrently.
+	Missing func(provider.Address)
+
+	Log     *slog.Logger
+	Version string // the version of the program
+}
+
+// Local is a gateway for the programs that one command starts. It serves the provider
+// registry protocol by plain HTTP on a free loopback port.
+//
+// Each of its paths begins with a random capability. All other requests are answered with
+// 404, so that other users of the machine get nothing. Requests for a provider without a
+// template are redirected to the provider's origin. The credentials in requests are dropped.
+type Local struct {
+	site       *site
+	server     *http.Server
+	capability string
+	origin     func(svchost.Hostname) *url.URL
+	missing    func(provider.Address)
+}
+
+// StartLocal starts a gateway. The caller closes it.
+func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &Local{capability: rand.Text(), origin: o.Origin, missing: o.Missing}
+	if err := l.open(ctx, o, listener.Addr()); err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	l.server = newServer(l, o.Log)
+	go func() { _ = l.server.Serve(listener) }() // it always returns an error, because Close ends it
+	return l, nil
+}
+
+// open creates the gateway's site.
+func (l *Local) open(ctx context.Context, o LocalOptions, addr net.Addr) error {
+	p, err := newProcess(ctx, Options{Log: o.Log, Version: o.Version, Getenv: func(string) string { return "" }}, addr, "")
+	if err != nil {
+		return err
+	}
+	s := o.Settings
+	c := *s.Config
+	c.Gateway = localGateway(c.Gateway)
+	s.Config, s.local = &c, &url.URL{Scheme: "http", Host: addr.String(), Path: "/" + l.capability + "/"}
+	if l.site, err = p.newSite(s, nil); err != nil {
+		return err
+	}
+	l.site.begin()
+	return nil
+}
+
+// localGateway returns the gateway block of a [Local]. The capability replaces all other
+// access control.
+func localGateway(g config.Gateway) config.Gateway {
+	g.Listen, g.MetricsListen, g.PublicURL, g.HTTP, g.TLS = "", "", "", true, config.TLS{}
+	g.Tokens, g.OIDC, g.Login, g.CapabilityKeyFile = nil, nil, nil, ""
+	return g
+}
+
+// RegistryURL returns the base URL of the provider registry protocol for a host.
+func (l *Local) RegistryURL(host svchost.Hostname) string {
+	return gateway.RegistryURL(l.site.address.URL.String(), string(host))
+}
+
+// drainLocal is the maximum time that Close waits for running pushes of pull-through. The
+// pushes have all bytes already.
+const drainLocal = time.Minute
+
+// Close stops the gateway, and cancels its requests. If pull-through is still storing
+// packages, Close waits until they are stored, or until ctx ends.
+func (l *Local) Close(ctx context.Context) error {
+	err := l.server.Close()
+	if puller := l.site.puller; puller != nil {
+		ctx, cancel := context.WithTimeout(ctx, drainLocal)
+		defer cancel()
+		puller.Drain(ctx)
+	}
+	l.site.end()
+	err = errors.Join(err, l.site.Close())
+	l.site.ops.Close()
+	return err
+}
+
+// ServeHTTP implements [http.Handler].
+func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	capability, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	if subtle.ConstantTimeCompare([]byte(capability), []byte(l.capability)) != 1 {
+		http.NotFound(w, r)
+		return
+	}
+	a, rest, ok := splitRegistryPath("/" + path)
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	if _, err := l.site.repositories.Templates.For(a); errors.Is(err, templates.ErrNotSelected) {
+		l.redirect(w, r, a, rest)
+		return
+	}
+	r = withoutCredentials(r, "/"+path)
+	if rest != "versions" {
+		l.site.handler.ServeHTTP(w, r)
+		return
+	}
+	status := &statusWriter{ResponseWriter: w}
+	l.site.handler.ServeHTTP(status, r)
+	if status.code == http.StatusNotFound {
+		l.missing(a)
+	}
+}
+
+// redirect sends a client to the provider's origin.
+func (l *Local) redirect(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
+	base := l.origin(a.ServiceHost())
+	if base == nil {
+		l.site.log.Error("no template is for a provider, and its host does not name its own provider registry", "provider", a.String(),
+			"hint", "is "+a.Hostname()+" reachable? Otherwise, add the provider to the include patterns, and push it")
+		http.Error(w, "the provider's origin is unknown", http.StatusBadGateway)
+		return
+	}
+	http.Redirect(w, r, base.JoinPath(a.Namespace(), a.Type(), rest).String(), http.StatusTemporaryRedirect)
+}
+
+// splitRegistryPath splits a path of the provider registry protocol into the provider's
+// address and the rest of the path.
+func splitRegistryPath(path string) (a provider.Address, rest string, ok bool) {
+	path, ok = strings.CutPrefix(path, gateway.HostsPath)
+	host, path, _ := strings.Cut(path, "/")
+	path, found := strings.CutPrefix("/"+path, gateway.RegistryPath)
+	parts := strings.SplitN(path, "/", 3)
+	if !ok || !found || len(parts) != 3 || strings.Contains("/"+parts[2]+"/", "/../") {
+		return provider.Address{}, "", false
+	}
+	a, err := provider.AddressFromURL(host, parts[0], parts[1])
+	return a, parts[2], err == nil
+}
+
+// withoutCredentials returns a request with the given path that contains no credentials. The
+// path must be escaped. Clients send the tokens of origins, which belong neither to this
+// gateway nor into its log.
+func withoutCredentials(r *http.Request, path string) *http.Request {
+	r = r.Clone(r.Context())
+	r.Header.Del("Authorization")
+	r.Header.Del("Cookie")
+	r.URL.RawPath = path
+	r.URL.Path, _ = url.PathUnescape(path) // it was part of a valid path
+	r.RequestURI = r.URL.RequestURI()
+	return r
+}
+
+// statusWriter records the status of a response.
+type statusWriter struct {
+	http.ResponseWriter
+	code int
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *statusWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
