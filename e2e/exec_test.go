@@ -3,14 +3,19 @@ package e2e
 import (
 	"encoding/base64"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
@@ -80,4 +85,194 @@ func login(ws *clients.Workspace, r *registry.Registry) {
 	ws.Env["DOCKER_CONFIG"] = ws.Home
 	auth := base64.StdEncoding.EncodeToString([]byte("user:password"))
 	os.WriteFile(filepath.Join(ws.Home, "config.json"), fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, r.Host, auth), 0o600)
+}
+
+// execIn runs ocibridge exec in a workspace until it exits.
+func (s *scene) execIn(ws *clients.Workspace, args ...string) result {
+	s.t.Helper()
+	was := s.ws
+	s.ws = ws
+	defer func() { s.ws = was }()
+	return s.run(append([]string{"exec"}, args...)...)
+}
+
+// TestExecStatus shows that exec has the exit status of its command, and prints nothing itself unless it fails.
+func TestExecStatus(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	file := filepath.Join(t.TempDir(), "file")
+	clients.Must(t, os.WriteFile(file, nil, 0o600))
+	for name, tc := range map[string]struct {
+		command []string
+		status  int
+		stderr  string
+	}{
+		"success":              {[]string{"true"}, 0, ""},
+		"failure":              {[]string{"sh", "-c", "exit 7"}, 7, ""},
+		"ended by a signal":    {[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
+		"no such command":      {[]string{"no-such-command"}, 127, "error: no-such-command: no such command\nhint: check its name"},
+		"no such file":         {[]string{"./no-such-file"}, 127, "error: ./no-such-file: no such command\nhint: check its name"},
+		"not executable":       {[]string{file}, 126, "error: " + file + " does not run: "},
+		"a terraform plan":     {[]string{"sh", "-c", "echo changed; exit 2"}, 2, ""},
+		"flags of the command": {[]string{"sh", "-c", "exit $1", "sh", "3", "--help"}, 3, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := s.run(append([]string{"exec", "--data", s.data, "--"}, tc.command...)...)
+			if got.status != tc.status || !strings.HasPrefix(got.stderr, tc.stderr) || tc.stderr == "" && got.stderr != "" {
+				t.Errorf("status %d, stderr %q; want %d, %q", got.status, got.stderr, tc.status, tc.stderr)
+			}
+		})
+	}
+	if got := s.run("exec", "--data", s.data); got.status != 2 || !strings.Contains(got.stderr, "hint: write it after --") {
+		t.Errorf("without a command: %+v", got)
+	}
+	wantNoFile(t, s.ws)
+}
+
+// TestExecPassesThrough shows that the command has the standard streams, the environment and the arguments of exec.
+func TestExecPassesThrough(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.ws.Env["MARK"] = "environment"
+	cmd := s.ws.Command(t.Context(), s.bridge, "exec", "--data", s.data, "--", "sh", "-c", `cat; echo "$MARK $1"; echo errors >&2; stat -c %a "$TF_CLI_CONFIG_FILE" "$(dirname "$TF_CLI_CONFIG_FILE")"`, "sh", "argument with spaces")
+	cmd.Stdin = strings.NewReader("input\n")
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	clients.Must(t, cmd.Run())
+	if stdout.String() != "input\nenvironment argument with spaces\n600\n700\n" || stderr.String() != "errors\n" {
+		t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
+	}
+}
+
+// TestExecMissing shows what exec prints if the registry lacks a provider.
+func TestExecMissing(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := registry.For(t, registry.Options{})
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.user("", nullVersion)
+		got := s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color")
+		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: to add it: ocibridge push " + world.Null + ", with the same --template\n"
+		if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
+		}
+		r := registry.For(t, registry.Options{})
+		r.Stop()
+		if got = s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color"); got.status != 1 || !strings.Contains(got.stderr, `msg="cannot answer"`) || !strings.Contains(got.stderr, "connection refused") {
+			t.Errorf("while the registry is down: status %d, stderr\n%s", got.status, got.stderr)
+		}
+	})
+}
+
+// TestExecExcluded shows that a provider that no template is for comes from its origin. The clients follow the
+// gateway's redirects there.
+func TestExecExcluded(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.user("", nullVersion)
+		got := s.execIn(ws, "--data", s.data, "--template", "localhost:1/${hostname}/${namespace}/${type}", "--exclude", world.Host+"/acme/*", "--include", world.Host+"/*/*", "--", client.Path, "init", "-no-color")
+		if got.status != 0 || got.stderr != "" {
+			t.Fatalf("status %d\n%s%s", got.status, got.stdout, got.stderr)
+		}
+		if locked := hashesOf(t, ws, "zh:"); len(locked) == 0 {
+			t.Error("not signed")
+		}
+	})
+}
+
+// TestExecNothingConfigured shows that exec needs no configuration. It fetches a provider from its origin, stores it
+// in the embedded registry, and installs it from there once the origin is down.
+func TestExecNothingConfigured(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, client clients.Client) {
+		s := newScene(t)
+		s.ws.Env["XDG_DATA_HOME"] = t.TempDir()
+		ws := s.user("", nullVersion)
+		ws.Env["XDG_DATA_HOME"] = s.ws.Env["XDG_DATA_HOME"]
+		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 || got.stderr != "" {
+			t.Fatalf("status %d\n%s%s", got.status, got.stdout, got.stderr)
+		}
+		if list := s.ws.MustRun(t, s.bridge, "list"); !strings.Contains(list, nullVersion) {
+			t.Errorf("stored:\n%s", list)
+		}
+		clients.Must(t, ws.Clean())
+		clients.Must(t, s.Close())
+		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 {
+			t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
+		}
+	})
+}
+
+// TestExecManyAtOnce runs many clients in folders of their own, with one home folder and one cache.
+func TestExecManyAtOnce(t *testing.T) {
+	t.Parallel()
+	const many = 50
+	s := newScene(t)
+	r := registry.For(t, registry.Options{})
+	small, err := release.Build(release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: "4.0.0", Protocols: []string{"5.0"}, Signer: s.Signer,
+		Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v4.0.0": []byte("program")}}}})
+	clients.Must(t, err)
+	s.Origin.Add(small)
+	s.pushTo(r, world.Null+"@4.0.0")
+	clients.Must(t, s.Close())
+	config := filepath.Join(t.TempDir(), "ocibridge.hcl")
+	clients.Must(t, os.WriteFile(config, fmt.Appendf(nil, "oci_mirror {\n  repository_template = %q\n}\ngateway {\n  cache {\n    directory = %q\n  }\n}\n", template(r), t.TempDir()), 0o600))
+	terraform := clients.Terraform(t)
+	var group errgroup.Group
+	for range many {
+		ws := s.user("", "4.0.0")
+		ws.Home = s.ws.Home
+		group.Go(func() error {
+			_, err := ws.Run(s.bridge, "exec", "--config", config, "--", terraform.Path, "init", "-no-color")
+			return err
+		})
+	}
+	clients.Must(t, group.Wait())
+	wantNoFile(t, s.ws)
+}
+
+// TestExecCLIConfig shows that the user's own configuration still applies, or that exec names what prevents it.
+func TestExecCLIConfig(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.push(world.Null + "@" + nullVersion)
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.user("credentials \"registry.other.example\" {\n  token = \"marked-token\"\n}\ncredentials \""+world.Host+"\" {\n  token = \"marked-token\"\n}\n", nullVersion)
+		got := s.execIn(ws, "--data", s.data, "--log-level", "debug", "--", client.Path, "init", "-no-color")
+		if got.status != 0 || !strings.Contains(got.stderr, "status=200") || strings.Contains(got.stderr, "marked-token") || strings.Contains(got.stderr, "/hosts//") {
+			t.Errorf("credentials: status %d\n%s%s", got.status, got.stdout, got.stderr)
+		}
+		overrides := t.TempDir()
+		ws = s.user("provider_installation {\n  dev_overrides {\n    \""+world.Null+"\" = \""+overrides+"\"\n  }\n  direct {}\n}\n", nullVersion)
+		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "version"); got.status != 0 || got.stderr != "" {
+			t.Errorf("dev_overrides: %+v", got)
+		}
+		ws = s.user(world.NetworkMirror("https://mirror.example/"), nullVersion)
+		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "init"); got.status != 1 || got.stdout != "" || !strings.Contains(got.stderr, "provider_installation block") || !strings.Contains(got.stderr, ws.CLIConfigPath()+":") || !strings.Contains(got.stderr, "\nhint: ") {
+			t.Errorf("network_mirror: %+v", got)
+		}
+	})
+}
+
+// TestExecHangingOrigin shows that a host that does not answer discovery delays a command by little, and that its
+// providers are served all the same.
+func TestExecHangingOrigin(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	hanging, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and never answers
+	clients.Must(t, err)
+	defer hanging.Close()
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	clients.Must(t, err)
+	dead.Close()
+	for name, at := range map[string]net.Addr{"hanging": hanging.Addr(), "dead": dead.Addr()} {
+		t.Run(name, func(t *testing.T) {
+			host := at.String()
+			got := s.run("exec", "--data", s.data, "--host", host, "--", "sh", "-c", `cat "$TF_CLI_CONFIG_FILE"`)
+			if got.status != 0 || got.stderr != "" || !strings.Contains(got.stdout, "/hosts/"+host+"/v1/providers/") {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
 }
