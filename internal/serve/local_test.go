@@ -1,0 +1,208 @@
+package serve
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// localConfig configures a template for all providers of one host except those of one namespace. Its gateway block has
+// settings that a Local must ignore. No test reaches the registry.
+const localConfig = `
+oci_mirror {
+  repository_template = "localhost:1/${hostname}/${namespace}/${type}"
+  include             = ["registry.acme.example/*/*"]
+  exclude             = ["registry.acme.example/other/*"]
+}
+pull_through {}
+gateway {
+  public_url = "https://providers.example.com/"
+  token "ci" {
+    sha256 = "` + testTokenSum + `"
+  }
+}
+`
+
+// localGatewayTest is a Local with the requests that its gateway gets.
+type localGatewayTest struct {
+	*Local
+	t       *testing.T
+	log     *logLines
+	missing []provider.Address
+	served  []*http.Request
+}
+
+// startLocal starts a Local whose gateway answers every request with the given status.
+func startLocal(t *testing.T, status int) *localGatewayTest {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "ocibridge.hcl")
+	write(t, file, []byte(localConfig))
+	write(t, filepath.Join(dir, ".terraformrc"), nil)
+	s, err := loadSettings(dir, file, &files.Snapshot{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := &localGatewayTest{t: t, log: &logLines{}}
+	out.Local, err = StartLocal(t.Context(), LocalOptions{
+		Settings: s, Log: slog.New(slog.NewTextHandler(out.log, nil)),
+		Missing: func(a provider.Address) { out.missing = append(out.missing, a) },
+		Origin: func(host svchost.Hostname) *url.URL {
+			if host == "registry.acme.example" {
+				return &url.URL{Scheme: "https", Host: "registry.acme.example", Path: "/v1/providers/"}
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := out.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	out.site.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		out.served = append(out.served, r)
+		w.WriteHeader(status)
+	})
+	return out
+}
+
+// ask requests a URL with a token, and returns the response. It follows no redirects.
+func (l *localGatewayTest) ask(at string) *http.Response {
+	l.t.Helper()
+	req, err := http.NewRequest(http.MethodGet, at, nil)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer origin-token")
+	req.Header.Set("Cookie", "session=origin-token")
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp
+}
+
+// TestLocalCapability shows that only requests with the capability reach the gateway, and only requests for providers.
+func TestLocalCapability(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	base := l.RegistryURL("registry.acme.example")
+	right := base + "acme/widget/versions"
+	if resp := l.ask(right); resp.StatusCode != http.StatusOK || len(l.served) != 1 {
+		t.Fatalf("status %d, %d requests", resp.StatusCode, len(l.served))
+	}
+	if n := len(l.capability); n < 26 {
+		t.Errorf("the capability has %d characters of 5 bits", n)
+	}
+	other := startLocal(t, http.StatusOK)
+	root, _, _ := strings.Cut(base, l.capability)
+	for name, at := range map[string]string{
+		"none":              strings.Replace(right, l.capability+"/", "", 1),
+		"empty":             strings.Replace(right, l.capability, "", 1),
+		"part of it":        strings.Replace(right, l.capability, l.capability[1:], 1),
+		"longer":            strings.Replace(right, l.capability, l.capability+"A", 1),
+		"of another":        strings.Replace(right, l.capability, other.capability, 1),
+		"in lower case":     strings.Replace(right, l.capability, strings.ToLower(l.capability), 1),
+		"in another place":  strings.Replace(right, l.capability, "A/"+l.capability, 1),
+		"in the query":      strings.Replace(right, l.capability, "", 1) + "?" + l.capability,
+		"excluded provider": root + "A/hosts/registry.acme.example/v1/providers/other/widget/versions",
+		"the page":          root + l.capability + "/",
+		"metrics":           root + l.capability + "/metrics",
+		"the mirror":        root + l.capability + "/providers/registry.acme.example/acme/widget/index.json",
+		"dots":              root + l.capability + "/hosts/registry.acme.example/v1/providers/acme/widget/../../../../../metrics",
+		"no provider":       base + "acme/versions",
+		"no address":        base + "acme/-/versions",
+	} {
+		if resp := l.ask(at); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("%s: status %d", name, resp.StatusCode)
+		}
+	}
+	if len(l.served) != 1 {
+		t.Errorf("%d requests have reached the gateway", len(l.served))
+	}
+}
+
+// TestLocalDropsCredentials shows that the gateway sees neither the capability nor a credential.
+func TestLocalDropsCredentials(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	l.ask(l.RegistryURL("registry.acme.example") + "acme/widget/1.0.0/download/linux/amd64?a=b")
+	r := l.served[0]
+	if r.Header.Get("Authorization") != "" || r.Header.Get("Cookie") != "" {
+		t.Errorf("headers %v", r.Header)
+	}
+	if want := "/hosts/registry.acme.example/v1/providers/acme/widget/1.0.0/download/linux/amd64"; r.URL.Path != want || r.RequestURI != want+"?a=b" {
+		t.Errorf("path %s, URI %s", r.URL.Path, r.RequestURI)
+	}
+}
+
+// TestLocalRedirects shows that a request for a provider without a template is redirected to the provider's origin.
+func TestLocalRedirects(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	for ask, want := range map[string]string{
+		"registry.acme.example/v1/providers/other/widget/versions":                   "https://registry.acme.example/v1/providers/other/widget/versions",
+		"registry.acme.example/v1/providers/other/widget/1.0.0/download/linux/amd64": "https://registry.acme.example/v1/providers/other/widget/1.0.0/download/linux/amd64",
+		"registry.unknown.example/v1/providers/acme/widget/versions":                 "",
+	} {
+		host, rest, _ := strings.Cut(ask, "/v1/providers/")
+		resp := l.ask(l.RegistryURL(svchost.Hostname(host)) + rest)
+		status := http.StatusTemporaryRedirect
+		if want == "" {
+			status = http.StatusBadGateway
+		}
+		if got := resp.Header.Get("Location"); resp.StatusCode != status || got != want {
+			t.Errorf("%s: status %d, to %s", ask, resp.StatusCode, got)
+		}
+	}
+	if len(l.served) != 0 || l.log.count("is registry.unknown.example reachable?") != 1 {
+		t.Errorf("%d requests have reached the gateway; log %q", len(l.served), l.log.buf.String())
+	}
+}
+
+// TestLocalMissing shows which providers count as missing: those whose versions are requested, and do not exist.
+func TestLocalMissing(t *testing.T) {
+	l := startLocal(t, http.StatusNotFound)
+	base := l.RegistryURL("registry.acme.example")
+	l.ask(base + "acme/widget/1.0.0/download/linux/amd64")
+	l.ask(base + "acme/widget/versions")
+	if want := []provider.Address{mustAddress(t, "registry.acme.example/acme/widget")}; !slices.Equal(l.missing, want) {
+		t.Errorf("missing %v", l.missing)
+	}
+}
+
+// TestLocalSettings shows that a Local has no access control but its capability. It allows pull-through from any host,
+// because only its command can send requests.
+func TestLocalSettings(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	if l.site.control != nil || l.site.puller == nil || l.site.certificates != nil {
+		t.Errorf("control %v, puller %v", l.site.control, l.site.puller)
+	}
+	if at := l.RegistryURL("registry.acme.example"); !strings.HasPrefix(at, "http://127.0.0.1:") || !strings.HasSuffix(at, "/hosts/registry.acme.example/v1/providers/") {
+		t.Errorf("it is at %s", at)
+	}
+	if l.log.count(l.capability) > 0 {
+		t.Error("the log contains the capability")
+	}
+}
+
+func mustAddress(t *testing.T, s string) provider.Address {
+	t.Helper()
+	a, err := provider.ParseAddress(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
