@@ -170,8 +170,10 @@ func (o *Options) hosts() ([]svchost.Hostname, error) {
 // folderOf returns the folder in which a client with the given arguments works.
 func folderOf(args []string) string {
 	for _, a := range args {
-		if dir, ok := strings.CutPrefix(strings.TrimPrefix(a, "-"), "-chdir="); ok {
-			return dir
+		for _, option := range []string{"-chdir=", "--chdir="} {
+			if dir, ok := strings.CutPrefix(a, option); ok {
+				return dir
+			}
 		}
 	}
 	return "."

@@ -1,0 +1,153 @@
+package run
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// workspace writes files, and returns their folder.
+func workspace(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		name = filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// pair is the include and the exclude patterns of a template.
+type pair struct{ include, exclude []string }
+
+func templateSet(t *testing.T, pairs []pair) (set templates.Set) {
+	t.Helper()
+	for _, p := range pairs {
+		var sel provider.Selector
+		for _, s := range p.include {
+			sel.Include = append(sel.Include, provider.MustParsePattern(s))
+		}
+		for _, s := range p.exclude {
+			sel.Exclude = append(sel.Exclude, provider.MustParsePattern(s))
+		}
+		parsed, err := templates.Parse("ghcr.io/acme/${hostname}/${namespace}/${type}", sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set = append(set, parsed)
+	}
+	return set
+}
+
+func TestServedHosts(t *testing.T) {
+	others := []svchost.Hostname{"b.example", "registry.opentofu.org", "a.example", "b.example"}
+	for name, tc := range map[string]struct {
+		templates []pair
+		want      string
+	}{
+		"embedded registry":           {nil, "[a.example b.example registry.opentofu.org]"},
+		"every provider":              {[]pair{{}}, "[a.example b.example registry.opentofu.org]"},
+		"every provider, in a word":   {[]pair{{include: []string{"*/*/*"}}}, "[a.example b.example registry.opentofu.org]"},
+		"one host":                    {[]pair{{include: []string{"c.example/*/*"}}}, "[c.example]"},
+		"one namespace":               {[]pair{{include: []string{"b.example/acme/*"}}}, "[b.example]"},
+		"one host and every provider": {[]pair{{include: []string{"c.example/*/*"}}, {}}, "[a.example b.example c.example registry.opentofu.org]"},
+		"without a host":              {[]pair{{exclude: []string{"a.example/*/*"}}}, "[b.example registry.opentofu.org]"},
+		"without a namespace":         {[]pair{{exclude: []string{"a.example/acme/*"}}}, "[a.example b.example registry.opentofu.org]"},
+		"excluded, but elsewhere not": {[]pair{{exclude: []string{"a.example/*/*"}}, {include: []string{"a.example/acme/*"}}}, "[a.example b.example registry.opentofu.org]"},
+		"in and out":                  {[]pair{{include: []string{"a.example/*/*"}, exclude: []string{"a.example/*/*"}}}, "[]"},
+		"nothing":                     {[]pair{{exclude: []string{"*/*/*"}}}, "[]"},
+	} {
+		if got := fmt.Sprint(servedHosts(templateSet(t, tc.templates), others)); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+const lockText = `provider "registry.locked.example/acme/widget" {
+  version = "1.0.0"
+}
+`
+
+// TestHostsOfCommands shows from which places hosts come, and that -chdir names the folder.
+func TestHostsOfCommands(t *testing.T) {
+	dir := workspace(t, map[string]string{
+		".terraform.lock.hcl": lockText,
+		"main.tf": `terraform {
+  required_providers {
+    widget = { source = "registry.native.example/acme/widget", version = "1.0.0" }
+    quoted = { "source" = "REGISTRY.quoted.example/acme/widget" }
+    old    = "1.0.0"
+    short  = { source = "acme/widget" }
+    wrong  = { source = "a b/acme/widget" }
+    odd    = { source = var.x, other = "registry.other.example/acme/widget" }
+  }
+}
+module "child" { source = "./modules/child" }
+module "beside" { source = "../beside" }
+module "far" { source = "registry.far.example/acme/module/aws" }
+module "circle" { source = "./." }
+`,
+		"more.tf.json":                `{"terraform": {"required_providers": {"widget": {"source": "registry.json.example/acme/widget"}}}, "module": {"x": {"source": "./modules/json"}}}`,
+		"broken.tf":                   "terraform {\n required_providers {\n w = { source = \"registry.broken.example/acme/widget\" }\n }\n}\nresource {{{",
+		".hidden.tf":                  required("registry.hidden.example"),
+		"backup.tf~":                  required("registry.backup.example"),
+		"modules/child/main.tofu":     required("registry.child.example"),
+		"modules/json/main.tofu.json": `{"terraform": [{"required_providers": [{"widget": {"source": "registry.jsonchild.example/acme/widget"}}]}]}`,
+		"modules/unused/main.tf":      required("registry.unused.example"),
+	})
+	o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}, Hosts: []svchost.Hostname{"registry.named.example"}}
+	got, err := o.hosts()
+	want := "[registry.broken.example registry.child.example registry.json.example registry.jsonchild.example registry.locked.example registry.named.example registry.native.example registry.opentofu.org registry.quoted.example registry.terraform.io]"
+	if err != nil || fmt.Sprint(got) != want {
+		t.Errorf("%v, %v, want %s", got, err, want)
+	}
+	for _, command := range [][]string{{"terraform", "init"}, {"terraform", "init", dir}, {"terraform"}} {
+		o := Options{Command: command}
+		if got, err := o.hosts(); err != nil || fmt.Sprint(got) != "[registry.opentofu.org registry.terraform.io]" {
+			t.Errorf("%q: %v, %v", command, got, err)
+		}
+	}
+	o.Settings = serve.Settings{Repositories: registry.Options{Templates: templateSet(t, []pair{{include: []string{"a.example/*/*"}}})}}
+	if _, err := o.hosts(); err == nil || hint.Of(err) == "" {
+		t.Errorf("a host without a template: %v", err)
+	}
+}
+
+func required(host string) string {
+	return fmt.Sprintf("terraform {\n  required_providers {\n    widget = {\n      source = %q\n    }\n  }\n}\n", host+"/acme/widget")
+}
+
+// TestModulesAreBounded shows that a search ends, however many modules and files there are.
+func TestModulesAreBounded(t *testing.T) {
+	files := map[string]string{"main.tf": ""}
+	for i := range maxModules + 10 {
+		name := fmt.Sprintf("m%03d", i)
+		files["main.tf"] += fmt.Sprintf("module %q { source = \"./%s\" }\n", name, name)
+		files[name+"/main.tf"] = required(name + ".example")
+	}
+	dir := workspace(t, files)
+	if got := len(requiredHosts(dir)); got != maxModules-1 {
+		t.Errorf("%d hosts, want %d", got, maxModules-1)
+	}
+	large := workspace(t, map[string]string{"main.tf": required("a.example") + string(make([]byte, maxModuleFile))})
+	if got := requiredHosts(large); len(got) != 0 {
+		t.Errorf("a large file: %v", got)
+	}
+	if got := requiredHosts(filepath.Join(dir, "missing")); len(got) != 0 {
+		t.Errorf("a missing folder: %v", got)
+	}
+}

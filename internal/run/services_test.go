@@ -1,0 +1,164 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/opentofu/svchost"
+)
+
+// answers is a transport that answers a request by its URL.
+type answers struct {
+	by    map[string]answer
+	asked atomic.Int32
+}
+
+type answer struct {
+	status      int
+	contentType string
+	location    string
+	body        string
+}
+
+// RoundTrip implements [http.RoundTripper]. A request with an unknown URL gets no response until its context ends.
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.asked.Add(1)
+	if r.Header.Get("Authorization") != "" {
+		return nil, errors.New("a request has a token")
+	}
+	found, ok := a.by[r.URL.String()]
+	if !ok {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	header := http.Header{"Content-Type": {found.contentType}, "Location": {found.location}}
+	return &http.Response{StatusCode: found.status, Header: header, Body: io.NopCloser(strings.NewReader(found.body)), Request: r}, nil
+}
+
+func jsonBody(body string) answer { return answer{http.StatusOK, "application/json", "", body} }
+
+// newDiscovery returns a discovery with a cache, and with a clock that the test sets.
+func newDiscovery(t *testing.T, a *answers, now *time.Time) *discovery {
+	t.Helper()
+	return &discovery{transport: a, folder: t.TempDir(), now: func() time.Time { return *now }, log: slog.New(slog.DiscardHandler)}
+}
+
+const acme = svchost.Hostname("acme.example")
+
+func TestDiscovery(t *testing.T) {
+	const at = "https://acme.example/.well-known/terraform.json"
+	for name, tc := range map[string]struct {
+		by   map[string]answer
+		want string
+	}{
+		"relative": {map[string]answer{at: jsonBody(`{"modules.v1": "/v1/modules/", "tfe.v2": "api/", "state.v2": "https://state.example/"}`)},
+			"map[modules.v1:https://acme.example/v1/modules/ state.v2:https://state.example/ tfe.v2:https://acme.example/.well-known/api/]"},
+		"login": {map[string]answer{at: jsonBody(`{"login.v1": {"client": "cli", "authz": "/authorize", "token": "https://login.example/token", "ports": [1, 2]}}`)},
+			"map[login.v1:map[authz:https://acme.example/authorize client:cli ports:[1 2] token:https://login.example/token]]"},
+		"redirected": {map[string]answer{at: {302, "", "https://other.example/x/doc.json", ""}, "https://other.example/x/doc.json": jsonBody(`{"modules.v1": "modules/"}`)},
+			"map[modules.v1:https://other.example/x/modules/]"},
+		"media type with charset": {map[string]answer{at: {200, "application/json; charset=utf-8", "", `{"modules.v1": "/m/"}`}}, "map[modules.v1:https://acme.example/m/]"},
+		"other kinds":             {map[string]answer{at: jsonBody(`{"modules.v1": 7, "x.v1": null, "y.v1": ["a"]}`)}, "map[]"},
+		"plain HTTP":              {map[string]answer{at: {302, "", "http://acme.example/doc.json", ""}, "http://acme.example/doc.json": jsonBody(`{"modules.v1": "/m/"}`)}, "map[]"},
+		"redirected for ever":     {map[string]answer{at: {302, "", at, ""}}, "map[]"},
+		"absent":                  {map[string]answer{at: {404, "application/json", "", "{}"}}, "map[]"},
+		"HTML":                    {map[string]answer{at: {200, "text/html", "", "{}"}}, "map[]"},
+		"no object":               {map[string]answer{at: jsonBody(`[]`)}, "map[]"},
+		"too large":               {map[string]answer{at: jsonBody(`{"modules.v1": "/m/", "x": "` + strings.Repeat("x", 1<<17) + `"}`)}, "map[]"},
+		"too many values":         {map[string]answer{at: jsonBody(`{"modules.v1": "/m/", "x": [` + strings.Repeat("1,", 2000) + `1]}`)}, "map[]"},
+	} {
+		now := time.Now()
+		d := newDiscovery(t, &answers{by: tc.by}, &now)
+		if got := fmt.Sprint(d.services(t.Context(), acme)); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// TestServicesOfAll shows which hosts are asked: neither public hosts nor hosts with a host block.
+func TestServicesOfAll(t *testing.T) {
+	now := time.Now()
+	a := &answers{by: map[string]answer{"https://acme.example/.well-known/terraform.json": jsonBody(`{"modules.v1": "/m/"}`)}}
+	configured := map[svchost.Hostname]services{"mine.example": {"providers.v1": "https://mine.example/p/"}, openTofuHost: {"modules.v1": "https://mirror.example/m/"}}
+	got := newDiscovery(t, a, &now).all(t.Context(), []svchost.Hostname{acme, "mine.example", openTofuHost, terraformHost}, configured)
+	want := "map[acme.example:map[modules.v1:https://acme.example/m/] mine.example:map[providers.v1:https://mine.example/p/] registry.opentofu.org:map[modules.v1:https://mirror.example/m/] registry.terraform.io:map[modules.v1:https://registry.terraform.io/v1/modules/ providers.v1:https://registry.terraform.io/v1/providers/]]"
+	if fmt.Sprint(got) != want || a.asked.Load() != 1 {
+		t.Errorf("%v with %d requests, want %s", got, a.asked.Load(), want)
+	}
+}
+
+// TestDiscoveryIsCached shows for how long a document is used without a request, and that an old one serves while the
+// host does not answer.
+func TestDiscoveryIsCached(t *testing.T) {
+	const at = "https://acme.example/.well-known/terraform.json"
+	now := time.Now()
+	a := &answers{by: map[string]answer{at: jsonBody(`{"modules.v1": "/old/"}`)}}
+	d := newDiscovery(t, a, &now)
+	want := func(services string, asked int32) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if got := fmt.Sprint(d.services(ctx, acme)); got != services || a.asked.Load() != asked {
+			t.Errorf("%s with %d requests, want %s with %d", got, a.asked.Load(), services, asked)
+		}
+	}
+	want("map[modules.v1:https://acme.example/old/]", 1)
+	now = now.Add(discoveryTTL - 1)
+	want("map[modules.v1:https://acme.example/old/]", 1)
+	now = now.Add(1)
+	a.by[at] = answer{status: http.StatusServiceUnavailable}
+	want("map[modules.v1:https://acme.example/old/]", 2)
+	a.by[at] = jsonBody(`{"modules.v1": "/new/"}`)
+	want("map[modules.v1:https://acme.example/new/]", 3)
+	now = now.Add(-time.Minute) // the clock has gone back
+	want("map[modules.v1:https://acme.example/new/]", 4)
+	if err := os.WriteFile(d.path(acme), []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want("map[modules.v1:https://acme.example/new/]", 5)
+	d.folder = ""
+	want("map[modules.v1:https://acme.example/new/]", 6)
+}
+
+// TestHangingHost shows that a host without an answer costs at most discoveryTimeout, however many there are.
+func TestHangingHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		d := newDiscovery(t, &answers{}, &now)
+		var hosts []svchost.Hostname
+		for i := range 20 {
+			hosts = append(hosts, svchost.Hostname(fmt.Sprintf("h%d.example", i)))
+		}
+		got := d.all(t.Context(), hosts, nil)
+		if took := time.Since(now); took > discoveryTimeout || len(got) != len(hosts) || got["h7.example"] != nil {
+			t.Errorf("%v after %v", got, took)
+		}
+	})
+}
+
+func TestOriginOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://other.example/v1/": "https://other.example/v1/",
+		"/v1/providers/":            "https://acme.example/v1/providers/",
+		"http://127.0.0.1:1/v1/":    "http://127.0.0.1:1/v1/",
+		"ftp://other.example/":      "<nil>",
+		"%":                         "<nil>",
+	} {
+		if got := fmt.Sprint(originOf(acme, services{providersID: text})); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	if got := originOf(acme, nil); got != nil {
+		t.Errorf("without services: %v", got)
+	}
+}
