@@ -630,7 +630,7 @@ var mutants = []mutant{
 		"!= 1 {", "!= 1 && false {",
 		"internal/serve.TestLocalCapability"},
 	{"the limit of the gateway of exec to the provider registry protocol", "internal/serve.(*Local).ServeHTTP",
-		"if !ok {", "if false {",
+		"if !ok {", "if !ok && false {",
 		"internal/serve.TestLocalCapability"},
 	{"the removal of credentials from requests to the gateway of exec", "internal/serve.withoutCredentials",
 		"r.Header.Del(\"Authorization\")", "_ = 0",
