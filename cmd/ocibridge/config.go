@@ -6,10 +6,12 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"strconv"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
@@ -58,13 +60,32 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 			if err != nil {
 				return err
 			}
-			return showConfig(cmd.OutOrStdout(), c.File, c.InForce(surroundings(cmd, cli)), output.json())
+			s := surroundings(cmd, cli)
+			addCacheDefaults(s, c)
+			return showConfig(cmd.OutOrStdout(), c.File, c.InForce(s), output.json())
 		},
 	}
 	f.register(cmd)
 	output.register(cmd)
 	surroundingFlags(cmd)
 	return cmd
+}
+
+// addCacheDefaults adds the defaults of the cache block to s.
+func addCacheDefaults(s config.Surroundings, c *config.Config) {
+	embedded := len(c.MirrorsInForce(s)) == 0
+	cache := c.Gateway.CacheInForce(embedded, defaultCacheFolder())
+	s.Defaults["no-cache"] = strconv.FormatBool(!cache.Enabled)
+	if f, ok := s.Flags["no-cache"]; ok {
+		cache.Enabled = f.Value == "false"
+	}
+	if !cache.Enabled || cache.Directory == "" {
+		return
+	}
+	s.Defaults["cache.directory"] = cache.Directory
+	if size, err := archives.DefaultSize(cache.Directory); err == nil {
+		s.Defaults["cache.max_size"] = fmt.Sprintf("%dMiB", size>>20)
+	}
 }
 
 func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) error {

@@ -224,6 +224,19 @@ func defaultDataFolder() string {
 	return filepath.Join(home, ".local", "share", "ocibridge")
 }
 
+// defaultCacheFolder returns the folder of the cache that systemd has created for this service,
+// or else the customary folder. It returns "" if there is neither.
+func defaultCacheFolder() string {
+	if dirs := filepath.SplitList(os.Getenv("CACHE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
+		return dirs[0]
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "ocibridge")
+}
+
 // homeDir returns the user's home folder, or "" if the user has none. Many services and
 // containers do not set HOME. homeDir then looks up the user's account, and so do clients.
 func homeDir() string {

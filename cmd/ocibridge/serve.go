@@ -35,6 +35,7 @@ type serveFlags struct {
 	selfSigned bool
 	http       bool
 	noPull     bool
+	noCache    bool
 	metrics    string // the address of the separate listener for metrics
 	log        logFlag
 }
@@ -66,6 +67,10 @@ verified and stored. Without a configuration file and without a template, serve
 does so for all of them, as long as it listens on a loopback address.
 --no-pull-through turns it off.
 
+Packages and the registry's answers are cached on disk, unless the registry is
+the embedded one: in the folder that the cache block names, else in the user's
+cache folder. --no-cache turns it off.
+
 Who may read what, the token and oidc blocks of the configuration file say;
 without them, everybody may read everything.`,
 		Example: serveExamples,
@@ -86,6 +91,7 @@ without them, everybody may read everything.`,
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "have a CA in the data folder sign the certificate, and print how clients trust that CA")
 	flags.BoolVar(&f.http, "http", false, "speak plain HTTP, behind a proxy that speaks TLS to clients")
 	flags.BoolVar(&f.noPull, "no-pull-through", false, "fetch nothing from origins: serve what is in the registry alone")
+	flags.BoolVar(&f.noCache, "no-cache", false, "keep no packages and no answers on disk: stream every package from the registry")
 	cmd.MarkFlagFilename("tls-cert", "pem", "crt")
 	cmd.MarkFlagFilename("tls-key", "pem", "key")
 	return cmd
@@ -137,12 +143,18 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 	if f.noPull {
 		s.file.PullThrough = &config.PullThrough{}
 	}
+	if g.Cache == nil && flagSource(cmd.Flags().Lookup("no-cache")) != "" {
+		g.Cache = &config.Cache{}
+	}
+	if g.Cache != nil {
+		g.Cache.Enabled = !f.noCache
+	}
 	repositories, err := f.repositories(s, nil)
 	if err != nil {
 		return serve.Settings{}, err
 	}
 	return serve.Settings{
-		Config: s.file, Repositories: repositories, Origins: s.origins(), LogLevel: f.log.level,
+		Config: s.file, Repositories: repositories, CacheFolder: defaultCacheFolder(), Origins: s.origins(), LogLevel: f.log.level,
 		InForce: s.file.InForce(surroundings(cmd, s.cli)),
 	}, nil
 }

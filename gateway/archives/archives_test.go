@@ -237,7 +237,7 @@ func (s *scene) idle() {
 func (s *scene) files(in string) int {
 	n := 0
 	filepath.WalkDir(filepath.Join(s.dir, "archives", in), func(_ string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
+		if err == nil && !d.IsDir() && d.Name() != "lock" {
 			n++
 		}
 		return nil

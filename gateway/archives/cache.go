@@ -3,6 +3,7 @@ package archives
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ import (
 //	sha256/ab/abcd...       the archive
 //	sha256/ab/abcd....meta  its h1 hash; the mtime is the archive's last use
 //	tmp/...                 fetches in progress
+//	lock                    locked by the process that reserves room or evicts archives
 //
 // An archive is fetched into tmp, and renamed once its digest is verified. It is hashed again
 // before its first use in a process, a day after it was last hashed, and whenever its file was
@@ -37,16 +39,22 @@ import (
 // mtime. Clients notice it, because they check the hash of each download.
 //
 // Fetches in progress count towards the size limit: before a fetch, the cache makes room by
-// removing the least recently used archives. It never removes an archive that is in use. If
-// there is no room for an archive, it is not cached.
+// removing the least recently used archives. It never removes an archive that this process
+// uses. If there is no room for an archive, it is not cached.
 //
-// Several processes may share a folder. A fetch's temporary file has the size of its archive
-// from the beginning, so that each process sees the room that the others need.
+// Any number of processes may share a folder. The folder alone decides what is cached: each
+// process serves what the others have fetched, and fetches again what they have evicted. Two
+// processes may fetch the same archive at once; the later one replaces the file of the earlier
+// one. A fetch's temporary file has the size of its archive from the beginning, so that each
+// process sees the room that the others need. Its process locks it until it has its final name,
+// so that no other process removes it. On Unix, an archive that another process evicts can
+// still be read by the responses that have it open. On Windows, it cannot be evicted.
 //
 // Everyone who can write to the folder can forge its h1 hashes, because the checksums of these
 // hashes only detect damage.
 type Cache struct {
 	dir string
+	id  string // identifies this cache among all that use the folder
 	max int64
 	log *slog.Logger
 	h1  bool
@@ -55,7 +63,7 @@ type Cache struct {
 	storage func(*os.File) fill.Storage // replaced in tests
 
 	room    sync.Mutex    // held while the folder is counted, and while archives are removed
-	counted time.Time     // the time of the last count; guarded by room
+	counted time.Time     // the time of the last count; zero if other processes have reserved room since; guarded by room
 	bytes   atomic.Int64  // the size of the folder at the last count, plus this process's changes since
 	fetches chan struct{} // a semaphore: one element for each fetch
 
@@ -92,8 +100,8 @@ const (
 	rehashAfter = 24 * time.Hour
 	// orphanAfter is the age at which a meta file without an archive is removed.
 	orphanAfter = time.Minute
-	// recountAfter is how long changes by other processes can go unnoticed while there is room
-	// in the folder.
+	// recountAfter is how long changes by people, and evictions by other processes, can go
+	// unnoticed while there is room in the folder.
 	recountAfter = time.Minute
 	// pauseAfterFailure is how long the cache writes nothing after a write to the folder has
 	// failed.
@@ -120,23 +128,52 @@ type CacheOptions struct {
 }
 
 // OpenCache opens the cache in a folder, and creates the folder if needed. The cache holds at
-// most maxSize bytes. OpenCache removes the unfinished fetches of processes that have exited.
-// The caller closes the cache.
+// most maxSize bytes; 0 means [DefaultSize]. OpenCache removes the unfinished
+// fetches of processes that have exited. The caller closes the cache.
 func OpenCache(dir string, maxSize int64, o CacheOptions) (*Cache, error) {
 	c := &Cache{
-		dir: filepath.Join(dir, "archives"), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
+		dir: filepath.Join(dir, "archives"), id: rand.Text(), max: maxSize, h1: o.H1, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), n: cmp.Or(o.Counters, &telemetry.ArchiveCounters{}),
 		fetches: make(chan struct{}, maxFetches), known: map[string]known{}, shared: map[blob]*shared{}, storage: func(f *os.File) fill.Storage { return f },
 	}
 	if err := c.makeFolders(); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be used: %w", dir, err),
 			"name a folder that the user who runs this may write to, as directory in the cache block")
 	}
-	c.room.Lock()
-	defer c.room.Unlock()
-	if _, err := c.shrink(c.max); err != nil {
+	if err := c.tidy(); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the cache in %s cannot be read: %w", dir, err), "is all below it owned by the user who runs this?")
 	}
 	return c, nil
+}
+
+// tidy counts the archives, and evicts some if the size limit is lower than before. It sets
+// the default size limit if there is none. While other processes hold the lock, tidy evicts
+// nothing, because the first fetch does so.
+func (c *Cache) tidy() error {
+	c.room.Lock()
+	defer c.room.Unlock()
+	_, total, err := c.count()
+	if err != nil {
+		return err
+	}
+	c.bytes.Store(total)
+	if c.max == 0 {
+		if c.max, err = defaultSize(c.dir, total); err != nil {
+			return err
+		}
+	}
+	if total <= c.max {
+		return nil
+	}
+	lock, err := c.lock()
+	if errors.Is(err, privatefolder.ErrLocked) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	_, err = c.shrink(c.max)
+	return err
 }
 
 // makeFolders creates the folders, and checks that it can write to the folder for temporary

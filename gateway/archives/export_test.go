@@ -38,3 +38,6 @@ func (c *Cache) Users() int {
 }
 
 var _ io.ReaderFrom = (*answer)(nil)
+
+// SizeFor is sizeFor.
+var SizeFor = sizeFor

@@ -171,12 +171,6 @@ func (c *Cache) copy(ctx context.Context, s *shared, in *stream) error {
 // after the fetch. end removes the file unless [Cache.commit] has renamed it. Every error
 // wraps errBypass.
 func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) {
-	c.mu.Lock()
-	paused := time.Since(c.failed) < pauseAfterFailure
-	c.mu.Unlock()
-	if paused {
-		return nil, errBypass
-	}
 	select {
 	case c.fetches <- struct{}{}:
 	default:
@@ -196,9 +190,22 @@ func (c *Cache) prepare(ctx context.Context, s *shared) (end func(), err error) 
 	}, nil
 }
 
+// errPaused means that the cache writes nothing because the folder has failed recently.
+var errPaused = fmt.Errorf("%w: its folder has failed", errBypass)
+
+// isPaused reports whether the folder has failed within [pauseAfterFailure].
+func (c *Cache) isPaused() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Since(c.failed) < pauseAfterFailure
+}
+
 // bypass logs why an archive is not cached, and returns an error that wraps errBypass. If
 // the folder has failed, the cache writes nothing to it for [pauseAfterFailure].
 func (c *Cache) bypass(ctx context.Context, err error) error {
+	if err == errPaused {
+		return err // the failure is in the log already
+	}
 	if errors.Is(err, errBypass) {
 		c.log.InfoContext(ctx, "an archive is not kept", "err", err)
 		return err

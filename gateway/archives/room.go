@@ -21,12 +21,50 @@ type entry struct {
 	used time.Time
 }
 
+// lockName is the name of the file that a process locks while it reserves room and evicts
+// archives. It contains the ID of the last cache that has reserved room.
+const lockName = "lock"
+
+// lockPatience is how long the cache waits for other processes to release the lock.
+const lockPatience = 2 * time.Second
+
+func (c *Cache) lock() (*os.File, error) {
+	return privatefolder.Lock(filepath.Join(c.dir, lockName), lockPatience)
+}
+
+// sign writes the cache's ID into the lock file. It reports whether this cache was also the
+// last to reserve room. Otherwise, c.bytes lacks the archives of other processes.
+func (c *Cache) sign(lock *os.File) (again bool, err error) {
+	before := make([]byte, len(c.id))
+	if n, _ := lock.ReadAt(before, 0); string(before[:n]) == c.id {
+		return true, nil
+	}
+	if err := lock.Truncate(0); err != nil {
+		return false, err
+	}
+	_, _ = lock.WriteAt([]byte(c.id), 0) // if that fails, the next process counts, too
+	return false, nil
+}
+
 // reserve makes room for an archive of size bytes, and creates its temporary file.
 func (c *Cache) reserve(size int64) (*os.File, error) {
 	c.room.Lock()
 	defer c.room.Unlock()
+	if c.isPaused() {
+		return nil, errPaused
+	}
 	if size > c.max {
 		return nil, fmt.Errorf("%w: it is larger than all that is kept", errBypass)
+	}
+	lock, err := c.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close()
+	if again, err := c.sign(lock); err != nil {
+		return nil, err
+	} else if !again {
+		c.counted = time.Time{}
 	}
 	if c.bytes.Load() > c.max-size || time.Since(c.counted) > recountAfter {
 		total, err := c.shrink(c.max - size)
@@ -46,8 +84,8 @@ func (c *Cache) reserve(size int64) (*os.File, error) {
 
 // shrink removes the least recently used archives until at most limit bytes are left. It
 // returns the number of bytes that are left, which exceeds limit if other archives are in
-// use or cannot be removed. It never removes an archive that is in use. The caller holds
-// room.
+// use or cannot be removed. It never removes an archive that this process uses. The caller
+// holds room and the lock.
 func (c *Cache) shrink(limit int64) (total int64, err error) {
 	archives, total, err := c.count()
 	if err != nil {
@@ -184,9 +222,10 @@ func (c *Cache) create(size int64) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = errors.Join(lock(f), f.Truncate(size))
-		// Another process may have removed the file before it was locked.
-		if named, statErr := os.Stat(f.Name()); err == nil && statErr == nil {
+		// A process that sweeps the folder may have locked the file first, and then removes it.
+		swept := lock(f) != nil
+		err = f.Truncate(size)
+		if named, statErr := os.Stat(f.Name()); !swept && err == nil && statErr == nil {
 			if info, err := f.Stat(); err == nil && os.SameFile(info, named) {
 				return f, nil
 			}
@@ -201,7 +240,8 @@ func (c *Cache) create(size int64) (*os.File, error) {
 }
 
 // commit renames a fetched file to its final name. After a crash, some file systems leave
-// only a part of the file. The cache notices this when it hashes the file.
+// only a part of the file. The cache notices this when it hashes the file. On Windows, a file
+// that another process reads cannot be replaced. Then the file of the other process stays.
 func (c *Cache) commit(f *os.File, hex string) error {
 	if err := f.Sync(); err != nil {
 		return err
@@ -209,5 +249,9 @@ func (c *Cache) commit(f *os.File, hex string) error {
 	if err := os.MkdirAll(filepath.Dir(c.path(hex)), 0o700); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), c.path(hex))
+	err := os.Rename(f.Name(), c.path(hex))
+	if info, statErr := os.Stat(c.path(hex)); err != nil && statErr == nil && info.Mode().IsRegular() {
+		return nil
+	}
+	return err
 }

@@ -124,12 +124,12 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 
 // checkCooldown warns if serve would refuse to start because of the cooldown. For a
 // cooldown, serve stores the time at which it first saw each version. It stores these times
-// in the folder of the cache, or in the data folder if the registry is embedded. With
-// neither folder, serve refuses to start.
+// in the folder of the cache, or in the data folder if the registry is embedded. If the cache
+// is off and the registry is not embedded, serve refuses to start.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
-	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache != nil || len(c.templates) == 0 {
+	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache == nil || c.Gateway.Cache.Enabled || len(c.templates) == 0 {
 		return
 	}
-	d.warn(d.of(f.PullThrough).header, "A cooldown without a cache", `With this, serve refuses to start: since when versions are known is kept in the folder of the cache block. Add one to the gateway block.`)
+	d.warn(d.of(f.PullThrough).header, "A cooldown without a cache", `With this, serve refuses to start: since when versions are known is kept in the folder of the cache. Leave out enabled = false in the cache block.`)
 }

@@ -317,7 +317,7 @@ gateway {
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
 		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
 		"listen":      c.Gateway.Listen == "[::1]:0",
-		"defaults":    c.Gateway.TagTTL == 0 && c.Gateway.StaleIfError == -1 && c.Gateway.Cache.MaxSize == 20<<30,
+		"defaults":    c.Gateway.TagTTL == 0 && c.Gateway.StaleIfError == -1 && c.Gateway.Cache.Enabled && c.Gateway.Cache.MaxSize == 0,
 		"deny":        c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")),
 		"token":       c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
 	} {
@@ -347,7 +347,8 @@ gateway {
     }
   }
   cache {
-    directory = "cache"
+    enabled   = null
+    directory = null
     max_size  = null
   }
 }
@@ -357,7 +358,7 @@ gateway {
 		"enabled":                      c.PullThrough.Enabled,
 		"max_concurrent":               c.PullThrough.MaxConcurrent == 0,
 		"directory_url":                strings.Contains(c.Gateway.TLS.ACME.DirectoryURL, "letsencrypt"),
-		"max_size":                     c.Gateway.Cache.MaxSize == 20<<30,
+		"cache":                        c.Gateway.Cache.Enabled && c.Gateway.Cache.Directory == "" && c.Gateway.Cache.MaxSize == 0,
 	} {
 		if !check {
 			t.Errorf("%s is not the default", name)

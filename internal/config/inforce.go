@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -108,7 +109,8 @@ type Surroundings struct {
 	CLI *cliconfig.Config
 	// VariableLogin is the login in environment variables, or nil without such a login.
 	VariableLogin *auth.Login
-	// Defaults are the defaults that depend on the machine, by the name of the flag.
+	// Defaults are the defaults that depend on the machine, by the name of the flag. An
+	// argument without a flag has the name BLOCK.ARGUMENT.
 	Defaults map[string]string
 }
 
@@ -183,6 +185,10 @@ func (v *viewer) without(f Field) bool {
 	case "pull_through": // without the block, pull-through is off in most cases
 		_, said := v.Flags["no-pull-through"]
 		return said
+	case "cache": // without the block, the default depends on the registry
+		_, said := v.Flags["no-cache"]
+		_, known := v.Defaults["no-cache"]
+		return said || known
 	}
 	return !slices.ContainsFunc(Fields(f.Type), func(f Field) bool { return f.Required })
 }
@@ -192,7 +198,7 @@ func (v *viewer) without(f Field) bool {
 func (v *viewer) setting(b *block, f Field) (setting, bool) {
 	above, given := v.Flags[f.Flag]
 	s, written := b.setting(f.Name)
-	below, ok := v.Defaults[f.Flag]
+	below, ok := v.Defaults[cmp.Or(f.Flag, joinPath(b.name, f.Name))]
 	switch {
 	case given:
 		return setting{f.Name, f.parse(f.opposite(above.Value)), above.Source}, true

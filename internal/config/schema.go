@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"log/slog"
 	"time"
@@ -254,7 +255,7 @@ type Gateway struct {
 	// this setting, the embedded registry is asked each time.
 	TagTTL time.Duration `hcl:"tag_ttl,optional" value:"duration" default:"catalog.DefaultTagTTL"`
 	// How long to serve stale answers while the registry cannot answer, counted from when the registry last confirmed
-	// them. With a `cache` block, stale answers survive a restart.
+	// them. With the cache on disk, stale answers survive a restart.
 	StaleIfError time.Duration `hcl:"stale_if_error,optional" value:"duration" default:"catalog.DefaultStaleIfError"`
 	// Versions that the gateway never serves: provider patterns, each optionally with `@` and a version or version
 	// constraint. A constraint covers prereleases only if it names them.
@@ -276,8 +277,9 @@ type Gateway struct {
 
 	// The gateway's certificate. Without it, the gateway creates one if it listens on a loopback address.
 	TLS TLS `hcl:"tls,block"`
-	// The cache on disk, for packages and the registry's answers about versions. Without it, the gateway streams every
-	// download from the registry, and forgets the answers when it stops.
+	// The cache on disk, for packages and the registry's answers about versions. It is on by default, except with the
+	// embedded registry. Without it, the gateway streams every download from the registry, and forgets the answers when
+	// it stops. Any number of processes may share the folder.
 	Cache *Cache `hcl:"cache,block"`
 	// A bearer token that clients may send. With a `token` or `oidc` block, the gateway refuses clients without a
 	// token.
@@ -291,6 +293,18 @@ type Gateway struct {
 	// Tokens and OIDC are the token and oidc blocks.
 	Tokens []access.Token
 	OIDC   []access.Issuer
+}
+
+// CacheInForce returns the cache block with the defaults of this machine. Without the block,
+// the cache is on unless the registry is embedded. folder is the default folder, or "" if there
+// is none.
+func (g *Gateway) CacheInForce(embedded bool, folder string) Cache {
+	c := Cache{Enabled: !embedded}
+	if g.Cache != nil {
+		c = *g.Cache
+	}
+	c.Directory = cmp.Or(c.Directory, folder)
+	return c
 }
 
 // AsksForTokens reports whether the gateway refuses requests without a token.
@@ -334,10 +348,15 @@ type ACME struct {
 
 // Cache is the cache block.
 type Cache struct {
-	// The folder for packages. The gateway creates it if necessary. Other users should not be able to write to it.
-	Directory string `hcl:"directory,optional" value:"folder" required:"true"`
-	// The maximum size, including packages that are being fetched. The least recently used packages are evicted first.
-	MaxSize int64 `hcl:"max_size,optional" value:"size" default:"20GiB"`
+	// Whether to cache on disk at all. `--no-cache` sets it to `false`.
+	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-cache"`
+	// The folder. The gateway creates it if necessary. Other users should not be able to write to it. Without it, the
+	// first folder in `$CACHE_DIRECTORY` (systemd sets it), else `ocibridge` in the user's cache folder; if that cannot
+	// be written, the gateway warns and runs without a cache.
+	Directory string `hcl:"directory,optional" value:"folder"`
+	// The maximum size of all packages, including those that are being fetched. The least recently used packages are
+	// evicted first. Without it, 10 GiB, or a tenth of what is free on the disk or in the cache, whichever is less.
+	MaxSize int64 `hcl:"max_size,optional" value:"size"`
 }
 
 type tokenBlock struct {

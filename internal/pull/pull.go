@@ -161,7 +161,7 @@ func New(o Options) (*Puller, error) {
 		o.Events = func(Event) {}
 	}
 	if o.Scope.Cooldown > 0 && o.Directory == "" {
-		return nil, hint.New("a cooldown needs a place to keep since when versions are known", "add a cache block to the gateway block")
+		return nil, hint.New("a cooldown needs a place to keep since when versions are known", "let the gateway have its cache: name a folder that the user who runs this may write to, as directory in the cache block")
 	}
 	if err := sweepSpool(&o); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
@@ -29,7 +30,7 @@ func sweepSpool(o *Options) error {
 		return hint.Wrap(fmt.Errorf("the folder for packages under way: %w", err), "it must be writable for the user that serve runs as")
 	}
 	if o.Limits.Free == nil {
-		o.Limits.Free = func() (int64, error) { return Free(o.Spool) }
+		o.Limits.Free = func() (int64, error) { return files.Free(o.Spool) }
 	}
 	left, err := filepath.Glob(filepath.Join(o.Spool, spoolPattern))
 	if err != nil {

@@ -35,8 +35,8 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	if g.Redirect {
 		o.Redirect = s.repositories.BlobRedirect
 	}
-	if g.Cache != nil {
-		o.Directory = filepath.Join(g.Cache.Directory, "catalog")
+	if s.cacheFolder != "" {
+		o.Directory = filepath.Join(s.cacheFolder, catalogFolder)
 	}
 	c, err := catalog.New(o)
 	if err == nil {

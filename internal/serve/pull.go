@@ -58,7 +58,7 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 		Log:          s.log,
 	}
 	if dir := s.pullFolder(); dir != "" {
-		o.Directory, o.Spool = filepath.Join(dir, "origins"), filepath.Join(dir, "pull")
+		o.Directory, o.Spool = filepath.Join(dir, originsFolder), filepath.Join(dir, spoolFolder)
 	}
 	return pull.New(o)
 }
@@ -82,8 +82,8 @@ func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, er
 // pullFolder returns "" if there is neither.
 func (s *site) pullFolder() string {
 	switch {
-	case s.settings.gateway().Cache != nil:
-		return s.settings.gateway().Cache.Directory
+	case s.cacheFolder != "":
+		return s.cacheFolder
 	case s.repositories.Embedded != nil:
 		return s.settings.Repositories.DataFolder
 	}

@@ -37,6 +37,8 @@ type Settings struct {
 	// Repositories configures the repositories of providers. Its data folder also contains
 	// the local CA and the certificates from ACME.
 	Repositories registry.Options
+	// CacheFolder is the default folder of the cache, or "" if the user has no such folder.
+	CacheFolder string
 	// Origins is the user's configuration for the origins of providers.
 	Origins originclient.User
 	// LogLevel is the minimum level of the log.

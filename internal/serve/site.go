@@ -2,7 +2,6 @@ package serve
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
@@ -13,10 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/provider"
@@ -32,7 +28,8 @@ type site struct {
 
 	address      Address
 	repositories *registry.Repositories
-	cache        *archives.Cache              // nil without a cache block
+	cache        *archives.Cache              // nil without a cache on disk
+	cacheFolder  string                       // "" without a cache on disk
 	control      *access.Control              // nil if everybody is allowed to read everything
 	keys         *files.Watched[*access.Keys] // nil without a key file
 	catalog      *catalog.Catalog             // answers clients
@@ -163,32 +160,6 @@ func (s *site) openRepositories() error {
 		s.onClose(s.repositories.Close)
 	}
 	return err
-}
-
-// openCache opens the cache of the cache block. It does nothing without a cache block. If
-// evidence is required, the gateway does not trust the h1 hashes in the registry, so the
-// cache computes the h1 hashes itself.
-func (s *site) openCache() error {
-	g := s.settings.gateway()
-	if g.Cache == nil {
-		return nil
-	}
-	if err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, g.Cache.Directory, s.log); err != nil {
-		return hint.Wrap(fmt.Errorf("cache: %w", err), "name a folder that the user who runs this may write to, as directory in the cache block")
-	}
-	type key struct {
-		config.Cache
-		h1 bool
-	}
-	cache, release, err := share(&s.shared, key{*g.Cache, g.VerifyRequired}, func() (*archives.Cache, error) {
-		return archives.OpenCache(g.Cache.Directory, g.Cache.MaxSize, archives.CacheOptions{Log: s.log, H1: g.VerifyRequired, Counters: &s.ops.metrics.Archives})
-	})
-	if err != nil {
-		return err
-	}
-	s.cache = cache
-	s.onClose(release)
-	return nil
 }
 
 // requireEvidence makes the catalog verify the evidence of versions.

@@ -1,12 +1,8 @@
 //go:build !windows
 
-package pull
+package files
 
-import (
-	"errors"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // Free returns how many bytes are free for this user on the disk of a folder.
 func Free(folder string) (int64, error) {
@@ -16,6 +12,3 @@ func Free(folder string) (int64, error) {
 	}
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
-
-// isFull reports whether err means that a disk or the user's quota is full.
-func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

@@ -1,10 +1,6 @@
-package pull
+package files
 
-import (
-	"errors"
-
-	"golang.org/x/sys/windows"
-)
+import "golang.org/x/sys/windows"
 
 // Free returns how many bytes are free for this user on the disk of a folder.
 func Free(folder string) (int64, error) {
@@ -17,9 +13,4 @@ func Free(folder string) (int64, error) {
 		return 0, err
 	}
 	return int64(free), nil
-}
-
-// isFull reports whether err means that a disk is full.
-func isFull(err error) bool {
-	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
 }

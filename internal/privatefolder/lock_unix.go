@@ -1,0 +1,25 @@
+//go:build !windows
+
+package privatefolder
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+func tryLock(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, ErrLocked
+	}
+	return nil, &os.PathError{Op: "lock", Path: name, Err: err}
+}
