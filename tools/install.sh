@@ -8,6 +8,7 @@
 #   .tools/axe/axe.min.js                                checks pages for accessibility
 #   .tools/tofu-fixtures/NAME                            OCI layouts of OpenTofu's own tests
 #   .tools/renovate/node_modules                         Renovate's code
+#   .tools/gitlab-ci-local/node_modules                  gitlab-ci-local, which runs GitLab jobs
 #   .tools/stamps/OUTPUT                                 what each was built from
 #
 # Each tool is a Go module of its own under tools/, so that its requirements never mix with
@@ -15,11 +16,11 @@
 # depends on the module's go.mod, go.sum and own source, the Go version, the target and the
 # build flags.
 #
-# Some tools are not built. npm installs the versions of axe and Renovate that tools/axe and
-# tools/renovate pin. Chromium, systemd and Node.js must be on PATH. If they are not, the
-# script installs them with apt-get if the user is root. The registry of distribution 2.8 is
-# the docker-registry on PATH. If PATH has none, the script unpacks it from Debian's
-# package.
+# Some tools are not built. npm installs the versions of axe, Renovate and gitlab-ci-local
+# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd and Node.js
+# must be on PATH. If they are not, the script installs them with apt-get if the user is
+# root. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
+# the script unpacks it from Debian's package.
 #
 # Some functions have the name of a program. "command -v" also finds functions. To look for
 # a program, use on_path, which ignores functions.
@@ -30,7 +31,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate chromium helm deploycheck systemd release actionlint pebble"
+names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd release actionlint pebble"
 # These tools are obtained only if an argument names them. terraform-on-path never builds
 # terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
@@ -89,6 +90,7 @@ cold_seconds() {
 	govulncheck) echo 15 ;;
 	pebble) echo 25 ;;
 	renovate) echo 22 ;;
+	gitlab-ci-local) echo 6 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
 	esac
 }
@@ -245,25 +247,25 @@ axe() {
 	say "axe is ready"
 }
 
-# renovate installs Renovate without development and optional dependencies.
-renovate() {
+# npm_tool NAME: installs a tool without development and optional dependencies.
+npm_tool() {
 	local key start=$SECONDS
-	key=$(npm_key renovate)
-	if is_current renovate "$key"; then
+	key=$(npm_key "$1")
+	if is_current "$1" "$key"; then
 		current=$((current + 1))
 		return
 	fi
-	say "installing renovate (about $(cold_seconds renovate) s when nothing is cached, 270 MB)"
-	rm -f "$out/stamps/renovate"
-	npm_install renovate
-	echo "$key" >"$out/stamps/renovate"
-	say "renovate is ready after $((SECONDS - start)) s"
+	say "installing $1 (about $(cold_seconds "$1") s when nothing is cached)"
+	rm -f "$out/stamps/$1"
+	npm_install "$1"
+	echo "$key" >"$out/stamps/$1"
+	say "$1 is ready after $((SECONDS - start)) s"
 }
 
 # nodejs installs node and npm if they are not on PATH.
 nodejs() {
 	if on_path node && on_path npm; then return; fi
-	may_install || die "axe and renovate come by npm, and PATH lacks node or npm. Install Node.js 18 or later (on Debian, as root: apt-get install nodejs npm)"
+	may_install || die "axe, renovate and gitlab-ci-local come by npm, and PATH lacks node or npm. Install Node.js 18 or later (on Debian, as root: apt-get install nodejs npm)"
 	apt_install nodejs nodejs npm
 	on_path node && on_path npm || die "apt-get installed nodejs and npm, and still PATH lacks one of them. See $out/nodejs.log"
 }
@@ -375,7 +377,7 @@ install() {
 	provider-null-host) provider_null_for "$host" ;;
 	tofu-fixtures) tofu_fixtures ;;
 	axe) axe ;;
-	renovate) renovate ;;
+	renovate | gitlab-ci-local) npm_tool "$1" ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
 	docker-registry) docker_registry ;;

@@ -6,6 +6,7 @@
 //	deploycheck dockerfile FILE      a container file
 //	deploycheck compose FILE         a compose file
 //	deploycheck workflow FILE...     workflows of GitHub Actions
+//	deploycheck action FILE          a composite action of GitHub Actions
 //
 // FILE may be - for standard input. The command prints the decoded files as JSON. It
 // prints each problem on a line of stderr, and then exits with 1.
@@ -25,11 +26,12 @@ var checks = map[string]func(name string, data []byte) (any, []error){
 	"dockerfile": dockerfile,
 	"compose":    composeFile,
 	"workflow":   workflow,
+	"action":     action,
 }
 
 func main() {
 	if len(os.Args) < 3 || checks[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: deploycheck kubernetes|dockerfile|compose|workflow FILE...")
+		fmt.Fprintln(os.Stderr, "usage: deploycheck kubernetes|dockerfile|compose|workflow|action FILE...")
 		os.Exit(2)
 	}
 	failed := false

@@ -30,8 +30,8 @@ func pinned(image string) error {
 }
 
 var (
-	uses   = regexp.MustCompile(`^\s*-?\s*uses:\s*(\S+)(?:\s+#\s*(\S+))?\s*$`)
-	action = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
+	uses         = regexp.MustCompile(`^\s*-?\s*uses:\s*(\S+)(?:\s+#\s*(\S+))?\s*$`)
+	pinnedCommit = regexp.MustCompile(`^[\w.-]+/[\w./-]+@[0-9a-f]{40}$`)
 )
 
 // pinnedAction returns an error for an action that is not pinned to a commit, or lacks a
@@ -41,7 +41,7 @@ func pinnedAction(line string) error {
 	switch {
 	case m == nil:
 		return nil
-	case !action.MatchString(m[1]):
+	case !pinnedCommit.MatchString(m[1]):
 		return fmt.Errorf("%s is not pinned by a commit", m[1])
 	case !exactVersion.MatchString(strings.TrimSpace(m[2])):
 		return fmt.Errorf("%s: no comment says which version that is", m[1])

@@ -95,6 +95,17 @@ func RenovateModules(tb testkit.TB) string {
 	return dir
 }
 
+// GitLabCILocal returns the folder that contains the package gitlab-ci-local and its dependencies.
+// GitLabCILocal ends the test if the folder does not exist.
+func GitLabCILocal(tb testkit.TB) string {
+	tb.Helper()
+	dir, err := tool("gitlab-ci-local", "node_modules")
+	if err != nil {
+		tb.Fatalf("%v", err)
+	}
+	return dir
+}
+
 func find(tb testkit.TB, name string) Client {
 	tb.Helper()
 	c, err := Find(name)
