@@ -24,7 +24,7 @@ func gitlab(t *testing.T, dir, configuration, job string, variables ...string) (
 	write(".gitlab-ci.yml", configuration, 0o644)
 	// gitlab-ci-local copies files into containers with rsync. These jobs have no container.
 	write(".git/programs/rsync", "#!/bin/sh\n", 0o755)
-	env := []string{"PATH=" + filepath.Join(dir, ".git/programs") + string(os.PathListSeparator) + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	env := []string{"PATH=" + filepath.Join(dir, ".git/programs") + string(os.PathListSeparator) + clientPath(t), "HOME=" + t.TempDir()}
 	run := func(program string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Dir, cmd.Env = dir, env
@@ -46,6 +46,12 @@ func gitlab(t *testing.T, dir, configuration, job string, variables ...string) (
 		args = append(args, "--variable", v)
 	}
 	return run(clients.Node(t).Path, args...)
+}
+
+// clientPath returns a PATH with the clients.
+func clientPath(t *testing.T) string {
+	t.Helper()
+	return filepath.Dir(clients.Terraform(t).Path) + string(os.PathListSeparator) + os.Getenv("PATH")
 }
 
 // gitlabExample returns the GitLab configuration in docs/ci.md, for a given template and release. Its jobs run
