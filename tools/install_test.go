@@ -199,7 +199,7 @@ func (m *machine) fakeNode() string {
 // TestPackagesFromNpm shows that npm installs the pinned packages without running the packages'
 // scripts. npm installs the packages again only when the pins have changed.
 func TestPackagesFromNpm(t *testing.T) {
-	for name, output := range map[string]string{"axe": "axe/axe.min.js", "renovate": "renovate/node_modules"} {
+	for name, output := range map[string]string{"axe": "axe/axe.min.js", "renovate": "renovate/node_modules", "gitlab-ci-local": "gitlab-ci-local/node_modules"} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 0)
 			m.fakeApt()
