@@ -115,7 +115,7 @@ func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Ve
 		return nil, fmt.Errorf("%s %s: evidence: %w: %w", a, v, trust.ErrSignature, err)
 	}
 	sums, err := policy.Accept(ctx, trust.Claims{
-		Provider: a, Version: v,
+		Provider: a, Version: v, FromRegistry: e.Record.Origin == a.Hostname(),
 		SHA256SUMS: e.SHA256SUMS, Signature: e.Signature, Keys: keys, SigningKeys: e.SigningKeys,
 	})
 	if err != nil {

@@ -114,10 +114,17 @@ func TestNothingConfigured(t *testing.T) {
 	ws.TrustCA(a.ca)
 	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 	wantLocked(t, ws, nullVersion, 1, zipHash(t, s.null))
+	s.awaitStored(a, world.Null)
+}
+
+// awaitStored waits until the registry has a provider. The gateway answers requests through a proxy from the registry
+// alone.
+func (s *scene) awaitStored(a announced, provider string) {
+	s.t.Helper()
 	deadline := time.Now().Add(clients.DefaultTimeout)
-	for s.status(a, world.Null, "Via") != http.StatusOK {
+	for s.status(a, provider, "Via") != http.StatusOK {
 		if time.Now().After(deadline) {
-			t.Fatal("a stored package is not served through a proxy")
+			s.t.Fatal("a stored package is not served through a proxy")
 		}
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -76,11 +76,11 @@ func (g *gateway) archive(r *http.Request, a provider.Address) (*artifact.Packag
 	view := g.View(r)
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, err)
+		return nil, nil, fmt.Errorf("read %w", catalog.Named(a, v, err))
 	}
 	found := item.Found
 	if m, ok := found.MissingFor(platform); ok {
-		return nil, nil, fmt.Errorf("read %s %s: %w", a, v, m.Err())
+		return nil, nil, fmt.Errorf("read %w", catalog.Named(a, v, m.Err()))
 	}
 	for i := range found.Packages {
 		if p := &found.Packages[i]; p.Platform == platform && p.Filename == vars["filename"] {

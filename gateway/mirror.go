@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -56,7 +57,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	defer cancel()
 	item, err := g.View(r).Version(ctx, a, v)
 	if err != nil && !errors.Is(err, errAbsent) && !errors.Is(err, ErrNotServed) {
-		return fmt.Errorf("read %s %s: %w", a, v, err)
+		return fmt.Errorf("read %w", catalog.Named(a, v, err))
 	}
 	// With access control, the document is not cached, because its links depend on the client. It is also
 	// not cached while an h1: hash may still become known.

@@ -257,7 +257,7 @@ func (g *gateway) signedVersion(r *http.Request, a provider.Address) (*signedVer
 	defer cancel()
 	s := &signedVersion{address: a, version: v}
 	if s.found, s.evidence, err = g.evidence(ctx, g.View(r), a, v); err != nil {
-		return nil, fmt.Errorf("read signed %s %s: %w", a, v, err)
+		return nil, fmt.Errorf("read signed %w", catalog.Named(a, v, err))
 	}
 	return s, nil
 }

@@ -283,7 +283,7 @@ func newest(vs []provider.Version) []provider.Version {
 // checksum of each package. The two requests run concurrently. The request for a package's
 // size and the download of the package can then reuse their two connections.
 func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Version, m *packageMeta) (trust.Claims, error) {
-	c := trust.Claims{Provider: a, Version: v}
+	c := trust.Claims{Provider: a, Version: v, FromRegistry: true}
 	var err error
 	if c.Keys, err = trust.ParseSigningKeys(m.SigningKeys); err != nil {
 		return c, err

@@ -55,16 +55,21 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, signer: pgp.For(t, "Acme")}
 	b.release = b.build("1.0.0", "content")
 	b.origin = origin.New(origin.Options{}, b.release)
-	server := httptest.NewServer(b.origin)
-	t.Cleanup(server.Close)
 	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
+	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": b.serveOrigin() + origin.ServicePath})
 	b.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
 	b.newRegistry()
 	b.options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
 	}}
 	return b
+}
+
+// serveOrigin starts a server for the origin, and returns its URL.
+func (b *bench) serveOrigin() string {
+	server := httptest.NewServer(b.origin)
+	b.t.Cleanup(server.Close)
+	return server.URL
 }
 
 // newRegistry replaces the registry of the bench with an empty registry.

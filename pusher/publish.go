@@ -320,6 +320,9 @@ func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Vers
 	if err == nil {
 		v.Index = index.Descriptor
 		w.tagged = &v
+		if w.sums.Verdict() == trust.Signed {
+			w.unsigned.Delete(w.dest.Repository)
+		}
 	}
 	return err
 }

@@ -127,6 +127,9 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := p.checkDowngrade(ctx, dest, sums); err != nil {
+		return nil, err
+	}
 	return &push{
 		Pusher: p, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now),
 		uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},

@@ -121,6 +121,7 @@ type Pusher struct {
 	unmountable sync.Map // mountKey -> true: the registry has refused to mount between these repositories
 	attached    sync.Map // ociaddr.Repository -> func: returns the tags that attachedTags has listed
 	turns       sync.Map // ociaddr.Repository -> *semaphore.Weighted: see takeTurn
+	unsigned    sync.Map // ociaddr.Repository -> time.Time: when no stored version was signed
 }
 
 // New returns a Pusher.

@@ -160,6 +160,7 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	}
 	r.Claims.SHA256SUMS, r.Claims.Signature, r.Claims.SigningKeys, r.Claims.Keys = e.SHA256SUMS, e.Signature, e.SigningKeys, keys
 	r.Origin, r.About = e.Record.Origin, e.Record.About
+	r.Claims.FromRegistry = e.Record.Origin == s.Provider.Hostname()
 	if e.Record.Protocols != nil {
 		r.Protocols = e.Record.Protocols
 	}

@@ -44,6 +44,10 @@ type Policy struct {
 	// AllowUnsigned accepts a release if the origin offers no key, or only unsigned hashes.
 	// A release with an invalid signature is refused in any case.
 	AllowUnsigned bool
+	// UnsignedAsClients accepts a release by its checksums if registry.opentofu.org has no key of its publisher.
+	// OpenTofu does the same. It has no effect on other hosts and with pinned keys. The caller must refuse the
+	// release if a signed version of the provider is stored, see [Checksums.AsClients].
+	UnsignedAsClients bool
 	// Keys pins the keys that may sign. It lists the full fingerprints of primary keys in
 	// upper-case hexadecimal. Keys in the claims that are not pinned are not tried. If Keys
 	// is empty, all keys in the claims may sign. If it is not empty, a signature is
@@ -58,7 +62,20 @@ type Policy struct {
 func (p Policy) Pins() bool { return len(p.Keys) > 0 }
 
 // allowsUnsigned reports whether a release without a signature is acceptable.
-func (p Policy) allowsUnsigned() bool { return p.AllowUnsigned && !p.Pins() }
+func (p Policy) allowsUnsigned(c Claims) bool {
+	return !p.Pins() && (p.AllowUnsigned || p.allowsAsClients(c))
+}
+
+// AllowsUnsigned reports whether the policy accepts checksums that another policy has accepted without a signature.
+func (p Policy) AllowsUnsigned(c *Checksums) bool { return p.allowsUnsigned(c.claims) }
+
+// allowsAsClients reports whether UnsignedAsClients makes a release without a signature acceptable.
+func (p Policy) allowsAsClients(c Claims) bool {
+	return p.UnsignedAsClients && c.Provider.Hostname() == openTofuRegistry && c.FromRegistry && c.SHA256SUMS != nil && len(c.Keys) == 0
+}
+
+// openTofuRegistry is the only host from which OpenTofu installs providers without a key.
+const openTofuRegistry = "registry.opentofu.org"
 
 // orUnsigned returns the end of the hint for a release without a signature. It says how to
 // accept the release, or that the pinned keys must have signed it. The parameter what is the
@@ -70,11 +87,28 @@ func (p Policy) orUnsigned(a provider.Address, what string) string {
 	return fmt.Sprintf(", or accept %s with allow_unsigned = true in a block trust %q, or for one push or copy with --allow-unsigned", what, a)
 }
 
+// orAsClients is like orUnsigned, for a release without keys.
+func (p Policy) orAsClients(c Claims) string {
+	if p.Pins() || !(Policy{UnsignedAsClients: true}).allowsAsClients(c) {
+		return p.orUnsigned(c.Provider, "its checksums alone")
+	}
+	return fmt.Sprintf(", or accept its checksums alone, as OpenTofu does, with allow_unsigned = %q in a block trust %q, or for one push or copy with --allow-unsigned", AsClients, c.Provider)
+}
+
+// AsClients is the value of allow_unsigned that sets [Policy.UnsignedAsClients].
+const AsClients = "where-clients-do"
+
+// Downgrade returns the error for an unsigned release if the given version of the same provider is stored and signed.
+// It wraps [ErrUnsigned].
+func (c *Checksums) Downgrade(signed provider.Version) error {
+	return hint.Wrap(fmt.Errorf("%s %s: %w: its registry offers no public key, but the stored version %s is signed", c.Provider(), c.Version(), ErrUnsigned, signed),
+		"find out why %s no longer has the publisher's key; to accept checksums alone from now on, set allow_unsigned = true in a block trust %q", c.Provider().Hostname(), c.Provider())
+}
+
 // whyNoKey returns the start of the hint for a release without keys.
 func whyNoKey(a provider.Address) string {
-	const openTofu = "registry.opentofu.org"
-	if a.Hostname() == openTofu {
-		return openTofu + " has no key of this publisher, and OpenTofu then relies on checksums alone: ask the publisher to file its key there"
+	if a.Hostname() == openTofuRegistry {
+		return openTofuRegistry + " has no key of this publisher, and OpenTofu then relies on checksums alone: ask the publisher to file its key there"
 	}
 	return "ask its publisher to sign it, and to file the key with the registry"
 }
@@ -83,6 +117,8 @@ func whyNoKey(a provider.Address) string {
 type Claims struct {
 	Provider provider.Address
 	Version  provider.Version
+	// FromRegistry means that the claims come from the registry of the provider's host.
+	FromRegistry bool
 
 	// SHA256SUMS is the checksum document. Signature is its detached OpenPGP signature,
 	// binary or in ASCII armour; empty if there is none.
@@ -141,6 +177,8 @@ type Checksums struct {
 	verdict Verdict
 	signer  Signer
 	sums    sums
+	// asClients means that only Policy.UnsignedAsClients accepted the claims.
+	asClients bool
 }
 
 // Accept verifies claims against the policy. If it refuses the claims for one of the reasons
@@ -160,7 +198,7 @@ func (p Policy) Accept(ctx context.Context, c Claims) (*Checksums, error) {
 
 func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	if c.SHA256SUMS == nil {
-		if !p.allowsUnsigned() {
+		if !p.allowsUnsigned(c) {
 			if c.lacksHashes() {
 				return nil, hint.Wrap(fmt.Errorf("%w: it has neither hashes of every package nor a signed checksum document", ErrUnsigned),
 					"push it from its origin, where it is signed%s", p.orUnsigned(c.Provider, "it unchecked"))
@@ -184,10 +222,11 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	}
 	out := &Checksums{claims: c, verdict: ChecksumOnly, sums: parsed}
 	if len(c.Keys) == 0 {
-		if !p.allowsUnsigned() {
+		if !p.allowsUnsigned(c) {
 			return nil, hint.Wrap(fmt.Errorf("%w: no public key is offered to check a signature with", ErrUnsigned),
-				"%s%s", whyNoKey(c.Provider), p.orUnsigned(c.Provider, "its checksums alone"))
+				"%s%s", whyNoKey(c.Provider), p.orAsClients(c))
 		}
+		out.asClients = !p.AllowUnsigned
 		return out, nil
 	}
 	if len(c.Signature) == 0 {
@@ -216,6 +255,11 @@ func (c *Checksums) Version() provider.Version { return c.claims.Version }
 
 // Verdict returns the basis on which the checksums were accepted.
 func (c *Checksums) Verdict() Verdict { return c.verdict }
+
+// AsClients reports whether the claims were accepted only because OpenTofu accepts them, too
+// ([Policy.UnsignedAsClients]). If a signed version of the provider is stored, the caller must fail with
+// [Checksums.Downgrade].
+func (c *Checksums) AsClients() bool { return c.asClients }
 
 // Signer returns the key that verified the signature. It is the zero value for ChecksumOnly.
 func (c *Checksums) Signer() Signer { return c.signer }

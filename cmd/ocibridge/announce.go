@@ -34,6 +34,9 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	if a.Pulls {
 		fmt.Fprintf(w, "Those that are not in the registry are fetched from their origins, verified and stored. To turn that off: --no-pull-through\n\n")
 	}
+	if a.AsClients {
+		fmt.Fprintf(w, "If registry.opentofu.org has no key of a publisher, checksums alone verify the provider, as in OpenTofu. A trust block in ocibridge.hcl can change that.\n\n")
+	}
 	if a.URL.Scheme == "http" {
 		fmt.Fprintf(w, "Clients speak TLS only: they need a proxy before it, and public_url in the gateway block should say where that is.\n\n")
 		return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -176,7 +177,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 		}
 		return answer{}, err // a stale answer may have more platforms
 	case err != nil:
-		return c.joined(reg, newItem(q), shorten(fmt.Errorf("%s %s: %w", q.address, q.version, err))), nil
+		return c.joined(reg, newItem(q), shorten(Named(q.address, q.version, err))), nil
 	case found == reg.Value.read:
 		return *reg, nil
 	}
@@ -269,4 +270,13 @@ func (i *Item) Stored() *artifact.Version {
 		return i.stored
 	}
 	return i.Found
+}
+
+// Named returns err with the provider and the version in front of its text, unless the text begins with them.
+func Named(a provider.Address, v provider.Version, err error) error {
+	name := fmt.Sprintf("%s %s: ", a, v)
+	if strings.HasPrefix(err.Error(), name) {
+		return err
+	}
+	return fmt.Errorf("%s%w", name, err)
 }

@@ -238,7 +238,7 @@ func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 	var out trust.Rules
 	for i := range blocks {
 		t, b := &blocks[i], d.of(&blocks[i])
-		policy := trust.Policy{Keys: t.Keys, AllowUnsigned: t.AllowUnsigned, StrictExpiry: t.StrictExpiry}
+		policy := trust.Policy{Keys: t.Keys, AllowUnsigned: t.AllowUnsigned == "true", UnsignedAsClients: t.AllowUnsigned == trust.AsClients, StrictExpiry: t.StrictExpiry}
 		for i, file := range t.KeyFiles {
 			keys, err := d.keyFile(file)
 			if err != nil {
@@ -251,7 +251,7 @@ func (d *decoder) trust(blocks []trustBlock) trust.Rules {
 				d.errorf(b.at(name), name, hint.New("no key is accepted", "leave the argument out for the keys that the origin offers"))
 			}
 		}
-		if t.pins() && t.AllowUnsigned {
+		if t.pins() && (policy.AllowUnsigned || policy.UnsignedAsClients) {
 			d.conflict(b.at("allow_unsigned"), "keys and key_files require signatures, and allow_unsigned accepts packages without one: leave out one of them.")
 		}
 		out = append(out, trust.Rule{Pattern: t.Pattern, Policy: policy})

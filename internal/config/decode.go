@@ -14,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // Parse parses src, the content of the configuration file name. If the file is invalid, the
@@ -229,6 +230,10 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 	switch v.Interface().(type) {
 	case auth.Secret:
 		return redacted, true
+	case unsigned:
+		if x.String() != trust.AsClients {
+			return x.String() == "true", true
+		}
 	case string, []string:
 		if v.Len() > 0 {
 			x = v // output shows the parsed value

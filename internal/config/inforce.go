@@ -212,7 +212,7 @@ func (v *viewer) setting(b *block, f Field) (setting, bool) {
 
 // parse converts a text to a value of the argument's kind.
 func (f Field) parse(s string) value {
-	types := map[string]cty.Type{"bool": cty.Bool, "number": cty.Number}
+	types := map[string]cty.Type{"bool": cty.Bool, "number": cty.Number, "unsigned": cty.Bool}
 	if t, ok := types[f.Kind]; ok {
 		if v, err := convert.Convert(cty.StringVal(s), t); err == nil {
 			return newValue(v)

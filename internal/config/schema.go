@@ -171,9 +171,10 @@ type trustBlock struct {
 	// Files with public keys in ASCII armour, whose primary keys may also sign. `ocibridge fingerprint` prints their
 	// fingerprints.
 	KeyFiles []string `hcl:"key_files,optional" value:"files"`
-	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. It cannot be combined
-	// with `keys` and `key_files`.
-	AllowUnsigned bool `hcl:"allow_unsigned,optional" value:"bool" default:"false"`
+	// Accept unsigned packages by their checksum. This is recorded, and every listing shows it. With
+	// `"where-clients-do"`, only providers for which registry.opentofu.org has no key, as OpenTofu does, and only as
+	// long as no signed version of the provider is stored. It cannot be combined with `keys` and `key_files`.
+	AllowUnsigned unsigned `hcl:"allow_unsigned,optional" value:"unsigned" default:"false"`
 	// Refuse signatures by expired keys, instead of warning about them.
 	StrictExpiry bool `hcl:"strict_expiry,optional" value:"bool" default:"false"`
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 func parseDuration(s string) (time.Duration, error) {
@@ -61,7 +62,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
 		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
 		"size": parseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
-		"version constraint": provider.ParseConstraint,
+		"unsigned": parseUnsigned, "version constraint": provider.ParseConstraint,
 		// Kinds of labels.
 		"oidc name": parseName, "provider address": provider.ParseAddress, "registry": ociaddr.ParseRegistry,
 		"token name": parseName, "trust pattern": provider.ParsePattern,
@@ -249,6 +250,18 @@ func parseVerify(s string) (required bool, err error) {
 		return false, hint.New(fmt.Sprintf("%q is not known", s), "write off or required")
 	}
 	return s == "required", nil
+}
+
+// unsigned is a value of allow_unsigned: "true", "false" or [trust.AsClients].
+type unsigned string
+
+// parseUnsigned parses a boolean, which HCL has converted to a text, or where-clients-do.
+func parseUnsigned(s string) (unsigned, error) {
+	switch s {
+	case "true", "false", trust.AsClients:
+		return unsigned(s), nil
+	}
+	return "", hint.New(fmt.Sprintf("%q is not known", s), "write true, false or %q", trust.AsClients)
 }
 
 // parseDeny parses PATTERN[@VERSIONS].

@@ -144,7 +144,7 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 	case verified.Verdict == trust.Signed:
 	case verified.Evidence.Record.Verdict == trust.Signed:
 		c.report(artifact.SeverityError, "evidence", "the record says that it is signed, but the signature does not cover it", doNotTrust)
-	case !c.policy.AllowUnsigned:
+	case !c.policy.AllowsUnsigned(verified.Checksums):
 		c.report(artifact.SeverityWarning, "evidence", "it is unsigned: its packages match its checksums, but anybody could have written these",
 			"push it with --refresh-evidence from an origin that signs it, or allow it with allow_unsigned = true in a trust block")
 	}

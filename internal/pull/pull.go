@@ -57,9 +57,12 @@ type Options struct {
 	// Policy returns the trust policy of a provider. If Policy is nil, the releases of every provider must be signed.
 	Policy func(provider.Address) trust.Policy
 	// Push stores a release in the registry. If it is nil, nothing is stored.
-	Push   func(context.Context, *origin.Release) (*pusher.Result, error)
-	Scope  Scope
-	Limits Limits
+	Push func(context.Context, *origin.Release) (*pusher.Result, error)
+	// CheckDowngrade refuses accepted checksums that are unsigned although a signed version of the provider is
+	// stored, see [pusher.Pusher.CheckDowngrade]. If it is nil, nothing is refused.
+	CheckDowngrade func(context.Context, *trust.Checksums) error
+	Scope          Scope
+	Limits         Limits
 	// Budget enforces Limits after [Puller.Begin] has set them. If Budget is nil, the Puller creates its own budget.
 	Budget *Budget
 	// ListTTL is how long an origin's list is current; 0 means 5 min.
@@ -159,6 +162,9 @@ func New(o Options) (*Puller, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Events == nil {
 		o.Events = func(Event) {}
+	}
+	if o.CheckDowngrade == nil {
+		o.CheckDowngrade = func(context.Context, *trust.Checksums) error { return nil }
 	}
 	if o.Scope.Cooldown > 0 && o.Directory == "" {
 		return nil, hint.New("a cooldown needs a place to keep since when versions are known", "let the gateway have its cache: name a folder that the user who runs this may write to, as directory in the cache block")

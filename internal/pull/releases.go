@@ -196,6 +196,9 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	case err != nil:
 		return nil, nil, err
 	}
+	if err := p.o.CheckDowngrade(ctx, sums); err != nil {
+		return nil, nil, err
+	}
 	out := &release{
 		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
 		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]bool{}, locations: map[provider.Platform]location{},

@@ -8,8 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/pull"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -118,6 +121,47 @@ func TestUnsigned(t *testing.T) {
 	verdict, err := artifact.ReadVerdict(t.Context(), b.repository(), b.tagged("1.0.0"))
 	if err != nil || verdict == trust.Signed {
 		t.Errorf("stored as %s, %v", verdict, err)
+	}
+}
+
+// TestUnsignedAsClients shows that a release without a key at registry.opentofu.org is served and stored by its
+// checksums. It is neither served nor stored if a signed version of the provider is stored.
+func TestUnsignedAsClients(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	tofu := provider.MustParseAddress("registry.opentofu.org/acme/widget")
+	b.services.ForceHostServices(svchost.Hostname(tofu.Hostname()), map[string]any{"providers.v1": b.originURL + origin.ServicePath})
+	signer := b.signer
+	b.signer = nil
+	b.publish("1.0.0")
+	path := func(version string) string {
+		return strings.Replace(archivePath(version, "linux_amd64"), host, tofu.Hostname(), 1)
+	}
+	o := siteOptions{policy: trust.Policy{UnsignedAsClients: true}}
+	s := b.serve(o)
+	if got := s.get(path("1.0.0")); got.status != http.StatusOK {
+		t.Errorf("without a key: %+v", got)
+	}
+	if got := s.get(archivePath("1.0.0", "linux_amd64")); got.status != http.StatusBadGateway {
+		t.Errorf("without a key at another host: %+v", got)
+	}
+	if e := s.await(pull.Stored, 1); e.Err != nil || e.Verdict != trust.ChecksumOnly {
+		t.Errorf("%+v", e)
+	}
+	b.signer = signer
+	b.publish("1.1.0")
+	b.signer = nil
+	b.publish("1.2.0")
+	s = b.serve(o)
+	if got := s.get(path("1.1.0")); got.status != http.StatusOK {
+		t.Errorf("signed: %+v", got)
+	}
+	s.await(pull.Stored, 1)
+	if got := s.get(path("1.2.0")); got.status != http.StatusBadGateway || !strings.Contains(s.log.String(), "the stored version 1.1.0 is signed") {
+		t.Errorf("without a key, after a signed version: %+v", got)
+	}
+	if b.taggedOf(tofu, "1.2.0") != nil {
+		t.Error("the downgrade is stored")
 	}
 }
 

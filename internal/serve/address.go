@@ -15,6 +15,8 @@ type Address struct {
 	Embedded bool     // whether the gateway serves the embedded registry
 	Tokens   bool     // whether the gateway requires a token
 	Pulls    bool     // whether the gateway fetches missing providers from their origins
+	// AsClients means that fetched providers may be unsigned where OpenTofu installs them, because nothing is configured.
+	AsClients bool
 }
 
 // address returns the address of a gateway that listens on addr. Its URL is the configured

@@ -22,7 +22,7 @@ func (s *site) page(o gateway.Options) http.Handler {
 	s.onClose(func() error { stop(); return nil })
 	about := pageSetup{s.repositories, s.settings.gateway().AsksForTokens()}
 	p := page.Options{
-		Options: o, Policy: s.settings.Config.Trust.For, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
+		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
 		List: func(ctx context.Context) ([]provider.Address, bool) {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()

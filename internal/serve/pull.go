@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // openPuller starts pull-through, if the settings enable it.
@@ -25,6 +26,9 @@ func (s *site) openPuller() error {
 	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
 		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
 	}
+	if p.byDefault {
+		s.policy, s.address.AsClients = asClients, true
+	}
 	if s.puller, err = s.newPuller(p); err != nil {
 		return err
 	}
@@ -38,6 +42,9 @@ func (s *site) openPuller() error {
 	return nil
 }
 
+// asClients is the policy of a gateway without configuration.
+func asClients(provider.Address) trust.Policy { return trust.Policy{UnsignedAsClients: true} }
+
 // drainTimeout is the maximum time that a replaced site waits for its running pushes before
 // it is closed.
 const drainTimeout = 10 * time.Minute
@@ -45,17 +52,22 @@ const drainTimeout = 10 * time.Minute
 // newPuller creates the puller, which fetches and stores missing versions. The caller
 // closes the puller.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
-	c := s.settings.Config
+	push := pusher.New(pusher.Options{
+		Destination: transfer.Destination(s.repositories),
+		Policy:      s.policy,
+		Jobs:        s.settings.Config.Jobs,
+	})
 	o := pull.Options{
-		Origin:       s.settings.Origins.Pull(p.Selector.Include, p.via),
-		Policy:       c.Trust.For,
-		Push:         s.push(),
-		Scope:        p.Scope,
-		Limits:       p.Limits,
-		Budget:       s.budget,
-		StaleIfError: c.Gateway.StaleIfError,
-		Events:       s.ops.pulled,
-		Log:          s.log,
+		Origin:         s.settings.Origins.Pull(p.Selector.Include, p.via),
+		Policy:         s.policy,
+		Push:           s.push(push),
+		CheckDowngrade: push.CheckDowngrade,
+		Scope:          p.Scope,
+		Limits:         p.Limits,
+		Budget:         s.budget,
+		StaleIfError:   s.settings.Config.Gateway.StaleIfError,
+		Events:         s.ops.pulled,
+		Log:            s.log,
 	}
 	if dir := s.pullFolder(); dir != "" {
 		o.Directory, o.Spool = filepath.Join(dir, originsFolder), filepath.Join(dir, spoolFolder)
@@ -64,15 +76,10 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 }
 
 // push returns a function that stores a release in the provider's repository.
-func (s *site) push() func(context.Context, *origin.Release) (*pusher.Result, error) {
+func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*pusher.Result, error) {
 	repositories := s.repositories
-	push := pusher.New(pusher.Options{
-		Destination: transfer.Destination(repositories),
-		Policy:      s.settings.Config.Trust.For,
-		Jobs:        s.settings.Config.Jobs,
-	})
 	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
-		result, err := push.Push(ctx, r)
+		result, err := p.Push(ctx, r)
 		return result, transfer.Explain(repositories, err)
 	}
 }

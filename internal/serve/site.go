@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // site consists of all parts of a gateway that depend on the settings. A site never
@@ -36,7 +37,8 @@ type site struct {
 	pulls        func(provider.Address) bool  // reports whether to pull a provider through; nil without pull-through
 	fetches      func(*http.Request) bool     // reports whether a request may cause a fetch; nil without pull-through
 	puller       *pull.Puller                 // nil without pull-through
-	certificates *certificates                // nil for plain HTTP
+	policy       func(provider.Address) trust.Policy
+	certificates *certificates // nil for plain HTTP
 	handler      http.Handler
 
 	closers []func() error // called in reverse order
@@ -45,7 +47,7 @@ type site struct {
 // newSite creates a site. before is the site that the new site will replace. It is nil for
 // the first site. The caller closes the site.
 func (p *process) newSite(s Settings, before *site) (*site, error) {
-	site := &site{process: p, settings: s}
+	site := &site{process: p, settings: s, policy: s.Config.Trust.For}
 	if err := site.open(before); err != nil {
 		return nil, errors.Join(err, site.Close())
 	}
@@ -165,7 +167,7 @@ func (s *site) openRepositories() error {
 // requireEvidence makes the catalog verify the evidence of versions.
 func (s *site) requireEvidence(o *catalog.Options) {
 	n := &s.ops.metrics.Verify
-	o.Check = verify.New(verify.Options{Policy: s.settings.Config.Trust.For, Counters: n, Log: s.log}).Check
+	o.Check = verify.New(verify.Options{Policy: s.policy, Counters: n, Log: s.log}).Check
 	s.onClose(func() error {
 		s.log.Info("evidence was required: versions since the start", "verified", n.Verified.Load(), "refused", n.Refused.Load(), "packages_withheld", n.Withheld.Load())
 		return nil

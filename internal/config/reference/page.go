@@ -24,7 +24,7 @@ const width = 118
 // words describes the kinds of values whose names in the tag are not clear enough for the
 // page.
 var words = map[string]string{
-	"bool": "true or false", "secret": "text, kept secret", "sha256": "text", "level": "text", "source": "text", "name": "text", "time": "text",
+	"bool": "true or false", "unsigned": "true, false or `\"where-clients-do\"`", "secret": "text, kept secret", "sha256": "text", "level": "text", "source": "text", "name": "text", "time": "text",
 	"patterns": "list of provider patterns", "platforms": "list of platforms", "files": "list of files", "fingerprints": "list of fingerprints",
 }
 

@@ -1,0 +1,118 @@
+package pusher_test
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/disco"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	realorigin "github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// tofuWidget is a provider of the registry from which OpenTofu installs providers without a key.
+var tofuWidget = provider.MustParseAddress("registry.opentofu.org/acme/widget")
+
+// keyless is a bench whose origin is registry.opentofu.org. Its pushes accept what OpenTofu accepts.
+type keyless struct {
+	*bench
+	pusher *pusher.Pusher
+	now    time.Time
+}
+
+func newKeyless(t *testing.T) *keyless {
+	k := &keyless{bench: newBench(t), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	services := disco.New()
+	services.ForceHostServices(svchost.Hostname(tofuWidget.Hostname()), map[string]any{"providers.v1": k.serveOrigin() + origin.ServicePath})
+	k.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	k.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{UnsignedAsClients: true} }
+	k.options.Now = func() time.Time { return k.now }
+	k.pusher = pusher.New(k.options)
+	return k
+}
+
+// publish adds a version to the origin, signed by signer, or without a key if signer is nil.
+func (k *keyless) publish(version string, signer *pgp.Signer) *realorigin.Release {
+	k.t.Helper()
+	k.signer = signer
+	k.origin.Add(k.build(version, "content"))
+	listing, err := k.client.Versions(k.t.Context(), tofuWidget)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	r, err := k.client.Release(k.t.Context(), tofuWidget, listing, provider.MustParseVersion(version), nil)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return r
+}
+
+// want pushes a release, and checks whether it is refused because a signed version is stored.
+func (k *keyless) want(r *realorigin.Release, refused bool) {
+	k.t.Helper()
+	result, err := k.pusher.Push(k.t.Context(), r)
+	switch {
+	case refused && (!errors.Is(err, trust.ErrUnsigned) || !strings.Contains(err.Error(), "1.1.0 is signed") || hint.Of(err) == ""):
+		k.t.Errorf("%s: %+v, %v (hint %q)", r.Version(), result, err, hint.Of(err))
+	case !refused && err != nil:
+		k.t.Errorf("%s: %v (hint %q)", r.Version(), err, hint.Of(err))
+	}
+}
+
+// TestNoDowngrade shows that a release without a key is stored by its checksums until a signed version is stored.
+func TestNoDowngrade(t *testing.T) {
+	k := newKeyless(t)
+	signer := k.signer
+	first := k.publish("1.0.0", nil)
+	k.want(first, false)
+	k.want(k.publish("1.1.0", signer), false)
+	k.want(k.publish("1.2.0", nil), true)
+	k.want(first, true)
+	k.want(k.publish("1.3.0", signer), false)
+	k.options.Policy = allowUnsigned
+	k.pusher = pusher.New(k.options)
+	k.want(k.publish("1.2.0", nil), false) // because the policy allows all unsigned releases
+}
+
+// TestDowngradeIsCheckedAgain shows that a push soon notices a signed version that another process has stored. For a
+// minute, one search is enough for several pushes.
+func TestDowngradeIsCheckedAgain(t *testing.T) {
+	k := newKeyless(t)
+	signer := k.signer
+	k.want(k.publish("1.0.0", nil), false)
+	if _, err := pusher.New(k.options).Push(t.Context(), k.publish("1.1.0", signer)); err != nil {
+		t.Fatal(err)
+	}
+	k.want(k.publish("1.2.0", nil), false)
+	k.now = k.now.Add(time.Hour)
+	k.want(k.publish("1.3.0", nil), true)
+}
+
+// TestDowngradeUnknown shows that a release without a key is refused while the registry does not say whether a signed
+// version is stored. The refusal is a failure of the registry.
+func TestDowngradeUnknown(t *testing.T) {
+	k := newKeyless(t)
+	k.want(k.publish("1.0.0", nil), false)
+	k.pusher = pusher.New(k.options)
+	k.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "/manifests/1.0.0") {
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		}
+		return false
+	})
+	_, err := k.pusher.Push(t.Context(), k.publish("1.1.0", nil))
+	var failed *pusher.RegistryError
+	if !errors.As(err, &failed) || trust.Refused(err) || hint.Of(err) == "" {
+		t.Errorf("%v (hint %q)", err, hint.Of(err))
+	}
+}
