@@ -70,7 +70,7 @@ func TestPage(t *testing.T) {
 		}
 		host := authority(open)
 		b.wantText("Providers at "+host, open.URL, host+"/${hostname}/${namespace}/${type}", "trust_all_hashes = true",
-			root(open)+"hosts/registry.opentofu.org/v1/providers/", "terragrunt run --all init", world.Null, pageUnsigned)
+			root(open)+"hosts/registry.opentofu.org/v1/providers/", "Terragrunt", root(open)+"hosts/registry.opentofu.org\"", "package-ecosystem: terraform", "runs-on: ubuntu-latest", "before_script:", "pulumi package add terraform-provider "+host+"/NAMESPACE/TYPE", world.Null, pageUnsigned)
 		b.audit("front")
 	})
 	t.Run("copy", func(t *testing.T) {

@@ -19,20 +19,12 @@ func hostURL(gateway *world.Gateway) string {
 	return strings.TrimSuffix(gateway.URL, "providers/") + "hosts/" + world.Host
 }
 
-// renovate runs Renovate in a workspace, with the configuration from docs/clients.md. It returns the releases
+// renovate runs Renovate in a workspace, with the configuration that "config client" prints. It returns the releases
 // that Renovate has found.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
-	config, err := json.Marshal(map[string]any{
-		"packageRules": []any{map[string]any{
-			"matchDatasources":  []string{"terraform-provider"},
-			"matchPackageNames": []string{"acme/**"},
-			"registryUrls":      []string{hostURL(gateway)},
-		}},
-		"hostRules": []any{map[string]any{"matchHost": strings.TrimSuffix(gateway.URL, "providers/"), "token": token}},
-	})
-	clients.Must(t, err)
-	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), config, 0o644))
+	config := strings.ReplaceAll(s.clientConfig("renovate", root(gateway), token != ""), "TOKEN", token)
+	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), []byte(config), 0o644))
 	script, err := filepath.Abs("testdata/renovate.js")
 	clients.Must(t, err)
 	_, err = os.Stat(script) // so that go test runs the test again when the script has changed

@@ -46,7 +46,7 @@ func newConfigClientCommand() *cobra.Command {
 		Use:   "client",
 		Short: "Print ready-to-paste configuration for clients",
 		Long: `client prints blocks for the CLI configuration of Terraform (~/.terraformrc) and
-OpenTofu (~/.tofurc), and variables for CI jobs. Replace the word TOKEN by a token of
+OpenTofu (~/.tofurc), CI jobs, and the configuration of other tools. Replace the word TOKEN by a token of
 the gateway. With --for, client prints one text without explanations, so that it can
 be redirected into a file:
 
@@ -60,6 +60,13 @@ be redirected into a file:
                 template in -oci-mirror, for OpenTofu 1.13 and later
   credentials   the token of the gateway
   ci            NAME=value lines for a CI job, with the token
+  terragrunt    a CLI configuration that Terragrunt's provider cache server reads, too
+  renovate      renovate.json, with the gateway in the place of the origins
+  dependabot    dependabot.yml, for providers with the gateway's own host name
+  github-actions, gitlab-ci
+                a job that installs from the gateway. It expects the token in the
+                secret or variable OCIBRIDGE_TOKEN
+  pulumi        a command, for providers with the gateway's own host name
 
 The gateway is the one at --url or gateway.public_url. Without both, it is the one
 that serve would start here. The repositories are those of the oci_mirror blocks in

@@ -58,7 +58,8 @@ func TestAccess(t *testing.T) {
 	n := &telemetry.AccessCounters{}
 	b.options.Configured = []provider.Address{widget, provider.MustParseAddress(host + "/others/secret")}
 	b.options.Setup = func(_ string, private bool) page.Setup {
-		return page.Setup{Credentials: fmt.Sprintf("private=%v", private)}
+		tool := page.Tool{Name: "renovate", Title: "Renovate", Where: "renovate.json", About: "It reads this.", Text: "{}\n"}
+		return page.Setup{Credentials: fmt.Sprintf("private=%v", private), Tools: []page.Tool{tool}}
 	}
 	anybody := b.serve(access.New(access.Options{Counters: n, Tokens: []access.Token{token("acme", "acme-token", host+"/acme/*"), token("other", "other-token", "other.example/*/*")}}))
 	basic := func(password string) *client {
@@ -107,7 +108,7 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%s: what others may read is listed:\n%s", path, a.text())
 		}
 	}
-	acme.want("/", 200, "private=true", "It takes network_mirror and host blocks, and not oci_mirror")
+	acme.want("/", 200, "private=true", "Renovate It reads this. renovate.json {}")
 	other.want(widgetPage, 403, "Not allowed", "whether or not it exists")
 	if strings.Contains(b.log.String(), "-token") {
 		t.Errorf("the log:\n%s", b.log)

@@ -40,6 +40,16 @@ type Setup struct {
 	Credentials string // the block with the token
 	// TokenVariable is the environment variable that can replace the block with the token.
 	TokenVariable string
+	Tools         []Tool // other tools and CI systems
+}
+
+// Tool is the configuration of a tool that users can copy from the page.
+type Tool struct {
+	Name  string // the section's ID
+	Title string
+	Where string // where to paste Text
+	About string
+	Text  string
 }
 
 // Options configure a page.

@@ -1,6 +1,6 @@
 // Package clientsetup writes the configuration that clients need to install providers from
 // a gateway or an OCI registry: blocks for the CLI configuration of Terraform and OpenTofu,
-// commands, and the environment of CI jobs. "ocibridge config client" and the gateway's page
+// commands, CI jobs, and the configuration of other tools. "ocibridge config client" and the gateway's page
 // print the same texts.
 //
 // The package opens no files and no connections. The texts contain the word TOKEN, and
@@ -53,7 +53,7 @@ type piece struct {
 }
 
 func pieces() []piece {
-	return []piece{
+	return append([]piece{
 		{"terraform", "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", (*Setup).Terraform},
 		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*Setup).OpenTofu},
 		{"host", "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", (*Setup).Hosts},
@@ -61,7 +61,7 @@ func pieces() []piece {
 		{"lock", "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", (*Setup).lock},
 		{"credentials", "Beside either, where the gateway asks for a token:", (*Setup).Credentials},
 		{"ci", "The environment of a CI job that has one of these in a file:", (*Setup).ci},
-	}
+	}, toolPieces()...)
 }
 
 // Names returns the names of all texts, in the order of [Setup.Guide].
@@ -116,8 +116,10 @@ func (s *Setup) Guide(texts map[string]string, missing error) string {
 	return out.String()
 }
 
-func indent(s string) string {
-	return "  " + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n  ") + "\n"
+func indent(s string) string { return indentBy("  ", s) }
+
+func indentBy(by, s string) string {
+	return by + strings.ReplaceAll(strings.TrimSuffix(s, "\n"), "\n", "\n"+by) + "\n"
 }
 
 func (s *Setup) mirrorURL() string { return strings.TrimSuffix(s.URL, "/") + gateway.MirrorPath }

@@ -52,6 +52,16 @@ func TestTexts(t *testing.T) {
 		"no URI template":                       {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror(`ghcr.io/${type == "a" ? "b" : type}`)}}, piece: "lock", err: "no URI template means the same"},
 		"a token's port":                        {setup: clientsetup.Setup{URL: "https://gateway.example:8443/"}, piece: "credentials", has: []string{`credentials "gateway.example:8443"`}},
 		"a job's variables":                     {setup: clientsetup.Setup{URL: "https://my-gateway.example/", CLIConfig: "ci.tfrc", CAFile: "ca.pem"}, piece: "ci", has: []string{"TF_CLI_CONFIG_FILE=ci.tfrc\n", "TF_TOKEN_my__gateway_example=TOKEN\n", "SSL_CERT_FILE=ca.pem\n"}},
+		"Terragrunt's token":                    {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "terragrunt", has: []string{"network_mirror", `credentials "gateway.example"`}},
+		"Renovate asks for the mirrored hosts":  {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "registry.acme.example/*/*")}}, piece: "renovate", has: []string{`"https://gateway.example/hosts/registry.acme.example"`}, lacks: []string{"registry.opentofu.org", "hostRules"}},
+		"Renovate's token":                      {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "renovate", has: []string{`"matchHost": "https://gateway.example/"`, `"token": "TOKEN"`}},
+		"a workflow's secret":                   {setup: clientsetup.Setup{URL: at, Tokens: true, CAFile: "it's.pem"}, piece: "github-actions", has: []string{"\n      - run: terraform init\n        env:\n          TF_TOKEN_gateway_example: ${{ secrets.OCIBRIDGE_TOKEN }}\n", "SSL_CERT_FILE: 'it''s.pem'\n"}},
+		"a workflow's secret for a port":        {setup: clientsetup.Setup{URL: "https://gateway.example:8443/", Tokens: true}, piece: "github-actions", has: []string{`- run: 'env "TF_TOKEN_gateway_example:8443=$OCIBRIDGE_TOKEN" terraform init'`, "\n          OCIBRIDGE_TOKEN: ${{"}},
+		"a job's masked variable":               {setup: clientsetup.Setup{URL: at, Tokens: true, CAFile: "ca.pem"}, piece: "gitlab-ci", has: []string{"    TF_TOKEN_gateway_example: $OCIBRIDGE_TOKEN\n", "    SSL_CERT_FILE: ca.pem\n"}},
+		"a job without a token":                 {setup: clientsetup.Setup{URL: at}, piece: "gitlab-ci", lacks: []string{"TOKEN", "variables"}},
+		"Dependabot below a path":               {setup: clientsetup.Setup{URL: at + "x/"}, piece: "dependabot", err: "below a path"},
+		"Pulumi needs the gateway's own name":   {setup: clientsetup.Setup{URL: at}, piece: "pulumi", has: []string{"pulumi package add terraform-provider gateway.example/NAMESPACE/TYPE\n"}},
+		"Pulumi below a path":                   {setup: clientsetup.Setup{URL: at + "x/"}, piece: "pulumi", err: "below a path"},
 		"an unknown URL":                        {setup: clientsetup.Setup{NoURL: hint.New("no URL", "give one")}, piece: "tofu", err: "no URL"},
 	} {
 		t.Run(name, func(t *testing.T) {

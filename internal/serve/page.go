@@ -58,6 +58,9 @@ func (p pageSetup) texts(at string, private bool) page.Setup {
 		setup.Mirrors, readable.Mirrors = p.mirrors(at)
 	}
 	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts())}
+	for _, t := range setup.Tools() {
+		out.Tools = append(out.Tools, page.Tool(t))
+	}
 	if p.repositories.Embedded != nil || len(readable.Mirrors) > 0 {
 		out.OCI = written(readable.OCI())
 	}

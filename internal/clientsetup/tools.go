@@ -1,0 +1,217 @@
+package clientsetup
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Tool is the text for a tool or a CI system that runs Terraform or OpenTofu, or that reads their registries.
+type Tool struct {
+	Name  string // as in [Names]
+	Title string
+	Where string // the file or the place to paste the text
+	About string // one or two sentences
+	Text  string
+}
+
+func tools() []Tool {
+	return []Tool{
+		{Name: "terragrunt", Title: "Terragrunt", Where: "the file that TF_CLI_CONFIG_FILE names, or ~/.terraformrc",
+			About: "Terragrunt runs Terraform or OpenTofu, which read this file. Its provider cache server (--provider-cache) also reads network_mirror and host blocks in it, but no oci_mirror blocks."},
+		{Name: "renovate", Title: "Renovate", Where: "renovate.json",
+			About: "Renovate then reads versions and lock files' hashes from this gateway. It takes the hashes from the first URL."},
+		{Name: "dependabot", Title: "Dependabot", Where: ".github/dependabot.yml",
+			About: "Dependabot reads no CLI configuration. Only providers whose address has the gateway's own host name come from the gateway."},
+		{Name: "github-actions", Title: "GitHub Actions", Where: ".github/workflows/NAME.yml",
+			About: "The job writes the configuration into a file, and installs the providers."},
+		{Name: "gitlab-ci", Title: "GitLab CI", Where: ".gitlab-ci.yml",
+			About: "The job writes the configuration into a file, and installs the providers."},
+		{Name: "pulumi", Title: "Pulumi", Where: "the shell, in a Pulumi project",
+			About: "Pulumi reads no CLI configuration. It installs only providers whose address has the gateway's own host name."},
+	}
+}
+
+// toolPieces returns the tools' texts as pieces of a guide.
+func toolPieces() []piece {
+	texts := map[string]func(*Setup) (string, error){
+		"terragrunt": (*Setup).terragrunt, "renovate": (*Setup).renovate, "dependabot": (*Setup).dependabot,
+		"github-actions": (*Setup).githubActions, "gitlab-ci": (*Setup).gitlabCI, "pulumi": (*Setup).pulumi,
+	}
+	var out []piece
+	for _, t := range tools() {
+		out = append(out, piece{t.Name, fmt.Sprintf("%s, in %s. %s", t.Title, t.Where, t.About), texts[t.Name]})
+	}
+	return out
+}
+
+// Tools returns the tools whose texts can be written.
+func (s *Setup) Tools() []Tool {
+	texts, _ := s.Texts("")
+	var out []Tool
+	for _, t := range tools() {
+		if t.Text = texts[t.Name]; t.Text != "" {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// terragrunt returns a CLI configuration. Terragrunt and its provider cache server read network_mirror blocks, but not
+// oci_mirror blocks.
+func (s *Setup) terragrunt() (string, error) {
+	text, err := s.Terraform()
+	if err != nil || !s.Tokens {
+		return text, err
+	}
+	credentials, err := s.Credentials()
+	return text + credentials, err
+}
+
+// renovate returns a renovate.json. Renovate asks the URLs in their order for each provider.
+func (s *Setup) renovate() (string, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	type rule struct {
+		MatchDatasources []string `json:"matchDatasources"`
+		RegistryURLs     []string `json:"registryUrls"`
+	}
+	type hostRule struct {
+		MatchHost string `json:"matchHost"`
+		Token     string `json:"token"`
+	}
+	out := struct {
+		Schema       string     `json:"$schema"`
+		PackageRules []rule     `json:"packageRules"`
+		HostRules    []hostRule `json:"hostRules,omitempty"`
+	}{Schema: "https://docs.renovatebot.com/renovate-schema.json"}
+	r := rule{MatchDatasources: []string{"terraform-provider"}}
+	for _, host := range s.mirroredHosts() {
+		r.RegistryURLs = append(r.RegistryURLs, strings.TrimSuffix(gateway.RegistryURL(s.URL, string(host)), "/v1/providers/"))
+	}
+	out.PackageRules = []rule{r}
+	if s.Tokens {
+		out.HostRules = []hostRule{{s.URL, "TOKEN"}}
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	err := e.Encode(out)
+	return text.String(), err
+}
+
+// ownHost returns the gateway's HOST or HOST:PORT in the addresses of providers that need no configuration. It fails if
+// the gateway's URL has a path, because clients look for the discovery document at the root of a host.
+func (s *Setup) ownHost() (string, error) {
+	host, err := s.host()
+	if err != nil {
+		return "", err
+	}
+	if u, err := url.Parse(s.URL); err != nil || u.Path != "/" {
+		return "", hint.New(fmt.Sprintf("no provider address can name a gateway below a path, as in %s", s.URL),
+			"give the gateway a host name of its own for Dependabot and Pulumi")
+	}
+	return host.ForDisplay(), nil
+}
+
+// dependabot returns a dependabot.yml.
+func (s *Setup) dependabot() (string, error) {
+	host, err := s.ownHost()
+	if err != nil {
+		return "", err
+	}
+	registries, use := "", ""
+	if s.Tokens {
+		registries = fmt.Sprintf("registries:\n  ocibridge:\n    type: terraform-registry\n    url: https://%s\n    token: ${{secrets.OCIBRIDGE_TOKEN}}\n", host)
+		use = "    registries:\n      - ocibridge\n"
+	}
+	return fmt.Sprintf("# for providers such as %s/NAMESPACE/TYPE\nversion: 2\n%supdates:\n  - package-ecosystem: terraform # or opentofu\n    directory: /\n%s    schedule:\n      interval: weekly\n",
+		host, registries, use), nil
+}
+
+// pulumi returns the command that adds a provider to a Pulumi project.
+func (s *Setup) pulumi() (string, error) {
+	host, err := s.ownHost()
+	return fmt.Sprintf("pulumi package add terraform-provider %s/NAMESPACE/TYPE\n", host), err
+}
+
+// jobScript returns the shell script with which a CI job writes the CLI configuration into the file that the variable
+// TF_CLI_CONFIG_FILE names.
+func (s *Setup) jobScript() (string, error) {
+	text, err := s.Terraform()
+	return "cat > \"$TF_CLI_CONFIG_FILE\" <<'END'\n" + text + "END\n", err
+}
+
+// jobInit returns the command with which a CI job installs providers. variable is the variable that must hold the token;
+// it is "" if the gateway requires none. No shell and no CI system can set a variable with a colon in its name, so the
+// command then sets it.
+func (s *Setup) jobInit() (command, variable string, err error) {
+	if !s.Tokens {
+		return "terraform init", "", nil
+	}
+	if variable, err = s.TokenVariable(); strings.Contains(variable, ":") {
+		return fmt.Sprintf("env \"%s=$OCIBRIDGE_TOKEN\" terraform init", variable), "OCIBRIDGE_TOKEN", err
+	}
+	return "terraform init", variable, err
+}
+
+// githubActions returns a workflow.
+func (s *Setup) githubActions() (string, error) {
+	script, err := s.jobScript()
+	if err != nil {
+		return "", err
+	}
+	command, variable, err := s.jobInit()
+	var out strings.Builder
+	out.WriteString("name: providers\non: push\njobs:\n  init:\n    runs-on: ubuntu-latest\n")
+	if s.CAFile != "" {
+		fmt.Fprintf(&out, "    env:\n      SSL_CERT_FILE: %s\n", quoteYAML(s.CAFile))
+	}
+	out.WriteString("    steps:\n      - uses: actions/checkout@v4\n      - run: |\n")
+	out.WriteString(indentBy("          ", "export TF_CLI_CONFIG_FILE=\"$RUNNER_TEMP/ocibridge.tfrc\"\n"+script+"echo \"TF_CLI_CONFIG_FILE=$TF_CLI_CONFIG_FILE\" >> \"$GITHUB_ENV\"\n"))
+	fmt.Fprintf(&out, "      - run: %s\n", quoteYAML(command))
+	if variable != "" {
+		fmt.Fprintf(&out, "        env:\n          %s: ${{ secrets.OCIBRIDGE_TOKEN }}\n", variable)
+	}
+	return out.String(), err
+}
+
+// gitlabCI returns a job. Its project defines OCIBRIDGE_TOKEN as a masked variable.
+func (s *Setup) gitlabCI() (string, error) {
+	script, err := s.jobScript()
+	if err != nil {
+		return "", err
+	}
+	command, variable, err := s.jobInit()
+	var variables strings.Builder
+	if s.CAFile != "" {
+		fmt.Fprintf(&variables, "    SSL_CERT_FILE: %s\n", quoteYAML(s.CAFile))
+	}
+	if variable != "" && variable != "OCIBRIDGE_TOKEN" {
+		fmt.Fprintf(&variables, "    %s: $OCIBRIDGE_TOKEN\n", variable)
+	}
+	var out strings.Builder
+	out.WriteString("init:\n")
+	if variables.Len() > 0 {
+		out.WriteString("  variables:\n" + variables.String())
+	}
+	out.WriteString("  before_script:\n    - |\n")
+	out.WriteString(indentBy("      ", "export TF_CLI_CONFIG_FILE=\"$(mktemp)\"\n"+script))
+	fmt.Fprintf(&out, "  script:\n    - %s\n", quoteYAML(command))
+	return out.String(), err
+}
+
+// quoteYAML returns a YAML scalar, in single quotes if it needs quotes.
+func quoteYAML(s string) string {
+	if !strings.ContainsAny(s, "\"':#{}[],&*!|>%@`\\") {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}
