@@ -22,7 +22,8 @@ type Offer struct {
 	Version   provider.Version    `json:"version"`
 	Protocols []string            `json:"protocols,omitempty"` // nil if not known
 	Platforms []provider.Platform `json:"platforms,omitempty"` // nil if not known
-	// Signed means that the trust policy requires a signature for the version.
+	// Signed means that the trust policy requires a signature wherever clients require one. Lists then contain the
+	// version before its signature is verified.
 	Signed bool `json:"-"`
 }
 
