@@ -108,7 +108,7 @@ func (b *bench) startGateway(certFile, keyFile, template string) (*server, *worl
 
 // startStreaming starts the gateway without a cache of archives.
 func (b *bench) startStreaming(certFile, keyFile, template string) (*server, *world.Gateway, error) {
-	return b.startGatewayWith(certFile, keyFile, template, func(string) string { return "" })
+	return b.startGatewayWith(certFile, keyFile, template, func(string) string { return "gateway {\n  cache {\n    enabled = false\n  }\n}\n" })
 }
 
 // startGatewayWith starts the gateway with additional settings. settings gets the gateway's own folder, so that

@@ -1,5 +1,6 @@
 // Package privatefolder creates folders that only their owner can use, and writes files into
-// them. If other users can use an existing folder or file, the package changes its mode.
+// them. If other users can use an existing folder or file, the package changes its mode. It also
+// locks files against other processes.
 //
 // On Windows, there are no modes. A folder inherits the access rules of its parent.
 package privatefolder

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,9 +48,22 @@ func (p *Puller) keepList(a provider.Address, l *list) {
 	}
 }
 
+// listLockPatience is how long a list waits for other processes that write lists.
+const listLockPatience = 2 * time.Second
+
+// writeList writes a list while no other process writes one, because it merges the list with the
+// file that another process may have written.
 func (p *Puller) writeList(a provider.Address, l *list) error {
-	path := p.listPath(a)
-	if len(l.offers) == 0 && l.seen == nil {
+	if err := os.MkdirAll(p.o.Directory, 0o700); err != nil {
+		return err
+	}
+	lock, err := privatefolder.Lock(filepath.Join(p.o.Directory, "lock"), listLockPatience)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	path, seen := p.listPath(a), p.seenByAll(a, l.seen)
+	if len(l.offers) == 0 && seen == nil {
 		// A withdrawn provider must not be served stale after a restart.
 		if err := p.folder.replace(path, 0); err != nil {
 			return err
@@ -59,7 +73,7 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 		}
 		return nil
 	}
-	body, err := json.Marshal(listFile{a.Path(), l.at, l.offers, l.warnings, l.seen})
+	body, err := json.Marshal(listFile{a.Path(), l.at, l.offers, l.warnings, seen})
 	if err != nil {
 		return err
 	}
@@ -68,6 +82,26 @@ func (p *Puller) writeList(a provider.Address, l *list) error {
 		return err
 	}
 	return privatefolder.Write(path, body)
+}
+
+// seenByAll returns the earliest times at which processes that share the folder have seen each
+// version appear. seen has the times of this process, or is nil if it has no cooldown.
+func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
+	before, err := p.readList(a)
+	if err != nil || before.seen == nil {
+		return seen
+	}
+	if seen == nil {
+		return before.seen // another process with a cooldown needs it
+	}
+	out := maps.Clone(seen)
+	for v, at := range out {
+		// A zero time says only that the process did not see the version appear.
+		if other := before.seen[v]; !other.IsZero() && (at.IsZero() || other.Before(at)) {
+			out[v] = other
+		}
+	}
+	return out
 }
 
 // loadList implements [fresh.Options].Load for lists. It returns the saved list of a provider, which is served only

@@ -259,6 +259,41 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
+// TestCooldownBesideAnotherProcess shows that a process without a cooldown does not end the cooldown
+// of a process that shares its folder.
+func TestCooldownBesideAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"1.0.0"}}
+		o := Options{Scope: Scope{Cooldown: 24 * time.Hour}, Directory: t.TempDir(), ListTTL: time.Minute}
+		p := puller(t, s, o)
+		if got := offered(t, p); got != "1.0.0" {
+			t.Errorf("offered are %q", got)
+		}
+		s.set(func() { s.versions = append(s.versions, "2.0.0") })
+		time.Sleep(2 * time.Minute)
+		offered(t, p)
+		p.Close()
+		other := puller(t, s, Options{Directory: o.Directory, ListTTL: time.Minute})
+		if got := offered(t, other); got != "1.0.0 2.0.0" {
+			t.Errorf("without a cooldown, offered are %q", got)
+		}
+		time.Sleep(2 * time.Minute)
+		offered(t, other)
+		other.Close()
+		p = puller(t, s, o)
+		time.Sleep(2 * time.Minute)
+		if got := offered(t, p); got != "1.0.0" {
+			t.Errorf("with the cooldown again, offered are %q", got)
+		}
+		time.Sleep(24 * time.Hour)
+		offered(t, p)
+		synctest.Wait()
+		if got := offered(t, p); got != "1.0.0 2.0.0" {
+			t.Errorf("after a day, offered are %q", got)
+		}
+	})
+}
+
 // TestLongerCooldown shows that, if the cooldown is longer after a restart, it also applies to the versions in a saved
 // list, even while the origin fails.
 func TestLongerCooldown(t *testing.T) {

@@ -97,6 +97,10 @@ gateway {
     directory = "/var/cache/ocibridge"
     max_size  = "{{ int .Values.cache.sizeGiB }}GiB"
   }
+{{- else }}
+  cache {
+    enabled = false
+  }
 {{- end }}
 {{- if .Values.capabilityKeys.secretName }}
   capability_key_file = "/etc/ocibridge/keys/capability.keys"
