@@ -216,15 +216,13 @@ func TestExecManyAtOnce(t *testing.T) {
 	s.Origin.Add(small)
 	s.pushTo(r, world.Null+"@4.0.0")
 	clients.Must(t, s.Close())
-	config := filepath.Join(t.TempDir(), "ocibridge.hcl")
-	clients.Must(t, os.WriteFile(config, fmt.Appendf(nil, "oci_mirror {\n  repository_template = %q\n}\ngateway {\n  cache {\n    directory = %q\n  }\n}\n", template(r), t.TempDir()), 0o600))
 	terraform := clients.Terraform(t)
 	var group errgroup.Group
 	for range many {
 		ws := s.user("", "4.0.0")
 		ws.Home = s.ws.Home
 		group.Go(func() error {
-			_, err := ws.Run(s.bridge, "exec", "--config", config, "--", terraform.Path, "init", "-no-color")
+			_, err := ws.Run(s.bridge, "exec", "--template", template(r), "--", terraform.Path, "init", "-no-color")
 			return err
 		})
 	}

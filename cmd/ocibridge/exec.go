@@ -36,8 +36,9 @@ const execExamples = `  # install from GHCR, with the login that docker has
 // execFlags are the flags of exec.
 type execFlags struct {
 	registryFlags
-	hosts []string
-	log   logFlag
+	hosts   []string
+	noCache bool
+	log     logFlag
 }
 
 func newExecCommand() *cobra.Command {
@@ -81,6 +82,7 @@ lacks.`,
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // the flags behind the command belong to the command
 	flags.StringArrayVar(&f.hosts, "host", nil, "`host` whose providers to serve as well, such as registry.acme.example (repeatable)")
+	flags.BoolVar(&f.noCache, "no-cache", false, noCacheUsage)
 	cmd.RegisterFlagCompletionFunc("host", cobra.NoFileCompletions)
 	return cmd
 }
@@ -152,13 +154,14 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 	if err != nil {
 		return run.Options{}, err
 	}
+	setCache(cmd, &s.file.Gateway, f.noCache)
 	dir, err := os.Getwd()
 	if err != nil {
 		return run.Options{}, err
 	}
 	o := run.Options{
 		Command:  args,
-		Settings: serve.Settings{Config: s.file, Repositories: repositories, Origins: s.origins()},
+		Settings: serve.Settings{Config: s.file, Repositories: repositories, CacheFolder: defaultCacheFolder(), Origins: s.origins()},
 		Environment: cliconfig.Environment{
 			Getenv: os.Getenv, Environ: os.Environ, ReadFile: s.files.ReadFile, ReadDir: s.files.ReadDir, Home: homeDir(), Dir: dir, GOOS: runtime.GOOS,
 		},
@@ -167,23 +170,11 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 	if runtimeDir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtimeDir) {
 		o.Folders = append(o.Folders, filepath.Join(runtimeDir, "ocibridge-exec"))
 	}
-	if cache := userCacheFolder(); cache != "" {
+	if cache := defaultCacheFolder(); cache != "" {
 		o.Folders = append(o.Folders, filepath.Join(cache, "exec"))
 		o.Cache = filepath.Join(cache, "discovery")
 	}
 	return o, nil
-}
-
-// userCacheFolder returns the program's folder below the customary folder for the user's
-// cached files. It returns "" if there is no such folder.
-func userCacheFolder() string {
-	if dir, err := os.UserCacheDir(); err == nil {
-		return filepath.Join(dir, "ocibridge")
-	}
-	if home := homeDir(); home != "" {
-		return filepath.Join(home, ".cache", "ocibridge")
-	}
-	return ""
 }
 
 // reportMissing prints that the gateway does not have a provider, and how to add it.

@@ -91,7 +91,7 @@ without them, everybody may read everything.`,
 	flags.BoolVar(&f.selfSigned, "tls-self-signed", false, "have a CA in the data folder sign the certificate, and print how clients trust that CA")
 	flags.BoolVar(&f.http, "http", false, "speak plain HTTP, behind a proxy that speaks TLS to clients")
 	flags.BoolVar(&f.noPull, "no-pull-through", false, "fetch nothing from origins: serve what is in the registry alone")
-	flags.BoolVar(&f.noCache, "no-cache", false, "keep no packages and no answers on disk: stream every package from the registry")
+	flags.BoolVar(&f.noCache, "no-cache", false, noCacheUsage)
 	cmd.MarkFlagFilename("tls-cert", "pem", "crt")
 	cmd.MarkFlagFilename("tls-key", "pem", "key")
 	return cmd
@@ -143,12 +143,7 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 	if f.noPull {
 		s.file.PullThrough = &config.PullThrough{}
 	}
-	if g.Cache == nil && flagSource(cmd.Flags().Lookup("no-cache")) != "" {
-		g.Cache = &config.Cache{}
-	}
-	if g.Cache != nil {
-		g.Cache.Enabled = !f.noCache
-	}
+	setCache(cmd, g, f.noCache)
 	repositories, err := f.repositories(s, nil)
 	if err != nil {
 		return serve.Settings{}, err
@@ -157,6 +152,18 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 		Config: s.file, Repositories: repositories, CacheFolder: defaultCacheFolder(), Origins: s.origins(), LogLevel: f.log.level,
 		InForce: s.file.InForce(surroundings(cmd, s.cli)),
 	}, nil
+}
+
+const noCacheUsage = "keep no packages and no answers on disk: stream every package from the registry"
+
+// setCache merges --no-cache into the gateway block. off is the value of the flag.
+func setCache(cmd *cobra.Command, g *config.Gateway, off bool) {
+	if g.Cache == nil && flagSource(cmd.Flags().Lookup("no-cache")) != "" {
+		g.Cache = &config.Cache{}
+	}
+	if g.Cache != nil {
+		g.Cache.Enabled = !off
+	}
 }
 
 // warnings is an [io.Writer] for the warnings of a running command. It logs each warning.
