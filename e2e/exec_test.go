@@ -241,6 +241,14 @@ func TestExecCLIConfig(t *testing.T) {
 		if got.status != 0 || !strings.Contains(got.stderr, "status=200") || strings.Contains(got.stderr, "marked-token") || strings.Contains(got.stderr, "/hosts//") {
 			t.Errorf("credentials: status %d\n%s%s", got.status, got.stdout, got.stderr)
 		}
+		ws = s.user("", nullVersion)
+		ws.Env["TF_CLI_CONFIG_FILE"] = ""
+		folder := filepath.Join(ws.Home, ".terraform.d")
+		clients.Must(t, os.Mkdir(folder, 0o700))
+		clients.Must(t, os.WriteFile(filepath.Join(folder, "credentials.tfrc.json"), []byte(`{"credentials": {"registry.other.example": {"token": "stored-token"}}}`), 0o600))
+		if got := s.execIn(ws, "--data", s.data, "--", "sh", "-c", `cat "$TF_CLI_CONFIG_FILE"; "$0" init -no-color`, client.Path); got.status != 0 || !strings.Contains(got.stdout, "stored-token") {
+			t.Errorf("after a login: %+v", got)
+		}
 		overrides := t.TempDir()
 		ws = s.user("provider_installation {\n  dev_overrides {\n    \""+world.Null+"\" = \""+overrides+"\"\n  }\n  direct {}\n}\n", nullVersion)
 		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "version"); got.status != 0 || got.stderr != "" {
