@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,8 @@ type source struct {
 	name string
 	// config is the CLI configuration that selects the source.
 	config string
+	// exec are the arguments of ocibridge that run the client. If it is nil, the client runs directly.
+	exec []string
 }
 
 // inits compares how long a client's init takes through the gateway, from nginx, and from a filesystem_mirror.
@@ -76,7 +79,7 @@ func (b *bench) inits() error {
 	if err := b.copyDocuments(cached, nginx, root); err != nil {
 		return err
 	}
-	folder := source{"filesystem_mirror", fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror)}
+	folder := source{name: "filesystem_mirror", config: fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", mirror)}
 	for _, name := range []string{"tofu", "terraform"} {
 		client, err := clients.Find(name)
 		if err != nil {
@@ -94,15 +97,15 @@ func (b *bench) inits() error {
 			}
 		}
 	}
-	return nil
+	return b.execs(template, nginx)
 }
 
 func networkMirror(s *server) source {
-	return source{s.name, world.NetworkMirror(rootOf(s) + "/providers/")}
+	return source{name: s.name, config: world.NetworkMirror(rootOf(s) + "/providers/")}
 }
 
 func hostBlock(s *server) source {
-	return source{s.name, fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", world.Host, rootOf(s)+registryPath)}
+	return source{name: s.name, config: fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", world.Host, rootOf(s)+registryPath)}
 }
 
 // registryPath is the path of the provider registry protocol for the world's host.
@@ -283,8 +286,12 @@ func (b *bench) timedInit(ws *clients.Workspace, client clients.Client, from sou
 	if err := ws.WriteCLIConfig(config); err != nil {
 		return 0, err
 	}
+	args := []string{"init", "-input=false", "-no-color"}
+	if from.exec != nil {
+		args, client = slices.Concat(from.exec, []string{client.Path}, args), b.bridge
+	}
 	start := time.Now()
-	_, err := ws.Run(client, "init", "-input=false", "-no-color")
+	_, err := ws.Run(client, args...)
 	return time.Since(start), err
 }
 
