@@ -2,6 +2,7 @@ package artifact
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -77,6 +78,11 @@ func TestCostOfStates(t *testing.T) {
 		head, item, tail := manifest(before, element, after)
 		return cost.Counted(n, head, item, tail)
 	}
+	summary := func(n int, before, element, after string) []byte {
+		quote := func(s string) string { q := strconv.Quote(s); return q[1 : len(q)-1] }
+		head := `{"artifactType":"` + TypeState + `","annotations":{"` + annotationProvider + `":"` + owner.Path() + `","` + annotationState + `":"{}","` + annotationVersions + `":"`
+		return cost.Counted(n, head+quote(before), quote(element), quote(after)+`"}}`)
+	}
 	replaced := `{"mediaType":"` + ocispec.MediaTypeImageIndex + `","digest":"sha256:%064x","size":1,"version":"1.0.0"}`
 	for name, tc := range map[string]struct {
 		document []byte
@@ -89,6 +95,10 @@ func TestCostOfStates(t *testing.T) {
 		"replaced manifests, empty":            {filled(`{"replaced":[`, `{}`, `]}`), true},
 		"replaced manifests: as many as there": {counted(maxReplaced, `{"replaced":[`, replaced, `]}`), false},
 		"replaced manifests: one more":         {counted(maxReplaced+1, `{"replaced":[`, replaced, `]}`), true},
+		"summary: as many versions as there":   {summary(maxSummarized, `{"format":1,"groups":[{"verdict":"none","versions":{`, `"1.0.%d":"sha256:`+strings.Repeat("0", 64)+`"`, `}}]}`), false},
+		"summary: one more":                    {summary(maxSummarized+1, `{"format":1,"groups":[{"verdict":"none","versions":{`, `"1.0.%d":"sha256:`+strings.Repeat("0", 64)+`"`, `}}]}`), false},
+		"summary: groups":                      {summary(200_000, `{"format":1,"groups":[`, `{}`, `]}`), false},
+		"summary: platforms":                   {summary(9_000, `{"format":1,"groups":[{"verdict":"none","platforms":[`, `"os%d_a"`, `]}]}`), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cost.Check(t, len(tc.document), tc.refused, func() error {

@@ -33,8 +33,12 @@ const (
 	AnnotationSeen  = annotationSeen
 	AnnotationState = annotationState
 
-	MaxSeen     = maxSeen
-	MaxReplaced = maxReplaced
+	AnnotationVersions = annotationVersions
+
+	MaxSeen         = maxSeen
+	MaxReplaced     = maxReplaced
+	MaxSummarized   = maxSummarized
+	MaxSummaryBytes = maxSummaryBytes
 )
 
 const (

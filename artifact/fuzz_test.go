@@ -222,6 +222,60 @@ func FuzzState(f *testing.F) {
 	})
 }
 
+// FuzzSummary shows that a decoded summary is within the limits, describes each version with what an index can have,
+// and stays the same if it is encoded and decoded again. An invalid summary does not affect the state.
+func FuzzSummary(f *testing.F) {
+	group := `{"platforms":["linux_amd64","darwin_arm64"],"protocols":["5.0"],"verdict":"signed","versions":{"1.0.0":"sha256:4769443e4767eb95755535e7822bf659ee7fa489b8bcfd94dd8a0a7883a7f8d1"}}`
+	for _, text := range []string{
+		"", "{}", `{"format":1}`, `{"format":2,"groups":[]}`, `{"format":1,"groups":[` + group + `]}`, `{"format":1,"groups":[` + group + `,` + group + `]}`,
+		`{"format":1,"groups":[{"platforms":[null],"verdict":"signed"}]}`, `{"format":1,"groups":[{"verdict":"none","versions":{"1.0.0-a+b":"sha256:00"}}]}`,
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		data, err := json.Marshal(map[string]any{"artifactType": artifact.TypeState, "annotations": map[string]string{
+			artifact.AnnotationProvider: widget.Path(), artifact.AnnotationState: "{}", artifact.AnnotationVersions: text,
+		}})
+		if err != nil || len(data) > artifact.MaxManifestBytes {
+			return
+		}
+		state, err := artifact.DecodeState(data, widget)
+		if err != nil {
+			t.Fatalf("the summary %q makes the state invalid: %v", text, err)
+		}
+		s, _, err := artifact.ReadSummary(t.Context(), oneAnswer(data), widget)
+		if !reflect.DeepEqual(s, state.Summary) || err != nil && s != nil {
+			t.Errorf("%+v, with the state %+v, %v", s, state.Summary, err)
+		}
+		if len(s) > artifact.MaxSummarized {
+			t.Errorf("%d versions", len(s))
+		}
+		for v, e := range s {
+			checkSummarized(t, v, e)
+		}
+		b, err := artifact.EncodeState(*state)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _, err := artifact.ReadSummary(t.Context(), oneAnswer(b.Data), widget)
+		if err != nil || len(text) < artifact.MaxSummaryBytes/6 && !reflect.DeepEqual(again, s) { // an escape takes six bytes
+			t.Errorf("%q is %+v, then %+v, %v", text, s, again, err)
+		}
+	})
+}
+
+func checkSummarized(t *testing.T, v provider.Version, e artifact.VersionSummary) {
+	t.Helper()
+	if v.IsZero() || e.Index.Validate() != nil || len(e.Protocols) > 16 || !slices.Contains([]trust.Verdict{trust.Signed, trust.ChecksumOnly, artifact.NoEvidence}, e.Verdict) {
+		t.Errorf("version %s: %+v", v, e)
+	}
+	for i, p := range e.Platforms {
+		if _, err := provider.NewPlatform(p.OS, p.Arch); err != nil || i > 0 && e.Platforms[i-1].Compare(p) >= 0 {
+			t.Errorf("version %s has the platforms %v: %v", v, e.Platforms, err)
+		}
+	}
+}
+
 // oneAnswer is a store that returns the same content for every request.
 type oneAnswer []byte
 

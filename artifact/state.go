@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -47,6 +49,9 @@ type State struct {
 	// Replaced lists the manifests that no longer have a tag, and that prune has not deleted
 	// yet. The list is sorted, and contains each digest once.
 	Replaced []Replaced
+	// Summary describes the versions. It is empty if the stored summary is invalid. An
+	// encoded state contains at most 10,000 versions and 1.5 MiB of it, the newest versions.
+	Summary Summary
 }
 
 // Manifest is the descriptor of a manifest.
@@ -64,7 +69,8 @@ type Replaced struct {
 // Merge merges another state into s. Seen then contains the earlier of both times for each
 // version, and Replaced contains the manifests of both states. If there are more than
 // maxReplaced manifests, Merge drops some of them, beginning with older states. The dropped
-// manifests stay in the registry.
+// manifests stay in the registry. If both states describe a version, Summary has the
+// description of the other state.
 func (s *State) Merge(other State) {
 	s.Cooldown = s.Cooldown || other.Cooldown
 	if s.Seen == nil {
@@ -76,6 +82,10 @@ func (s *State) Merge(other State) {
 		}
 	}
 	s.Replaced = joinReplaced(s.Replaced, other.Replaced)
+	if s.Summary == nil {
+		s.Summary = Summary{}
+	}
+	maps.Copy(s.Summary, other.Summary)
 }
 
 // joinReplaced merges two lists of replaced manifests. The result is sorted. It contains
@@ -108,7 +118,8 @@ type stateDocument struct {
 
 // EncodeState returns the manifest of a state. The only blob of the manifest is [Config].
 // The same state always gives the same bytes. Times are truncated to seconds. EncodeState
-// returns [ErrTooLarge] or [ErrNotProvider] if ReadState would refuse the manifest.
+// returns [ErrTooLarge] or [ErrNotProvider] if ReadState would refuse the manifest. It leaves
+// out the summary if the manifest would become too large.
 func EncodeState(s State) (Blob, error) {
 	if _, unnamed := s.Seen[provider.Version{}]; unnamed || s.Provider.IsZero() {
 		return Blob{}, fmt.Errorf("%w: a state without a provider, or with a version without a name", ErrNotProvider)
@@ -126,10 +137,23 @@ func EncodeState(s State) (Blob, error) {
 	if err := enc.Encode(d); err != nil {
 		return Blob{}, err
 	}
-	return encodeEmpty(TypeState, map[string]string{
+	annotations := map[string]string{
 		annotationProvider: s.Provider.Path(),
 		annotationState:    string(bytes.TrimSpace(text.Bytes())),
-	})
+	}
+	summary, err := encodeSummary(s.Summary)
+	if err != nil {
+		return Blob{}, err
+	}
+	if summary != "" {
+		annotations[annotationVersions] = summary
+	}
+	blob, err := encodeEmpty(TypeState, annotations)
+	if errors.Is(err, ErrTooLarge) && summary != "" {
+		delete(annotations, annotationVersions)
+		return encodeEmpty(TypeState, annotations)
+	}
+	return blob, err
 }
 
 // ReadState returns the state of a provider's repository, and the descriptor of the state's
@@ -149,6 +173,26 @@ func ReadState(ctx context.Context, store ReferenceFetcher, a provider.Address) 
 }
 
 func decodeState(data []byte, a provider.Address) (*State, error) {
+	annotations, err := stateAnnotations(data, a)
+	if err != nil {
+		return nil, err
+	}
+	var d stateDocument
+	if err := unmarshalWithin(stateLimits, []byte(annotations[annotationState]), &d); err != nil {
+		return nil, err
+	}
+	s, err := d.state()
+	if err != nil {
+		return nil, err
+	}
+	s.Provider = a
+	// A writer replaces an invalid summary. Therefore it is no error.
+	s.Summary, _ = decodeSummary(annotations[annotationVersions])
+	return s, nil
+}
+
+// stateAnnotations returns the annotations of a provider's state.
+func stateAnnotations(data []byte, a provider.Address) (map[string]string, error) {
 	var m ocispec.Manifest
 	if err := Unmarshal(data, &m); err != nil {
 		return nil, err
@@ -163,16 +207,7 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 	if owner != a {
 		return nil, fmt.Errorf("%w: the state belongs to %s", ErrForeign, owner)
 	}
-	var d stateDocument
-	if err := unmarshalWithin(stateLimits, []byte(m.Annotations[annotationState]), &d); err != nil {
-		return nil, err
-	}
-	s, err := d.state()
-	if err != nil {
-		return nil, err
-	}
-	s.Provider = owner
-	return s, nil
+	return m.Annotations, nil
 }
 
 // state converts the document to a State without its provider.
