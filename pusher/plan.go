@@ -278,7 +278,11 @@ func (p *planner) servedVersion(ctx context.Context, v provider.Version) (served
 	if err != nil {
 		return servedVersion{}, err
 	}
-	return p.servedOf(ctx, p.state.dest, p.want.Provider, v, found)
+	now, err := p.servedOf(ctx, p.state.dest, p.want.Provider, v, found)
+	if err == nil && now.refused == nil {
+		p.pusher.summaries.add(p.want.Provider, p.state.dest, v, found)
+	}
+	return now, err
 }
 
 // servedOf finds out which part of a version a gateway serves. It reads the evidence without

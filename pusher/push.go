@@ -98,7 +98,11 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 		return nil, "", err
 	}
 	// 4. Store evidence and index, and move the tag, if they change.
-	return w.publish(ctx, sent)
+	after, status, err := w.publish(ctx, sent)
+	if err == nil {
+		w.summaries.add(w.release.Provider(), w.dest, w.release.Version(), after)
+	}
+	return after, status, err
 }
 
 // mayPush returns a context whose requests all use one token that allows pulling and pushing.

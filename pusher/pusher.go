@@ -122,6 +122,8 @@ type Pusher struct {
 	attached    sync.Map // ociaddr.Repository -> func: returns the tags that attachedTags has listed
 	turns       sync.Map // ociaddr.Repository -> *semaphore.Weighted: see takeTurn
 	unsigned    sync.Map // ociaddr.Repository -> time.Time: when no stored version was signed
+
+	summaries pendingSummaries
 }
 
 // New returns a Pusher.

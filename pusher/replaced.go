@@ -48,9 +48,10 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 // deleteReplaced deletes the noted manifests that no tag names and that have no referrers. A
 // manifest that cannot be deleted stays noted for the next prune. deleteReplaced also
 // deletes the state of a repository without versions. It keeps the state of a provider with
-// a cooldown, because the state holds the ages of its versions.
+// a cooldown, because the state holds the ages of its versions. It also removes the pruned
+// versions from the summary.
 func (p *pruner) deleteReplaced(ctx context.Context) error {
-	if !slices.Contains(p.state.tags, ociaddr.StateTag) {
+	if !slices.Contains(p.state.tags, ociaddr.StateTag) && len(p.gone) == 0 {
 		return nil
 	}
 	state, desc, err := readState(ctx, p.cached(p.state), p.state.dest.Repository, p.state.provider)
@@ -58,7 +59,7 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 		return err
 	}
 	if notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
-		return nil
+		return p.changeState(ctx, stateChange{undescribed: p.gone})
 	}
 	lost := map[provider.Version]bool{}
 	for _, r := range state.Replaced {
@@ -84,10 +85,19 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 		if derr := deleteWithTag(ctx, p.state.dest.Store, *desc, ociaddr.StateTag); derr != nil {
 			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
-	case len(gone) > 0:
-		err = errors.Join(err, p.pusher.updateState(ctx, p.state.provider, p.state.dest, stateChange{deleted: gone}, p.out.warn))
+	default:
+		err = errors.Join(err, p.changeState(ctx, stateChange{deleted: gone, undescribed: p.gone}))
 	}
 	return err
+}
+
+// changeState makes a change that removes something from the state. It sends no request if
+// the change is empty.
+func (p *pruner) changeState(ctx context.Context, c stateChange) error {
+	if len(c.deleted) == 0 && len(c.undescribed) == 0 {
+		return nil
+	}
+	return p.pusher.updateState(ctx, p.state.provider, p.state.dest, c, p.out.warn)
 }
 
 // deleteNoted deletes the noted manifests that no tag names. It returns the digests of the

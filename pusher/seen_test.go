@@ -32,6 +32,19 @@ func (b *bench) state() *artifact.State {
 	return s
 }
 
+// removeState removes the state, as if the repository had none. It resets the recorder.
+func (b *bench) removeState() {
+	b.t.Helper()
+	desc, err := b.repo.Resolve(b.t.Context(), string(ociaddr.StateTag))
+	if err == nil {
+		err = b.repo.Delete(b.t.Context(), desc)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.registry.Reset()
+}
+
 // ages returns the versions with a known age. The hour of the sync that first saw a version follows after @. A version
 // without @ was in the first sync.
 func (b *syncBench) ages() string {
@@ -57,6 +70,7 @@ func (b *syncBench) ages() string {
 func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
+	b.removeState()
 	spec := release.Spec{Host: host, Namespace: "acme", Type: "gadget", Version: "2.0.0", Signer: b.signer}
 	spec.Contents = []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-gadget_v2.0.0": []byte("x")}}}
 	b.origin.Add(release.For(t, spec))
@@ -80,7 +94,7 @@ func TestCooldownInAnotherProvidersRepository(t *testing.T) {
 // as a first sync.
 func TestCooldownWithoutAges(t *testing.T) {
 	for name, begin := range map[string]func(b *syncBench){
-		"no state": func(*syncBench) {},
+		"no state": func(b *syncBench) { b.removeState() },
 		"a state without ages": func(b *syncBench) {
 			b.mustRemember(pusher.StateChange{Replaced: []artifact.Replaced{lost("x", "0.9.0")}})
 		},
@@ -125,6 +139,7 @@ func TestCooldownWithoutAges(t *testing.T) {
 func TestUnknownOwnerIsReported(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.mustSync("+1.0.0")
+	b.removeState()
 	b.options.ManifestCache = t.TempDir()
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/manifests/1.0.0") {

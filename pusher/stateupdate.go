@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -35,6 +36,10 @@ type stateChange struct {
 	// older state alone, because each new state notes one more older state. Such prunes would
 	// never come to an end.
 	deleted map[digest.Digest]bool
+	// summary describes versions. undescribed are versions that the summary must not describe
+	// any more.
+	summary     artifact.Summary
+	undescribed map[provider.Version]bool
 }
 
 // applied returns a copy of the given state with the change, and with notes about the older
@@ -42,7 +47,8 @@ type stateChange struct {
 func (c stateChange) applied(now *artifact.State, older []artifact.Replaced) artifact.State {
 	next := artifact.State{Provider: now.Provider}
 	next.Merge(*now)
-	next.Merge(artifact.State{Seen: c.seen, Cooldown: c.cooldown, Replaced: slices.Concat(c.replaced, older)})
+	next.Merge(artifact.State{Seen: c.seen, Cooldown: c.cooldown, Replaced: slices.Concat(c.replaced, older), Summary: c.summary})
+	maps.DeleteFunc(next.Summary, func(v provider.Version, _ artifact.VersionSummary) bool { return c.undescribed[v] })
 	next.Replaced = slices.DeleteFunc(next.Replaced, func(r artifact.Replaced) bool { return c.deleted[r.Manifest.Digest] })
 	return next
 }
@@ -65,7 +71,8 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 // one repository take turns. Two processes can still lose a change. This happens if process A
 // reads the state, process B then reads, writes and reads the state again, and finally A
 // writes. A lost change must be harmless to callers. A version waits longer if a sync has to
-// see it again, and a manifest that is not noted is not deleted.
+// see it again, a manifest that is not noted is not deleted, and gateways read a version that
+// the summary lacks.
 //
 // The error wraps [ErrOccupied] if the repository belongs to another provider, and
 // [ErrImmutable] if the registry does not move the tag. It wraps an error of package artifact
@@ -84,6 +91,9 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 	for range stateRounds {
 		now, desc, err := readState(ctx, dest.Store, dest.Repository, a)
 		if err != nil {
+			return err
+		}
+		if change, err = w.dropOutdated(ctx, change, now); err != nil {
 			return err
 		}
 		if changes, err := change.changes(now); err != nil {

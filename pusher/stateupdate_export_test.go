@@ -16,9 +16,10 @@ type StateChange struct {
 	Cooldown bool
 	Replaced []artifact.Replaced
 	Deleted  map[digest.Digest]bool
+	Summary  artifact.Summary
 }
 
 // UpdateState calls updateState, for tests in package pusher_test.
 func (p *Pusher) UpdateState(ctx context.Context, a provider.Address, dest Destination, c StateChange) error {
-	return p.updateState(ctx, a, dest, stateChange{c.Seen, c.Cooldown, c.Replaced, c.Deleted}, func(string, ...any) {})
+	return p.updateState(ctx, a, dest, stateChange{seen: c.Seen, cooldown: c.Cooldown, replaced: c.Replaced, deleted: c.Deleted, summary: c.Summary}, func(string, ...any) {})
 }

@@ -199,8 +199,8 @@ func (o *Outcome) warn(format string, args ...any) {
 }
 
 // Apply carries out a plan. First it notes which versions it has seen, and which indexes it
-// will replace. Then it pushes, and removes announcements that no push needs. Then it prunes
-// the repositories of providers without failures. It calls done for each push that succeeds.
+// will replace. Then it pushes, and removes announcements that no push needs. Then it
+// summarizes the versions that it has found or stored, and prunes the repositories of providers without failures. It calls done for each push that succeeds.
 // Several goroutines call done concurrently.
 func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Outcome, error) {
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
@@ -217,6 +217,7 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Ou
 			return out, err
 		}
 	}
+	_ = s.pusher.Summarize(ctx) // an error does not matter; see Summarize
 	return out, s.prune(ctx, plan, out)
 }
 

@@ -80,6 +80,7 @@ func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*p
 	repositories := s.repositories
 	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 		result, err := p.Push(ctx, r)
+		_ = p.Summarize(ctx) // without it, the gateway reads the version
 		return result, transfer.Explain(repositories, err)
 	}
 }

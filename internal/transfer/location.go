@@ -105,7 +105,7 @@ func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
 	case c.To.Kind == Mirror:
 		return c.openMirror(o)
 	}
-	return c.openRegistry(all, o)
+	return c.openRegistry(ctx, all, o)
 }
 
 func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error) {
@@ -138,7 +138,7 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 	return &target{put: put, close: root.Close}, nil
 }
 
-func (c Copy) openRegistry(all []selected, o pusher.Options) (*target, error) {
+func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options) (*target, error) {
 	var providers []provider.Address
 	from := map[provider.Address]ociaddr.Repository{}
 	for _, s := range all {
@@ -160,5 +160,10 @@ func (c Copy) openRegistry(all []selected, o pusher.Options) (*target, error) {
 		}
 	}
 	o.Destination = destinationOfCopies(r, from)
-	return &target{registry: r, put: pusher.New(o).Copy, close: r.Close}, nil
+	p := pusher.New(o)
+	end := func() error {
+		_ = p.Summarize(ctx) // even after a failure, for the versions that are stored
+		return r.Close()
+	}
+	return &target{registry: r, put: p.Copy, close: end}, nil
 }

@@ -30,12 +30,14 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 	o.Destination, o.OnEvent = Destination(to), progress.Event
 	p := pusher.New(o)
 	all := newBatch(o.Jobs, progress.Done)
-	return all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
+	results, err := all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
 		return all.add(func() (*pusher.Result, error) {
 			result, err := p.Push(ctx, r)
 			return result, Explain(to, err)
 		})
 	}))
+	_ = p.Summarize(ctx) // even after a failure, for the versions that are stored
+	return results, err
 }
 
 // folder returns a source of the given releases in dir. If err is not nil, folder closes

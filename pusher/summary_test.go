@@ -1,0 +1,256 @@
+package pusher_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// described returns the versions in the stored summary, oldest first.
+func (b *bench) described() string {
+	b.t.Helper()
+	s := b.state()
+	if s == nil {
+		return ""
+	}
+	var versions []provider.Version
+	for v := range s.Summary {
+		versions = append(versions, v)
+	}
+	provider.SortVersions(versions)
+	var out []string
+	for _, v := range versions {
+		out = append(out, v.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// run pushes versions with one Pusher, as one command does.
+func (b *bench) run(versions ...string) error {
+	b.t.Helper()
+	p := pusher.New(b.options)
+	for _, v := range versions {
+		b.release = b.build(v, "content")
+		b.origin.Add(b.release)
+		r, err := b.get()
+		if err == nil {
+			_, err = p.Push(b.t.Context(), r)
+		}
+		if err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.registry.Reset()
+	return p.Summarize(b.t.Context())
+}
+
+// TestSummarize shows that a run of pushes adds its versions to the summary in one document, and that a run that
+// changes nothing sends one request.
+func TestSummarize(t *testing.T) {
+	b := newBench(t)
+	for _, tc := range []struct {
+		name     string
+		versions []string
+		requests int
+		want     string
+	}{
+		{"the first run", []string{"1.0.0", "1.1.0"}, 7, "1.0.0 1.1.0"},
+		{"a later run", []string{"1.2.0", "1.3.0", "1.4.0"}, 3, "1.0.0 1.1.0 1.2.0 1.3.0 1.4.0"},
+		{"a run with nothing to do", []string{"1.0.0", "1.4.0"}, 1, "1.0.0 1.1.0 1.2.0 1.3.0 1.4.0"},
+		{"a run without versions", nil, 0, "1.0.0 1.1.0 1.2.0 1.3.0 1.4.0"},
+	} {
+		if err := b.run(tc.versions...); err != nil {
+			t.Fatalf("%s: %v", tc.name, err)
+		}
+		if n := b.registry.Count(); n != tc.requests || b.described() != tc.want {
+			t.Errorf("%s: %d requests, want %d; summary %q, want %q", tc.name, n, tc.requests, b.described(), tc.want)
+		}
+	}
+	got := b.state().Summary[one]
+	if got.Index != b.tagged().Index.Digest || fmt.Sprint(got.Platforms) != "["+allPlatforms+"]" || got.Verdict != trust.Signed {
+		t.Errorf("the summary says %+v", got)
+	}
+}
+
+// TestSummarizeAMovedTag shows that, if a state describes a version otherwise, the tag decides which description is
+// right. A push that was overtaken does not overwrite the description of the other push.
+func TestSummarizeAMovedTag(t *testing.T) {
+	other := func(text string) artifact.VersionSummary {
+		return artifact.VersionSummary{Index: digest.FromString(text), Verdict: trust.Signed}
+	}
+	for _, tc := range []struct {
+		name         string
+		stored, mine func(tagged digest.Digest) artifact.VersionSummary
+		want         string
+	}{
+		{
+			"the tag names mine",
+			func(digest.Digest) artifact.VersionSummary { return other("old") },
+			func(tagged digest.Digest) artifact.VersionSummary {
+				return artifact.VersionSummary{Index: tagged, Verdict: trust.ChecksumOnly}
+			},
+			"checksum only",
+		},
+		{
+			"the tag names the other",
+			func(tagged digest.Digest) artifact.VersionSummary {
+				return artifact.VersionSummary{Index: tagged, Verdict: trust.ChecksumOnly}
+			},
+			func(digest.Digest) artifact.VersionSummary { return other("mine") },
+			"checksum only",
+		},
+		{
+			"the tag names neither",
+			func(digest.Digest) artifact.VersionSummary { return other("old") },
+			func(digest.Digest) artifact.VersionSummary { return other("mine") },
+			"",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBench(t)
+			b.mustPush()
+			tagged := b.tagged().Index.Digest
+			b.mustRemember(pusher.StateChange{Summary: artifact.Summary{one: tc.stored(tagged)}})
+			b.mustRemember(pusher.StateChange{Summary: artifact.Summary{one: tc.mine(tagged)}})
+			if got := b.state().Summary[one].Verdict; string(got) != tc.want {
+				t.Errorf("verdict %q, want %q: %+v", got, tc.want, b.state().Summary)
+			}
+		})
+	}
+}
+
+// TestSummarizeTogether shows that runs that overlap end, and that each leaves a summary of versions that are stored.
+func TestSummarizeTogether(t *testing.T) {
+	b := newBench(t)
+	b.mustPush("linux_amd64")
+	before := b.tagged()
+	b.mustPush()
+	errs := make(chan error)
+	for range 4 {
+		for _, version := range []*artifact.Version{before, b.tagged()} {
+			described, ok := version.Summary()
+			if !ok {
+				t.Fatal("the version cannot be summarized")
+			}
+			go func() {
+				errs <- b.remember(pusher.StateChange{Summary: artifact.Summary{one: described}})
+			}()
+		}
+	}
+	for range 8 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	// A run can still lose its update. The next run repairs that.
+	current, _ := b.tagged().Summary()
+	b.mustRemember(pusher.StateChange{Summary: artifact.Summary{one: current}})
+	if got := b.state().Summary[one].Index; got != b.tagged().Index.Digest {
+		t.Errorf("the summary has %s, the tag %s", got, b.tagged().Index.Digest)
+	}
+}
+
+// TestSummarizeADamagedSummary shows that a run replaces a summary that cannot be read, and keeps the ages.
+func TestSummarizeADamagedSummary(t *testing.T) {
+	b := newBench(t)
+	b.mustRemember(sawAt(time.Unix(0, 0), "0.9.0"))
+	b.pushManifest(ocispec.MediaTypeImageManifest, fmt.Appendf(nil,
+		`{"schemaVersion":2,"mediaType":%q,"artifactType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":"sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a","size":2},"layers":[],`+
+			`"annotations":{"io.github.ocibridge.provider":%q,"io.github.ocibridge.state":"{\"seen\":{\"0.9.0\":\"first sync\"}}","io.github.ocibridge.versions":"{\"format\":9}"}}`,
+		ocispec.MediaTypeImageManifest, artifact.TypeState, widget.Path()), string(ociaddr.StateTag))
+	if err := b.run("1.0.0"); err != nil || b.described() != "1.0.0" || len(b.state().Seen) != 1 {
+		t.Errorf("%v, state %+v", err, b.state())
+	}
+}
+
+// refuseStates makes the registry refuse states, as GitLab does.
+func (b *bench) refuseStates() {
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		refused := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/"+string(ociaddr.StateTag))
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	})
+}
+
+// TestSyncSummarizes shows that a sync summarizes the versions that it finds and pushes, and that a prune removes what
+// it prunes from the summary.
+func TestSyncSummarizes(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.mustSync("+1.1.0 +1.0.0")
+	b.removeState() // as if an earlier release had pushed the versions
+	b.offer("1.2.0")
+	b.mustSync("+1.2.0 =1.1.0 =1.0.0")
+	if got := b.described(); got != "1.0.0 1.1.0 1.2.0" {
+		t.Fatalf("the summary has %q", got)
+	}
+	state := b.current()
+	if b.mustSync("=1.2.0 =1.1.0 =1.0.0"); b.current() != state {
+		t.Error("a sync with nothing to do writes the state")
+	}
+	b.constraint("> 1.0.0")
+	b.options.Prune = true
+	b.mustSync("=1.2.0 =1.1.0 -1.0.0")
+	if got := b.described(); got != "1.1.0 1.2.0" {
+		t.Errorf("the summary has %q after a prune", got)
+	}
+	b.mustSync("=1.2.0 =1.1.0")
+	state = b.current()
+	if b.mustSync("=1.2.0 =1.1.0"); b.current() != state {
+		t.Error("prunes of nothing write the state")
+	}
+	b.constraint("> 2.0.0")
+	b.options.PruneLimit = 2
+	if b.mustSync("-1.2.0 -1.1.0"); b.state() != nil {
+		t.Errorf("a prune of all versions leaves the state %+v", b.state())
+	}
+}
+
+// TestSyncWithoutSummary shows that a sync succeeds silently if the registry accepts no state.
+func TestSyncWithoutSummary(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.refuseStates()
+	if out := b.mustSync("+1.1.0 +1.0.0"); len(out.Warnings) > 0 || b.state() != nil {
+		t.Errorf("warnings %q", out.Warnings)
+	}
+	if n := b.registry.Count(recorder.Writes(), recorder.PathSuffix(string(ociaddr.StateTag))); n == 0 {
+		t.Error("the sync did not try to write the state")
+	}
+	if err := b.run("1.2.0"); err == nil {
+		t.Error("the error is lost")
+	}
+}
+
+// TestSyncLeavesRefusedVersionsOut shows that a sync does not summarize a version that the gateway would refuse.
+func TestSyncLeavesRefusedVersionsOut(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	b.mustSync("+1.1.0 +1.0.0")
+	b.removeState()
+	b.options.Served = func(_ context.Context, _ artifact.Fetcher, _ provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
+		if v == one {
+			return nil, pusher.ErrNotServed
+		}
+		return found, nil
+	}
+	if _, out, err := b.sync(); err != nil || !slices.ContainsFunc(out.Failures, func(f pusher.Failure) bool { return f.Version == one }) {
+		t.Fatalf("%v, %+v", err, out)
+	}
+	if got := b.described(); got != "1.1.0" {
+		t.Errorf("the summary has %q", got)
+	}
+}
