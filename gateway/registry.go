@@ -85,7 +85,7 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	var out versionsJSON
 	if err == nil {
 		out.Warnings = item.Warnings
-		out.Versions, err = g.listSigned(ctx, view, item, view.Confirmed(a).Before(start))
+		out.Versions, err = g.listVersions(ctx, view, item, view.Confirmed(a).Before(start))
 	}
 	if err == nil && len(out.Versions) == 0 {
 		err = errUnsigned
@@ -96,6 +96,18 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	return writeJSON(w, r, out)
 }
 
+// listVersions lists the signed versions in an item. It reads only versions that the summary does not describe.
+// If no version is signed according to the summary, it reads all versions, because a wrong answer would tell
+// clients that the provider is absent.
+func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
+	summary := view.Summary(ctx, item)
+	out, err := g.listSigned(ctx, view, item, summary, fromCache)
+	if err == nil && len(out) == 0 && len(summary) > 0 {
+		return g.listSigned(ctx, view, item, nil, fromCache)
+	}
+	return out, err
+}
+
 // listSigned describes the signed versions in an item, oldest first. A version with invalid content is listed
 // without a description. If it were omitted, clients would silently install an older version.
 //
@@ -103,7 +115,7 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 // is true, the list is older than this request, and the version may be unreadable for a long time. Then
 // listSigned lists that version without a description, so that clients can install other versions. If no
 // version at all can be read, listSigned always fails.
-func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
+func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, summary artifact.Summary, fromCache bool) ([]*listedJSON, error) {
 	a, versions := item.Address, item.Versions
 	out := make([]*listedJSON, len(versions))
 	trouble := make([]error, len(versions))
@@ -118,6 +130,12 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 				// The offer contains everything that a list needs. So the list does not cause a request to the
 				// origin for each version.
 				out[i] = listed(v, offer.Protocols, offer.Platforms)
+				return nil
+			}
+			if described, ok := summary[v]; ok {
+				if described.Verdict == trust.Signed {
+					out[i] = listed(v, described.Protocols, described.Platforms)
+				}
 				return nil
 			}
 			var err error

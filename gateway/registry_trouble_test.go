@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -61,8 +62,8 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 	if a := c.get(hostsPrefix + "versions"); !strings.Contains(a.body, `"2.0.0"`) || strings.Contains(a.body, `"1.0.0"`) {
 		t.Errorf("indexes that do not say: %+v", a)
 	}
-	if n := p.registry.Count(); n != 1+2+2 {
-		t.Errorf("%d requests, want the tags, two indexes and two manifests: %v", n, p.registry.Requests())
+	if n := p.registry.Count(); n != 1+1+2+2 {
+		t.Errorf("%d requests, want the tags, the state, two indexes and two manifests: %v", n, p.registry.Requests())
 	}
 }
 
@@ -297,6 +298,9 @@ func TestListingIsBounded(t *testing.T) {
 		if strings.HasSuffix(r.URL.Path, "/tags/list") {
 			respond(200, "application/json", `{"tags":[`+strings.Join(tags, ",")+`]}`)(w, r)
 			return true
+		}
+		if strings.HasSuffix(r.URL.Path, "/"+string(ociaddr.StateTag)) {
+			return false // this repository has no summary
 		}
 		n := now.Add(1)
 		defer now.Add(-1)

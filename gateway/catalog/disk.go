@@ -30,12 +30,13 @@ import (
 )
 
 // disk caches good answers in a folder. Each provider has a folder below that folder. It
-// contains a record of the provider's list of tags, a record of each version's index, and
-// content named by its digest. A file is written under a temporary name and renamed. Each file
+// contains a record of the provider's list of tags, a record of each version's index, a record of
+// the summary, and content named by its digest. A file is written under a temporary name and renamed. Each file
 // is checked whenever it is read. If a crash has damaged a file, the file counts as absent.
 //
 //	ab/cdef0123.../list          record
 //	               3.2.4         record
+//	               summary       record
 //	               sha256-89...  content
 //
 // The mtime of a file is its last use.
@@ -54,8 +55,8 @@ type disk struct {
 type record struct {
 	Provider  string             `json:"provider"`
 	Version   provider.Version   `json:"version,omitzero"`
-	Confirmed time.Time          `json:"confirmed"` // by the registry
-	Index     ocispec.Descriptor `json:"index,omitzero"`
+	Confirmed time.Time          `json:"confirmed"`      // by the registry
+	Index     ocispec.Descriptor `json:"index,omitzero"` // or the manifest of the state
 	ETag      string             `json:"etag,omitempty"`
 	Versions  []provider.Version `json:"versions,omitempty"`
 	// Missing lists the manifests that the index names and that the registry lacked.
@@ -64,6 +65,7 @@ type record struct {
 
 const (
 	listName      = "list"
+	summaryName   = "summary"
 	contentPrefix = "sha256-"
 	// maxRecord is the maximum size in bytes of a record.
 	maxRecord = 16 << 20

@@ -72,6 +72,8 @@ func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	case content:
 		item.content, err = up.whole(ctx, up.desc)
 		return item, err
+	case summary:
+		return c.fetchSummary(ctx, up, item)
 	}
 	return c.fetchVersion(ctx, up, item)
 }
@@ -197,7 +199,8 @@ func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) e
 func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*Item, error) {
 	before := up.before
 	if last := indexOf(before); last != "" {
-		same, err := resolvesTo(ctx, up.store, up.version, last)
+		tag, _ := ociaddr.VersionTag(up.version) // a version with an index has a tag
+		same, err := resolvesTo(ctx, up.store, tag, last)
 		switch {
 		case err != nil:
 			up.fail(err)
@@ -321,21 +324,17 @@ func indexOf(a *answer) digest.Digest {
 	return ""
 }
 
-// resolvesTo sends a HEAD request to find out whether a version's tag still names the given
-// index. It returns an error only if the registry does not respond. Because not all
+// resolvesTo sends a HEAD request to find out whether a tag still names the given
+// manifest. It returns an error only if the registry does not respond. Because not all
 // registries respond to HEAD requests correctly, any other failure counts as a different
-// index, and the caller's GET request decides.
-func resolvesTo(ctx context.Context, store Store, v provider.Version, index digest.Digest) (bool, error) {
-	tag, err := ociaddr.VersionTag(v)
-	if err != nil {
-		return false, nil
-	}
+// manifest, and the caller's GET request decides.
+func resolvesTo(ctx context.Context, store Store, tag ociaddr.Tag, manifest digest.Digest) (bool, error) {
 	desc, err := store.Resolve(ctx, string(tag))
 	var response *errcode.ErrorResponse
 	if err != nil && (ctx.Err() != nil || isNetwork(err) && !errors.As(err, &response)) {
 		return false, err
 	}
-	return err == nil && desc.Digest == index, nil
+	return err == nil && desc.Digest == manifest, nil
 }
 
 // confirmAbsent returns [ErrAbsent] if the list of tags also lacks the version. Otherwise it

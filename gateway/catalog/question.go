@@ -24,9 +24,10 @@ const (
 	version              // the index that a version's tag names
 	evidence             // the evidence that desc names
 	content              // the content that desc names
+	summary              // the summary of a provider's versions
 )
 
-var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content"}
+var kindNames = [...]string{listing: "versions", version: "version", evidence: "evidence", content: "content", summary: "summary"}
 
 // question is one question to the registry, or to the union of the registry and the origin.
 type question struct {
@@ -86,6 +87,8 @@ func (q question) name() string {
 		return q.prefix + q.address.Path() + "/" + q.version.String() + ".json"
 	case evidence:
 		return q.prefix + q.address.Path() + "/" + string(q.desc.Digest)
+	case summary:
+		return q.prefix + q.address.Path() + "@summary"
 	}
 	return q.prefix + q.address.Path() + "@" + string(q.desc.Digest)
 }
@@ -141,7 +144,9 @@ type Item struct {
 	etag     string             // the ETag of the list of tags; "": the registry sent none
 	parts    []digest.Digest    // the content that a version was read from
 	content  []byte
-	offers   []Offer // the versions that the origin offers
+	offers   []Offer // the versions that the origin offers, oldest first
+	summary  artifact.Summary
+	state    ocispec.Descriptor // the manifest that summary was read from
 	// read is the version as it was read, before Options.Check has decided about it.
 	read *artifact.Version
 	// stored is the registry's version, to which the origin has added packages. It is set only
@@ -217,6 +222,9 @@ func (i *Item) size() int64 {
 	}
 	if len(i.Versions) != len(i.tagged) {
 		n += 72 * int64(len(i.Versions))
+	}
+	if i.summary != nil {
+		n += i.summary.MemorySize()
 	}
 	for _, o := range i.offers {
 		n += 160 + int64(len(o.Version.String())) + textsSize(o.Protocols)

@@ -24,6 +24,8 @@ func (q question) recordName() string {
 		return listName
 	case version:
 		return q.version.String()
+	case summary:
+		return summaryName
 	}
 	return ""
 }
@@ -136,6 +138,9 @@ func newRecord(item *Item, at time.Time) record {
 			r.Missing = append(r.Missing, m.Manifest)
 		}
 	}
+	if item.about.kind == summary {
+		r.Index = item.state
+	}
 	return r
 }
 
@@ -182,6 +187,11 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		return item, r.Confirmed, nil
 	}
 	saved := savedIndex{up, r.Index, r.Missing}
+	if up.kind == summary {
+		item.summary, item.state, err = artifact.ReadSummary(c.ctx, saved, up.address)
+		item.parts = up.parts
+		return item, r.Confirmed, err
+	}
 	item.Found, err = artifact.ReadAvailable(c.ctx, saved, up.address, up.version)
 	item.read = item.Found
 	if err == nil && c.opts.Check != nil {
@@ -191,7 +201,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	return item, r.Confirmed, err
 }
 
-// savedIndex reads a version from disk, and never from the registry.
+// savedIndex reads a version or a state from disk, and never from the registry.
 type savedIndex struct {
 	*upstream
 	index   ocispec.Descriptor

@@ -257,11 +257,16 @@ func merge(tagged []provider.Version, offers []Offer) []provider.Version {
 
 // Offer returns the origin's offer of a version that the registry lacks, if there is one.
 func (i *Item) Offer(v provider.Version) (Offer, bool) {
-	n, ok := slices.BinarySearchFunc(i.offers, v, func(o Offer, v provider.Version) int { return o.Version.Compare(v) })
+	n, ok := i.offerOf(v)
 	if _, tagged := slices.BinarySearchFunc(i.tagged, v, provider.Version.Compare); tagged || !ok {
 		return Offer{}, false
 	}
 	return i.offers[n], true
+}
+
+// offerOf returns the position of a version in i.offers.
+func (i *Item) offerOf(v provider.Version) (n int, ok bool) {
+	return slices.BinarySearchFunc(i.offers, v, func(o Offer, v provider.Version) int { return o.Version.Compare(v) })
 }
 
 // Stored returns the version without the origin's packages, or nil if the registry lacks the
