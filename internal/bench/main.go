@@ -39,7 +39,7 @@ func main() {
 		exit(serveOrigin(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,documents,archives,memory,push,pull", "what to measure")
+	only := flag.String("only", "init,documents,archives,versions,memory,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -104,6 +104,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 		measure, ok := map[string]func() error{
 			"documents": func() error { return b.speed(documents) },
 			"archives":  func() error { return b.speed(archives) },
+			"versions":  b.versions,
 			"memory":    b.memory,
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,
