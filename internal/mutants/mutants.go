@@ -465,7 +465,7 @@ var mutants = []mutant{
 		"d.Format != summaryFormat", "false",
 		"artifact.TestSummaryRefused"},
 	{"the preference for versions that were read over the summary", "gateway/catalog.View.unread",
-		"if tagged && v.c.cache.Last(q) == nil && v.c.cache.Last(v.c.ofRegistry(q)) == nil {", "if tagged {",
+		"if tagged && v.c.cache.Last(q) == nil && v.c.cache.Last(v.c.ofRegistry(q)) == nil {", "if _ = q; tagged {",
 		"gateway.TestSummaryDecidesNothing"},
 	{"the reads of all versions if the summary calls none signed", "gateway.(*gateway).listVersions",
 		"len(out) == 0 && len(summary) > 0", "false",
