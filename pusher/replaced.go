@@ -51,15 +51,20 @@ func (p *Plan) replacements(a provider.Address) (out []artifact.Replaced) {
 // a cooldown, because the state holds the ages of its versions. It also removes the pruned
 // versions from the summary.
 func (p *pruner) deleteReplaced(ctx context.Context) error {
-	if !slices.Contains(p.state.tags, ociaddr.StateTag) && len(p.gone) == 0 {
+	pruned := p.pruned()
+	if !slices.Contains(p.state.tags, ociaddr.StateTag) && len(pruned) == 0 {
 		return nil
 	}
 	state, desc, err := readState(ctx, p.cached(p.state), p.state.dest.Repository, p.state.provider)
 	if err != nil || desc == nil {
 		return err
 	}
-	if notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
-		return p.changeState(ctx, stateChange{undescribed: p.gone})
+	describesPruned := false
+	for v := range state.Summary {
+		describesPruned = describesPruned || pruned[v]
+	}
+	if !describesPruned && notesOnlyState(state) && (p.state.cooldown || len(p.gone) < len(p.state.versions)) {
+		return nil
 	}
 	lost := map[provider.Version]bool{}
 	for _, r := range state.Replaced {
@@ -85,19 +90,21 @@ func (p *pruner) deleteReplaced(ctx context.Context) error {
 		if derr := deleteWithTag(ctx, p.state.dest.Store, *desc, ociaddr.StateTag); derr != nil {
 			err = errors.Join(err, p.deleteError("remove the tag "+string(ociaddr.StateTag)+" from", derr))
 		}
-	default:
-		err = errors.Join(err, p.changeState(ctx, stateChange{deleted: gone, undescribed: p.gone}))
+	case len(gone) > 0 || describesPruned:
+		err = errors.Join(err, p.pusher.updateState(ctx, p.state.provider, p.state.dest, stateChange{deleted: gone, undescribed: pruned}, p.out.warn))
 	}
 	return err
 }
 
-// changeState makes a change that removes something from the state. It sends no request if
-// the change is empty.
-func (p *pruner) changeState(ctx context.Context, c stateChange) error {
-	if len(c.deleted) == 0 && len(c.undescribed) == 0 {
-		return nil
+// pruned returns the versions that the prune has removed.
+func (p *pruner) pruned() map[provider.Version]bool {
+	out := map[provider.Version]bool{}
+	for _, step := range p.out.Pruned {
+		if step.Provider == p.state.provider {
+			out[step.Version] = true
+		}
 	}
-	return p.pusher.updateState(ctx, p.state.provider, p.state.dest, c, p.out.warn)
+	return out
 }
 
 // deleteNoted deletes the noted manifests that no tag names. It returns the digests of the
