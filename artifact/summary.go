@@ -52,6 +52,9 @@ type VersionSummary struct {
 	Verdict trust.Verdict
 }
 
+// Signed reports whether the verdict is trust.Signed.
+func (s VersionSummary) Signed() bool { return s.Verdict == trust.Signed }
+
 // Summary returns a description of a stored version. The result is false if the index does
 // not state the verdict, or if the version lacks packages.
 func (v *Version) Summary() (VersionSummary, bool) {

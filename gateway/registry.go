@@ -133,7 +133,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 				return nil
 			}
 			if described, ok := summary[v]; ok {
-				if described.Verdict == trust.Signed {
+				if described.Signed() {
 					out[i] = listed(v, described.Protocols, described.Platforms)
 				}
 				return nil

@@ -15,7 +15,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 // minSummarized is the number of versions from which a summary saves requests.
@@ -75,7 +74,7 @@ func (v View) unread(list *Item) []provider.Version {
 // false if the origin's platforms are unknown, or if its signature may replace the stored
 // verdict.
 func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSummary, bool) {
-	if offer.Platforms == nil || stored.Verdict != trust.Signed {
+	if offer.Platforms == nil || !stored.Signed() {
 		return stored, false
 	}
 	stored.Platforms = slices.Concat(stored.Platforms, offer.Platforms)
