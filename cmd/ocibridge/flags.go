@@ -227,14 +227,16 @@ func defaultDataFolder() string {
 // defaultCacheFolder returns the folder of the cache that systemd has created for this service,
 // or else the customary folder. It returns "" if there is neither.
 func defaultCacheFolder() string {
-	if dirs := filepath.SplitList(os.Getenv("CACHE_DIRECTORY")); len(dirs) > 0 && dirs[0] != "" {
+	if dirs := filepath.SplitList(os.Getenv("CACHE_DIRECTORY")); len(dirs) > 0 && filepath.IsAbs(dirs[0]) {
 		return dirs[0]
 	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return ""
+	if dir, err := os.UserCacheDir(); err == nil {
+		return filepath.Join(dir, "ocibridge")
 	}
-	return filepath.Join(dir, "ocibridge")
+	if home := homeDir(); home != "" {
+		return filepath.Join(home, ".cache", "ocibridge")
+	}
+	return ""
 }
 
 // homeDir returns the user's home folder, or "" if the user has none. Many services and

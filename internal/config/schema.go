@@ -352,8 +352,8 @@ type Cache struct {
 	// Whether to cache on disk at all. `--no-cache` sets it to `false`.
 	Enabled bool `hcl:"enabled,optional" value:"bool" default:"true" flag:"no-cache"`
 	// The folder. The gateway creates it if necessary. Other users should not be able to write to it. Without it, the
-	// first folder in `$CACHE_DIRECTORY` (systemd sets it), else `ocibridge` in the user's cache folder; if that cannot
-	// be written, the gateway warns and runs without a cache.
+	// first folder in `$CACHE_DIRECTORY` (systemd sets it) if its path is absolute, else `ocibridge` in the user's cache
+	// folder; if that cannot be written, the gateway warns and runs without a cache.
 	Directory string `hcl:"directory,optional" value:"folder"`
 	// The maximum size of all packages, including those that are being fetched. The least recently used packages are
 	// evicted first. Without it, 10 GiB, or a tenth of what is free on the disk or in the cache, whichever is less.
