@@ -14,7 +14,7 @@ import (
 )
 
 // TestActionExecutes shows that the action runs its commands in the working directory, and that the first failure
-// ends the step with the command's exit status.
+// ends the step with the command's exit status. The commands see the job's own variables.
 func TestActionExecutes(t *testing.T) {
 	t.Parallel()
 	release := publishBridge(t)
@@ -25,11 +25,13 @@ func TestActionExecutes(t *testing.T) {
 	}{
 		"several lines":   {"echo one\necho two in ${PWD##*/}", 0, "one\ntwo in infra\n"},
 		"a status":        {"echo one\nexit 7", 7, "one\n"},
+		"the job's env":   {"echo $RUN $TEMPLATE", 0, "mine yours\n"},
 		"a first failure": {"echo one\nfalse | true\necho two", 1, "one\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRunner(t)
+			r.env = []string{"RUN=mine", "TEMPLATE=yours"}
 			clients.Must(t, os.Mkdir(filepath.Join(r.dir, "infra"), 0o755))
 			out, err := r.run("exec", release.with("run", c.run, "template", "localhost:1/${hostname}/${namespace}/${type}", "working-directory", "infra"))
 			if status(err) != c.status || !strings.HasSuffix(out, ")\n"+c.want) {

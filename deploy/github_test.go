@@ -105,12 +105,13 @@ func (r *runner) step(folder string, action compositeAction, step actionStep, in
 	script, added := filepath.Join(temp, "script.sh"), filepath.Join(temp, "path")
 	clients.Must(r.t, os.WriteFile(script, []byte(step.Run), 0o600))
 	env := []string{"PATH=" + r.path, "HOME=" + r.home, "GITHUB_ACTION_PATH=" + folder, "GITHUB_PATH=" + added, "RUNNER_TEMP=" + temp}
-	for name, value := range step.Env {
+	env = append(env, r.env...)
+	for name, value := range step.Env { // a step's variables override those of the job
 		env = append(env, name+"="+action.evaluate(r.t, value, inputs))
 	}
 	cmd := exec.CommandContext(r.t.Context(), "bash", "--noprofile", "--norc", "-eo", "pipefail", script)
 	cmd.Dir = filepath.Join(r.dir, action.evaluate(r.t, step.Dir, inputs))
-	cmd.Env = append(env, r.env...)
+	cmd.Env = env
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
 		return err
