@@ -42,6 +42,10 @@ type workflow struct {
 
 // pipeline is what the test uses of the jobs of GitLab CI.
 type pipeline map[string]struct {
+	Image struct {
+		Name       string
+		Entrypoint []string
+	}
 	Variables    map[string]string
 	BeforeScript []string `yaml:"before_script"`
 	Script       []string
@@ -64,6 +68,9 @@ func TestPrintedJobs(t *testing.T) {
 			var w workflow
 			clients.Must(t, yaml.Unmarshal([]byte(text), &w))
 			sh := s.newShell(t)
+			if !strings.Contains(text, "uses: hashicorp/setup-terraform@") {
+				t.Error("no step installs Terraform, which GitHub's runners lack")
+			}
 			for _, step := range w.Jobs["init"].Steps {
 				sh.run(step.Run, step.Env, "${{ secrets.OCIBRIDGE_TOKEN }}")
 			}
@@ -75,6 +82,9 @@ func TestPrintedJobs(t *testing.T) {
 			sh := s.newShell(t)
 			sh.ws.Env["OCIBRIDGE_TOKEN"] = acmeToken // a masked variable of the project
 			j := jobs["init"]
+			if !strings.HasPrefix(j.Image.Name, "hashicorp/terraform:") || !slices.Equal(j.Image.Entrypoint, []string{""}) {
+				t.Errorf("the image is %+v", j.Image)
+			}
 			sh.run(strings.Join(slices.Concat(j.BeforeScript, j.Script), "\n"), j.Variables, "$OCIBRIDGE_TOKEN")
 			sh.wantInstalled()
 		})

@@ -162,7 +162,7 @@ func (s *Setup) jobInit() (command, variable string, err error) {
 	return "terraform init", variable, err
 }
 
-// githubActions returns a workflow.
+// githubActions returns a workflow. GitHub's runners lack Terraform, so a step installs it.
 func (s *Setup) githubActions() (string, error) {
 	script, err := s.jobScript()
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *Setup) githubActions() (string, error) {
 	if s.CAFile != "" {
 		fmt.Fprintf(&out, "    env:\n      SSL_CERT_FILE: %s\n", quoteYAML(s.CAFile))
 	}
-	out.WriteString("    steps:\n      - uses: actions/checkout@v4\n      - run: |\n")
+	out.WriteString("    steps:\n      - uses: actions/checkout@v7\n      - uses: hashicorp/setup-terraform@v3\n      - run: |\n")
 	out.WriteString(indentBy("          ", "export TF_CLI_CONFIG_FILE=\"$RUNNER_TEMP/ocibridge.tfrc\"\n"+script+"echo \"TF_CLI_CONFIG_FILE=$TF_CLI_CONFIG_FILE\" >> \"$GITHUB_ENV\"\n"))
 	fmt.Fprintf(&out, "      - run: %s\n", quoteYAML(command))
 	if variable != "" {
@@ -198,7 +198,7 @@ func (s *Setup) gitlabCI() (string, error) {
 		fmt.Fprintf(&variables, "    %s: $OCIBRIDGE_TOKEN\n", variable)
 	}
 	var out strings.Builder
-	out.WriteString("init:\n")
+	out.WriteString("init:\n  image:\n    name: hashicorp/terraform:1.11\n    entrypoint: [\"\"] # the image's own is terraform\n")
 	if variables.Len() > 0 {
 		out.WriteString("  variables:\n" + variables.String())
 	}
