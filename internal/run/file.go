@@ -34,6 +34,9 @@ func writePrivate(folders []string, data []byte) (*privateFile, error) {
 	for _, folder := range folders {
 		err := privatefolder.Make(folder, nil)
 		if err == nil {
+			err = checkFolder(folder, os.Geteuid())
+		}
+		if err == nil {
 			sweep(folder)
 			var f *privateFile
 			if f, err = newPrivate(folder, data); err == nil {
@@ -42,7 +45,7 @@ func writePrivate(folders []string, data []byte) (*privateFile, error) {
 		}
 		errs = fmt.Errorf("write the CLI configuration for the command: %w", err)
 	}
-	return nil, hint.Wrap(errs, "let XDG_RUNTIME_DIR or XDG_CACHE_HOME name a folder that you may write to")
+	return nil, hint.Wrap(errs, "let XDG_RUNTIME_DIR or XDG_CACHE_HOME name a folder that you alone may write to")
 }
 
 // newPrivate writes a file in a folder. The file gets its name after it is locked, because

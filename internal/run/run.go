@@ -123,8 +123,8 @@ func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Mer
 			o.Log.Error("a file with the user's tokens is left behind", "file", file.path(), "err", err, "hint", "remove it")
 		}
 	}()
-	if err := ctx.Err(); err != nil {
-		return 0, err
+	if ctx.Err() != nil {
+		return 0, hint.New("interrupted before the command began", "run it again")
 	}
 	cmd := exec.Command(program, o.Command[1:]...)
 	cmd.Args[0] = o.Command[0]
@@ -182,7 +182,7 @@ func folderOf(args []string) string {
 // readMerged reads the CLI configuration of the client that a command is. If the command is
 // neither client, such as a shell, it reads Terraform's files, unless only OpenTofu's exist.
 func readMerged(command string, env cliconfig.Environment) (*cliconfig.Merged, error) {
-	name := strings.TrimSuffix(filepath.Base(command), ".exe")
+	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 	if name == "tofu" {
 		return cliconfig.ReadMerged(env, cliconfig.OpenTofu)
 	}

@@ -46,8 +46,11 @@ type Local struct {
 	site       *site
 	server     *http.Server
 	capability string
-	origin     func(svchost.Hostname) *url.URL
-	missing    func(provider.Address)
+	// exit is a second capability, which gives only redirects to origins. Clients name the URL
+	// that redirected them in the Referer header, so origins learn this capability.
+	exit    string
+	origin  func(svchost.Hostname) *url.URL
+	missing func(provider.Address)
 }
 
 // StartLocal starts a gateway. The caller closes it.
@@ -56,7 +59,7 @@ func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{capability: rand.Text(), origin: o.Origin, missing: o.Missing}
+	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, missing: o.Missing}
 	if err := l.open(ctx, o, listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -83,10 +86,12 @@ func (l *Local) open(ctx context.Context, o LocalOptions, addr net.Addr) error {
 }
 
 // localGateway returns the gateway block of a [Local]. The capability replaces all other
-// access control.
+// access control. It does not redirect to the registry's storage, because the Referer header
+// would name the capability there.
 func localGateway(g config.Gateway) config.Gateway {
 	g.Listen, g.MetricsListen, g.PublicURL, g.HTTP, g.TLS = "", "", "", true, config.TLS{}
 	g.Tokens, g.OIDC, g.Login, g.CapabilityKeyFile = nil, nil, nil, ""
+	g.Redirect = false
 	return g
 }
 
@@ -95,14 +100,17 @@ func (l *Local) RegistryURL(host svchost.Hostname) string {
 	return gateway.RegistryURL(l.site.address.URL.String(), string(host))
 }
 
+// endLocal is the maximum time that Close waits for requests whose client has left.
+const endLocal = 5 * time.Second
+
 // drainLocal is the maximum time that Close waits for running pushes of pull-through. The
 // pushes have all bytes already.
 const drainLocal = time.Minute
 
-// Close stops the gateway, and cancels its requests. If pull-through is still storing
-// packages, Close waits until they are stored, or until ctx ends.
+// Close stops the gateway, and cancels requests that go on for too long. If pull-through is
+// still storing packages, Close waits until they are stored, or until ctx ends.
 func (l *Local) Close(ctx context.Context) error {
-	err := l.server.Close()
+	err := l.stop(context.WithoutCancel(ctx))
 	if puller := l.site.puller; puller != nil {
 		ctx, cancel := context.WithTimeout(ctx, drainLocal)
 		defer cancel()
@@ -114,23 +122,43 @@ func (l *Local) Close(ctx context.Context) error {
 	return err
 }
 
+// stop stops the server. It returns after all requests, unless they take longer than endLocal.
+func (l *Local) stop(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, endLocal)
+	defer cancel()
+	if l.server.Shutdown(ctx) == nil {
+		return nil
+	}
+	return l.server.Close()
+}
+
 // ServeHTTP implements [http.Handler].
 func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	capability, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
-	if subtle.ConstantTimeCompare([]byte(capability), []byte(l.capability)) != 1 {
-		http.NotFound(w, r)
-		return
-	}
 	a, rest, ok := splitRegistryPath("/" + path)
-	if !ok {
+	_, err := l.site.repositories.Templates.For(a)
+	excluded := errors.Is(err, templates.ErrNotSelected)
+	switch {
+	case !ok:
 		http.NotFound(w, r)
-		return
-	}
-	if _, err := l.site.repositories.Templates.For(a); errors.Is(err, templates.ErrNotSelected) {
+	case same(capability, l.exit) && excluded:
 		l.redirect(w, r, a, rest)
-		return
+	case !same(capability, l.capability):
+		http.NotFound(w, r)
+	case excluded:
+		http.Redirect(w, r, "/"+l.exit+"/"+path, http.StatusTemporaryRedirect)
+	default:
+		l.serve(w, withoutCredentials(r, "/"+path), a, rest)
 	}
-	r = withoutCredentials(r, "/"+path)
+}
+
+// same compares a capability in constant time.
+func same(given, want string) bool {
+	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
+}
+
+// serve answers a request for a provider for which there is a template.
+func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
 	if rest != "versions" {
 		l.site.handler.ServeHTTP(w, r)
 		return

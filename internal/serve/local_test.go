@@ -1,10 +1,13 @@
 package serve
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +29,7 @@ oci_mirror {
 pull_through {}
 gateway {
   public_url = "https://providers.example.com/"
+  redirect   = true
   token "ci" {
     sha256 = "` + testTokenSum + `"
   }
@@ -158,7 +162,12 @@ func TestLocalRedirects(t *testing.T) {
 		"registry.unknown.example/v1/providers/acme/widget/versions":                 "",
 	} {
 		host, rest, _ := strings.Cut(ask, "/v1/providers/")
-		resp := l.ask(l.RegistryURL(svchost.Hostname(host)) + rest)
+		exit := l.ask(l.RegistryURL(svchost.Hostname(host)) + rest)
+		at, err := exit.Location()
+		if err != nil || exit.StatusCode != http.StatusTemporaryRedirect || strings.Contains(at.Path, l.capability) {
+			t.Fatalf("%s: status %d, to %s, %v", ask, exit.StatusCode, at, err)
+		}
+		resp := l.ask(at.String())
 		status := http.StatusTemporaryRedirect
 		if want == "" {
 			status = http.StatusBadGateway
@@ -169,6 +178,62 @@ func TestLocalRedirects(t *testing.T) {
 	}
 	if len(l.served) != 0 || l.log.count("is registry.unknown.example reachable?") != 1 {
 		t.Errorf("%d requests have reached the gateway; log %q", len(l.served), l.log.buf.String())
+	}
+}
+
+// TestLocalExit shows that an origin, which learns the URL that redirected a client to it, learns nothing that opens
+// the gateway.
+func TestLocalExit(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	var referer string
+	origin := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { referer = r.Referer() }))
+	defer origin.Close()
+	at, err := url.Parse(origin.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.origin = func(svchost.Hostname) *url.URL { return at }
+	resp, err := http.Get(l.RegistryURL("registry.acme.example") + "other/widget/versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if !strings.Contains(referer, "/other/widget/versions") || strings.Contains(referer, l.capability) {
+		t.Errorf("the origin sees the referer %q", referer)
+	}
+	served := strings.Replace(referer, "/other/", "/acme/", 1)
+	if resp := l.ask(served); resp.StatusCode != http.StatusNotFound || len(l.served) != 0 {
+		t.Errorf("%s: status %d", served, resp.StatusCode)
+	}
+}
+
+// TestLocalWaitsForRequests shows that no request uses the gateway after Close.
+func TestLocalWaitsForRequests(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	began, ended := make(chan struct{}), make(chan struct{})
+	l.site.handler = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(began)
+		<-r.Context().Done()
+		for range 1000 {
+			runtime.Gosched()
+		}
+		close(ended)
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.RegistryURL("registry.acme.example")+"acme/widget/versions", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go http.DefaultClient.Do(req)
+	<-began
+	leave()
+	if err := l.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-ended:
+	default:
+		t.Error("a request goes on after Close")
 	}
 }
 
@@ -187,8 +252,8 @@ func TestLocalMissing(t *testing.T) {
 // because only its command can send requests.
 func TestLocalSettings(t *testing.T) {
 	l := startLocal(t, http.StatusOK)
-	if l.site.control != nil || l.site.puller == nil || l.site.certificates != nil {
-		t.Errorf("control %v, puller %v", l.site.control, l.site.puller)
+	if l.site.control != nil || l.site.puller == nil || l.site.certificates != nil || l.site.settings.gateway().Redirect {
+		t.Errorf("control %v, puller %v, redirects %v", l.site.control, l.site.puller, l.site.settings.gateway().Redirect)
 	}
 	if at := l.RegistryURL("registry.acme.example"); !strings.HasPrefix(at, "http://127.0.0.1:") || !strings.HasSuffix(at, "/hosts/registry.acme.example/v1/providers/") {
 		t.Errorf("it is at %s", at)
