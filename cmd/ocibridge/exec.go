@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
@@ -109,9 +110,9 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	case err != nil || result.Status == 0:
 		return err
 	}
-	held.WriteTo(stderr)
+	held.print(stderr)
 	for _, a := range result.Missing {
-		f.reportMissing(stderr, o, a)
+		reportMissing(cmd, stderr, o, a)
 	}
 	return exitStatus(result.Status)
 }
@@ -130,14 +131,26 @@ func (f *execFlags) openLog(cmd *cobra.Command, stderr io.Writer) (*slog.Logger,
 const maxHeldLog = 16 << 10
 
 // heldLog holds the first lines of a log.
-type heldLog struct{ bytes.Buffer }
+type heldLog struct {
+	mu    sync.Mutex
+	lines bytes.Buffer
+}
 
-// Write implements [io.Writer]. Only one goroutine at a time may call it.
+// Write implements [io.Writer].
 func (h *heldLog) Write(line []byte) (int, error) {
-	if h.Len()+len(line) <= maxHeldLog {
-		h.Buffer.Write(line)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.lines.Len()+len(line) <= maxHeldLog {
+		h.lines.Write(line)
 	}
 	return len(line), nil
+}
+
+// print prints the lines. The gateway may go on logging.
+func (h *heldLog) print(w io.Writer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.lines.WriteTo(w)
 }
 
 // options returns the options that run the command.
@@ -178,7 +191,7 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 }
 
 // reportMissing prints that the gateway does not have a provider, and how to add it.
-func (f *execFlags) reportMissing(stderr io.Writer, o run.Options, a provider.Address) {
+func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, a provider.Address) {
 	in := "the embedded registry"
 	if set := o.Settings.Repositories.Templates; len(set) > 0 {
 		if repo, err := set.Repository(a); err == nil {
@@ -186,8 +199,10 @@ func (f *execFlags) reportMissing(stderr io.Writer, o run.Options, a provider.Ad
 		}
 	}
 	again := ""
-	if f.template != "" {
-		again = ", with the same --template"
+	for _, name := range []string{"config", "data", "template"} {
+		if cmd.Flags().Changed(name) {
+			again += ", with the same --" + name
+		}
 	}
 	fmt.Fprintf(stderr, "error: %s has no signed version of %s\nhint: to add it: ocibridge push %s%s\n", in, a, a, again)
 }

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// TestExecInterruptedEarly shows that exec does not begin the command after an interrupt, and leaves no file behind.
+func TestExecInterruptedEarly(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	hanging, err := net.Listen("tcp", "127.0.0.1:0") // exec waits for its answer before the command begins
+	clients.Must(t, err)
+	defer hanging.Close()
+	cmd := s.ws.Command(t.Context(), s.bridge, "exec", "--data", s.data, "--host", hanging.Addr().String(), "--", "echo", "begun")
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	clients.Must(t, cmd.Start())
+	conn, err := hanging.Accept()
+	clients.Must(t, err)
+	defer conn.Close()
+	clients.Must(t, cmd.Process.Signal(syscall.SIGINT))
+	_ = cmd.Wait()
+	want := "error: interrupted before the command began\nhint: run it again\n"
+	if got := cmd.ProcessState.ExitCode(); got != 1 || stdout.String() != "" || stderr.String() != want {
+		t.Errorf("status %d, stdout %q, stderr %q", got, stdout.String(), stderr.String())
+	}
+	wantNoFile(t, s.ws)
+}
+
+// TestExecMissingFlags shows that the command which adds a missing provider needs the flags of exec.
+func TestExecMissingFlags(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	config := filepath.Join(t.TempDir(), "ocibridge.hcl")
+	clients.Must(t, os.WriteFile(config, []byte("pull_through {\n  enabled = false\n}\n"), 0o600))
+	ws := s.user("", nullVersion)
+	got := s.execIn(ws, "--data", s.data, "--config", config, "--", clients.Terraform(t).Path, "init", "-no-color")
+	want := "hint: to add it: ocibridge push " + world.Null + ", with the same --config, with the same --data\n"
+	if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
+		t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
+	}
+}
