@@ -48,3 +48,16 @@ func TestExecMissingFlags(t *testing.T) {
 		t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 	}
 }
+
+// TestExecWarnings shows that exec prints its warnings only if the command fails.
+func TestExecWarnings(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.ws.Env["TF_CLI_CONFIG_FILE"] = filepath.Join(t.TempDir(), "missing")
+	for command, want := range map[string]bool{"true": false, "false": true} {
+		got := s.run("exec", "--data", s.data, "--", command)
+		if printed := strings.Contains(got.stderr, "level=WARN") && strings.Contains(got.stderr, "/missing does not exist"); printed != want || !want && got.stderr != "" {
+			t.Errorf("%s: status %d, stderr %q", command, got.status, got.stderr)
+		}
+	}
+}

@@ -67,8 +67,8 @@ as they do without exec.
 
 exec passes signals on, and exits with the status of the command: 128 and the number
 of the signal if a signal ended the command, 127 if there is no such command, and 126
-if it does not run. If the command fails, exec prints which providers the registry
-lacks.`,
+if it does not run. If the command fails, exec prints its warnings and errors, and
+which providers the registry lacks.`,
 		Example: execExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -79,7 +79,7 @@ lacks.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
 	}
 	f.registryFlags.register(cmd)
-	f.log.register(cmd, slog.LevelError)
+	f.log.register(cmd, slog.LevelWarn)
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // the flags behind the command belong to the command
 	flags.StringArrayVar(&f.hosts, "host", nil, "`host` whose providers to serve as well, such as registry.acme.example (repeatable)")
@@ -117,14 +117,14 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	return exitStatus(result.Status)
 }
 
-// openLog returns the log. With --log-level, it writes to stderr. Otherwise it holds errors
-// until the command has failed.
+// openLog returns the log. With --log-level, it writes to stderr. Otherwise it holds warnings
+// and errors until the command has failed.
 func (f *execFlags) openLog(cmd *cobra.Command, stderr io.Writer) (*slog.Logger, *heldLog) {
 	held := &heldLog{}
 	if flagSource(cmd.Flags().Lookup("log-level")) != "" {
 		return f.log.open(stderr), held
 	}
-	return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelError})), held
+	return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelWarn})), held
 }
 
 // maxHeldLog is the maximum number of bytes that a heldLog holds.
