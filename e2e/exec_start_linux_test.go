@@ -56,7 +56,7 @@ func TestExecWarnings(t *testing.T) {
 	s.ws.Env["TF_CLI_CONFIG_FILE"] = filepath.Join(t.TempDir(), "missing")
 	for command, want := range map[string]bool{"true": false, "false": true} {
 		got := s.run("exec", "--data", s.data, "--", command)
-		if printed := strings.Contains(got.stderr, "level=WARN") && strings.Contains(got.stderr, "/missing does not exist"); printed != want || !want && got.stderr != "" {
+		if printed := strings.HasPrefix(got.stderr, "warning: ") && strings.Contains(got.stderr, "/missing does not exist"); printed != want || !want && got.stderr != "" {
 			t.Errorf("%s: status %d, stderr %q", command, got.status, got.stderr)
 		}
 	}

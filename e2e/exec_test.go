@@ -152,15 +152,38 @@ func TestExecMissing(t *testing.T) {
 	both(t, func(t *testing.T, client clients.Client) {
 		ws := s.user("", nullVersion)
 		got := s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color")
-		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: to add it: ocibridge push " + world.Null + ", with the same --template\n"
+		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: check both names; to add the provider: ocibridge push " + world.Null + ", with the same --template\n"
 		if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
 			t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 		}
 		r := registry.For(t, registry.Options{})
 		r.Stop()
-		if got = s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color"); got.status != 1 || !strings.Contains(got.stderr, `msg="cannot answer"`) || !strings.Contains(got.stderr, "connection refused") {
+		if got = s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color"); got.status != 1 || strings.Count(got.stderr, "\nerror: cannot answer: ") != 1 || !strings.Contains(got.stderr, "connection refused\nhint: nothing listens at that address") {
 			t.Errorf("while the registry is down: status %d, stderr\n%s", got.status, got.stderr)
 		}
+	})
+}
+
+// TestExecRegistryStopped shows that exec, with nothing configured but a template, caches packages. What it has
+// installed once, it installs again while the registry is stopped.
+func TestExecRegistryStopped(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, client clients.Client) {
+		s := newScene(t)
+		r := registry.For(t, registry.Options{})
+		s.pushTo(r, world.Null+"@"+nullVersion)
+		clients.Must(t, s.Close())
+		ws := s.user("", nullVersion)
+		init := func(when string) {
+			t.Helper()
+			if got := s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color"); got.status != 0 || got.stderr != "" {
+				t.Errorf("%s: status %d\n%s%s", when, got.status, got.stdout, got.stderr)
+			}
+		}
+		init("the registry runs")
+		clients.Must(t, ws.Clean())
+		r.Stop()
+		init("the registry is stopped")
 	})
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"sync"
 
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
@@ -119,38 +117,12 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 
 // openLog returns the log. With --log-level, it writes to stderr. Otherwise it holds warnings
 // and errors until the command has failed.
-func (f *execFlags) openLog(cmd *cobra.Command, stderr io.Writer) (*slog.Logger, *heldLog) {
-	held := &heldLog{}
+func (f *execFlags) openLog(cmd *cobra.Command, stderr io.Writer) (*slog.Logger, *heldErrors) {
+	held := &heldErrors{}
 	if flagSource(cmd.Flags().Lookup("log-level")) != "" {
 		return f.log.open(stderr), held
 	}
-	return slog.New(slog.NewTextHandler(held, &slog.HandlerOptions{Level: slog.LevelWarn})), held
-}
-
-// maxHeldLog is the maximum number of bytes that a heldLog holds.
-const maxHeldLog = 16 << 10
-
-// heldLog holds the first lines of a log.
-type heldLog struct {
-	mu    sync.Mutex
-	lines bytes.Buffer
-}
-
-// Write implements [io.Writer].
-func (h *heldLog) Write(line []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.lines.Len()+len(line) <= maxHeldLog {
-		h.lines.Write(line)
-	}
-	return len(line), nil
-}
-
-// print prints the lines. The gateway may go on logging.
-func (h *heldLog) print(w io.Writer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.lines.WriteTo(w)
+	return slog.New(errorHandler{held: held}), held
 }
 
 // options returns the options that run the command.
@@ -204,5 +176,5 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, a provid
 			again += ", with the same --" + name
 		}
 	}
-	fmt.Fprintf(stderr, "error: %s has no signed version of %s\nhint: to add it: ocibridge push %s%s\n", in, a, a, again)
+	fmt.Fprintf(stderr, "error: %s has no signed version of %s\nhint: check both names; to add the provider: ocibridge push %s%s\n", in, a, a, again)
 }

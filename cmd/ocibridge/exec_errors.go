@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// maxHeldErrors is the maximum number of errors that heldErrors holds.
+const maxHeldErrors = 20
+
+// heldErrors holds the warnings and errors of a log, each once. Clients retry, so most errors occur several
+// times.
+type heldErrors struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (h *heldErrors) add(text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.texts) < maxHeldErrors && !slices.Contains(h.texts, text) {
+		h.texts = append(h.texts, text)
+	}
+}
+
+// print writes the errors to w, each with its hint.
+func (h *heldErrors) print(w io.Writer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, text := range h.texts {
+		fmt.Fprint(w, text)
+	}
+}
+
+// errorHandler is a [slog.Handler] that adds warnings and errors to a heldErrors.
+type errorHandler struct {
+	held  *heldErrors
+	attrs []slog.Attr
+}
+
+// Enabled implements [slog.Handler].
+func (h errorHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn
+}
+
+// Handle implements [slog.Handler].
+func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
+	attrs := slices.Clone(h.attrs)
+	r.Attrs(func(a slog.Attr) bool { attrs = append(attrs, a); return true })
+	kind := "error: "
+	if r.Level < slog.LevelError {
+		kind = "warning: "
+	}
+	h.held.add(kind + errorText(r.Message, attrs))
+	return nil
+}
+
+// WithAttrs implements [slog.Handler].
+func (h errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return errorHandler{h.held, slices.Concat(h.attrs, attrs)}
+}
+
+// WithGroup implements [slog.Handler]. Errors have no groups.
+func (h errorHandler) WithGroup(string) slog.Handler { return h }
+
+// errorText returns a record of the log as the program prints its own errors, after the word
+// "error: ". It leaves out
+// what only identifies the request.
+func errorText(message string, attrs []slog.Attr) string {
+	var cause, help string
+	var others []string
+	for _, a := range attrs {
+		value := hint.OneLine(a.Value.Resolve().String())
+		switch a.Key {
+		case "err":
+			cause = ": " + value
+		case "hint":
+			help = value
+		case "path", "status", "request_id":
+		default:
+			others = append(others, a.Key+" "+value)
+		}
+	}
+	text := message
+	if len(others) > 0 {
+		text += " (" + strings.Join(others, ", ") + ")"
+	}
+	text += cause + "\n"
+	if help != "" {
+		text += "hint: " + help + "\n"
+	}
+	return text
+}
