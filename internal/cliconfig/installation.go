@@ -3,6 +3,7 @@ package cliconfig
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hashicorp/hcl"
@@ -29,9 +30,14 @@ type method struct {
 // Without a provider_installation block, the client asks the host for every provider that is not in its folders of
 // plugins. Overrides for development concern only the providers that they name.
 func (m *Merged) CheckInstallation(host svchost.Hostname) error {
+	return m.checkInstallation(host, []svchost.Hostname{host})
+}
+
+// checkInstallation is CheckInstallation for one of several hosts. The hint is for all of them.
+func (m *Merged) checkInstallation(host svchost.Hostname, all []svchost.Hostname) error {
 	for _, s := range m.settings {
 		if s.kind == "provider_installation" {
-			if err := m.checkBlock(s, host); err != nil {
+			if err := m.checkBlock(s, host, all); err != nil {
 				return err
 			}
 		}
@@ -39,9 +45,9 @@ func (m *Merged) CheckInstallation(host svchost.Hostname) error {
 	return nil
 }
 
-func (m *Merged) checkBlock(s setting, host svchost.Hostname) error {
+func (m *Merged) checkBlock(s setting, host svchost.Hostname, all []svchost.Hostname) error {
 	methods := m.methods(s)
-	var other *method
+	var other, alone *method // mirrors with and without a direct block for the same providers
 	for _, a := range examples(host, methods) {
 		direct, mirror := sourcesOf(methods, a)
 		if direct && mirror == nil {
@@ -50,14 +56,29 @@ func (m *Merged) checkBlock(s setting, host svchost.Hostname) error {
 		if direct && other == nil {
 			other = mirror
 		}
+		if !direct && alone == nil {
+			alone = mirror
+		}
 	}
-	block, name := origin(s.file, s.item), host.ForDisplay()
+	block, name, patterns := origin(s.file, s.item), host.ForDisplay(), patternsOf(all)
 	if other == nil {
-		return hint.New(fmt.Sprintf("%s: the provider_installation block keeps clients from asking %s for providers: it has no direct block for them", block, name),
-			`write into the provider_installation block: direct { include = ["%s/*/*"] }`, name)
+		help := "write into the provider_installation block: direct { include = " + patterns + " }"
+		if alone != nil {
+			help += ", and into its " + alone.kind + " block: exclude = " + patterns
+		}
+		return hint.New(fmt.Sprintf("%s: the provider_installation block keeps clients from asking %s for providers: it has no direct block for them", block, name), "%s", help)
 	}
 	return hint.New(fmt.Sprintf("%s: the provider_installation block installs providers of %s from elsewhere too: see its %s block at %s", block, name, other.kind, other.origin),
-		`write into the %s block: exclude = ["%s/*/*"]`, other.kind, name)
+		"write into the %s block: exclude = %s", other.kind, patterns)
+}
+
+// patternsOf returns the list of patterns for all providers of the hosts, as in a CLI configuration.
+func patternsOf(hosts []svchost.Hostname) string {
+	var quoted []string
+	for _, host := range hosts {
+		quoted = append(quoted, strconv.Quote(host.ForDisplay()+"/*/*"))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // sourcesOf reports whether clients ask a provider's host for the provider, and returns the first other method that they

@@ -66,8 +66,9 @@ func (m *Merged) Hosts() map[svchost.Hostname]map[string]any { return maps.Clone
 // The services have the form that Hosts returns, or come from a JSON document. WithHosts returns the error of
 // [Merged.CheckInstallation] if clients would not ask one of the hosts for providers.
 func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any) ([]byte, error) {
-	for _, host := range sortedKeys(services) {
-		if err := m.CheckInstallation(host); err != nil {
+	hosts := sortedKeys(services)
+	for _, host := range hosts {
+		if err := m.checkInstallation(host, hosts); err != nil {
 			return nil, err
 		}
 	}
@@ -77,7 +78,7 @@ func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any) ([]byte
 			renderItem(&out, s.item, 0)
 		}
 	}
-	for _, host := range sortedKeys(services) {
+	for _, host := range hosts {
 		renderItem(&out, hostItem(host, services[host]), 0)
 	}
 	return []byte(out.String()), nil

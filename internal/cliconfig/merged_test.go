@@ -397,6 +397,42 @@ func TestCheckInstallation(t *testing.T) {
 	}
 }
 
+// TestInstallationHint shows that one hint names all hosts, and that the error is gone once it is followed.
+func TestInstallationHint(t *testing.T) {
+	const patterns = `["registry.opentofu.org/*/*", "registry.terraform.io/*/*"]`
+	mirror := func(more string) string {
+		return "provider_installation {\n network_mirror {\n url = \"https://m.example/\"\n" + more + "\n }\n"
+	}
+	services := map[svchost.Hostname]map[string]any{"registry.terraform.io": {}, "registry.opentofu.org": {}}
+	for name, tt := range map[string]struct{ config, hint, followed string }{
+		"a mirror alone": {
+			mirror("") + "}",
+			"write into the provider_installation block: direct { include = " + patterns + " }, and into its network_mirror block: exclude = " + patterns,
+			mirror("exclude = "+patterns) + "direct { include = " + patterns + " }\n}",
+		},
+		"a mirror beside direct": {
+			mirror("") + "direct {}\n}",
+			"write into the network_mirror block: exclude = " + patterns,
+			mirror("exclude = "+patterns) + "direct {}\n}",
+		},
+		"direct for others": {
+			"provider_installation {\n direct { include = [\"example.com/*/*\"] }\n}",
+			"write into the provider_installation block: direct { include = " + patterns + " }",
+			"provider_installation {\n direct { include = [\"example.com/*/*\"] }\n direct { include = " + patterns + " }\n}",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := mustMerge(t, home(tt.config), Terraform).WithHosts(services)
+			if err == nil || hint.Of(err) != tt.hint {
+				t.Errorf("error %v, hint %q, want %q", err, hint.Of(err), tt.hint)
+			}
+			if _, err := mustMerge(t, home(tt.followed), Terraform).WithHosts(services); err != nil {
+				t.Errorf("after the hint was followed: %v", err)
+			}
+		})
+	}
+}
+
 func TestReadMergedErrors(t *testing.T) {
 	const secret = "s3cr3t"
 	for name, tt := range map[string]struct{ src, want string }{
