@@ -79,6 +79,7 @@ which providers the registry lacks.`,
 	f.registryFlags.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	flags := cmd.Flags()
+	flags.Lookup("log-level").Usage = "least `level` to log while the command runs: debug, info, warn or error; without it, errors are printed if the command fails"
 	flags.SetInterspersed(false) // the flags behind the command belong to the command
 	flags.StringArrayVar(&f.hosts, "host", nil, "`host` whose providers to serve as well, such as registry.acme.example (repeatable)")
 	flags.BoolVar(&f.noCache, "no-cache", false, noCacheUsage)

@@ -157,7 +157,7 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
-	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; loopback registries need no leave")
+	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; registries on loopback addresses do not need this")
 	cmd.MarkFlagDirname("data")
 }
 
