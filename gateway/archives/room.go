@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
@@ -203,7 +204,7 @@ func (c *Cache) sweep() (inUse int64, err error) {
 	}
 	for _, e := range entries {
 		name := filepath.Join(c.temporary(), e.Name())
-		if isAbandoned(name) && os.Remove(name) == nil {
+		if files.IsAbandoned(name) && os.Remove(name) == nil {
 			continue
 		}
 		// On Windows, a directory entry has an outdated size while the file is open.
@@ -218,12 +219,12 @@ func (c *Cache) sweep() (inUse int64, err error) {
 // do not remove it.
 func (c *Cache) create(size int64) (*os.File, error) {
 	for range 3 {
-		f, err := newFile(filepath.Join(c.temporary(), rand.Text()))
+		f, err := files.CreateNew(filepath.Join(c.temporary(), rand.Text()))
 		if err != nil {
 			return nil, err
 		}
 		// A process that sweeps the folder may have locked the file first, and then removes it.
-		swept := lock(f) != nil
+		swept := files.Lock(f) != nil
 		err = f.Truncate(size)
 		if named, statErr := os.Stat(f.Name()); !swept && err == nil && statErr == nil {
 			if info, err := f.Stat(); err == nil && os.SameFile(info, named) {

@@ -690,7 +690,7 @@ var mutants = []mutant{
 		"err = checkFolder(folder, os.Geteuid())", "_ = 0",
 		"internal/run.TestLinkedFolder"},
 	{"the lock of a private file whose process runs", "internal/run.sweep",
-		"&& isAbandoned(name)", "",
+		"&& files.IsAbandoned(name)", "",
 		"internal/run.TestSweep"},
 	{"the allow list of hosts that anyone may trigger fetches from", "internal/serve.(*Settings).pullRules",
 		"if reachable && !controlled && !p.NamesHosts() {", "if false {",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
@@ -52,11 +53,11 @@ func writePrivate(folders []string, data []byte) (*privateFile, error) {
 // other processes remove files with such names that are not locked.
 func newPrivate(folder string, data []byte) (*privateFile, error) {
 	id := rand.Text()
-	f, err := newFile(filepath.Join(folder, newPrefix+id))
+	f, err := files.CreateNew(filepath.Join(folder, newPrefix+id))
 	if err != nil {
 		return nil, err
 	}
-	if err = lock(f); err == nil {
+	if err = files.Lock(f); err == nil {
 		_, err = f.Write(data)
 	}
 	name := filepath.Join(folder, id+configSuffix)
@@ -88,7 +89,7 @@ func sweep(folder string) {
 		info, err := e.Info()
 		switch {
 		case err != nil:
-		case strings.HasSuffix(name, configSuffix) && isAbandoned(name),
+		case strings.HasSuffix(name, configSuffix) && files.IsAbandoned(name),
 			strings.HasPrefix(e.Name(), newPrefix) && time.Since(info.ModTime()) > abandonedAfter:
 			_ = os.Remove(name) // the next process tries again
 		}

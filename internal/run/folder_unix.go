@@ -38,21 +38,3 @@ func isShared(folder fs.FileInfo) bool { return folder.Mode().Perm()&0o022 != 0 
 
 // ownerOf returns the ID of the user whom a file belongs to.
 func ownerOf(file fs.FileInfo) int { return int(file.Sys().(*syscall.Stat_t).Uid) }
-
-// newFile creates a file, and fails if it exists.
-func newFile(name string) (*os.File, error) {
-	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
-// lock locks a file until the file is closed.
-func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
-
-// isAbandoned reports whether no process has locked a file.
-func isAbandoned(name string) bool {
-	f, err := os.OpenFile(name, os.O_RDWR, 0) // NFS locks only files that are open for writing
-	if err != nil {
-		return false
-	}
-	defer f.Close()
-	return lock(f) == nil
-}

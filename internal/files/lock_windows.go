@@ -1,13 +1,13 @@
-package archives
+package files
 
 import (
 	"os"
 	"syscall"
 )
 
-// newFile creates a file, and fails if it exists. The file can be renamed and removed
+// CreateNew creates a file that only this user can read. It fails if the file exists. The file can be renamed and removed
 // while it is open, as on other systems.
-func newFile(name string) (*os.File, error) {
+func CreateNew(name string) (*os.File, error) {
 	const share = syscall.FILE_SHARE_READ | syscall.FILE_SHARE_WRITE | syscall.FILE_SHARE_DELETE
 	h, err := open(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, share, syscall.CREATE_NEW)
 	if err != nil {
@@ -16,11 +16,11 @@ func newFile(name string) (*os.File, error) {
 	return os.NewFile(uintptr(h), name), nil
 }
 
-// lock does nothing, because an open file counts as locked on Windows.
-func lock(*os.File) error { return nil }
+// Lock does nothing, because an open file counts as locked on Windows.
+func Lock(*os.File) error { return nil }
 
-// isAbandoned reports whether no process has a file open.
-func isAbandoned(name string) bool {
+// IsAbandoned reports whether no process has a file open.
+func IsAbandoned(name string) bool {
 	h, err := open(name, syscall.GENERIC_READ, 0, syscall.OPEN_EXISTING)
 	if err != nil {
 		return false
