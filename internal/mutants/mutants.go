@@ -594,7 +594,7 @@ var mutants = []mutant{
 		"} else if !again {", "} else if false && !again {",
 		"gateway/archives.TestManyProcesses"},
 	{"the lock of a temporary file in the cache", "gateway/archives.(*Cache).create",
-		"swept := lock(f) != nil", "swept := false",
+		"swept := files.Lock(f) != nil", "swept := false",
 		"gateway/archives.TestTwoProcesses"},
 	{"the ages that another process has saved", "internal/pull.(*Puller).writeList",
 		"p.seenByAll(a, l.seen)", "l.seen",
