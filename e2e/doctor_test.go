@@ -61,7 +61,7 @@ func TestDoctorOfRegistry(t *testing.T) {
 	s.pushTo(r, world.Null+"@"+nullVersion)
 	got = s.doctor(world.Null, "--template", template(r), "--write")
 	wantChecks(t, got, map[string]string{"tags": "ok", "pull": "ok", "push": "ok", "removal": "ok"})
-	if !strings.Contains(got["pull"].Detail, "linux_amd64") || !strings.Contains(got["tags"].Detail, "1 version and 0 other tags, on 1 page") {
+	if !strings.Contains(got["pull"].Detail, "linux_amd64") || !strings.Contains(got["tags"].Detail, "1 version and 1 other tag, on 1 page") {
 		t.Errorf("%+v", got)
 	}
 }

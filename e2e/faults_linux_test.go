@@ -37,7 +37,7 @@ func TestFaults(t *testing.T) {
 		"page":    func() func() { return proxy.Begin(faultproxy.Rule{Fault: faultproxy.HTML()}) },
 	} {
 		known := s.serve("--template", at, s.config("gateway {\n  tag_ttl = \"0s\"\n}\n"))
-		fresh := s.serve("--template", at)
+		fresh := s.serve("--template", at, "--no-cache")
 		index, pkg := world.Null+"/index.json", world.Null+"/"+archive(s.null, hostPackage(t, s.null).OS, hostPackage(t, s.null).Arch)
 		get := func(gateway *world.Gateway, path string) (int, string, []byte) {
 			resp, err := s.CA.HTTPClient().Get(gateway.URL + path)
