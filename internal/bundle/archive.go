@@ -2,10 +2,14 @@ package bundle
 
 import (
 	"archive/tar"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,20 +38,25 @@ type archive struct {
 	mu    sync.Mutex
 	files map[string]extent
 	tar   *tar.Writer // nil for an archive that is only read
+	sum   hash.Hash   // the SHA-256 of what was written; nil for an archive that is only read
 }
 
 // extent is the offset and the size in bytes of a file in the archive.
 type extent struct{ at, size int64 }
 
-func openArchive(name string) (storage, error) {
+func openArchive(ctx context.Context, name string) (storage, error) {
 	file, err := openRegular(name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name the file that ocibridge copy --to oci-archive:FILE wrote")
 	}
 	a := &archive{file: file, files: map[string]extent{}}
+	if err := checkSum(ctx, name, io.NewSectionReader(file, 0, math.MaxInt64)); err != nil {
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	if err := a.scan(); err != nil {
 		file.Close()
-		return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), "name what ocibridge copy --to oci-archive:FILE wrote, uncompressed; nothing was copied")
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), "name what ocibridge copy --to oci-archive:FILE wrote, uncompressed")
 	}
 	return a, nil
 }
@@ -140,16 +149,16 @@ func sparse(header *tar.Header) bool {
 }
 
 // createArchive creates a temporary file in the archive's folder. finish renames it to the archive's name.
-func createArchive(name string) (storage, error) {
+func createArchive(_ context.Context, name string) (storage, error) {
 	if _, err := os.Lstat(name); err == nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or use another name; only a bundle in a folder, oci:DIR, can be extended")
 	}
-	// CreateTemp replaces the last star with random characters.
-	file, err := os.CreateTemp(filepath.Dir(name), "."+strings.ReplaceAll(filepath.Base(name), "*", "_")+".*")
+	file, err := createTemp(name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a file in a folder that can be written")
 	}
-	return &archive{file: file, name: name, files: map[string]extent{}, tar: tar.NewWriter(file)}, nil
+	sum := sha256.New()
+	return &archive{file: file, name: name, files: map[string]extent{}, tar: tar.NewWriter(io.MultiWriter(file, sum)), sum: sum}, nil
 }
 
 // close closes the archive. If the archive was created but not finished, close removes it.
@@ -218,9 +227,12 @@ func (a *archive) finish() error {
 	if err := errors.Join(a.tar.Close(), a.file.Chmod(0o644), a.file.Sync(), a.file.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(a.file.Name(), a.name); err != nil {
-		return err
+	checksum, err := writeTemp(a.name, checksumLine(a.sum.Sum(nil), a.name))
+	if err == nil {
+		err = rename(a.file.Name(), checksum, a.name)
 	}
-	a.name = "" // tells close not to remove the archive
-	return nil
+	if err == nil {
+		a.name = "" // tells close not to remove the archive
+	}
+	return err
 }

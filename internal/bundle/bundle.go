@@ -10,7 +10,10 @@
 // [ociaddr.CosignTags]). The list has the artifact type [TypeBundle]. It contains every version, and the digest
 // and size of every blob, so that a lost blob is noticed.
 //
-// Invariants: Opening a bundle fails unless the bundle is complete. Opening does not hash blobs, so readers must
+// An archive has a checksum file next to it, FILE.sha256, as sha256sum writes it.
+//
+// Invariants: Opening a bundle fails unless the bundle is complete. Opening an archive also fails if the archive
+// does not match its checksum file, if there is one. Opening does not hash blobs, so readers must
 // check the digest of every blob. index.json is written last, in one step. Therefore an interrupted write leaves
 // a bundle in a folder as it was, and leaves no archive. An archive is read in place and never unpacked. Only
 // regular files are read, and no file outside the folder.
@@ -104,8 +107,8 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 
 // openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage can be without a
 // bundle.
-func openBundle(ctx context.Context, name string, open func(string) (storage, error), mayBeEmpty bool) (*Bundle, error) {
-	s, err := open(name)
+func openBundle(ctx context.Context, name string, open func(context.Context, string) (storage, error), mayBeEmpty bool) (*Bundle, error) {
+	s, err := open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +146,7 @@ func (b *Bundle) load(ctx context.Context) error {
 	case errors.Is(err, ErrNotBundle):
 		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "name what ocibridge copy --to oci:DIR or --to oci-archive:FILE wrote")
 	case errors.Is(err, ErrIncomplete):
-		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "it was changed or damaged: transfer it again; nothing was copied")
+		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "it was changed or damaged: transfer it again")
 	}
 	return err
 }

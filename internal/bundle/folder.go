@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -21,7 +22,7 @@ type folder struct {
 
 const blobsDir = ocispec.ImageBlobsDir + "/sha256"
 
-func openFolder(dir string) (storage, error) {
+func openFolder(_ context.Context, dir string) (storage, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name the folder that ocibridge copy --to oci:DIR wrote")
@@ -31,7 +32,7 @@ func openFolder(dir string) (storage, error) {
 
 // createFolder creates the folder if it does not exist. If the folder has no file oci-layout, createFolder
 // refuses any content other than blobs.
-func createFolder(dir string) (storage, error) {
+func createFolder(_ context.Context, dir string) (storage, error) {
 	root, err := files.MakeRoot(dir)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a folder that can be written")
