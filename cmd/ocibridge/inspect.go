@@ -18,11 +18,14 @@ const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/nul
   # the newest that matches
   ocibridge inspect 'registry.opentofu.org/hashicorp/null@~> 3.0'
 
+  # one in a bundle
+  ocibridge inspect --from oci-archive:providers.tar registry.opentofu.org/hashicorp/null@3.2.4
+
   # all hashes, in the form of lock files
   ocibridge inspect --output json registry.opentofu.org/hashicorp/null@3.2.4 | jq -r '.packages[].hashes[]'`
 
 func newInspectCommand() *cobra.Command {
-	f := &commonFlags{}
+	f := &readerFlags{}
 	cmd := &cobra.Command{
 		Use:   "inspect PROVIDER@VERSION",
 		Short: "Show one stored version in full",
@@ -48,7 +51,7 @@ that matches.`,
 			}, inspectText)
 		},
 	}
-	f.registerReader(cmd)
+	f.register(cmd)
 	return cmd
 }
 

@@ -7,14 +7,47 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/transfer"
 )
 
-// registerReader adds the flags of commands that read stored versions.
-func (f *commonFlags) registerReader(cmd *cobra.Command) {
-	f.register(cmd, "number of versions to read at once")
+// readerFlags are the flags of commands that read stored versions.
+type readerFlags struct {
+	commonFlags
+	from string
+}
+
+func (f *readerFlags) register(cmd *cobra.Command) {
+	f.commonFlags.register(cmd, "number of versions to read at once")
+	cmd.Flags().Var(&givenText{text: &f.from, help: "for the registry that is configured, leave out --from and unset OCIBRIDGE_FROM"}, "from", "`bundle` to read instead of the registry: oci-archive:FILE or oci:DIR")
+	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	cmd.ValidArgsFunction = f.complete
+}
+
+// inventory opens the bundle that --from names, or else the registry. The caller must call
+// the function that it returns.
+func (f *readerFlags) inventory(ctx context.Context, s settings, queries []query.Query, stderr io.Writer) (*inventory.Inventory, func() error, error) {
+	if f.from == "" {
+		back, err := f.open(s, query.Addresses(queries), f.log.open(stderr))
+		if err != nil {
+			return nil, nil, err
+		}
+		return &inventory.Inventory{Registry: inventory.Remote{Repositories: back}, Configured: s.configured(), Jobs: int(f.jobs)}, back.Close, nil
+	}
+	at, err := transfer.ParseLocation("--from", f.from)
+	if err == nil && !at.IsBundle() {
+		err = hint.New("--from "+f.from+" is no bundle", "--from is oci-archive:FILE or oci:DIR; name a registry by --template")
+	}
+	if err != nil {
+		return nil, nil, usage(err)
+	}
+	b, err := at.OpenBundle(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &inventory.Inventory{Registry: b, Jobs: int(f.jobs)}, b.Close, nil
 }
 
 // report is the result of a command that reads the registry. The command prints the report as
@@ -27,18 +60,18 @@ type report interface {
 // show finds the providers that the queries select, and prints the report that the function
 // read returns about them. It fails if the report contains an error. The function text formats
 // the report for people. The parameter w is the writer that show prints the text to.
-func show[R report](f *commonFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
+func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
 	if err != nil {
 		return err
 	}
-	back, err := f.open(s, query.Addresses(queries), f.log.open(stderr))
+	stored, end, err := f.inventory(cmd.Context(), s, queries, stderr)
 	if err != nil {
 		return err
 	}
-	defer back.Close()
-	found, err := (&inventory.Inventory{Registry: back, Configured: s.configured(), Jobs: int(f.jobs)}).Find(cmd.Context(), queries)
+	defer end()
+	found, err := stored.Find(cmd.Context(), queries)
 	if err != nil {
 		return err
 	}

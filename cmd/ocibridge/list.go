@@ -17,14 +17,17 @@ const listExamples = `  # all versions in the embedded registry, or in a registr
   # one provider, and all of a namespace
   ocibridge list registry.opentofu.org/hashicorp/null 'registry.acme.example/acme/*'
 
+  # what a bundle contains
+  ocibridge list --from oci-archive:providers.tar
+
   # unsigned versions
   ocibridge list --output json | jq -r '.providers[] | .provider as $p | .versions[] | select(.signature.verdict != "signed") | "\($p) \(.version)"'`
 
 func newListCommand() *cobra.Command {
-	f := &commonFlags{}
+	f := &readerFlags{}
 	cmd := &cobra.Command{
 		Use:   "list [PROVIDER | PATTERN]...",
-		Short: "List the providers in a registry",
+		Short: "List the providers in a registry or a bundle",
 		Long: `list shows the stored versions with their platforms, sizes and signatures. A
 signature is shown as push recorded it; ocibridge verify checks it.
 
@@ -32,6 +35,8 @@ PROVIDER is HOSTNAME/NAMESPACE/TYPE. A PATTERN is a PROVIDER whose last parts ar
 Without arguments, and for patterns, list searches the provider blocks of
 ocibridge.hcl and the registry's catalog. The embedded registry, Harbor,
 distribution and some other registries have a catalog.
+
+With --from, list reads a bundle of ocibridge copy, and no registry.
 
 It exits with 1 if a provider or a version could not be read.`,
 		Example: listExamples,
@@ -45,7 +50,7 @@ It exits with 1 if a provider or a version could not be read.`,
 			}, listText)
 		},
 	}
-	f.registerReader(cmd)
+	f.register(cmd)
 	return cmd
 }
 

@@ -19,11 +19,14 @@ const verifyExamples = `  # all stored versions
   # the versions that match; download and hash their packages, too
   ocibridge verify --packages 'registry.opentofu.org/hashicorp/null@~> 3.0'
 
+  # a bundle, before it crosses the air gap
+  ocibridge verify --packages --from oci-archive:providers.tar
+
   # versions with findings, for a scheduled job
   ocibridge verify --output json | jq '.providers[].versions[] | select(.findings != [])'`
 
 func newVerifyCommand() *cobra.Command {
-	f, packages := &commonFlags{}, false
+	f, packages := &readerFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "verify [PROVIDER | PROVIDER@VERSION | PATTERN]...",
 		Short: "Verify stored versions again, without their origins",
@@ -33,7 +36,8 @@ registry. It also lists everything that keeps clients from installing a version,
 whichever tool pushed it, and says what to do about it.
 
 VERSION is a version or a version constraint; verify checks every version that
-matches. Without arguments, it checks all versions that ocibridge list shows.
+matches. Without arguments, it checks all versions that ocibridge list shows. With
+--from, it checks the versions in a bundle of ocibridge copy, and sends no requests.
 
 It exits with 1 if there is an error. Warnings do not count.`,
 		Example: verifyExamples,
@@ -47,7 +51,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 			}, verifyText)
 		},
 	}
-	f.registerReader(cmd)
+	f.register(cmd)
 	cmd.Flags().BoolVar(&packages, "packages", false, "also download and hash every package")
 	return cmd
 }

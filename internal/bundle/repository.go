@@ -14,6 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
+	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -48,9 +49,13 @@ func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadClo
 	}
 	body, _, err := b.storage.open(blobName(target.Digest))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s in %s: %w", target.Digest, b.name, errdef.ErrNotFound)
+		return nil, b.notFound(target.Digest)
 	}
 	return body, err
+}
+
+func (b *Bundle) notFound(d digest.Digest) error {
+	return fmt.Errorf("%s in %s: %w", d, b.name, errdef.ErrNotFound)
 }
 
 func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
@@ -150,6 +155,35 @@ func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string)
 
 // Remote returns nil, because a bundle is not a repository of a registry.
 func (r *Repository) Remote() *remote.Repository { return nil }
+
+// Blobs returns the blobs of the bundle. Their references are digests.
+func (r *Repository) Blobs() registry.BlobStore { return blobs{r} }
+
+type blobs struct{ *Repository }
+
+// Resolve returns the size of a blob. The error is errdef.ErrNotFound if the blob does not exist.
+func (b blobs) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
+	desc := ocispec.Descriptor{Digest: digest.Digest(reference)}
+	if err := checkDigest(desc.Digest); err != nil {
+		return desc, err
+	}
+	var err error
+	desc.Size, err = b.bundle.size(desc.Digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = b.bundle.notFound(desc.Digest)
+	}
+	return desc, err
+}
+
+// FetchReference opens a blob.
+func (b blobs) FetchReference(ctx context.Context, reference string) (ocispec.Descriptor, io.ReadCloser, error) {
+	desc, err := b.Resolve(ctx, reference)
+	if err != nil {
+		return desc, nil, err
+	}
+	body, err := b.Fetch(ctx, desc)
+	return desc, body, err
+}
 
 // Untag returns errdef.ErrUnsupported, because nothing is removed from a bundle.
 func (r *Repository) Untag(context.Context, string) error { return errdef.ErrUnsupported }

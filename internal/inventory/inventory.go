@@ -1,7 +1,7 @@
-// Package inventory reads and checks the providers that are stored in registries. It finds
-// providers by name, in provider blocks and in the registries' catalogs. It lists their
-// versions, shows everything about one version, and verifies versions by their evidence. It
-// writes nothing, and sends no requests to origins.
+// Package inventory reads and checks the providers that are stored in registries and
+// bundles. It finds providers by name, in provider blocks and in the registries' catalogs. It
+// lists their versions, shows everything about one version, and verifies versions by their
+// evidence. It writes nothing, and sends no requests to origins.
 //
 // A provider or version that cannot be read does not affect the others. The result contains
 // its error.
@@ -25,10 +25,16 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Registry opens the repositories of providers.
+// Store is the repository of a provider, in a registry or in a bundle.
+type Store interface {
+	artifact.Prober
+	artifact.TagLister
+}
+
+// Registry opens the repositories of providers. It is a registry or a bundle.
 type Registry interface {
-	// Repository returns the repository of a provider, and a client for it.
-	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
+	// Repository returns the address of a provider's repository, and the repository.
+	Repository(context.Context, provider.Address) (ociaddr.Repository, Store, error)
 	// Providers returns the providers in the registries' catalogs. It also returns the
 	// catalogs that could not be listed.
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
@@ -37,7 +43,23 @@ type Registry interface {
 	Explain(error, ociaddr.Repository) error
 }
 
-// Inventory is the content of the registries that templates name.
+// Repositories are the repositories that templates name. registry.Repositories implements it.
+type Repositories interface {
+	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
+	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
+	Explain(error, ociaddr.Repository) error
+}
+
+// Remote makes a [Registry] of the repositories that templates name.
+type Remote struct{ Repositories }
+
+// Repository implements [Registry].
+func (r Remote) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, Store, error) {
+	addr, repo, err := r.Repositories.Repository(ctx, a)
+	return addr, repo, err
+}
+
+// Inventory is the content of the registries that templates name, or of a bundle.
 type Inventory struct {
 	Registry   Registry
 	Configured []provider.Address // the providers of provider blocks; no catalog needs to list them
@@ -52,7 +74,7 @@ type Provider struct {
 	Err        error              // why the repository could not be opened, or its tags could not be listed
 
 	inventory *Inventory
-	store     *remote.Repository
+	store     Store
 	tags      []ociaddr.Tag
 }
 
@@ -181,7 +203,7 @@ func (p *Provider) missing() error {
 		asked = fmt.Sprintf("version that matches %q", c)
 	}
 	return hint.New(fmt.Sprintf("%s: no %s is stored in %s", p.Provider, asked, p.Repository),
-		"ocibridge list %s shows what is, and ocibridge push stores more", p.Provider)
+		"ocibridge list %s, with the same flags, shows what is, and ocibridge push stores more", p.Provider)
 }
 
 // Report shows the versions of a selection.

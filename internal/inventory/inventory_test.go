@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 const apart = "${namespace}/${type}"
 
 func of(r *stored.Registry) *inventory.Inventory {
-	return &inventory.Inventory{Registry: r, Jobs: 4}
+	return &inventory.Inventory{Registry: inventory.Remote{Repositories: r}, Jobs: 4}
 }
 
 func queries(t *testing.T, args ...string) (out []query.Query) {

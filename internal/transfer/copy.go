@@ -59,7 +59,7 @@ type selected struct {
 // selected the versions. Therefore it creates no target if there is nothing to copy.
 func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
 	named := query.Addresses(c.Queries)
-	if len(named) == 0 && !c.From.isBundle() {
+	if len(named) == 0 && !c.From.IsBundle() {
 		named = c.Configured
 	}
 	src, err := c.openSource(ctx, named)

@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -33,7 +34,8 @@ const (
 	Mirror     Kind = "mirror"      // a mirror folder
 )
 
-func (l Location) isBundle() bool { return l.Kind == Folder || l.Kind == Archive }
+// IsBundle reports whether the location is a bundle.
+func (l Location) IsBundle() bool { return l.Kind == Folder || l.Kind == Archive }
 
 // ParseLocation parses the value of a flag that names a location. Errors name the given
 // flag.
@@ -61,8 +63,35 @@ func (l Location) repository(a provider.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
 }
 
+// Bundle is an open bundle that package inventory can read.
+type Bundle struct {
+	*bundle.Bundle
+	at Location
+}
+
+var _ inventory.Registry = Bundle{}
+
+// OpenBundle opens the bundle at a location.
+func (l Location) OpenBundle(ctx context.Context) (Bundle, error) {
+	b, err := bundle.Open(ctx, l.Name, l.Kind == Archive)
+	return Bundle{b, l}, err
+}
+
+// Repository returns the repository of a provider. The repository can be empty.
+func (b Bundle) Repository(_ context.Context, a provider.Address) (ociaddr.Repository, inventory.Store, error) {
+	return b.at.repository(a), b.Bundle.Repository(a), nil
+}
+
+// Providers returns the providers in the bundle.
+func (b Bundle) Providers(context.Context) ([]provider.Address, []registry.Unlisted, error) {
+	return b.Bundle.Providers(), nil, nil
+}
+
+// Explain returns err unchanged.
+func (b Bundle) Explain(err error, _ ociaddr.Repository) error { return err }
+
 func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
-	if c.From.isBundle() {
+	if c.From.IsBundle() {
 		b, err := bundle.Open(ctx, c.From.Name, c.From.Kind == Archive)
 		if err != nil {
 			return nil, err
@@ -82,7 +111,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 	return &source{
 		registry: r,
 		providers: func(ctx context.Context) ([]provider.Address, error) {
-			found, skipped, err := (&inventory.Inventory{Registry: r}).Providers(ctx)
+			found, skipped, err := (&inventory.Inventory{Registry: inventory.Remote{Repositories: r}}).Providers(ctx)
 			for _, u := range skipped {
 				c.Progress.Warn(u.Warning())
 			}
@@ -100,7 +129,7 @@ func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
 	o := c.Push
 	o.OnEvent = c.Progress.Event
 	switch {
-	case c.To.isBundle():
+	case c.To.IsBundle():
 		return c.openBundle(ctx, o)
 	case c.To.Kind == Mirror:
 		return c.openMirror(o)
