@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -21,9 +22,12 @@ type original struct {
 	whole   bool           // all platforms of the version are copied
 	index   *artifact.Blob // the original's index, if it is stored byte for byte; nil: a new index is stored
 	carrier *carrier
+	omits   []artifact.Package // the packages that may be left out
 
+	// Packages are sent concurrently.
 	mu       sync.Mutex
-	warnings []string // about platform manifests, which are sent concurrently
+	warnings []string // about platform manifests
+	omitted  []provider.Platform
 }
 
 // warnRewritten warns that a platform's manifest is not copied byte for byte.
@@ -72,6 +76,11 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 		return nil, err
 	}
 	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from, w)}
+	if p.o.Omits != nil {
+		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
+			return nil, err
+		}
+	}
 	ctx = mayPush(ctx, w.dest.Repository)
 	after, status, err := w.run(ctx)
 	if err != nil {
@@ -136,6 +145,37 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	}
 	p.Manifest = found.Manifest
 	return p, manifest, nil
+}
+
+// omit stores the manifest of a package, and leaves the package out. It returns nil if the
+// package has to be read, because it may not be left out, because the checksums do not give
+// the digest that the source's index gives, or because the manifest cannot be copied.
+func (w *push) omit(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
+	if w.original == nil {
+		return nil, nil
+	}
+	p := find(w.original.omits, pkg.Platform)
+	sum, known := w.knownSum(pkg)
+	if p == nil || !known || p.Digest != sum || p.Filename != pkg.Filename {
+		return nil, nil
+	}
+	if p.H1.IsZero() && !w.original.whole {
+		return nil, nil // a new index is written, and needs the hash
+	}
+	out, manifest, err := w.platformManifest(ctx, *p, artifact.Blob{})
+	if err != nil || manifest.Data == nil {
+		return nil, err
+	}
+	w.original.mu.Lock()
+	w.original.omitted = append(w.original.omitted, p.Platform)
+	w.original.mu.Unlock()
+	w.event(p.Platform, StageOmitted, 0, p.Size)
+	return &out, nil
+}
+
+// hasOmitted reports whether the package for a platform was left out. o can be nil.
+func (o *original) hasOmitted(p provider.Platform) bool {
+	return o != nil && slices.Contains(o.omitted, p)
 }
 
 // storeOriginal stores the manifests and blobs that the original's index names, if the index

@@ -96,6 +96,10 @@ type Options struct {
 	RefreshEvidence bool
 	// WithoutReferrers makes [Pusher.Copy] omit referrers.
 	WithoutReferrers bool
+	// Omits returns those packages of a source's version that [Pusher.Copy] may leave out of
+	// the destination, because they are elsewhere. Copy stores the manifests of these
+	// packages. It neither reads nor verifies the packages. Nil: no package is left out.
+	Omits func(ctx context.Context, a provider.Address, v provider.Version, found *artifact.Version) ([]artifact.Package, error)
 	// RetryPause is the pause before the first retry of an upload. Each further pause is
 	// twice as long. 0: half a second.
 	RetryPause time.Duration

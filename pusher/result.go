@@ -27,6 +27,7 @@ const (
 	StageMounted Stage = "mounted" // the registry mounted the package from another repository; no tag names it yet
 	StageFound   Stage = "found"   // the repository had the package's bytes; no tag names it yet, or the push is forced
 	StagePresent Stage = "present" // the tagged version or the mirror folder has the package
+	StageOmitted Stage = "omitted" // the package was left out, according to Options.Omits
 )
 
 // Event reports the progress of one package. Each stage begins with an event of 0 bytes.
@@ -101,6 +102,8 @@ type PackageResult struct {
 	Size     int64             `json:"size"`
 	H1       provider.Hash     `json:"h1"`
 	Sent     bool              `json:"sent"` // its bytes were sent (StageDone)
+	// Omitted is set if the package was left out, according to [Options.Omits].
+	Omitted bool `json:"omitted,omitempty"`
 	// H1Recorded is set if a forced push wrote a new H1 to the index.
 	H1Recorded bool `json:"h1_recorded,omitempty"`
 	// H1Removed is set if a forced push removed an h1: hash from the index, because clients
@@ -144,6 +147,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 func (w *push) packageResult(p *artifact.Package) PackageResult {
 	r := PackageResult{
 		Platform: p.Platform, Filename: p.Filename, Digest: p.Digest.String(), Size: p.Size, H1: p.H1, Sent: w.uploaded[p.Platform],
+		Omitted: w.original.hasOmitted(p.Platform),
 	}
 	if was := w.present(p.Platform); was != nil && w.o.Force {
 		rehashed := changesH1(*was, *p)

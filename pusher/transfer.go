@@ -239,6 +239,9 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 // determine the package's digest, sendPackage uploads the package while it downloads the
 // package from the origin.
 func (w *push) sendPackage(ctx context.Context, pkg origin.Package) (_ *artifact.Package, sent bool, err error) {
+	if p, err := w.omit(ctx, pkg); p != nil || err != nil {
+		return p, false, err
+	}
 	s, err := w.open(ctx, pkg)
 	if err != nil {
 		return nil, false, err

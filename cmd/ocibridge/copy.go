@@ -26,6 +26,9 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
   ocibridge copy --from oci-archive:providers.tar \
     --to 'harbor.internal/tf/${hostname}/${namespace}/${type}'
 
+  # later, only what the earlier file lacks
+  ocibridge copy --since oci-archive:providers.tar --to oci-archive:update.tar
+
   # one version, two platforms, from one registry to another
   ocibridge copy registry.opentofu.org/hashicorp/null@3.2.4 \
     --from 'ghcr.io/acme/providers/${hostname}/${namespace}/${type}' \
@@ -39,6 +42,7 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
 type copyFlags struct {
 	commonFlags
 	from, to      string
+	since         string
 	platforms     []string
 	all           bool
 	allowUnsigned bool
@@ -72,6 +76,11 @@ every one with --all. Without arguments it copies everything in a bundle. From a
 registry it then copies the providers that have a provider block in ocibridge.hcl, or
 without such blocks the providers in the registry's catalog: ocibridge list shows them.
 
+--since makes a small bundle for a destination that has an earlier one. It leaves out the
+packages of the earlier bundle, or of the versions in a listing that the destination's
+"ocibridge list --output json" wrote. If the destination lacks such a package after all,
+copying the bundle there fails.
+
 A bundle lists its content. copy refuses an incomplete bundle before it copies
 anything. It adds versions to a folder that already holds a bundle.`,
 		Example: copyExamples,
@@ -88,6 +97,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 	flags := cmd.Flags()
 	flags.Var(&givenText{text: &f.from, help: "for the registry that is configured, leave out --from and unset OCIBRIDGE_FROM"}, "from", "`place` to copy from (default: the registry that is configured)")
 	flags.Var(&givenText{text: &f.to, help: "for the registry that is configured, leave out --to and unset OCIBRIDGE_TO"}, "to", "`place` to copy to (default: the registry that is configured)")
+	flags.Var(&givenText{text: &f.since, help: "for a full bundle, leave out --since and unset OCIBRIDGE_SINCE"}, "since", "earlier `bundle`, or list:FILE with the output of \"list --output json\": leave out the packages that it has")
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all)")
 	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not only the newest")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
@@ -95,6 +105,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completeLocation)
 	}
+	cmd.RegisterFlagCompletionFunc("since", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:", "list:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 	completePlatforms(cmd)
 	return cmd
 }
@@ -113,6 +124,9 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	if c.To, err = transfer.ParseLocation("--to", f.to); err != nil {
 		return nil, err
 	}
+	if c.Since, err = transfer.ParseSince(f.since); err != nil {
+		return nil, err
+	}
 	switch {
 	case f.from == "" && f.to == "":
 		return nil, hint.New("neither --from nor --to is given", "give --to, such as --to oci-archive:providers.tar, or --from; ocibridge copy --help shows more")
@@ -120,6 +134,10 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 		return nil, hint.New("--from and --to name the same place", "leave one of them out for the registry that is configured")
 	case c.From.Kind == transfer.Mirror:
 		return nil, hint.New("--from "+f.from+": a mirror folder has no evidence to copy", "ocibridge push --mirror-dir %s stores what is in it", c.From.Name)
+	case f.since != "" && !c.To.IsBundle():
+		return nil, hint.New("--since goes with --to oci-archive:FILE or --to oci:DIR", "a copy to a registry sends only what that registry lacks, without --since")
+	case f.since != "" && c.Since == c.To:
+		return nil, hint.New("--since and --to name the same place", "--since names an earlier bundle, and --to a new one")
 	}
 	constraints := false
 	for _, s := range args {

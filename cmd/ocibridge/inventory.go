@@ -47,6 +47,9 @@ func (f *readerFlags) inventory(ctx context.Context, s settings, queries []query
 	if err != nil {
 		return nil, nil, err
 	}
+	if n, bytes := b.Omitted(); n > 0 {
+		fmt.Fprintf(stderr, "note: %s leaves out %s, %s, that its destination has\n", f.from, count(n, "package"), size(bytes))
+	}
 	return &inventory.Inventory{Registry: b, Jobs: int(f.jobs)}, b.Close, nil
 }
 

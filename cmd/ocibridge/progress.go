@@ -67,6 +67,7 @@ func (p *progress) Close() {
 // endings maps each last stage of a package to the word that users see.
 var endings = map[pusher.Stage]string{
 	pusher.StageDone: "stored", pusher.StageMounted: "mounted", pusher.StageFound: "there already", pusher.StagePresent: "in place",
+	pusher.StageOmitted: "left out",
 }
 
 // Event implements [transfer.Progress]. It shows the progress of a package.

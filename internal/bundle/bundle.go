@@ -10,6 +10,9 @@
 // [ociaddr.CosignTags]). The list has the artifact type [TypeBundle]. It contains every version, and the digest
 // and size of every blob, so that a lost blob is noticed.
 //
+// A bundle can omit packages ([Bundle.Omit]). The list then contains their digests and sizes, so that copying the
+// bundle can find them at the destination.
+//
 // An archive has a checksum file next to it, FILE.sha256, as sha256sum writes it.
 //
 // Invariants: Opening a bundle fails unless the bundle is complete. Opening an archive also fails if the archive
@@ -57,6 +60,8 @@ var (
 	ErrNotBundle = errors.New("not a bundle")
 	// ErrIncomplete means that the bundle does not match its list: a blob or version is missing or changed.
 	ErrIncomplete = errors.New("incomplete bundle")
+	// ErrOmitted means that the bundle does not contain a blob on purpose. It is never errdef.ErrNotFound.
+	ErrOmitted = errors.New("left out of the bundle")
 	// ErrExists means that an archive cannot be created because its file already exists.
 	ErrExists = errors.New("the file already exists")
 )
@@ -83,6 +88,7 @@ type Bundle struct {
 	tags map[string]ocispec.Descriptor // the keys are the names of entries in index.json
 	// referrers contains the changed lists of referrers as JSON. The keys are the names of their fallback tags.
 	referrers map[string][]byte
+	omitted   omitted
 }
 
 // Open opens a complete bundle. name is a tar file if archive is set, and a folder otherwise. Errors can wrap

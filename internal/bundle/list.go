@@ -34,10 +34,21 @@ type list struct {
 	Versions map[string]digest.Digest `json:"versions"`
 	// Contents maps the digest of every blob to its size in bytes.
 	Contents map[digest.Digest]int64 `json:"contents"`
+	// Omitted maps the digest of every blob that a version needs, but that is left out, to its size in bytes.
+	Omitted map[digest.Digest]int64 `json:"omitted,omitempty"`
 }
 
-// check returns ErrIncomplete unless every blob on the list exists, and the list contains every blob that the
-// bundle's tags need.
+// has reports whether a blob is on the list with the given size.
+func (l *list) has(d digest.Digest, size int64) bool {
+	n, ok := l.Contents[d]
+	if !ok {
+		n, ok = l.Omitted[d]
+	}
+	return ok && n == size
+}
+
+// check returns ErrIncomplete unless every blob on the list exists or is omitted, and the list contains every
+// blob that the bundle's tags need.
 func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 	want, err := b.readList(ctx, listed)
 	if err != nil {
@@ -48,10 +59,12 @@ func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 			return err
 		}
 	}
+	b.omitted.sizes = want.Omitted
 	has, err := b.list(ctx, b.kept())
 	if err != nil {
 		return err
 	}
+	b.omitted.sizes = has.Omitted
 	for _, name := range slices.Sorted(maps.Keys(want.Versions)) {
 		if has.Versions[name] != want.Versions[name] {
 			return fmt.Errorf("%w: it should hold %s as %s", ErrIncomplete, name, want.Versions[name])
@@ -63,7 +76,7 @@ func (b *Bundle) check(ctx context.Context, listed ocispec.Descriptor) error {
 		}
 	}
 	for d, size := range has.Contents {
-		if listed, ok := want.Contents[d]; !ok || listed != size {
+		if !want.has(d, size) {
 			return fmt.Errorf("%w: %s of %d bytes is needed, but is not in its list", ErrIncomplete, d, size)
 		}
 	}
@@ -135,12 +148,16 @@ func (b *Bundle) kept() map[string]ocispec.Descriptor {
 const maxNesting = 4
 
 // list returns the list of the given tags and of every blob that a tag refers to, directly or through manifests.
-// It returns an error if one of the blobs does not exist.
+// It returns an error if one of the blobs neither exists nor is omitted.
 func (b *Bundle) list(ctx context.Context, tags map[string]ocispec.Descriptor) (list, error) {
-	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}}
+	out := list{Versions: map[string]digest.Digest{}, Contents: map[digest.Digest]int64{}, Omitted: map[digest.Digest]int64{}}
 	var walk func(desc ocispec.Descriptor, depth int) error
 	walk = func(desc ocispec.Descriptor, depth int) error {
 		if size, seen := out.Contents[desc.Digest]; seen && size == desc.Size {
+			return nil
+		}
+		if b.isOmitted(desc) {
+			out.Omitted[desc.Digest] = desc.Size
 			return nil
 		}
 		if err := b.checkBlob(desc.Digest, desc.Size); err != nil {

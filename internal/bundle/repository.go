@@ -42,7 +42,7 @@ func checkDigest(d digest.Digest) error {
 	return nil
 }
 
-// Fetch opens a blob. The error is errdef.ErrNotFound if the blob does not exist.
+// Fetch opens a blob. If the blob does not exist, the error is ErrOmitted or errdef.ErrNotFound.
 func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
 	if err := checkDigest(target.Digest); err != nil {
 		return nil, err
@@ -52,10 +52,6 @@ func (b *Bundle) Fetch(_ context.Context, target ocispec.Descriptor) (io.ReadClo
 		return nil, b.notFound(target.Digest)
 	}
 	return body, err
-}
-
-func (b *Bundle) notFound(d digest.Digest) error {
-	return fmt.Errorf("%s in %s: %w", d, b.name, errdef.ErrNotFound)
 }
 
 func (b *Bundle) exists(target ocispec.Descriptor) (bool, error) {
@@ -161,7 +157,8 @@ func (r *Repository) Blobs() registry.BlobStore { return blobs{r} }
 
 type blobs struct{ *Repository }
 
-// Resolve returns the size of a blob. The error is errdef.ErrNotFound if the blob does not exist.
+// Resolve returns the size of a blob, also of an omitted one. The error is errdef.ErrNotFound if the blob does
+// not exist.
 func (b blobs) Resolve(_ context.Context, reference string) (ocispec.Descriptor, error) {
 	desc := ocispec.Descriptor{Digest: digest.Digest(reference)}
 	if err := checkDigest(desc.Digest); err != nil {
@@ -170,6 +167,10 @@ func (b blobs) Resolve(_ context.Context, reference string) (ocispec.Descriptor,
 	var err error
 	desc.Size, err = b.bundle.size(desc.Digest)
 	if errors.Is(err, fs.ErrNotExist) {
+		var omitted bool
+		if desc.Size, omitted = b.bundle.omitted.size(desc.Digest); omitted {
+			return desc, nil
+		}
 		err = b.bundle.notFound(desc.Digest)
 	}
 	return desc, err

@@ -16,6 +16,7 @@ import (
 // Copy copies stored versions from one location to another.
 type Copy struct {
 	From, To  Location
+	Since     Location      // what the destination of a bundle has, so that To can omit it; zero: nothing
 	Queries   []query.Query // the versions to copy; empty for all versions
 	All       bool          // copy every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
@@ -38,6 +39,7 @@ type source struct {
 	registry  *registry.Repositories // nil if the location is not a registry
 	providers func(context.Context) ([]provider.Address, error)
 	stored    func(context.Context, provider.Address) (pusher.Stored, error)
+	omits     bool // the location is a bundle that omits packages
 	close     func() error
 }
 
@@ -47,6 +49,9 @@ type target struct {
 	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
 	save     func(context.Context) error // nil if the location is complete after each version
 	close    func() error
+	// destination opens the repository of a provider. It is nil for a mirror folder.
+	destination func(context.Context, provider.Address) (pusher.Destination, error)
+	name        string // for messages
 }
 
 // selected is a stored provider, and its versions that will be copied.
@@ -141,6 +146,9 @@ func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selec
 }
 
 func (c Copy) copyOne(ctx context.Context, src *source, dst *target, from pusher.Stored, v provider.Version) (*pusher.Result, error) {
+	if src.omits {
+		from.Store = fromBoth{from.Store, from.Provider, v, dst}
+	}
 	result, err := dst.put(ctx, from, v, c.Platforms)
 	if refused := new(pusher.RegistryError); errors.As(err, &refused) && refused.Repository == from.Repository {
 		return nil, Explain(src.registry, err)

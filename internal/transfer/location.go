@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -96,11 +97,13 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 		if err != nil {
 			return nil, err
 		}
+		omitted, _ := b.Omitted()
 		return &source{
 			providers: func(context.Context) ([]provider.Address, error) { return b.Providers(), nil },
 			stored: func(_ context.Context, a provider.Address) (pusher.Stored, error) {
 				return pusher.Stored{Provider: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
 			},
+			omits: omitted > 0,
 			close: b.Close,
 		}, nil
 	}
@@ -138,14 +141,21 @@ func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
 }
 
 func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error) {
-	b, err := bundle.Create(ctx, c.To.Name, c.To.Kind == Archive)
+	since, err := c.openSince(ctx)
 	if err != nil {
 		return nil, err
 	}
+	b, err := bundle.Create(ctx, c.To.Name, c.To.Kind == Archive)
+	if err != nil {
+		since.close()
+		return nil, err
+	}
+	o.Omits = since.omits(b)
 	o.Destination = func(_ context.Context, a provider.Address) (pusher.Destination, error) {
 		return pusher.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
 	}
-	return &target{put: pusher.New(o).Copy, save: b.Save, close: b.Close}, nil
+	end := func() error { return errors.Join(b.Close(), since.close()) }
+	return &target{put: pusher.New(o).Copy, save: b.Save, close: end, destination: o.Destination}, nil
 }
 
 func (c Copy) openMirror(o pusher.Options) (*target, error) {
@@ -164,7 +174,7 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 		defer writing.Unlock()
 		return p.Mirror(ctx, root, r)
 	}
-	return &target{put: put, close: root.Close}, nil
+	return &target{put: put, close: root.Close, name: string(c.To.Kind) + ":" + c.To.Name}, nil
 }
 
 func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options) (*target, error) {
@@ -194,5 +204,5 @@ func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options
 		_ = p.Summarize(ctx) // even after a failure, for the versions that are stored
 		return r.Close()
 	}
-	return &target{registry: r, put: p.Copy, close: end}, nil
+	return &target{registry: r, put: p.Copy, close: end, destination: o.Destination}, nil
 }
