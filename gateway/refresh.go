@@ -1,12 +1,14 @@
 package gateway
 
 import (
+	"fmt"
 	"net/http"
 
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// serveRefresh drops the cached answers about a provider. Only operators may call it.
+// serveRefresh drops the cached answers about a provider. Its answer says that other replicas
+// keep theirs. Only operators may call it.
 func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", "POST")
@@ -20,5 +22,6 @@ func (g *gateway) serveRefresh(w http.ResponseWriter, r *http.Request) {
 	}
 	n := g.Catalog.Refresh(a)
 	g.Log.InfoContext(r.Context(), "cached metadata dropped", "provider", a.String(), "entries", n)
-	w.WriteHeader(http.StatusNoContent)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "dropped the cached answers about %s (%d) in this replica alone; other replicas keep theirs: send the request to each one\n", a, n)
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	stdlog "log"
 	"log/slog"
 	"net/http"
 	"time"
@@ -44,7 +45,7 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 			MaxConcurrentStreams: maxStreams,
 			SendPingTimeout:      pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: writeByteTimeout,
 		},
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		ErrorLog: stdlog.New(&errorLog{log: log}, "", 0),
 	}
 }
 

@@ -230,7 +230,7 @@ func TestHandshakes(t *testing.T) {
 				t.Errorf("%q: %q and %v after %s", sent, answer, err, took)
 			}
 			synctest.Wait()
-			if n := log.count("TLS handshake error"); n != 1 {
+			if n := log.count(`level=WARN msg="a TLS handshake failed" client=`); n != 1 {
 				t.Errorf("%q: %d errors are logged", sent, n)
 			}
 		})
