@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
@@ -17,6 +18,9 @@ type Candidate struct {
 	// OpenTofu does not find that login. "" means that OpenTofu finds it.
 	Login  bool
 	Missed string
+	// LostDollar reports whether the user name of the chosen login looks like the name of a
+	// Harbor robot, robot$NAME, from which a shell has removed $NAME.
+	LostDollar bool
 }
 
 // LoginError means that a login could not provide its credential when a registry asked
@@ -55,19 +59,26 @@ func (c *Client) Considered(ctx context.Context, r ociaddr.Repository) []Candida
 	if err != nil {
 		return []Candidate{{Source: "the configured logins", Reason: err.Error(), Err: err}}
 	}
-	chosen, _, err := c.choose(ctx, b)
+	chosen, cred, err := c.choose(ctx, b)
 	var out []Candidate
 	passed := false // whether the loop has passed the chosen login
 	for _, l := range b.logins {
 		considered := Candidate{Source: l.String(), Chosen: l == chosen, Reason: reason(l, chosen, passed, err, r), Login: true, Missed: l.openTofuMiss(r)}
 		if l == chosen {
 			considered.Err = err
+			considered.LostDollar = lostDollar(cred.reveal().Username)
 		}
 		out = append(out, considered)
 		passed = passed || l == chosen
 	}
 	all, _ := c.sources() // cannot fail, because bind has succeeded
 	return append(out, all.others(r)...)
+}
+
+// lostDollar reports whether a shell may have changed a robot's name. It reads "robot$ci" in
+// double quotes as robot, and "robot$acme+ci" as robot+ci.
+func lostDollar(user string) bool {
+	return user == "robot" || strings.HasPrefix(user, "robot+")
 }
 
 // reason says why the login l was chosen or not. The login matches the repository.

@@ -20,8 +20,8 @@ const RegistryPath = "/v1/providers/"
 // with HostsPath, the host's name and [RegistryPath].
 const HostsPath = "/hosts/"
 
-// discoveryPath is the path of service discovery on a host.
-const discoveryPath = "/.well-known/terraform.json"
+// DiscoveryPath is the path of service discovery on a host.
+const DiscoveryPath = "/.well-known/terraform.json"
 
 // RegistryURL returns the base URL of the provider registry protocol for a mirrored host. Users write this URL
 // into a host block. public is the gateway's URL. hostname must be in Punycode, as in the paths that clients
@@ -96,7 +96,7 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 // routeDiscovery adds the routes of service discovery for mirrored hosts. If there is a service to announce, it
 // also adds the route for the gateway's own host.
 func (g *gateway) routeDiscovery(r *mux.Router) {
-	r.HandleFunc(HostsPath+"{hostname}"+discoveryPath, g.serveHostDiscovery).Name("discovery")
+	r.HandleFunc(HostsPath+"{hostname}"+DiscoveryPath, g.serveHostDiscovery).Name("discovery")
 	services := map[string]any{}
 	if at := g.announced(); ownHost(at) != "" {
 		// The URL is relative to the requested host, so it works behind a proxy and on any port.
@@ -112,7 +112,7 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	if err != nil {
 		panic(err) // cannot happen: a document has only strings and numbers
 	}
-	r.HandleFunc(discoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
+	r.HandleFunc(DiscoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
 
 // routeRegistry adds the routes of the provider registry protocol. If the gateway announces no host name, there

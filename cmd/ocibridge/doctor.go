@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
@@ -22,7 +23,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-const doctorExamples = `  # why does a push to this repository not work?
+const doctorExamples = `  # does everything work that the configuration names?
+  ocibridge doctor
+
+  # why does a push to this repository not work?
   ocibridge doctor registry.opentofu.org/hashicorp/null --template 'ghcr.io/acme/${hostname}/${namespace}/${type}'
 
   # what is wrong with a registry? (one repository of every template that names it)
@@ -47,20 +51,25 @@ func newDoctorCommand() *cobra.Command {
 	f := &doctorFlags{}
 	cmd := &cobra.Command{
 		Use:   "doctor [PROVIDER | REGISTRY]",
-		Short: "Find out why a registry or a gateway does not work",
+		Short: "Find out why a registry, an origin or a gateway does not work",
 		Long: `doctor takes the steps of a push, a gateway or a client one by one. For each step it
-says whether it works, and what to do if not: the source of the credential and the
-other candidates, connection, certificate, clock, rights, tags, content.
+says whether it works, and what to do if not: proxy, the source of the credential and
+the other candidates, connection, certificate, clock, rights, tags, content, origin,
+keys, package, free space.
 
-With REGISTRY, a host such as ghcr.io, doctor examines one repository of every
-template that names this registry. Without arguments it examines one repository of
-every template.
+With PROVIDER, doctor examines the provider's repository and origin, and the folders of
+this machine. With REGISTRY, a host such as ghcr.io, it examines one repository of every
+template that names this registry.
+
+Without arguments it examines one repository of every template and every project, the
+repositories and origins of the provider blocks, public_url, and the folders of this
+machine. It examines at most ten repositories and ten origins, and names the others.
 
 It exits with 1 if a step failed. It writes to the registry only with --write.`,
 		Example: doctorExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(hint.New("more than one provider or registry", "name one, or none for one repository of every template"))
+				return usage(hint.New("more than one provider or registry", "name one, or none for everything that the configuration names"))
 			}
 			return nil
 		},
@@ -129,12 +138,20 @@ func (f *doctorFlags) run(ctx context.Context, s settings, what subject, stdout,
 	if err := printReports(stdout, reports, f.output.json()); err != nil {
 		return err
 	}
+	var failed []string
 	for _, r := range reports {
 		if r.Failed() {
-			return hint.New(r.Subject+" failed a check", "each failed check above says what to do")
+			failed = append(failed, r.Subject)
 		}
 	}
-	return nil
+	const help = "each failed check above says what to do"
+	switch len(failed) {
+	case 0:
+		return nil
+	case 1:
+		return hint.New(failed[0]+" failed a check", help)
+	}
+	return hint.New(fmt.Sprintf("%s and %d more failed a check", failed[0], len(failed)-1), help)
 }
 
 func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, stderr io.Writer) ([]*doctor.Report, error) {
@@ -155,43 +172,34 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 		return nil, err
 	}
 	defer back.Close()
-	if !what.provider.IsZero() {
-		r, err := f.examineRepository(ctx, back, what.provider)
-		return []*doctor.Report{r}, err
+	switch {
+	case !what.provider.IsZero():
+		return f.examineProvider(ctx, s, back, what.provider)
+	case what.registry != "":
+		return f.examineRepositories(ctx, back, s.configured(), what.registry)
 	}
-	return f.examineTemplates(ctx, back, what.registry)
+	return f.examineAll(ctx, s, back)
 }
 
-// examineTemplates examines one repository of each template. If only is set, it leaves out the
-// templates that do not name this registry.
-func (f *doctorFlags) examineTemplates(ctx context.Context, back *registry.Repositories, only ociaddr.Registry) ([]*doctor.Report, error) {
-	var reports []*doctor.Report
-	for _, t := range back.Templates {
-		example := back.Templates.Example(t)
-		if example.IsZero() {
-			if only == "" {
-				reports = append(reports, doctor.Shadowed(t.Source()))
-			}
-			continue
-		}
-		repo, err := back.Templates.Repository(example)
-		if err != nil {
-			return nil, err
-		}
-		if only != "" && repo.Registry != only {
-			continue
-		}
-		r, err := f.examineRepository(ctx, back, example)
-		if err != nil {
-			return nil, err
-		}
-		reports = append(reports, r)
+// examineProvider examines everything that a push of a provider needs.
+func (f *doctorFlags) examineProvider(ctx context.Context, s settings, back *registry.Repositories, a provider.Address) ([]*doctor.Report, error) {
+	repository, err := f.examineRepository(ctx, back, a)
+	if err != nil {
+		return nil, err
 	}
-	if only != "" && len(reports) == 0 {
-		return nil, hint.New(fmt.Sprintf("no repository template names the registry %s", only),
-			"give --template, or write an oci_mirror block; ocibridge doctor without arguments lists the repositories of the configured templates")
+	origins, err := f.examineOriginOf(ctx, s, a, repository.Origin)
+	return append(append([]*doctor.Report{repository}, origins...), f.examineMachine(s, back.Embedded != nil)), err
+}
+
+// examineAll examines everything that the configuration names.
+func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry.Repositories) ([]*doctor.Report, error) {
+	reports, err := f.examineRepositories(ctx, back, s.configured(), "")
+	if err != nil {
+		return nil, err
 	}
-	return reports, nil
+	origins, err := f.examineOrigins(ctx, s, func(config.Provider) bool { return true })
+	reports = append(append(reports, origins...), examinePublic(ctx, s)...)
+	return append(reports, f.examineMachine(s, back.Embedded != nil)), err
 }
 
 func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a provider.Address) (*doctor.Report, error) {

@@ -1,4 +1,5 @@
-// Package doctor diagnoses a registry or a gateway step by step. For each step that failed, it says what to do.
+// Package doctor diagnoses registries, origins, gateways and this machine step by step. For each step that failed, it
+// says what to do. Every examination is limited in time.
 //
 // It sends the same requests as a push, a gateway or a client. It changes the registry only if Repository.Write
 // is set.
@@ -32,11 +33,20 @@ type Check struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// Report is the diagnosis of one registry or gateway. The checks have the order in which they ran. A failed
+// Report is the diagnosis of one repository, origin, gateway or machine. The checks have the order in which they ran. A failed
 // check is the last one if further checks would be meaningless.
 type Report struct {
 	Subject string  `json:"subject"`
 	Checks  []Check `json:"checks"`
+	// Origin is the origin of the newest version in a repository, or "" if it is unknown.
+	Origin string `json:"-"`
+}
+
+// NotExamined returns a report that names what was left out of a long list.
+func NotExamined(kind string, names []string, help string) *Report {
+	r := &Report{Subject: fmt.Sprintf("%d more", len(names))}
+	r.skip(kind, help, "not examined: %s", list(names))
+	return r
 }
 
 // Failed reports whether a check failed.

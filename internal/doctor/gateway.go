@@ -37,6 +37,9 @@ type Gateway struct {
 // documentLimits limits the JSON documents of a gateway.
 var documentLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10_000}
 
+// gatewayTimeout limits the examination of one gateway.
+const gatewayTimeout = time.Minute
+
 // maxRedirects is the maximum number of redirects that OpenTofu follows.
 const maxRedirects = 5
 
@@ -45,10 +48,12 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	if x.Transport == nil {
 		x.Transport = outgoing.Transport()
 	}
+	ctx, cancel := context.WithTimeout(ctx, gatewayTimeout)
+	defer cancel()
 	subject, _, _ := strings.Cut(ociaddr.HideLogin(x.URL), "?")
 	r := &Report{Subject: subject}
 	base, ok := x.base(r)
-	if !ok {
+	if !ok || !r.proxy(ctx, base) {
 		return r
 	}
 	if x.TokenSource == "" {
@@ -200,14 +205,14 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 		return
 	}
 	defer get.Body.Close()
-	var magic [4]byte
+	var magic [len(zipMagic)]byte
 	_, readErr := io.ReadFull(get.Body, magic[:])
 	switch {
 	case get.StatusCode != http.StatusOK:
 		r.fail(name, statusError(get), "the gateway's own log says why")
 	case readErr != nil:
 		r.fail(name, readErr, "the download breaks off at once: the gateway's own log says why")
-	case string(magic[:]) != "PK\x03\x04":
+	case string(magic[:]) != zipMagic:
 		r.fail(name, fmt.Errorf("%s is no zip", shown(u)), "is there a proxy or a login page in between?")
 	case head.StatusCode == http.StatusOK && head.ContentLength != get.ContentLength:
 		r.fail(name, fmt.Errorf("HEAD says %d bytes, GET %d", head.ContentLength, get.ContentLength), "Terraform asks HEAD first and fails: a proxy in between may answer it")
@@ -272,7 +277,14 @@ func unreachable(err error) string {
 		return help
 	}
 	var authority x509.UnknownAuthorityError
-	if errors.As(err, &authority) {
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	switch {
+	case errors.As(err, &name):
+		return "its certificate is for other names: use one of them, or have a certificate made out for this one"
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return "renew its certificate, or set the clock of this machine"
+	case errors.As(err, &authority):
 		return "its certificate is by an authority that is not known here: name the authority's file in SSL_CERT_FILE (ocibridge serve prints the file of its local CA)"
 	}
 	return "nothing usable answers there: check the address, and for a private CA, SSL_CERT_FILE"

@@ -72,12 +72,12 @@ func (t *trial) run(ctx context.Context, r *Report) {
 	v.Packages = []artifact.Package{p}
 
 	if err := t.blobs(ctx, artifact.Config(), artifact.Blob{Descriptor: p.Layer(), Data: content}); err != nil {
-		r.fail("push", t.Explain(err), "the credential may lack the right to write")
+		t.fail(r, "push", err, "the credential may lack the right to write")
 		return
 	}
 	r.ok("push", "blobs are accepted")
 	if err := t.manifest(ctx, artifact.Blob{Descriptor: p.Manifest, Data: manifest}, ""); err != nil {
-		r.fail("packages", t.Explain(err), allow(artifact.TypeTarget))
+		t.fail(r, "packages", err, allow(artifact.TypeTarget))
 		return
 	}
 	r.ok("packages", "manifests of the type %s are accepted", artifact.TypeTarget)
@@ -94,10 +94,18 @@ func (t *trial) run(ctx context.Context, r *Report) {
 	}
 	if err := t.index(ctx, index); err != nil {
 		t.lost = refusals.UnknownBlob(err)
-		r.fail("versions", t.Explain(err), allow(artifact.TypeProvider))
+		t.fail(r, "versions", err, allow(artifact.TypeProvider))
 		return
 	}
 	r.ok("versions", "indexes of the type %s are accepted", artifact.TypeProvider)
+}
+
+// fail adds a failed check. Its name is quota if the registry has no room for more.
+func (t *trial) fail(r *Report, name string, err error, help string) {
+	if refusals.Full(err) {
+		name = "quota"
+	}
+	r.fail(name, t.Explain(err), help)
 }
 
 const flaw = "this is a flaw of ocibridge: report it"

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -57,6 +57,12 @@ func Shadowed(template string) *Report {
 func (x Repository) Examine(ctx context.Context) *Report {
 	r := &Report{Subject: x.Address.String()}
 	r.ok("address", "%s is kept in %s, by the template %s", x.Provider, x.Address, x.Template)
+	ctx, cancel := context.WithTimeout(ctx, repositoryTimeout)
+	defer cancel()
+	if x.Store != nil && !x.Embedded && !r.proxy(ctx, x.url()) {
+		x.credential(r, nil)
+		return r
+	}
 	if x.Store == nil {
 		if x.credential(r, x.Err); !r.Failed() {
 			r.fail("connection", x.Err, "check the registry's address and the settings for it")
@@ -75,6 +81,18 @@ func (x Repository) Examine(ctx context.Context) *Report {
 	}
 	x.push(ctx, r)
 	return r
+}
+
+// repositoryTimeout limits the examination of one repository.
+const repositoryTimeout = 2 * time.Minute
+
+// url returns the URL of the registry.
+func (x Repository) url() *url.URL {
+	u := &url.URL{Scheme: "https", Host: x.Store.Reference.Host()}
+	if x.Store.PlainHTTP {
+		u.Scheme = "http"
+	}
+	return u
 }
 
 // credential reports which source of a credential was chosen, and why the others were not. err is the error of
@@ -100,7 +118,7 @@ func (x Repository) credential(r *Report, err error) {
 	}
 	detail := ""
 	if len(others) > 0 {
-		detail = "; also considered: " + strings.Join(others, ", ")
+		detail = "; also considered: " + list(others)
 	}
 	var asked *auth.LoginError
 	switch {
@@ -153,7 +171,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	const help = "check the credential, and its rights in the repository"
 	if err != nil {
 		if !asked { // if asked, the credential check has already failed
-			r.fail("authentication", x.Explain(err), help)
+			x.refused(r, err, help)
 		}
 		return false
 	}
@@ -163,7 +181,7 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	}
 	switch resp.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		r.fail("authentication", x.Explain(refusals.Read(resp)), help)
+		x.refused(r, refusals.Read(resp), help)
 		return false
 	case http.StatusOK, http.StatusNotFound:
 		r.ok("authentication", "accepted")
@@ -171,6 +189,33 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	}
 	r.fail("authentication", x.Explain(refusals.Read(resp)), "try again later, or ask the operator of the registry")
 	return false
+}
+
+// refused reports the refusal of the first request. It also says if the user name of the login looks wrong.
+func (x Repository) refused(r *Report, err error, help string) {
+	if refusals.NoProject(err) {
+		r.fail("project", x.Explain(err), help)
+	} else {
+		r.fail("authentication", x.Explain(err), help)
+	}
+	for _, c := range x.Candidates {
+		if c.Chosen && c.LostDollar {
+			r.warn("user name", "log in again with the name in single quotes: docker login -u 'robot$NAME' "+string(x.Address.Registry),
+				`the user name of the login begins with "robot", but not with "robot$", as the names of Harbor's robots do: a shell reads $NAME in double quotes as a variable`)
+		}
+	}
+}
+
+// origin returns the origin of a stored version according to its evidence, or "" if it is unknown.
+func (x Repository) origin(ctx context.Context, v *artifact.Version) string {
+	if v.Evidence == nil {
+		return ""
+	}
+	record, err := artifact.ReadRecord(ctx, x.Store, *v.Evidence)
+	if err != nil {
+		return "" // only the choice of further examinations depends on it
+	}
+	return record.Origin
 }
 
 // get sends a GET request with the repository's credential. path is relative to the repository.
@@ -243,7 +288,8 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 			}
 		}
 	}
-	r.ok("pull", "version %s is complete for %s", versions[0], strings.Join(platforms, ", "))
+	r.Origin = x.origin(ctx, v)
+	r.ok("pull", "version %s is complete for %s", versions[0], list(platforms))
 }
 
 func count(n int, thing string) string {

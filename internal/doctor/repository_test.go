@@ -160,7 +160,7 @@ func TestHarborsWords(t *testing.T) {
 		password            string
 		check, detail, hint string
 	}{
-		"absent project":  {func(s *quirks.Settings) { s.User = "robot$ci" }, "MARK-p", "authentication", "401: unauthorized: project acme not found", `create the project "acme"`},
+		"absent project":  {func(s *quirks.Settings) { s.User = "robot$ci" }, "MARK-p", "project", "401: unauthorized: project acme not found", `create the project "acme"`},
 		"no right":        {func(s *quirks.Settings) { s.Lacks = []string{"pull"} }, "MARK-p", "authentication", "401: unauthorized: unauthorized to access repository: acme/null, action: pull", "a robot needs the permission Repository: Pull"},
 		"no right, write": {func(s *quirks.Settings) { s.Lacks = []string{"push"} }, "MARK-p", "push", "action: push", "a robot needs the permission Repository: Push"},
 		"wrong password":  {nil, "MARK-wrong", "authentication", "action: pull", "which was not accepted"},

@@ -28,6 +28,26 @@ func (e *ProxyError) Error() string {
 	return fmt.Sprintf("proxy %s answered %d %s", e.Proxy, e.Status, http.StatusText(e.Status))
 }
 
+// Route is the way of requests to a host.
+type Route struct {
+	Variable string // the variable that names a proxy for the URL's scheme; "" if there is none
+	Proxy    string // HOST:PORT, without a user and password; "" if requests use no proxy
+}
+
+// RouteTo returns the way of requests for a URL. It fails as the requests would if the
+// variable does not contain a URL.
+func RouteTo(to *url.URL) (Route, error) {
+	name := variable(to)
+	if os.Getenv(name) == "" {
+		return Route{}, nil
+	}
+	proxy, err := checkVariable(http.ProxyFromEnvironment)(&http.Request{URL: to})
+	if err != nil || proxy == nil {
+		return Route{Variable: name}, err
+	}
+	return Route{name, proxy.Host}, nil
+}
+
 // checkVariable returns a function that calls the given function, which reads the proxy from the environment. The
 // returned function fails if the variable for the request does not contain a URL. Without this check, net/http would
 // send the request without a proxy. The error does not contain the value of the variable, because the value may contain

@@ -78,6 +78,12 @@ func TestProxyVariablesThatHoldNoURL(t *testing.T) {
 // them.
 func TestProxies(t *testing.T) {
 	if at := os.Getenv("OCIBRIDGE_TEST_URL"); at != "" {
+		to, err := url.Parse(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		route, err := RouteTo(to)
+		fmt.Printf("route: %+v, %v\n", route, err)
 		resp, err := (&http.Client{Transport: Transport()}).Get(at)
 		help := hint.Of(err)
 		if err == nil {
@@ -139,6 +145,13 @@ func TestProxies(t *testing.T) {
 			data, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, data)
+			}
+			route := fmt.Sprintf("route: {Variable:%s Proxy:%s}, <nil>\n", tc.variable, tc.proxy[strings.LastIndexAny("/@"+tc.proxy, "/@")-1:])
+			if strings.Contains(tc.proxy, "%zz") {
+				route = fmt.Sprintf("route: {Variable:%s Proxy:}, %[1]s does not hold the URL of a proxy\n", tc.variable)
+			}
+			if !strings.HasPrefix(string(data), route) {
+				t.Errorf("%s\nwant %s", data, route)
 			}
 			said, help, _ := strings.Cut(string(data), "\nhint: ")
 			if !strings.Contains(said, tc.says) || !strings.HasPrefix(help, tc.hint) {

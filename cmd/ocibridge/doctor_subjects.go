@@ -1,0 +1,234 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/doctor"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+const (
+	// maxSubjects is the maximum number of repositories, and of origins, that doctor examines.
+	maxSubjects = 10
+	// maxExaminations is the maximum number of concurrent examinations.
+	maxExaminations = 4
+)
+
+// examineEach runs the examinations concurrently, and returns their reports in order.
+func examineEach(examinations []func() (*doctor.Report, error)) ([]*doctor.Report, error) {
+	reports := make([]*doctor.Report, len(examinations))
+	var g errgroup.Group
+	g.SetLimit(maxExaminations)
+	for i, examine := range examinations {
+		g.Go(func() (err error) {
+			reports[i], err = examine()
+			return err
+		})
+	}
+	return reports, g.Wait()
+}
+
+// examineRepositories examines one repository of each template and of each project, and then
+// those of other provider blocks. If only is set, it leaves out other registries.
+func (f *doctorFlags) examineRepositories(ctx context.Context, back *registry.Repositories, configured []provider.Address, only ociaddr.Registry) ([]*doctor.Report, error) {
+	selected, shadowed := repositoriesToExamine(back.Templates, configured, only)
+	selected, rest := cut(selected)
+	var all []func() (*doctor.Report, error)
+	for _, a := range selected {
+		all = append(all, func() (*doctor.Report, error) { return f.examineRepository(ctx, back, a) })
+	}
+	reports, err := examineEach(all)
+	if err != nil {
+		return nil, err
+	}
+	if only == "" {
+		for _, t := range shadowed {
+			reports = append(reports, doctor.Shadowed(t.Source()))
+		}
+	}
+	if only != "" && len(reports) == 0 {
+		return nil, hint.New(fmt.Sprintf("no repository template names the registry %s", only),
+			"give --template, or write an oci_mirror block; ocibridge doctor without arguments lists the repositories of the configured templates")
+	}
+	return appendRest(reports, "repository", rest), nil
+}
+
+// repositoriesToExamine returns providers with different repositories. The first ones cover every template and every
+// project, which is the first part of a repository's name. A template without a configured provider has an example.
+// shadowed are the templates for which there is none.
+func repositoriesToExamine(set templates.Set, configured []provider.Address, only ociaddr.Registry) (selected []provider.Address, shadowed []*templates.Template) {
+	examples := slices.Clone(configured)
+	for _, t := range set {
+		if slices.ContainsFunc(configured, func(a provider.Address) bool { first, err := set.For(a); return err == nil && first == t }) {
+			continue
+		}
+		if e := set.Example(t); e.IsZero() {
+			shadowed = append(shadowed, t)
+		} else {
+			examples = append(examples, e)
+		}
+	}
+	type project struct {
+		template *templates.Template
+		registry ociaddr.Registry
+		name     string
+	}
+	projects := map[project]bool{}
+	seen := map[ociaddr.Repository]bool{}
+	var others []provider.Address
+	for _, a := range examples {
+		t, err := set.For(a)
+		if err != nil {
+			continue // the provider has no repository
+		}
+		repo, err := t.Repository(a)
+		if err != nil {
+			selected = append(selected, a) // the examination reports the error
+			continue
+		}
+		if seen[repo] || only != "" && repo.Registry != only {
+			continue
+		}
+		seen[repo] = true
+		name, _, _ := strings.Cut(repo.Name, "/")
+		if p := (project{t, repo.Registry, name}); !projects[p] {
+			projects[p] = true
+			selected = append(selected, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return append(selected, others...), shadowed
+}
+
+// examineOrigins examines the origins of provider blocks. The first ones cover every origin.
+func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) ([]*doctor.Report, error) {
+	wants := transfer.OpenWants(s.file, s.origins().Registry())
+	defer wants.Close()
+	named := map[string]bool{}
+	var firsts, others []doctor.Origin
+	for i, p := range s.file.Providers {
+		if !of(p) {
+			continue
+		}
+		x := s.origin(p, wants.Wants[i].Source)
+		if !named[x.Name] {
+			firsts = append(firsts, x)
+		} else {
+			others = append(others, x)
+		}
+		named[x.Name] = true
+	}
+	selected, rest := cut(append(firsts, others...))
+	var all []func() (*doctor.Report, error)
+	for _, x := range selected {
+		all = append(all, func() (*doctor.Report, error) { return x.Examine(ctx), nil })
+	}
+	reports, err := examineEach(all)
+	var left []provider.Address
+	for _, x := range rest {
+		left = append(left, x.Provider)
+	}
+	return appendRest(reports, "origin", left), err
+}
+
+// examineOriginOf examines the origin of the provider that the user has named. published is the origin of its newest
+// stored version, or "" if that is unknown.
+func (f *doctorFlags) examineOriginOf(ctx context.Context, s settings, a provider.Address, published string) ([]*doctor.Report, error) {
+	mine := func(p config.Provider) bool { return p.Address == a }
+	if slices.ContainsFunc(s.file.Providers, mine) {
+		return f.examineOrigins(ctx, s, mine)
+	}
+	x := s.origin(config.Provider{Address: a}, s.origins().Registry())
+	if published != "" && published != a.Hostname() {
+		return []*doctor.Report{x.NotUsed(published)}, nil
+	}
+	return []*doctor.Report{x.Examine(ctx)}, nil
+}
+
+// origin returns the origin of a provider block.
+func (s settings) origin(p config.Provider, source origin.Source) doctor.Origin {
+	x := doctor.Origin{
+		Provider: p.Address, Source: source, Name: cmp.Or(p.From.MirrorURL, p.From.Folder, p.Address.Hostname()), Versions: p.Versions,
+		Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}, Policy: s.trustRules().For(p.Address),
+	}
+	if len(p.Platforms) > 0 {
+		x.Platform = p.Platforms[0]
+	}
+	switch {
+	case p.From.Folder != "":
+	case p.From.MirrorURL != "":
+		x.URL, _ = url.Parse(p.From.MirrorURL) // no error: the configuration has been checked
+	default:
+		x.URL = s.serviceURL(p.Address)
+	}
+	return x
+}
+
+// serviceURL returns the URL of a provider's registry: that of the host block, or else that of its host.
+func (s settings) serviceURL(a provider.Address) *url.URL {
+	text, _ := s.cli.Services()[a.ServiceHost()]["providers.v1"].(string)
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		return u
+	}
+	return &url.URL{Scheme: "https", Host: string(a.ServiceHost()), Path: "/"}
+}
+
+// examineMachine examines the folders that a push and serve write to.
+func (f *doctorFlags) examineMachine(s settings, isEmbedded bool) *doctor.Report {
+	x := doctor.Machine{Temporary: os.TempDir()}
+	if isEmbedded {
+		x.Folders = append(x.Folders, doctor.Folder{Name: "data folder", Path: f.dataFolder(), Setting: "name another one with --data"})
+	}
+	if c := s.file.Gateway.CacheInForce(isEmbedded, defaultCacheFolder()); c.Enabled && c.Directory != "" {
+		x.Folders = append(x.Folders, doctor.Folder{Name: "cache", Path: c.Directory, Setting: "name another one as directory in the cache block"})
+	}
+	return x.Examine()
+}
+
+// examinePublic examines public_url. It returns no report if there is none.
+func examinePublic(ctx context.Context, s settings) []*doctor.Report {
+	public := s.file.Gateway.PublicURL
+	if public == "" {
+		return nil
+	}
+	const host = "registry.opentofu.org" // every gateway announces its services for every host
+	announced := gateway.RegistryURL(public, host)
+	x := doctor.Public{URL: public, Announced: announced, Discovery: strings.TrimSuffix(announced, gateway.RegistryPath) + gateway.DiscoveryPath}
+	return []*doctor.Report{x.Examine(ctx)}
+}
+
+// cut divides a list at the maximum number of examinations.
+func cut[T any](all []T) (selected, rest []T) {
+	n := min(len(all), maxSubjects)
+	return all[:n], all[n:]
+}
+
+// appendRest adds a report that names the providers that were left out.
+func appendRest(reports []*doctor.Report, kind string, rest []provider.Address) []*doctor.Report {
+	if len(rest) == 0 {
+		return reports
+	}
+	var names []string
+	for _, a := range rest {
+		names = append(names, a.String())
+	}
+	return append(reports, doctor.NotExamined(kind, names, "ocibridge doctor PROVIDER examines one of them"))
+}
