@@ -56,31 +56,36 @@ func Shadowed(template string) *Report {
 // Examine diagnoses a repository.
 func (x Repository) Examine(ctx context.Context) *Report {
 	r := &Report{Subject: x.Address.String()}
+	x.examine(ctx, r)
+	x.userName(r)
+	return r
+}
+
+func (x Repository) examine(ctx context.Context, r *Report) {
 	r.ok("address", "%s is kept in %s, by the template %s", x.Provider, x.Address, x.Template)
 	ctx, cancel := context.WithTimeout(ctx, repositoryTimeout)
 	defer cancel()
-	if x.Store != nil && !x.Embedded && !r.proxy(ctx, x.url()) {
-		x.credential(r, nil)
-		return r
-	}
 	if x.Store == nil {
 		if x.credential(r, x.Err); !r.Failed() {
 			r.fail("connection", x.Err, "check the registry's address and the settings for it")
 		}
-		return r
+		return
+	}
+	if !x.Embedded && !r.proxy(ctx, x.url()) {
+		x.credential(r, nil)
+		return
 	}
 	var conn firstConn
 	resp, err := x.get(conn.watch(ctx), "tags/list")
 	x.credential(r, err)
 	if !x.answers(r, resp, err, conn.tls) {
-		return r
+		return
 	}
 	versions, there := x.tags(ctx, r)
 	if there {
 		x.pull(ctx, r, versions)
 	}
 	x.push(ctx, r)
-	return r
 }
 
 // repositoryTimeout limits the examination of one repository.
@@ -191,15 +196,19 @@ func (x Repository) answers(r *Report, resp *http.Response, err error, conn *tls
 	return false
 }
 
-// refused reports the refusal of the first request. It also says if the user name of the login looks wrong.
+// refused reports the refusal of the first request.
 func (x Repository) refused(r *Report, err error, help string) {
+	name := "authentication"
 	if refusals.NoProject(err) {
-		r.fail("project", x.Explain(err), help)
-	} else {
-		r.fail("authentication", x.Explain(err), help)
+		name = "project"
 	}
+	r.fail(name, x.Explain(err), help)
+}
+
+// userName warns about the user name of the login if it may be the reason for a failed check.
+func (x Repository) userName(r *Report) {
 	for _, c := range x.Candidates {
-		if c.Chosen && c.LostDollar {
+		if c.Chosen && c.LostDollar && r.Failed() {
 			r.warn("user name", "log in again with the name in single quotes: docker login -u 'robot$NAME' "+string(x.Address.Registry),
 				`the user name of the login begins with "robot", but not with "robot$", as the names of Harbor's robots do: a shell reads $NAME in double quotes as a variable`)
 		}

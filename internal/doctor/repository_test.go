@@ -203,6 +203,42 @@ func TestHarborsWords(t *testing.T) {
 	}
 }
 
+// TestFullProject shows that a full project is reported as its quota.
+func TestFullProject(t *testing.T) {
+	b := newBench(t, quirks.Settings{Content: quirks.Content{Projects: true}, Uploads: quirks.Uploads{Quota: 40}})
+	got := b.examine(true)
+	want(t, got, "quota", Fail, "will exceed the configured upper limit")
+	if h := got["quota"].Hint; !strings.Contains(h, "have the quota raised (in Harbor, that of the project)") {
+		t.Errorf("hint %q", h)
+	}
+}
+
+// TestLostDollar shows that doctor names the reason if a shell has changed the user name of a robot.
+func TestLostDollar(t *testing.T) {
+	for user, lost := range map[string]bool{"robot": true, "robot+ci": true, "robot$other": false, "robots": false, "u": false} {
+		b := newBench(t, quirks.Settings{Access: quirks.Access{User: "robot$acme+ci", Password: "MARK-p", Tokens: true}})
+		b.login(user, "MARK-p")
+		got := b.examine(false)
+		want(t, got, "authentication", Fail, "")
+		if _, warned := got["user name"]; warned != lost {
+			t.Errorf("%s: %+v", user, got)
+		}
+		if lost {
+			want(t, got, "user name", Warn, `begins with "robot", but not with "robot$"`)
+			if h := got["user name"].Hint; !strings.Contains(h, "docker login -u 'robot$NAME' "+string(b.host)) {
+				t.Errorf("hint %q", h)
+			}
+		}
+	}
+	b := newBench(t, quirks.Settings{Access: quirks.Access{User: "robot", Password: "MARK-p", Tokens: true}})
+	b.login("robot", "MARK-p")
+	got := b.examine(false)
+	want(t, got, "authentication", OK, "")
+	if c, warned := got["user name"]; warned {
+		t.Errorf("the name was accepted: %+v", c)
+	}
+}
+
 func TestUntrustedCertificate(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	b.opts.Registries = nil
