@@ -1,0 +1,178 @@
+package gateway
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// versionReads is the number of versions that a listing reads concurrently.
+const versionReads = 16
+
+// versionsJSON is the response of "List Available Versions" in the provider registry protocol.
+type versionsJSON struct {
+	Versions []*listedJSON `json:"versions"`
+	// Warnings are texts that OpenTofu and Terraform show to users.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// listedJSON is a version in versionsJSON. The protocols and platforms are omitted if they are unknown.
+type listedJSON struct {
+	Version   string         `json:"version"`
+	Protocols []string       `json:"protocols,omitempty"`
+	Platforms []platformJSON `json:"platforms,omitempty"`
+}
+
+type platformJSON struct {
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+}
+
+// serveVersions lists the signed versions. If no version is signed, it answers with 404, so that clients treat
+// the provider as absent.
+func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	start := time.Now()
+	view := g.View(r)
+	item, err := view.Versions(ctx, a)
+	var out versionsJSON
+	if err == nil {
+		out.Warnings = item.Warnings
+		out.Versions, err = g.listVersions(ctx, view, item, view.Confirmed(a).Before(start))
+	}
+	if err == nil && len(out.Versions) == 0 {
+		err = errUnsigned
+	}
+	if err != nil {
+		return fmt.Errorf("list signed versions of %s: %w", a, err)
+	}
+	return writeJSON(w, r, out)
+}
+
+// listVersions lists the signed versions in an item. It reads only versions that the summary does not describe.
+// If no version is signed according to the summary, it reads all versions, because a wrong answer would tell
+// clients that the provider is absent.
+func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
+	summary := view.Summary(ctx, item)
+	out, err := g.listSigned(ctx, view, item, summary, fromCache)
+	if err == nil && len(out) == 0 && len(summary) > 0 {
+		return g.listSigned(ctx, view, item, nil, fromCache)
+	}
+	return out, err
+}
+
+// listSigned describes the signed versions in an item, oldest first. A version with invalid content is listed
+// without a description. If it were omitted, clients would silently install an older version.
+//
+// If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache
+// is true, the list is older than this request, and the version may be unreadable for a long time. Then
+// listSigned lists that version without a description, so that clients can install other versions. If no
+// version at all can be read, listSigned always fails.
+func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, summary artifact.Summary, fromCache bool) ([]*listedJSON, error) {
+	a, versions := item.Address, item.Versions
+	out := make([]*listedJSON, len(versions))
+	trouble := make([]error, len(versions))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(versionReads)
+	for i, v := range versions {
+		group.Go(func() error {
+			if ctx.Err() != nil && !fromCache {
+				return ctx.Err() // the read of another version has failed
+			}
+			if offer, ok := item.Offer(v); ok && offer.Signed {
+				// The offer contains everything that a list needs. So the list does not cause a request to the
+				// origin for each version.
+				out[i] = listed(v, offer.Protocols, offer.Platforms)
+				return nil
+			}
+			if described, ok := summary[v]; ok {
+				if described.Signed() {
+					out[i] = listed(v, described.Protocols, described.Platforms)
+				}
+				return nil
+			}
+			var err error
+			if out[i], err = g.listVersion(ctx, view, a, v); err == nil {
+				return nil
+			}
+			out[i] = &listedJSON{Version: v.String()}
+			switch trouble[i] = fmt.Errorf("version %s: %w", v, err); {
+			case isContent(err):
+				trouble[i] = nil
+				level := slog.LevelWarn
+				if errors.Is(err, verify.ErrRefused) {
+					level = slog.LevelDebug // this was logged when the index was first read
+				}
+				g.Log.Log(ctx, level, "cannot describe", "provider", a.String(), "version", v.String(), "err", hint.Brief(err))
+			case !fromCache:
+				return trouble[i]
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(trouble...); err != nil {
+		if !slices.ContainsFunc(out, func(l *listedJSON) bool { return l != nil && l.Platforms != nil }) {
+			return nil, err
+		}
+		g.Log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", hint.Brief(err))
+	}
+	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
+}
+
+// listVersion describes a version if it is signed, and otherwise returns nil. The verdict comes from the index
+// or, if the index has none, from the manifest of the evidence.
+func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
+	item, err := view.Version(ctx, a, v)
+	if err != nil {
+		if StatusOf(err) == http.StatusNotFound {
+			return nil, nil // deleted since it was listed
+		}
+		return nil, err
+	}
+	found := item.Found
+	if verdict, err := artifact.ReadVerdict(ctx, view.Metadata(a), found); err != nil || verdict != trust.Signed {
+		return nil, err
+	}
+	return listed(v, found.Protocols, found.Platforms()), nil
+}
+
+func listed(v provider.Version, known []string, platforms []provider.Platform) *listedJSON {
+	out := &listedJSON{Version: v.String(), Protocols: protocols(known)}
+	for _, p := range platforms {
+		out.Platforms = append(out.Platforms, platformJSON{p.OS, p.Arch})
+	}
+	return out
+}
+
+var protocolVersion = regexp.MustCompile(`^[0-9]{1,6}(\.[0-9]{1,6}){0,2}$`)
+
+// protocols returns the valid plugin protocol versions. Clients would refuse the whole response because of one
+// invalid protocol version.
+func protocols(all []string) []string {
+	out := []string{}
+	for _, p := range all {
+		if protocolVersion.MatchString(p) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
