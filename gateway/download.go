@@ -36,7 +36,7 @@ type packageJSON struct {
 	Size   int64           `json:"package_size,omitempty"` // 0: unknown
 }
 
-// serveDownload describes the package for one platform, with the publisher's signed documents.
+// serveDownload describes the package for one platform, with the publisher's documents.
 func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	vars := mux.Vars(r)
 	platform, err := provider.NewPlatform(vars["os"], vars["arch"])
@@ -49,7 +49,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 	}
 	within, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	s, err := g.signedVersion(r, a)
+	s, err := g.readVersion(r, a)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 // download describes the package for a platform, and lists the hashes of all signed packages of the version. It
 // fails with errAbsent if the version has no such platform, and with [artifact.ErrMissing] if the registry
 // lacks the package's manifest.
-func (s *signedVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
+func (s *registryVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
 	if m, ok := s.found.MissingFor(platform); ok {
 		return nil, m.Err()
 	}
@@ -94,6 +94,9 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 		SigningKeys:         s.evidence.SigningKeys,
 		Packages:            map[string]packageJSON{}, About: s.evidence.Record.About,
 	}
+	if !s.evidence.Signed() {
+		out.SigningKeys = noKeys
+	}
 	if s.found.Protocols == nil {
 		out.Protocols = protocols(s.evidence.Record.Protocols)
 	}
@@ -108,7 +111,7 @@ func (s *signedVersion) download(ctx context.Context, platform provider.Platform
 
 // askSize sets the size of the package for the given platform if the version does not state that size. This is
 // the case until the registry has the package. If askSize cannot find out the size, it logs the reason.
-func (g *gateway) askSize(ctx context.Context, r *http.Request, s *signedVersion, platform provider.Platform) {
+func (g *gateway) askSize(ctx context.Context, r *http.Request, s *registryVersion, platform provider.Platform) {
 	i := slices.IndexFunc(s.found.Packages, func(p artifact.Package) bool { return p.Platform == platform && p.Size == artifact.UnknownSize })
 	if i < 0 {
 		return

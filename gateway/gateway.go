@@ -45,6 +45,9 @@ type Options struct {
 	// false if there is no computed hash. The gateway calls H1 only for packages without an h1: hash in their
 	// index. H1 may be nil.
 	H1 func(digest.Digest) (provider.Hash, bool)
+	// Keyless means that the registry protocol also serves providers for which registry.opentofu.org has no key, as
+	// long as no signed version of the provider is stored. OpenTofu installs these.
+	Keyless bool
 	// PublicURL is the gateway's URL for clients, and the base of absolute URLs in documents. If nil, these URLs
 	// depend on the request. If the request came over TLS, they begin with https and the request's Host.
 	// Otherwise they are relative.

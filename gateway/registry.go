@@ -28,9 +28,9 @@ type aboutJSON struct {
 	PublishedAt string  `json:"published_at,omitempty"`
 }
 
-// serveAbout serves the source and the publication date of a signed version.
+// serveAbout serves the source and the publication date of a version.
 func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request, a provider.Address) error {
-	s, err := g.signedVersion(r, a)
+	s, err := g.readVersion(r, a)
 	if err != nil {
 		return err
 	}
@@ -42,33 +42,33 @@ func (g *gateway) serveAbout(w http.ResponseWriter, r *http.Request, a provider.
 	return writeJSON(w, r, out)
 }
 
-// signedVersion is a version with its evidence.
-type signedVersion struct {
+// registryVersion is a version that the registry protocol serves, with its evidence.
+type registryVersion struct {
 	address  provider.Address
 	version  provider.Version
 	found    *artifact.Version
 	evidence *artifact.Evidence
 }
 
-// signedVersion reads the version in a request's path, and its evidence. It fails with errUnsigned if the
-// version is not signed.
-func (g *gateway) signedVersion(r *http.Request, a provider.Address) (*signedVersion, error) {
+// readVersion reads the version in a request's path, and its evidence. It fails with errUnsigned if the version is not
+// signed, unless OpenTofu installs it without a key.
+func (g *gateway) readVersion(r *http.Request, a provider.Address) (*registryVersion, error) {
 	v, err := versionOf(r)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	s := &signedVersion{address: a, version: v}
+	s := &registryVersion{address: a, version: v}
 	if s.found, s.evidence, err = g.evidence(ctx, g.View(r), a, v); err != nil {
-		return nil, fmt.Errorf("read signed %w", catalog.Named(a, v, err))
+		return nil, fmt.Errorf("read %w", catalog.Named(a, v, err))
 	}
 	return s, nil
 }
 
 // sumsName returns the file name of the checksum document. The file name of its signature has the additional
 // suffix .sig.
-func (s *signedVersion) sumsName() string {
+func (s *registryVersion) sumsName() string {
 	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
 }
 
@@ -78,7 +78,7 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provi
 	if !provider.ValidFilename(filename) {
 		return errAbsent
 	}
-	s, err := g.signedVersion(r, a)
+	s, err := g.readVersion(r, a)
 	if err != nil {
 		return err
 	}

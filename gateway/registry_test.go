@@ -161,10 +161,16 @@ func (p *publisher) push(a provider.Address, version string) *release.Release {
 
 func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, version string, policy trust.Policy) {
 	p.t.Helper()
+	p.pushRelease(fetch(p.t, from, a, version), policy)
+}
+
+// pushRelease pushes a release to the bench's registry.
+func (p *publisher) pushRelease(r *realorigin.Release, policy trust.Policy) {
+	p.t.Helper()
 	to := pusher.New(pusher.Options{Policy: func(provider.Address) trust.Policy { return policy }, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: registry.Repository{Repository: p.repository(a)}}, nil
+		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: r.Provider().Path()}, Store: registry.Repository{Repository: p.repository(r.Provider())}}, nil
 	}})
-	if _, err := to.Push(p.t.Context(), fetch(p.t, from, a, version)); err != nil {
+	if _, err := to.Push(p.t.Context(), r); err != nil {
 		p.t.Fatal(err)
 	}
 	p.registry.Reset()

@@ -13,8 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// errUnsigned means that a version is not signed. The provider registry protocol has only signed versions, so
-// it treats an unsigned version as absent.
+// errUnsigned means that a version is not signed. Clients refuse unsigned versions in the provider registry protocol,
+// so the gateway treats them as absent. See [gateway.checkKeyless] for the only exception.
 var errUnsigned = fmt.Errorf("%w: signed by nobody", errAbsent)
 
 // evidence reads a version and its stored evidence. It fails with errUnsigned if the evidence has no
@@ -33,11 +33,11 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 			e, err = view.Evidence(ctx, item)
 		}
 	}
-	switch {
-	case err != nil:
+	if err == nil && (e == nil || !e.Signed()) {
+		err = g.checkKeyless(ctx, a, v, e)
+	}
+	if err != nil {
 		return nil, nil, err
-	case e == nil || !e.Signed():
-		return nil, nil, errUnsigned
 	}
 	return item.Found, e, nil
 }

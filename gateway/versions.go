@@ -38,12 +38,15 @@ type listedJSON struct {
 	Platforms []platformJSON `json:"platforms,omitempty"`
 }
 
+// isDescribed reports whether a version is listed with its platforms.
+func (l *listedJSON) isDescribed() bool { return l != nil && l.Platforms != nil }
+
 type platformJSON struct {
 	OS   string `json:"os"`
 	Arch string `json:"arch"`
 }
 
-// serveVersions lists the signed versions. If no version is signed, it answers with 404, so that clients treat
+// serveVersions lists the versions that clients install. If there is none, it answers with 404, so that clients treat
 // the provider as absent.
 func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
@@ -65,20 +68,25 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	return writeJSON(w, r, out)
 }
 
-// listVersions lists the signed versions in an item. It reads only versions that the summary does not describe.
-// If no version is signed according to the summary, it reads all versions, because a wrong answer would tell
+// listVersions lists the versions in an item that clients install. It reads only versions that the summary does not
+// describe. If no version is signed according to the summary, it reads all versions, because a wrong answer would tell
 // clients that the provider is absent.
 func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
 	summary := view.Summary(ctx, item)
 	out, err := g.listSigned(ctx, view, item, summary, fromCache)
-	if err == nil && len(out) == 0 && len(summary) > 0 {
-		return g.listSigned(ctx, view, item, nil, fromCache)
+	isListed := func(l *listedJSON) bool { return l != nil }
+	if err == nil && len(summary) > 0 && !slices.ContainsFunc(out, isListed) {
+		out, err = g.listSigned(ctx, view, item, nil, fromCache)
 	}
-	return out, err
+	if err == nil {
+		err = g.addKeyless(ctx, view, item, out)
+	}
+	return slices.DeleteFunc(out, func(l *listedJSON) bool { return !isListed(l) }), err
 }
 
-// listSigned describes the signed versions in an item, oldest first. A version with invalid content is listed
-// without a description. If it were omitted, clients would silently install an older version.
+// listSigned describes the signed versions in an item, oldest first. The description of an unsigned version is nil. A
+// version with invalid content is listed without a description. If it were omitted, clients would silently install an
+// older version.
 //
 // If a version cannot be read, listSigned fails, because the version may or may not be signed. But if fromCache
 // is true, the list is older than this request, and the version may be unreadable for a long time. Then
@@ -130,12 +138,12 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 		return nil, err
 	}
 	if err := cmp.Or(trouble...); err != nil {
-		if !slices.ContainsFunc(out, func(l *listedJSON) bool { return l != nil && l.Platforms != nil }) {
+		if !slices.ContainsFunc(out, (*listedJSON).isDescribed) {
 			return nil, err
 		}
 		g.Log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", hint.Brief(err))
 	}
-	return slices.DeleteFunc(out, func(l *listedJSON) bool { return l == nil }), nil
+	return out, nil
 }
 
 // listVersion describes a version if it is signed, and otherwise returns nil. The verdict comes from the index

@@ -173,6 +173,18 @@ func (t Tag) Version() (provider.Version, bool) {
 	return v, err == nil && back == t
 }
 
+// Versions returns the versions that tags belong to, oldest first.
+func Versions(tags []Tag) []provider.Version {
+	var out []provider.Version
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out = append(out, v)
+		}
+	}
+	provider.SortVersions(out)
+	return out
+}
+
 // partialPrefix is the prefix of announcement tags. A push of only some platforms of a version uses such a tag to
 // announce these platforms to other pushes. No client mistakes an announcement tag for a version.
 const partialPrefix = "ocibridge-part."

@@ -298,14 +298,16 @@ func (r *Registry) claims(ctx context.Context, a provider.Address, v provider.Ve
 		}
 		return nil
 	})
-	if len(c.Keys) > 0 { // without a key, no signature can be verified
-		g.Go(func() (err error) {
-			if c.Signature, err = r.signature(ctx, m); err != nil {
-				return hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), "it announces signing keys, so a package without a signature is refused; nothing was stored")
-			}
-			return nil
-		})
-	}
+	g.Go(func() error {
+		signature, err := r.signature(ctx, m)
+		switch {
+		case err == nil:
+			c.Signature = signature
+		case len(c.Keys) > 0: // otherwise nobody can verify the signature
+			return hint.Wrap(fmt.Errorf("signature of SHA256SUMS: %w", err), "it announces signing keys, so a package without a signature is refused; nothing was stored")
+		}
+		return nil
+	})
 	err = g.Wait()
 	return c, err
 }

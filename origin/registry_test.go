@@ -776,20 +776,24 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-// TestUnsigned shows that a release without keys has claims without keys and without a
-// signature. Package trust decides whether such claims are acceptable.
+// TestUnsigned shows that a release without keys has claims without keys. Its signature is optional. Package trust
+// decides whether such claims are acceptable.
 func TestUnsigned(t *testing.T) {
-	for name, change := range map[string]func(map[string]any){
-		"no keys":                      func(m map[string]any) { m["signing_keys"] = map[string]any{"gpg_public_keys": []any{}} },
-		"null":                         func(m map[string]any) { m["signing_keys"] = nil },
-		"no signing_keys":              func(m map[string]any) { delete(m, "signing_keys") },
-		"neither keys nor a signature": func(m map[string]any) { delete(m, "signing_keys"); delete(m, "shasums_signature_url") },
+	for name, tc := range map[string]struct {
+		change    func(map[string]any)
+		signature bool // whether the claims have the origin's signature
+	}{
+		"no keys":                      {func(m map[string]any) { m["signing_keys"] = map[string]any{"gpg_public_keys": []any{}} }, true},
+		"null":                         {func(m map[string]any) { m["signing_keys"] = nil }, true},
+		"no signing_keys":              {func(m map[string]any) { delete(m, "signing_keys") }, true},
+		"neither keys nor a signature": {func(m map[string]any) { delete(m, "signing_keys"); delete(m, "shasums_signature_url") }, false},
+		"no keys, and a signature that is not there": {func(m map[string]any) { delete(m, "signing_keys"); m["shasums_signature_url"] = "/no-such-file" }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.alter(change)
+			b.alter(tc.change)
 			r := b.mustGet()
-			if len(r.Claims.Keys) != 0 || r.Claims.Signature != nil || string(r.Claims.SigningKeys) == "null" {
+			if len(r.Claims.Keys) != 0 || (r.Claims.Signature != nil) != tc.signature || string(r.Claims.SigningKeys) == "null" {
 				t.Errorf("claims %+v", r.Claims)
 			}
 			if _, err := (trust.Policy{}).Accept(t.Context(), r.Claims); !errors.Is(err, trust.ErrUnsigned) {

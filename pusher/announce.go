@@ -273,7 +273,7 @@ func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) 
 		return false, false, w.registryError("list tags of", err)
 	}
 	for _, v := range announcedVersions(tags) {
-		if !slices.Contains(versionsOf(tags), v) {
+		if !slices.Contains(ociaddr.Versions(tags), v) {
 			continue // the version is not tagged yet, so a push might still need its announcement
 		}
 		removed, err := c.clean(ctx, v)

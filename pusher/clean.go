@@ -101,7 +101,7 @@ func (c *cleaner) clean(ctx context.Context, v provider.Version) (removed int, e
 	}
 	index, err := artifact.Read(ctx, c.store, c.provider, v)
 	switch {
-	case errors.Is(err, errdef.ErrNotFound) && !slices.Contains(versionsOf(tags), v):
+	case errors.Is(err, errdef.ErrNotFound) && !slices.Contains(ociaddr.Versions(tags), v):
 		index = &artifact.Version{} // the push ended before it wrote an index
 	case isUnusable(err):
 		return 0, nil

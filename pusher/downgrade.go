@@ -2,16 +2,11 @@ package pusher
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -34,7 +29,7 @@ func (p *Pusher) checkDowngrade(ctx context.Context, dest Destination, sums *tru
 		return nil
 	}
 	at := p.o.Now()
-	signed, found, err := signedVersion(ctx, dest, sums.Provider())
+	signed, found, err := artifact.FindSignedIn(ctx, dest.Store, sums.Provider())
 	switch {
 	case err != nil:
 		err = fmt.Errorf("%s %s: cannot tell whether a signed version is stored: %w", sums.Provider(), sums.Version(), &RegistryError{"read versions in", dest.Repository, err})
@@ -54,55 +49,4 @@ const unsignedLasts = time.Minute
 func (p *Pusher) knownUnsigned(dest Destination) bool {
 	at, ok := p.unsigned.Load(dest.Repository)
 	return ok && p.o.Now().Sub(at.(time.Time)) < unsignedLasts
-}
-
-// versionReads is the maximum number of versions that signedVersion reads concurrently.
-const versionReads = 8
-
-// errFound ends the search of signedVersion.
-var errFound = errors.New("found")
-
-// signedVersion returns a stored version whose index says that it is signed. The index is not
-// verified: a registry that forges a verdict can only cause a refusal.
-func signedVersion(ctx context.Context, dest Destination, a provider.Address) (signed provider.Version, found bool, err error) {
-	tags, err := artifact.ListAnyTags(ctx, dest.Store)
-	if err != nil {
-		return signed, false, err
-	}
-	hits := make(chan provider.Version, 1)
-	group, reading := errgroup.WithContext(ctx)
-	group.SetLimit(versionReads)
-	for _, v := range slices.Backward(versionsOf(tags)) {
-		group.Go(func() error {
-			verdict, err := verdictOf(reading, dest.Store, a, v)
-			if err != nil || verdict != trust.Signed {
-				return err
-			}
-			select {
-			case hits <- v:
-			default:
-			}
-			return errFound
-		})
-	}
-	err = group.Wait()
-	select {
-	case v := <-hits:
-		return v, true, nil
-	default:
-		return signed, false, err
-	}
-}
-
-// verdictOf returns the verdict of a stored version, or "" if the tag names no version of the
-// provider.
-func verdictOf(ctx context.Context, store Store, a provider.Address, v provider.Version) (trust.Verdict, error) {
-	found, err := artifact.Read(ctx, store, a, v)
-	switch {
-	case isUnusable(err):
-		return "", nil
-	case err != nil:
-		return "", fmt.Errorf("version %s: %w", v, err)
-	}
-	return artifact.ReadVerdict(ctx, store, found)
 }

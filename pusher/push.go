@@ -274,7 +274,7 @@ const ownerProbes, maxOwnerProbes = 3, 20
 // are a-b/c and a/b-c. checkOwner warns if a policy of the registry forbids reading all of
 // these versions.
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
-	versions := versionsOf(tags)
+	versions := ociaddr.Versions(tags)
 	slices.Reverse(versions)
 	var forbidden error
 	probes := 0
@@ -320,16 +320,4 @@ func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
 func tagOf(v provider.Version) ociaddr.Tag {
 	tag, _ := ociaddr.VersionTag(v) // VersionTag cannot fail for a version that has a tag
 	return tag
-}
-
-// versionsOf returns the versions among tags, oldest first.
-func versionsOf(tags []ociaddr.Tag) []provider.Version {
-	var out []provider.Version
-	for _, t := range tags {
-		if v, ok := t.Version(); ok {
-			out = append(out, v)
-		}
-	}
-	provider.SortVersions(out)
-	return out
 }

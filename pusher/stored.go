@@ -47,7 +47,7 @@ func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	if err != nil {
 		return nil, &RegistryError{"list tags of", s.Repository, err}
 	}
-	return versionsOf(tags), nil
+	return ociaddr.Versions(tags), nil
 }
 
 // Release returns a version with the wanted platforms, or with all platforms if want is

@@ -1,6 +1,7 @@
 package trust_test
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -54,6 +55,39 @@ func TestUnsignedAsClients(t *testing.T) {
 			}
 			if (trust.Policy{}).AllowsUnsigned(got) {
 				t.Error("the zero policy allows it")
+			}
+		})
+	}
+}
+
+// TestSignatureWithoutKeys shows that accepted claims without a key have the binary form of their signature, unless it
+// cannot be a signature, and no signing keys.
+func TestSignatureWithoutKeys(t *testing.T) {
+	acme := newSigner(t)
+	armoured, err := acme.SignArmored(sumsOf(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := trust.BinarySignature(armoured)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, tc := range map[string]struct{ sent, want []byte }{
+		"none":             {nil, nil},
+		"binary":           {signature, signature},
+		"armour":           {armoured, signature},
+		"not armour":       {[]byte("-----BEGIN PGP SIGNATURE-----"), nil},
+		"more than 64 KiB": {make([]byte, 64<<10+1), nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
+				Provider: null, Version: v324, SHA256SUMS: sumsOf(name), Signature: tc.sent, SigningKeys: []byte(`{"gpg_public_keys":[]}`),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, got, keys := sums.Document(); !bytes.Equal(got, tc.want) || keys != nil {
+				t.Errorf("signature of %d bytes, want %d; keys %s", len(got), len(tc.want), keys)
 			}
 		})
 	}

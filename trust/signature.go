@@ -244,3 +244,13 @@ func BinarySignature(signature []byte) ([]byte, error) {
 	}
 	return raw, nil
 }
+
+// unverifiedSignature returns the binary form of a signature that no key verifies. It returns
+// nil if the signature is too large or its armour cannot be read.
+func unverifiedSignature(signature []byte) []byte {
+	raw, err := BinarySignature(signature)
+	if err != nil || len(raw) > maxSignatureBytes {
+		return nil
+	}
+	return raw
+}

@@ -71,8 +71,11 @@ func (p Policy) AllowsUnsigned(c *Checksums) bool { return p.allowsUnsigned(c.cl
 
 // allowsAsClients reports whether UnsignedAsClients makes a release without a signature acceptable.
 func (p Policy) allowsAsClients(c Claims) bool {
-	return p.UnsignedAsClients && c.Provider.Hostname() == openTofuRegistry && c.FromRegistry && c.SHA256SUMS != nil && len(c.Keys) == 0
+	return p.UnsignedAsClients && ClientsInstallKeyless(c.Provider) && c.FromRegistry && c.SHA256SUMS != nil && len(c.Keys) == 0
 }
+
+// ClientsInstallKeyless reports whether OpenTofu installs a provider if its registry has no key of its publisher.
+func ClientsInstallKeyless(a provider.Address) bool { return a.Hostname() == openTofuRegistry }
 
 // openTofuRegistry is the only host from which OpenTofu installs providers without a key.
 const openTofuRegistry = "registry.opentofu.org"
@@ -121,7 +124,7 @@ type Claims struct {
 	FromRegistry bool
 
 	// SHA256SUMS is the checksum document. Signature is its detached OpenPGP signature,
-	// binary or in ASCII armour; empty if there is none.
+	// binary or in ASCII armour; empty if there is none. Without keys, nobody verifies it.
 	SHA256SUMS []byte
 	Signature  []byte
 	// Keys lists ASCII-armoured public keys, one ring each.
@@ -227,6 +230,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 				"%s%s", whyNoKey(c.Provider), p.orAsClients(c))
 		}
 		out.asClients = !p.AllowUnsigned
+		out.claims.Signature, out.claims.SigningKeys = unverifiedSignature(c.Signature), nil
 		return out, nil
 	}
 	if len(c.Signature) == 0 {
@@ -265,7 +269,8 @@ func (c *Checksums) AsClients() bool { return c.asClients }
 func (c *Checksums) Signer() Signer { return c.signer }
 
 // Document returns SHA256SUMS, its binary signature, and the JSON of the signing keys as the
-// origin sent it. Each result is nil if the release does not have it.
+// origin sent it. Each result is nil if the release does not have it. The signature is
+// unverified if there are no signing keys.
 func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMessage) {
 	return c.claims.SHA256SUMS, c.claims.Signature, c.claims.SigningKeys
 }

@@ -250,6 +250,11 @@ func (v View) Version(ctx context.Context, a provider.Address, of provider.Versi
 	if v.c.Denied(a, of) {
 		return nil, fmt.Errorf("%s %s: %w", a, of, ErrDenied)
 	}
+	return v.Examine(ctx, a, of)
+}
+
+// Examine is like [View.Version], but also returns a denied version, which must not be served.
+func (v View) Examine(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
 	return v.get(ctx, v.versionOf(a, of))
 }
 

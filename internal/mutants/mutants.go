@@ -311,7 +311,7 @@ var mutants = []mutant{
 	{"the 502 for the package of a platform with a missing manifest", "gateway.(*gateway).archive",
 		"if m, ok := found.MissingFor(platform); ok {", "if m, ok := found.MissingFor(platform); ok && false {",
 		"gateway.TestMissingManifest"},
-	{"the 502 for the document of a platform with a missing manifest", "gateway.(*signedVersion).download",
+	{"the 502 for the document of a platform with a missing manifest", "gateway.(*registryVersion).download",
 		"if m, ok := s.found.MissingFor(platform); ok {", "if m, ok := s.found.MissingFor(platform); ok && false {",
 		"gateway.TestMissingManifestInRegistryProtocol"},
 	{"the re-check of evidence for other packages, such as those of a missing manifest", "gateway/verify.contentOf",

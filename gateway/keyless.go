@@ -1,0 +1,123 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// registry.opentofu.org has no key of some publishers. OpenTofu installs their providers by their checksums alone. It
+// still requires SHA256SUMS and its signature, but does not verify the signature.
+
+// noKeys is the signing_keys object of a version without a key.
+var noKeys = json.RawMessage(`{"gpg_public_keys":[]}`)
+
+// checkKeyless returns errUnsigned unless OpenTofu installs a version without a key from the version's origin, and no
+// signed version of the provider is stored. Other errors mean that the gateway cannot tell.
+func (g *gateway) checkKeyless(ctx context.Context, a provider.Address, v provider.Version, e *artifact.Evidence) error {
+	keyless, err := g.isKeyless(ctx, a, v, e)
+	if err != nil {
+		return err
+	}
+	if !keyless {
+		return errUnsigned
+	}
+	signed, err := g.storesSigned(ctx, a)
+	if err == nil && signed {
+		return errUnsigned
+	}
+	return err
+}
+
+// isKeyless reports whether evidence shows that the provider's own registry offered the version without a key, and that
+// OpenTofu installs such a version. An error means that ctx has ended.
+func (g *gateway) isKeyless(ctx context.Context, a provider.Address, v provider.Version, e *artifact.Evidence) (bool, error) {
+	if !g.Keyless || e == nil || e.Record.Verdict != trust.ChecksumOnly {
+		return false, nil
+	}
+	verified, err := e.Verify(ctx, a, v, nil, trust.Policy{UnsignedAsClients: true})
+	if err != nil {
+		return false, ctx.Err()
+	}
+	return verified.Checksums.AsClients(), nil
+}
+
+// storesSigned reports whether the registry has a signed version of a provider. It also considers denied versions.
+func (g *gateway) storesSigned(ctx context.Context, a provider.Address) (bool, error) {
+	view := g.Catalog.Registry()
+	item, err := view.Versions(ctx, a)
+	switch {
+	case errors.Is(err, errAbsent):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	_, found, err := artifact.FindSigned(ctx, item.All(), func(ctx context.Context, v provider.Version) (trust.Verdict, error) {
+		item, err := view.Examine(ctx, a, v)
+		switch {
+		case err != nil && (isContent(err) || StatusOf(err) == http.StatusNotFound):
+			return "", nil
+		case err != nil:
+			return "", catalog.Named(a, v, err)
+		}
+		return artifact.KnownVerdict(ctx, view.Metadata(a), v, item.Found)
+	})
+	return found, err
+}
+
+// addKeyless adds to a list the versions without a key that OpenTofu installs. An element of list is nil if the version
+// at the same position in item is unsigned.
+func (g *gateway) addKeyless(ctx context.Context, view catalog.View, item *catalog.Item, list []*listedJSON) error {
+	if !g.Keyless || !trust.ClientsInstallKeyless(item.Address) || !slices.Contains(list, nil) {
+		return nil
+	}
+	for i, v := range item.Versions {
+		if _, offered := item.Offer(v); !offered && list[i].isDescribed() {
+			return nil // a signed version is stored
+		}
+	}
+	if signed, err := g.storesSigned(ctx, item.Address); err != nil || signed {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(versionReads)
+	for i, v := range item.Versions {
+		if list[i] != nil {
+			continue
+		}
+		group.Go(func() (err error) {
+			list[i], err = g.listKeyless(ctx, view, item.Address, v)
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// listKeyless describes a version without a key, or returns nil if OpenTofu does not install it.
+func (g *gateway) listKeyless(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
+	item, err := view.Version(ctx, a, v)
+	var e *artifact.Evidence
+	if err == nil {
+		e, err = view.Evidence(ctx, item)
+	}
+	switch {
+	case err != nil && (isContent(err) || StatusOf(err) == http.StatusNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, catalog.Named(a, v, err)
+	}
+	keyless, err := g.isKeyless(ctx, a, v, e)
+	if !keyless {
+		return nil, err
+	}
+	return listed(v, item.Found.Protocols, item.Found.Platforms()), nil
+}
