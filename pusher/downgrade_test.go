@@ -1,15 +1,19 @@
 package pusher_test
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
+	"oras.land/oras-go/v2/content"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -114,5 +118,69 @@ func TestDowngradeUnknown(t *testing.T) {
 	var failed *pusher.RegistryError
 	if !errors.As(err, &failed) || trust.Refused(err) || hint.Of(err) == "" {
 		t.Errorf("%v (hint %q)", err, hint.Of(err))
+	}
+}
+
+// TestDowngradeUnknownForever shows that a release without a key is refused while the registry has lost the evidence of
+// a version whose index does not say whether it is signed. The hint names the version, and both of its remedies work.
+func TestDowngradeUnknownForever(t *testing.T) {
+	for name, remedy := range map[string]func(*keyless, *realorigin.Release){
+		"pushed again": func(k *keyless, lost *realorigin.Release) {
+			k.options.Force = true
+			if _, err := pusher.New(k.options).Push(t.Context(), lost); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"tag deleted": func(k *keyless, _ *realorigin.Release) {
+			desc, err := k.repo.Resolve(t.Context(), "1.0.0")
+			if err == nil {
+				err = k.repo.Delete(t.Context(), desc)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKeyless(t)
+			lost := k.publish("1.0.0", k.signer)
+			k.want(lost, false)
+			k.loseEvidence("1.0.0")
+			r := k.publish("1.1.0", nil)
+			_, err := k.pusher.Push(t.Context(), r)
+			if !errors.Is(err, artifact.ErrMissing) || !strings.Contains(hint.Of(err), "1.0.0") {
+				t.Fatalf("%v (hint %q)", err, hint.Of(err))
+			}
+			remedy(k, lost)
+			_, err = pusher.New(k.options).Push(t.Context(), r)
+			if errors.Is(err, artifact.ErrMissing) || (err == nil) != (name == "tag deleted") {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// loseEvidence removes the verdict from the index of a stored version, and deletes the version's evidence.
+func (k *keyless) loseEvidence(version string) {
+	k.t.Helper()
+	found, err := artifact.Read(k.t.Context(), k.repo, tofuWidget, provider.MustParseVersion(version))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	data, err := content.FetchAll(k.t.Context(), k.repo, found.Index)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	var index ocispec.Index
+	if err := json.Unmarshal(data, &index); err != nil {
+		k.t.Fatal(err)
+	}
+	delete(index.Manifests[3].Annotations, "io.github.ocibridge.verdict")
+	if data, err = json.Marshal(index); err != nil {
+		k.t.Fatal(err)
+	}
+	k.pushManifest(ocispec.MediaTypeImageIndex, data, version)
+	if err := k.repo.Delete(k.t.Context(), *found.Evidence); err != nil {
+		k.t.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package lock_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -189,6 +190,45 @@ func TestAllowUnsigned(t *testing.T) {
 	changes, _, err := lock.Plan(t.Context(), o, read(t, write(t, "1.0.0")))
 	if err != nil || changes[0].Entries[0].Verdict != trust.ChecksumOnly || added(changes[0]) != "h1 h1 zh zh" {
 		t.Errorf("%+v, %v", changes, err)
+	}
+}
+
+// TestUnsignedAsClients shows that a version without a key at registry.opentofu.org is locked as long as no signed
+// version of the provider is stored.
+func TestUnsignedAsClients(t *testing.T) {
+	const host = "registry.opentofu.org"
+	r := stored.ForHost(t, "${namespace}/${type}", host)
+	keyless := r.Build("acme/null", "1.0.0")
+	keyless.Keys = nil
+	r.Push(keyless)
+	plan := func(policy trust.Policy) error {
+		t.Helper()
+		dir := write(t, "1.0.0")
+		path := filepath.Join(dir, lockfile.Name)
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, []byte(strings.Replace(string(text), stored.Host, host, 1)), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := lock.Options{Registry: r, Jobs: 1, H1: lock.Auto, Policy: func(provider.Address) trust.Policy { return policy }}
+		changes, _, err := lock.Plan(t.Context(), o, read(t, dir))
+		if err == nil && (changes[0].Entries[0].Verdict != trust.ChecksumOnly || added(changes[0]) != "h1 h1 zh zh") {
+			t.Errorf("%+v", changes)
+		}
+		return err
+	}
+	asClients := trust.Policy{UnsignedAsClients: true}
+	if err := plan(asClients); err != nil {
+		t.Errorf("no signed version is stored: %v", err)
+	}
+	r.Store("acme/null", "0.9.0")
+	if err := plan(asClients); !errors.Is(err, trust.ErrUnsigned) || !strings.Contains(err.Error(), "the stored version 0.9.0 is signed") || hint.Of(err) == "" {
+		t.Errorf("a signed version is stored: %v", err)
+	}
+	if err := plan(trust.Policy{AllowUnsigned: true}); err != nil {
+		t.Errorf("a signed version is stored, and all unsigned versions are allowed: %v", err)
 	}
 }
 

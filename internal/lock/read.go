@@ -215,6 +215,9 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 	case nothing:
 		return nil, hint.Replace(err, "push it from its origin, where it is signed, or accept what the registry has with --allow-unsigned, or with allow_unsigned = true in a trust block for it")
 	}
+	if err := r.checkDowngrade(ctx, checked.Checksums); err != nil {
+		return nil, err
+	}
 	for _, refused := range checked.Refused {
 		if errors.Is(refused.Err, trust.ErrChecksum) {
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "the registry's package is not the one that the publisher released: push it again from its origin, with --force")
@@ -222,6 +225,22 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is left out: %v", r.target, refused.Package.Platform, refused.Err))
 	}
 	return checked, nil
+}
+
+// checkDowngrade refuses a version that was accepted without a key, as OpenTofu does, if a signed version of the provider
+// is stored.
+func (r *reading) checkDowngrade(ctx context.Context, sums *trust.Checksums) error {
+	if !sums.AsClients() {
+		return nil
+	}
+	signed, found, err := artifact.FindSignedIn(ctx, r.store, r.provider)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: cannot tell whether a signed version is stored: %w", r.target, err)
+	case found:
+		return sums.Downgrade(signed)
+	}
+	return nil
 }
 
 // readChecksums sets r.listed and r.platforms from the checksum document of the verified version.

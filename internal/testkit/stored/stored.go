@@ -32,7 +32,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Host is the host name of the publisher's providers.
+// Host is the host name of the publisher's providers in the registries of [For].
 const Host = "registry.acme.example"
 
 // Platforms are the platforms of every release.
@@ -48,6 +48,7 @@ type Registry struct {
 	Broken map[string]error
 
 	tb     testkit.TB
+	host   string
 	dir    string
 	origin *origin.Origin
 	client *realorigin.Registry
@@ -57,8 +58,14 @@ type Registry struct {
 // without the registry's host.
 func For(tb testkit.TB, template string) *Registry {
 	tb.Helper()
-	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, dir: tb.TempDir(), origin: origin.New(origin.Options{})}
-	t, err := templates.Parse(string(embedded.Host)+"/"+template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(Host + "/*/*")}})
+	return ForHost(tb, template, Host)
+}
+
+// ForHost is like [For], for providers with the given host name.
+func ForHost(tb testkit.TB, template, host string) *Registry {
+	tb.Helper()
+	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, host: host, dir: tb.TempDir(), origin: origin.New(origin.Options{})}
+	t, err := templates.Parse(string(embedded.Host)+"/"+template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/*/*")}})
 	r.check(err)
 	e, err := embedded.Open(r.dir, slog.New(slog.DiscardHandler))
 	r.check(err)
@@ -67,7 +74,7 @@ func For(tb testkit.TB, template string) *Registry {
 	server := httptest.NewServer(r.origin)
 	tb.Cleanup(server.Close)
 	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(Host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
+	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
 	r.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
 	return r
 }
@@ -110,7 +117,7 @@ func (r *Registry) Destination(ctx context.Context, a provider.Address) (pusher.
 func (r *Registry) Build(name, version string) *release.Release {
 	r.tb.Helper()
 	namespace, typ, _ := strings.Cut(name, "/")
-	spec := release.Spec{Host: Host, Namespace: namespace, Type: typ, Version: version, Protocols: []string{"5.0"}, Signer: r.Signer}
+	spec := release.Spec{Host: r.host, Namespace: namespace, Type: typ, Version: version, Protocols: []string{"5.0"}, Signer: r.Signer}
 	for _, p := range Platforms {
 		os, arch, _ := strings.Cut(p, "_")
 		spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-" + typ + "_v" + version: []byte(version + " for " + p)}})
@@ -123,7 +130,7 @@ func (r *Registry) Build(name, version string) *release.Release {
 func (r *Registry) Push(rel *release.Release) provider.Address {
 	r.tb.Helper()
 	r.origin.Add(rel)
-	ctx, a := context.Background(), provider.MustParseAddress(Host+"/"+rel.Namespace+"/"+rel.Type)
+	ctx, a := context.Background(), provider.MustParseAddress(r.host+"/"+rel.Namespace+"/"+rel.Type)
 	listing, err := r.client.Versions(ctx, a)
 	r.check(err)
 	found, err := r.client.Release(ctx, a, listing, provider.MustParseVersion(rel.Version), nil)
