@@ -21,8 +21,13 @@ const (
 func newKeyless(t *testing.T) *scene {
 	s := newScene(t)
 	s.null.Keys = nil
-	clients.Must(t, s.ws.WriteCLIConfig(s.HostBlock()+fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", tofuHost, s.OriginURL+origin.ServicePath)))
+	clients.Must(t, s.ws.WriteCLIConfig(s.tofuOrigin()))
 	return s
+}
+
+// tofuOrigin returns a CLI configuration with the scene's origin as registry.opentofu.org.
+func (s *scene) tofuOrigin() string {
+	return s.HostBlock() + fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = %q\n  }\n}\n", tofuHost, s.OriginURL+origin.ServicePath)
 }
 
 // TestProviderWithoutKey shows that tofu init installs a provider without a key at registry.opentofu.org through a
@@ -84,5 +89,53 @@ func TestProviderWithoutKeyIsRefused(t *testing.T) {
 		if strings.Count(line, tofuNull+" "+nullVersion) != 1 || !strings.Contains(line, "not signed: no public key") || !strings.Contains(line, "where-clients-do") {
 			t.Errorf("it logs %s", line)
 		}
+	}
+}
+
+// TestExecProviderWithoutKey shows that tofu init in exec installs a provider without a key at registry.opentofu.org,
+// pulled through, stored and pushed, with the hashes of all platforms and OpenTofu's warning. Terraform refuses the
+// provider. With verify = "required", and once a signed version is stored, exec does not serve it.
+func TestExecProviderWithoutKey(t *testing.T) {
+	t.Parallel()
+	s := newKeyless(t)
+	exec := func(client clients.Client, flags ...string) (*clients.Workspace, result) {
+		t.Helper()
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteConfig(strings.ReplaceAll(world.UseNull(nullVersion), world.Null, tofuNull)))
+		clients.Must(t, ws.WriteCLIConfig(s.tofuOrigin()))
+		return ws, s.execIn(ws, append(flags, "--", client.Path, "init", "-no-color")...)
+	}
+	installs := func(what string, flags ...string) {
+		t.Helper()
+		ws, r := exec(clients.Tofu(t), flags...)
+		if r.status != 0 || !strings.Contains(r.stdout, "Signature validation was skipped") || strings.Contains(r.stderr, "ocibridge") {
+			t.Errorf("%s: %+v", what, r)
+			return
+		}
+		locked := strings.Join(ws.MustLock(t)[tofuNull].Hashes, " ")
+		for _, p := range s.null.Packages {
+			if !strings.Contains(locked, "zh:"+p.SHA256) {
+				t.Errorf("%s: the lock file has %s, and not the hash for %s", what, locked, p.Filename)
+			}
+		}
+	}
+	installs("pulled through", "--data", s.data)
+	const offline = "pull_through {\n  enabled = false\n}\n"
+	config := s.configured(offline)
+	installs("stored", "--data", s.data, "--config", config)
+	pushed := t.TempDir()
+	s.ws.MustRun(t, s.bridge, "push", "--data", pushed, "--allow-unsigned", tofuNull+"@"+nullVersion)
+	installs("pushed", "--data", pushed, "--config", config)
+	if _, r := exec(clients.Terraform(t), "--data", s.data, "--config", config); r.status == 0 {
+		t.Errorf("Terraform: %+v", r)
+	}
+	required := s.configured(offline + "gateway {\n  verify = \"required\"\n}\n")
+	if _, r := exec(clients.Tofu(t), "--data", s.data, "--config", required); r.status == 0 {
+		t.Errorf("verify = required: %+v", r)
+	}
+	s.offer("3.2.5")
+	s.ws.MustRun(t, s.bridge, "push", "--data", s.data, tofuNull+"@3.2.5")
+	if _, r := exec(clients.Tofu(t), "--data", s.data, "--config", config); r.status == 0 {
+		t.Errorf("a signed version is stored: %+v", r)
 	}
 }
