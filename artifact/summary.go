@@ -24,8 +24,7 @@ const annotationVersions = annotationPrefix + "versions"
 // summaryFormat is the format of the JSON. A reader ignores a summary of another format.
 const summaryFormat = 1
 
-// The limits of a summary. A writer leaves out the oldest versions of a larger summary. 10,000 versions with the same platforms take about 900 KB, and 3,000 versions
-// with 15 platforms each, no two alike, take about 1 MB.
+// The limits of a summary. A writer leaves out the oldest versions of a larger summary.
 const (
 	maxSummarized   = 10_000
 	maxSummaryBytes = 3 << 19

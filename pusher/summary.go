@@ -3,6 +3,7 @@ package pusher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"sync"
 
@@ -65,8 +66,8 @@ func (s *pendingSummaries) take() map[ociaddr.Repository]pendingSummary {
 // request to a repository whose summary has these versions already, and normally three
 // requests to others.
 //
-// An error is no reason to report a failure. Some registries accept no state, or do not move
-// its tag. Gateways read the versions that the summary lacks.
+// An error is no reason to report a failure, because gateways read the versions that the
+// summary lacks. See [SummaryWarning].
 func (p *Pusher) Summarize(ctx context.Context) error {
 	var g errgroup.Group
 	g.SetLimit(p.o.Jobs)
@@ -83,6 +84,16 @@ func (p *Pusher) Summarize(ctx context.Context) error {
 	}
 	_ = g.Wait() // the functions return no error
 	return all
+}
+
+// SummaryWarning returns the text of a warning about an error of [Pusher.Summarize]. It returns
+// "" if the registry accepts no state or does not move its tag, because each run would repeat
+// the warning, and if a context has ended.
+func SummaryWarning(err error) string {
+	if err == nil || errors.Is(err, ErrImmutable) || refusesContent(err) || errors.Is(err, context.Canceled) {
+		return ""
+	}
+	return fmt.Sprintf("the summary of versions is outdated, so gateways read each version that it lacks: %v", err)
 }
 
 // dropOutdated removes from a change the descriptions of indexes that lost their tag after

@@ -236,6 +236,22 @@ func TestSyncWithoutSummary(t *testing.T) {
 	}
 }
 
+// TestSummaryWarning shows that a sync succeeds with a warning if the registry fails while it stores the state.
+func TestSummaryWarning(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		failing := r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/"+string(ociaddr.StateTag))
+		if failing {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		return failing
+	})
+	out := b.mustSync("+1.0.0")
+	if len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the summary of versions is outdated") || !strings.Contains(out.Warnings[0], "500") {
+		t.Errorf("warnings %q", out.Warnings)
+	}
+}
+
 // TestSyncLeavesRefusedVersionsOut shows that a sync does not summarize a version that the gateway would refuse.
 func TestSyncLeavesRefusedVersionsOut(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")

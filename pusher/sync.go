@@ -217,7 +217,9 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Ou
 			return out, err
 		}
 	}
-	_ = s.pusher.Summarize(ctx) // an error does not matter; see Summarize
+	if text := SummaryWarning(s.pusher.Summarize(ctx)); text != "" {
+		out.warn("%s", text)
+	}
 	return out, s.prune(ctx, plan, out)
 }
 

@@ -80,7 +80,9 @@ func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*p
 	repositories := s.repositories
 	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
 		result, err := p.Push(ctx, r)
-		_ = p.Summarize(ctx) // without it, the gateway reads the version
+		if serr := p.Summarize(ctx); serr != nil {
+			s.log.DebugContext(ctx, "the summary of versions is outdated: each version that it lacks is read", "provider", r.Provider().String(), "err", serr)
+		}
 		return result, transfer.Explain(repositories, err)
 	}
 }

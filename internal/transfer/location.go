@@ -201,7 +201,9 @@ func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
 	end := func() error {
-		_ = p.Summarize(ctx) // even after a failure, for the versions that are stored
+		if text := pusher.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+			c.Progress.Warn(text)
+		}
 		return r.Close()
 	}
 	return &target{registry: r, put: p.Copy, close: end, destination: o.Destination}, nil

@@ -36,7 +36,9 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 			return result, Explain(to, err)
 		})
 	}))
-	_ = p.Summarize(ctx) // even after a failure, for the versions that are stored
+	if text := pusher.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+		progress.Warn(text)
+	}
 	return results, err
 }
 
