@@ -96,20 +96,27 @@ func fetchTag(ctx context.Context, store ReferenceFetcher, tag string) (ocispec.
 	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: got, Size: int64(len(data))}, data, nil
 }
 
-// Children returns the digests of the manifests that an index refers to, and the digest of
-// the index itself. The index can be of any kind.
+// Children returns the digests of the manifests and layers that a tag's manifest refers to, and
+// the digest of the manifest itself. The manifest can be of any kind. If ocibridge wrote an
+// index, Children also returns the digests of the layers that the index describes.
 func Children(ctx context.Context, store ReferenceFetcher, tag string) ([]digest.Digest, digest.Digest, error) {
 	desc, data, err := fetchTag(ctx, store, tag)
 	if err != nil {
 		return nil, "", err
 	}
-	var index ocispec.Index
-	if err := Unmarshal(data, &index); err != nil {
+	var m struct {
+		Manifests []ocispec.Descriptor `json:"manifests"`
+		Layers    []ocispec.Descriptor `json:"layers"`
+	}
+	if err := Unmarshal(data, &m); err != nil {
 		return nil, "", fmt.Errorf("tag %s: %w", tag, err)
 	}
 	var out []digest.Digest
-	for _, m := range index.Manifests {
-		out = append(out, m.Digest)
+	for _, entry := range slices.Concat(m.Manifests, m.Layers) {
+		out = append(out, entry.Digest)
+		if layer := digest.Digest(entry.Annotations[annotationDigest]); layer != "" {
+			out = append(out, layer)
+		}
 	}
 	return out, desc.Digest, nil
 }

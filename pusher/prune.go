@@ -93,8 +93,7 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 		mine := slices.DeleteFunc(slices.Clone(steps), func(q Step) bool { return q.Provider != state.provider })
 		clock := outgoing.NewClock(s.o.Push.Now)
 		ctx := outgoing.WithClock(ctx, clock)
-		p := &pruner{Syncer: s, state: state, out: out, clock: clock, tiedTags: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}}
-		if err := p.run(ctx, mine); err != nil {
+		if err := s.newPruner(state, out, clock).run(ctx, mine); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -115,8 +114,16 @@ type pruner struct {
 	tiedTags map[ociaddr.Tag]bool // tags that the registry removes only together with their manifest
 	clock    *outgoing.Clock      // the registry's clock
 	recent   recentTags
+	explicit map[provider.Version]bool // versions that a user named; referrers do not keep their replaced indexes
 	gone     map[provider.Version]bool // versions whose tags were removed, or will be deleted together with their index
 	swept    []*artifact.Version       // versions whose indexes were deleted
+}
+
+// errBeingPushed means that a push of the version may still be running.
+var errBeingPushed = errors.New("it is being pushed, or a push of it was ended less than an hour ago")
+
+func (s *Syncer) newPruner(state *repositoryState, out *Outcome, clock *outgoing.Clock) *pruner {
+	return &pruner{Syncer: s, state: state, out: out, clock: clock, tiedTags: map[ociaddr.Tag]bool{}, gone: map[provider.Version]bool{}, explicit: map[provider.Version]bool{}}
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
@@ -124,6 +131,10 @@ func (p *pruner) run(ctx context.Context, steps []Step) error {
 	var failure error
 	for _, step := range steps {
 		u, err := p.untagVersion(ctx, step)
+		if errors.Is(err, errBeingPushed) {
+			p.out.warn("%v: it is left, and the next prune removes it", err)
+			continue
+		}
 		if isHeld(err) {
 			p.fail(step, err)
 			continue
@@ -149,10 +160,10 @@ type untagged struct {
 	tied    bool // the registry deletes the tags only together with the index
 }
 
-// untagVersion removes a version's tags. It returns nil if the version no longer exists, or
-// if one of the version's announcements is open.
+// untagVersion removes a version's tags. It returns nil if the version no longer exists. The
+// error wraps errBeingPushed if one of the version's announcements is open.
 func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error) {
-	found, err := artifact.Read(ctx, p.cached(p.state), step.Provider, step.Version)
+	found, err := artifact.ReadAvailable(ctx, p.cached(p.state), step.Provider, step.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, nil // another sync has pruned the version
 	}
@@ -160,12 +171,12 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 		return nil, p.registryError("read "+string(tagOf(step.Version))+" in", err)
 	}
 	if found.Index.Digest != step.index.Digest {
-		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, tagOf(step.Version)), "run sync again")
+		return nil, hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", p.state.dest.Repository, tagOf(step.Version)), "run it again")
 	}
 	u := &untagged{step: step, version: found}
 	// The version's own tag is removed last. While that tag exists, the next sync finds what
 	// is left to remove.
-	if open, err := p.removeAnnouncements(ctx, step.Version); err != nil || open {
+	if err := p.removeAnnouncements(ctx, step.Version, anyAnnouncement); err != nil {
 		return nil, err
 	}
 	tag, err := ociaddr.VersionTag(step.Version)
@@ -185,36 +196,37 @@ func (p *pruner) untagVersion(ctx context.Context, step Step) (*untagged, error)
 	return u, nil
 }
 
-// removeAnnouncements removes the announcements of a version. It also removes announcement
-// tags that name no valid announcement. If one of the announcements is open, it removes
-// nothing, and open is true.
-func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version) (open bool, err error) {
+// removeAnnouncements removes those announcements of a version for which which returns true. It
+// also removes announcement tags that name no valid announcement. If one of the announcements is
+// open, it removes nothing, and the error wraps errBeingPushed.
+func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, which func(announced) bool) error {
 	tags, err := p.recent.list(ctx, p.state.dest.Store, p.o.Push.Now) // the plan's list may lack the tags of new pushes
 	if err != nil {
-		return false, p.registryError("list tags of", err)
+		return p.registryError("list tags of", err)
 	}
 	all, err := readAnnouncements(ctx, p.state.dest.Store, p.state.provider, v, tags)
 	if err != nil {
-		return false, p.registryError("read announcements in", err)
+		return p.registryError("read announcements in", err)
 	}
 	if anyOpen(all, p.clock.Now()) {
-		p.out.warn("%s:%s is being pushed, or a push of it was ended less than an hour ago: it is left, and the next prune removes it", p.state.dest.Repository, tagOf(v))
-		return true, nil
+		return fmt.Errorf("%s:%s: %w", p.state.dest.Repository, tagOf(v), errBeingPushed)
 	}
 	for _, t := range tags {
 		if !isPartOf(t, v) {
 			continue
 		}
-		if i := slices.IndexFunc(all, func(a announced) bool { return a.tag == t }); i >= 0 {
-			err = removeAnnouncement(ctx, p.state.dest.Store, all[i])
-		} else {
+		i := slices.IndexFunc(all, func(a announced) bool { return a.tag == t })
+		switch {
+		case i < 0:
 			err = removeOldTag(ctx, p.state.dest.Store, t)
+		case which(all[i]):
+			err = removeAnnouncement(ctx, p.state.dest.Store, all[i])
 		}
 		if err != nil {
-			return false, p.deleteError("remove the tag "+string(t)+" from", err)
+			return p.deleteError("remove the tag "+string(t)+" from", err)
 		}
 	}
-	return false, nil
+	return nil
 }
 
 // fail records that a version was not pruned.
@@ -231,7 +243,7 @@ func (p *pruner) deleteError(op string, err error) error {
 	case refusals.MissingRight(err) != "", refusals.ReadOnly(err), refusals.Immutable(err):
 		return out
 	case isHeld(err):
-		return hint.Wrap(out, "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run sync again, or ask for the version in its provider block")
+		return hint.Wrap(out, "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run it again")
 	}
 	return hint.Wrap(out, "the registry must allow deletes, and the credential must have that right")
 }
@@ -239,7 +251,7 @@ func (p *pruner) deleteError(op string, err error) error {
 // warnLeftovers warns of manifests that stay without a tag. err is the reason why the pruner
 // does not know which manifests the remaining tags name.
 func (p *pruner) warnLeftovers(err error) {
-	p.out.warn("%s: manifests of the versions pruned are left, without a tag: %v", p.state.dest.Repository, err)
+	p.out.warn("%s: manifests of the removed versions are left, without a tag: %v", p.state.dest.Repository, err)
 }
 
 // warnLeft warns of one manifest that stays without a tag.

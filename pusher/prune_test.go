@@ -63,8 +63,8 @@ func TestPruneHeldVersions(t *testing.T) {
 		failed, pruned string
 		hint           string
 	}{
-		"a conflict":                 {http.StatusConflict, `{"errors":[{"code":"DENIED","message":"kept"}]}`, "1.1.0", "1.2.0 1.0.0", "remove that reason and run sync again"},
-		"a lock":                     {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"the tag is locked"}]}`, "1.1.0", "1.2.0 1.0.0", "remove that reason and run sync again"},
+		"a conflict":                 {http.StatusConflict, `{"errors":[{"code":"DENIED","message":"kept"}]}`, "1.1.0", "1.2.0 1.0.0", "remove that reason and run it again"},
+		"a lock":                     {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"the tag is locked"}]}`, "1.1.0", "1.2.0 1.0.0", "remove that reason and run it again"},
 		"no right":                   {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"requested access to the resource is denied"}]}`, "0.0.0", "1.2.0", "must have that right"},
 		"read-only mode, without it": {http.StatusForbidden, `{"errors":[{"code":"DENIED","message":"The system is in read only mode."}]}`, "0.0.0", "1.2.0", ""},
 	} {

@@ -157,9 +157,11 @@ func (p *pruner) deleteOne(ctx context.Context, r artifact.Replaced) (done bool,
 	case err != nil:
 		return false, err
 	}
-	referred, err := p.hasReferrers(ctx, r.Manifest)
-	if err != nil || referred {
-		return false, err
+	if !p.explicit[r.Version] {
+		referred, err := p.hasReferrers(ctx, r.Manifest)
+		if err != nil || referred {
+			return false, err
+		}
 	}
 	if err := deleteAny(ctx, p.state.dest.Store, r.Manifest); err != nil {
 		return false, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -59,7 +60,7 @@ func (p *pruner) sweepIndex(ctx context.Context, u untagged, named map[digest.Di
 		p.warnLeft(index, err) // the manifests that the index names must not be deleted before the index
 		return nil
 	}
-	err = p.deleteError("prune "+u.step.Version.String()+" from", err)
+	err = p.deleteError("remove "+u.step.Version.String()+" from", err)
 	if !isHeld(err) {
 		return err
 	}
@@ -86,6 +87,10 @@ func (p *pruner) sweepChildren(ctx context.Context) error {
 		p.warnLeftovers(err)
 		return nil
 	}
+	counted := maps.Clone(named)
+	for _, v := range p.swept {
+		p.out.Freeable += unreached(v.Packages, counted)
+	}
 	var deleted []artifact.Blob
 	for _, child := range p.children(ctx) {
 		if named[child.Digest] || ctx.Err() != nil {
@@ -107,6 +112,18 @@ func (p *pruner) sweepChildren(ctx context.Context) error {
 		return hint.Wrap(p.registryError("put back what a push may need in", err), "ocibridge verify shows versions that lack manifests, and push --force sends them again")
 	}
 	return nil
+}
+
+// unreached returns the total size in bytes of the packages whose layers are not in reached. It
+// adds the layers to reached, so that another call does not count them again.
+func unreached(packages []artifact.Package, reached map[digest.Digest]bool) (size int64) {
+	for _, pkg := range packages {
+		if !reached[pkg.Digest] {
+			reached[pkg.Digest] = true
+			size += pkg.Size
+		}
+	}
+	return size
 }
 
 // children returns the manifests that deleted indexes named. It omits evidence without a
@@ -160,8 +177,8 @@ func (p *pruner) deleteProbe(ctx context.Context) error {
 	return nil
 }
 
-// named returns the digests that tags name, directly or through an index. It skips tags for
-// which skip returns true. If skip is nil, it skips none.
+// named returns the digests of the manifests and layers that tags name, directly or through an
+// index. It skips tags for which skip returns true. If skip is nil, it skips none.
 func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[digest.Digest]bool, error) {
 	// The tags are listed again, because a push might have added some. Here, status 404 is an
 	// error, because a registry might return 404 by mistake.

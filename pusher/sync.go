@@ -188,8 +188,12 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 
 // Outcome says what a sync did.
 type Outcome struct {
-	Results  []*Result // of pushes, in the order of the plan
-	Pruned   []Step
+	Results []*Result // of pushes, in the order of the plan
+	Pruned  []Step
+	// Freeable is the total size in bytes of the pruned packages that no tag of their
+	// repository names any more. The registry's garbage collection frees them, unless another
+	// repository has them.
+	Freeable int64
 	Warnings []string
 	Failures []Failure
 }
