@@ -24,28 +24,35 @@ func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 		}
 		name, kind, what := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
 		a, err := addressOfRepository(name)
+		if err == nil && kind == "manifests" {
+			if denied := g.deniedTag(a, what); denied != nil {
+				access.RegistryError(w, http.StatusUnavailableForLegalReasons, "DENIED", g.sayDenied(r, denied))
+				return
+			}
+		}
 		switch {
 		case err != nil:
 			next.ServeHTTP(w, r)
-		case kind == "manifests" && g.deniedTag(a, what):
-			access.RegistryError(w, http.StatusUnavailableForLegalReasons, "DENIED", "this version is denied here")
 		case kind == "tags" && what == "list":
 			list := &tagList{ResponseWriter: w, status: http.StatusOK}
 			next.ServeHTTP(list, r)
-			list.end(func(tag string) bool { return g.deniedTag(a, tag) })
+			list.end(func(tag string) bool { return g.deniedTag(a, tag) != nil })
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// deniedTag reports whether a tag belongs to a denied version, or to a part of a denied version.
-func (g *gateway) deniedTag(a provider.Address, tag string) bool {
+// deniedTag returns an error if a tag belongs to a denied version, or to a part of a denied version.
+func (g *gateway) deniedTag(a provider.Address, tag string) error {
 	v, ok := ociaddr.Tag(tag).Version()
 	if !ok {
 		v, ok = ociaddr.Tag(tag).PartOf()
 	}
-	return ok && g.Catalog.Denied(a, v)
+	if !ok {
+		return nil
+	}
+	return g.Catalog.Denied(a, v)
 }
 
 // tagList is an [http.ResponseWriter] that buffers a page of tags.

@@ -108,7 +108,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 		notFound(w, r)
 		return
 	case http.StatusUnavailableForLegalReasons:
-		http.Error(w, "this version is denied here", status)
+		http.Error(w, g.sayDenied(r, err), status)
 		return
 	}
 	level := slog.LevelError
@@ -122,6 +122,14 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 	w.Header().Set("Retry-After", strconv.Itoa(RetryAfterOf(err)))
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, saidOf(err)+"; the gateway's log says why", status)
+}
+
+// sayDenied logs the request for a denied version, and returns the text that the client gets.
+func (g *gateway) sayDenied(r *http.Request, err error) string {
+	denied := &catalog.DeniedError{}
+	errors.As(err, &denied)
+	g.Log.InfoContext(r.Context(), "a denied version was requested", "provider", denied.Provider, "version", denied.Version, "reason", denied.Reason)
+	return denied.Said()
 }
 
 // saidOf returns the text that clients get for err. The text says what failed, but not why.

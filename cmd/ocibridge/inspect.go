@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -46,8 +47,15 @@ that matches.`,
 			if err != nil {
 				return usage(err)
 			}
-			return show(f, cmd, []query.Query{q}, func(ctx context.Context, found *inventory.Selection, _ settings) (*inventory.Inspection, error) {
-				return found.Inspect(ctx)
+			return show(f, cmd, []query.Query{q}, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Inspection, error) {
+				v, err := found.Inspect(ctx)
+				if err != nil {
+					return nil, err
+				}
+				if reason, denied := s.file.Gateway.Denies(v.Provider, v.Version); denied {
+					v.Denied = &inventory.Denial{Reason: reason}
+				}
+				return v, nil
 			}, inspectText)
 		},
 	}
@@ -78,6 +86,9 @@ func inspectText(v *inventory.Inspection, _ io.Writer) string {
 		line(i, "signature", "%s, as push recorded", inventory.Signature{Verdict: e.Verdict, Fingerprint: e.Fingerprint}.Text(false))
 		line(i, "origin", "%s", e.Origin)
 		line(i, "evidence", "%s: SHA256SUMS %s, signature %s, signing keys %s", e.Digest, size(int64(e.SHA256SUMS)), size(int64(e.Signature)), size(int64(e.SigningKeys)))
+	}
+	if v.Denied != nil {
+		line(i, "denied", "by the configuration of the gateway: %s", cmp.Or(v.Denied.Reason, "no reason is given"))
 	}
 	for _, t := range v.Partial {
 		line(i, "partial tag", "%s", t)

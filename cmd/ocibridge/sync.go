@@ -96,9 +96,15 @@ func (f *syncFlags) run(cmd *cobra.Command) error {
 	}, func(_ *syncRun, err error) any {
 		return run.document(f.dryRun, err)
 	})
-	switch failures := run.outcome.Failures; {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	return failed(run.outcome.Failures)
+}
+
+// failed returns the error of a command that failed to process providers or versions.
+func failed(failures []pusher.Failure) error {
+	switch {
 	case len(failures) == 1:
 		return failures[0].Err
 	case len(failures) > 1:
@@ -141,9 +147,8 @@ func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, 
 	}
 	run.plan = plan
 	err = f.apply(ctx, syncer, run, progress)
-	for i, e := range run.outcome.Failures {
-		run.outcome.Failures[i].Err = transfer.Explain(back, e.Err)
-	}
+	progress.freeable(run.outcome.Freeable, back)
+	explainAll(back, run.outcome.Failures)
 	if !f.output.json() {
 		progress.failures(run.outcome.Failures)
 	}

@@ -103,27 +103,34 @@ func (p *progress) failures(failures []pusher.Failure) {
 // document returns the JSON output of sync. It contains the plan, the outcome and err.
 func (r *syncRun) document(dryRun bool, err error) any {
 	plan, outcome := r.plan, r.outcome
-	type failure struct {
-		Provider provider.Address `json:"provider"`
-		Version  provider.Version `json:"version,omitzero"`
-		Message  string           `json:"message"`
-		Hint     string           `json:"hint,omitempty"`
-	}
-	out := struct {
+	return struct {
 		DryRun   bool              `json:"dry_run"`
 		Plan     []pusher.Step     `json:"plan"`
 		Unasked  int               `json:"unasked,omitempty"`
 		Results  []*pusher.Result  `json:"results"`
 		Pruned   []pusher.Step     `json:"pruned"`
+		Freeable int64             `json:"freeable,omitempty"` // in bytes
 		Warnings []string          `json:"warnings,omitempty"`
 		Failures []failure         `json:"failures"`
 		Error    map[string]string `json:"error,omitempty"`
 	}{
-		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned),
-		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: []failure{}, Error: errorDocument(err),
+		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned), Freeable: outcome.Freeable,
+		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: failureDocuments(outcome.Failures), Error: errorDocument(err),
 	}
-	for _, f := range outcome.Failures {
-		out.Failures = append(out.Failures, failure{f.Provider, f.Version, f.Err.Error(), hint.Of(f.Err)})
+}
+
+// failure is a failed provider or version in JSON output.
+type failure struct {
+	Provider provider.Address `json:"provider"`
+	Version  provider.Version `json:"version,omitzero"`
+	Message  string           `json:"message"`
+	Hint     string           `json:"hint,omitempty"`
+}
+
+func failureDocuments(failures []pusher.Failure) []failure {
+	out := []failure{}
+	for _, f := range failures {
+		out = append(out, failure{f.Provider, f.Version, f.Err.Error(), hint.Of(f.Err)})
 	}
 	return out
 }

@@ -84,6 +84,46 @@ type Account struct {
 type Deny struct {
 	Pattern  provider.Pattern
 	Versions provider.VersionSet // the zero value means all versions
+	Reason   string              // what clients and people learn, or ""
+}
+
+// FindDeny returns a rule that denies a version. It prefers a rule with a reason. ok is false if
+// no rule denies the version.
+func FindDeny(rules []Deny, a provider.Address, v provider.Version) (rule Deny, ok bool) {
+	for _, d := range rules {
+		if !d.Pattern.Matches(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
+			continue
+		}
+		if d.Reason != "" {
+			return d, true
+		}
+		rule, ok = d, true
+	}
+	return rule, ok
+}
+
+// DeniedError means that a rule denies a version. It wraps [ErrDenied].
+type DeniedError struct {
+	Provider provider.Address
+	Version  provider.Version
+	Reason   string // "" if the rule has none
+}
+
+func (e *DeniedError) Error() string {
+	return withReason(fmt.Sprintf("%s %s: %v", e.Provider, e.Version, ErrDenied), e.Reason)
+}
+
+// Unwrap returns [ErrDenied].
+func (e *DeniedError) Unwrap() error { return ErrDenied }
+
+// Said returns the text that clients get.
+func (e *DeniedError) Said() string { return withReason("this version is denied here", e.Reason) }
+
+func withReason(text, reason string) string {
+	if reason == "" {
+		return text
+	}
+	return text + ": " + reason
 }
 
 // The defaults of [Options].
@@ -247,8 +287,8 @@ func (v View) Versions(ctx context.Context, a provider.Address) (*Item, error) {
 // of [View.Versions], and [ErrDenied] for a denied version. It returns an item even with
 // [ErrAbsent], so that [Catalog.CacheDocument] can cache a document about the absence.
 func (v View) Version(ctx context.Context, a provider.Address, of provider.Version) (*Item, error) {
-	if v.c.Denied(a, of) {
-		return nil, fmt.Errorf("%s %s: %w", a, of, ErrDenied)
+	if err := v.c.Denied(a, of); err != nil {
+		return nil, err
 	}
 	return v.Examine(ctx, a, of)
 }
@@ -359,11 +399,12 @@ func (c *Catalog) Refresh(a provider.Address) int {
 	})
 }
 
-// Denied reports whether a rule in Options.Deny denies a version.
-func (c *Catalog) Denied(a provider.Address, v provider.Version) bool {
-	return slices.ContainsFunc(c.opts.Deny, func(d Deny) bool {
-		return d.Pattern.Matches(a) && (d.Versions.String() == "" || d.Versions.Has(v))
-	})
+// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version, and nil otherwise.
+func (c *Catalog) Denied(a provider.Address, v provider.Version) error {
+	if rule, ok := FindDeny(c.opts.Deny, a, v); ok {
+		return &DeniedError{a, v, rule.Reason}
+	}
+	return nil
 }
 
 // Confirmed returns when the registry last confirmed the list of a provider's versions, or

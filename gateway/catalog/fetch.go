@@ -122,7 +122,7 @@ func (i *Item) lists(other *Item) bool {
 // list sets the tagged versions of an item, and the versions that it lists for clients.
 func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
 	item.tagged, item.etag, item.Versions = tagged, etag, merge(tagged, item.offers)
-	denied := func(v provider.Version) bool { return c.Denied(item.Address, v) }
+	denied := func(v provider.Version) bool { return c.Denied(item.Address, v) != nil }
 	if slices.ContainsFunc(item.Versions, denied) {
 		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
 	}

@@ -23,6 +23,7 @@ type messageView struct {
 	// Address and Version are the requested provider and version; they may be "".
 	Address, Version string
 	Origin           string // the host from which the gateway fetches missing versions, or ""
+	Reason           string // why the configuration denies the version, or ""
 	Who              string // the name of the subject
 	Again            int    // seconds until a retry may succeed; 0 if the error is not temporary
 	RequestID        string
@@ -47,6 +48,13 @@ func kindOf(err error, version string) string {
 		return "origin unavailable"
 	}
 	return "registry unavailable"
+}
+
+// reasonOf returns the reason of the rule that denies a version, or "".
+func reasonOf(err error) string {
+	denied := &catalog.DeniedError{}
+	errors.As(err, &denied)
+	return denied.Reason
 }
 
 // notFound answers requests for unknown paths.
@@ -84,7 +92,7 @@ func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subjec
 // fail answers a request for a provider that cannot be shown. If version is not "", the request is for that
 // version of the provider. Only the log gets the reason, which is err.
 func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, version string, err error) {
-	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Address: a.String(), Version: version}
+	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Address: a.String(), Version: version, Reason: reasonOf(err)}
 	if p.Pulls(a) {
 		m.Origin = displayHost(a.Hostname())
 	}

@@ -39,6 +39,7 @@ type rowView struct {
 	Path      string
 	Platforms []provider.Platform
 	State     string // one of the constants below
+	Reason    string // why the configuration denies the version, or ""
 	Current   bool   // the page shows this version
 }
 
@@ -162,7 +163,7 @@ func (p *page) rows(ctx context.Context, view catalog.View, list *catalog.Item, 
 func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v provider.Version) rowView {
 	a := list.Address
 	row := rowView{Version: v, Path: providerPath(a, v), State: rowUnknown}
-	if offer, ok := list.Offer(v); ok && !p.Catalog.Denied(a, v) {
+	if offer, ok := list.Offer(v); ok && p.Catalog.Denied(a, v) == nil {
 		// The offer contains everything that the row needs. So the origin gets no request for a version
 		// that no client has chosen.
 		row.State, row.Platforms = rowOffered, offer.Platforms
@@ -171,7 +172,7 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 	item, err := view.Version(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):
-		row.State = rowDenied
+		row.State, row.Reason = rowDenied, reasonOf(err)
 		return row
 	case err != nil && (isInvalid(err) || trust.Refused(err)):
 		row.State = rowRefused

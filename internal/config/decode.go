@@ -193,6 +193,9 @@ func (d *decoder) leftOut(v reflect.Value, f Field, b *block, at hcl.Range) {
 // value decodes expr into v, a field of a struct. shown is the value for output, with
 // secrets redacted. ok is false if expr is null or cannot be decoded.
 func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression) (shown any, ok bool) {
+	if f.Kind == kindDeny {
+		return d.deny(v, f, b, expr)
+	}
 	written := v.Type()
 	if parser, ok := d.parser(f.Name, f.Kind); ok {
 		written = parser.Type().In(0)

@@ -259,8 +259,10 @@ type Gateway struct {
 	// them. With the cache on disk, stale answers survive a restart.
 	StaleIfError time.Duration `hcl:"stale_if_error,optional" value:"duration" default:"catalog.DefaultStaleIfError"`
 	// Versions that the gateway never serves: provider patterns, each optionally with `@` and a version or version
-	// constraint. A constraint covers prereleases only if it names them.
-	Deny []catalog.Deny `hcl:"deny,optional" value:"PATTERN[@VERSIONS] list"`
+	// constraint. A constraint covers prereleases only if it names them. An object such as
+	// `{ match = "...", reason = "..." }` also gives a reason, of at most 500 bytes. The log, `inspect`, the page and
+	// the answers to clients show it.
+	Deny []catalog.Deny `hcl:"deny,optional" value:"list of PATTERN[@VERSIONS] or { match, reason }"`
 	// The file with the keys that sign the capabilities in URLs of archives, checksums and signatures. It has one key
 	// per line, as `openssl rand -hex 32` prints them; the first one signs, and all of them verify. Parallel gateways
 	// share it. Without it, each process has its own key.

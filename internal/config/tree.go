@@ -102,6 +102,9 @@ type value struct {
 
 // valueOf converts a Go value. The bool is false for a nil pointer, list or map.
 func valueOf(x any) (value, bool) {
+	if v, ok := x.(cty.Value); ok {
+		return newValue(v), !v.IsNull()
+	}
 	t, err := gocty.ImpliedType(x)
 	if err != nil {
 		panic("config: " + err.Error()) // the schema has no such type

@@ -56,7 +56,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"timeout": parsePositiveDuration,
 	}
 	byKind = map[string]any{
-		"HOST:PORT": parseListen, "PATTERN[@VERSIONS] list": parseDeny, "URL": parseEndpoint, "address": parseEmail,
+		"HOST:PORT": parseListen, "URL": parseEndpoint, "address": parseEmail,
 		"duration": parseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,

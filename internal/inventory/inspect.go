@@ -29,6 +29,13 @@ type Inspection struct {
 	Packages   []InspectedPackage `json:"packages"`
 	// Missing lists the platforms whose manifests the registry lacks.
 	Missing []artifact.MissingPackage `json:"missing,omitempty"`
+	// Denied is set by the caller if the gateway's configuration denies the version.
+	Denied *Denial `json:"denied,omitempty"`
+}
+
+// Denial says why the gateway's configuration denies a version.
+type Denial struct {
+	Reason string `json:"reason,omitempty"`
 }
 
 // Declared is the provider and the version that the annotations of the index name.

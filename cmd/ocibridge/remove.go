@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+const removeExamples = `  # print what would be removed
+  ocibridge remove --dry-run registry.acme.example/acme/widget@1.4.0
+
+  # two versions, with the signatures and SBOMs that other tools attached to them
+  ocibridge remove --referrers registry.acme.example/acme/widget@1.4.0 registry.acme.example/acme/widget@1.4.1
+
+  # one platform
+  ocibridge remove --platform darwin_arm64 registry.acme.example/acme/widget@1.5.0`
+
+// removeFlags are the flags of remove.
+type removeFlags struct {
+	commonFlags
+	platforms []string
+	referrers bool
+	dryRun    bool
+}
+
+func newRemoveCommand() *cobra.Command {
+	f := &removeFlags{}
+	cmd := &cobra.Command{
+		Use:   "remove PROVIDER@VERSION...",
+		Short: "Remove stored versions from the registry",
+		Long: `remove takes versions back: it removes the tag, the index, and the manifests that
+no other tag names. It asks no origin, so it also removes what --release-dir pushed.
+It never asks for a confirmation: --dry-run shows what it would remove.
+
+With --platform, remove keeps the version, and moves its tag to an index without the
+platform. The evidence stays. Clients on that platform then find no package.
+
+Artifacts that other tools attached to the version, such as signatures and SBOMs, are
+named and stay, unless --referrers is given. Some registries, such as Harbor, delete
+them together with the version.
+
+remove deletes no packages. The registry's garbage collection does: remove says how
+many bytes it can free.
+
+A removed version is not withdrawn. A later sync, push or pull-through stores it again,
+and clients may get it elsewhere. To withdraw a version, also name it in deny in the
+gateway block: clients then get an error that gives the reason. An interrupted removal
+leaves each version whole or without a tag. Run it again to complete it.`,
+		Example: removeExamples,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, args)
+		},
+		ValidArgsFunction: f.complete,
+	}
+	f.commonFlags.register(cmd, "number of requests to send at once")
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to remove, such as linux_amd64 (repeatable; default: the whole version)")
+	flags.BoolVar(&f.referrers, "referrers", false, "also remove the artifacts that other tools attached, such as signatures and SBOMs")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be removed, and change nothing")
+	completePlatforms(cmd)
+	return cmd
+}
+
+// removeRun is the plan and the outcome of a removal. Both fields are never nil.
+type removeRun struct {
+	plan    *pusher.RemovePlan
+	outcome *pusher.RemoveOutcome
+}
+
+// run removes the versions that the arguments name.
+func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
+	run := &removeRun{&pusher.RemovePlan{}, &pusher.RemoveOutcome{}}
+	err := perform(&f.commonFlags, cmd, func(settings) ([]pusher.RemoveRequest, error) {
+		return f.requests(args)
+	}, func(ctx context.Context, s settings, requests []pusher.RemoveRequest) (*removeRun, error) {
+		return run, f.remove(ctx, s, run, requests, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	}, func(_ *removeRun, err error) any {
+		return run.document(f.dryRun, err)
+	})
+	if err != nil {
+		return err
+	}
+	return failed(run.outcome.Failures)
+}
+
+// requests parses the command line.
+func (f *removeFlags) requests(args []string) ([]pusher.RemoveRequest, error) {
+	if len(args) == 0 {
+		return nil, hint.New("nothing to remove", "name a version, such as registry.acme.example/acme/widget@1.4.0; ocibridge list shows the versions that are stored")
+	}
+	platforms, err := parseAll(provider.ParsePlatform, f.platforms)
+	if err != nil {
+		return nil, err
+	}
+	var out []pusher.RemoveRequest
+	for _, s := range args {
+		q, err := query.ParseRelease(s)
+		if err != nil {
+			return nil, err
+		}
+		if q.Version.IsZero() {
+			return nil, hint.New(fmt.Sprintf("%s: %q is no single version", q.Provider, q.Versions), "name each version: ocibridge list %s shows them", q.Provider)
+		}
+		named := func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == q.Version }
+		if !slices.ContainsFunc(out, named) {
+			out = append(out, pusher.RemoveRequest{Provider: q.Provider, Version: q.Version, Platforms: platforms})
+		}
+	}
+	return out, nil
+}
+
+// remove shows the plan. Except in a dry run, remove then carries out the plan and shows the
+// outcome.
+func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests []pusher.RemoveRequest, stdout, stderr io.Writer) error {
+	var providers []provider.Address
+	for _, q := range requests {
+		providers = append(providers, q.Provider)
+	}
+	back, err := f.open(s, providers, f.log.open(stderr))
+	if err != nil {
+		return err
+	}
+	defer back.Close()
+	progress := newProgress(stdout, stderr, f.output.json())
+	defer progress.Close()
+	remover := pusher.NewRemover(pusher.Options{Destination: transfer.Destination(back), Jobs: int(f.jobs)}, f.referrers)
+	if run.plan, err = remover.Plan(ctx, requests); err != nil {
+		run.plan = &pusher.RemovePlan{}
+		return err
+	}
+	for _, w := range run.plan.Warnings {
+		progress.Warn(w)
+	}
+	progress.removals(run.plan, f.referrers)
+	if f.dryRun {
+		run.outcome.Failures = run.plan.Failures
+		progress.freeable(run.plan.Freeable(), back)
+	} else {
+		run.outcome, err = remover.Apply(ctx, run.plan)
+		for _, w := range run.outcome.Warnings {
+			progress.Warn(w)
+		}
+		progress.removed(run.outcome.Removed)
+		progress.freeable(run.outcome.Freeable, back)
+	}
+	for _, w := range s.storedAgain(run.plan.Removals) {
+		progress.Warn(w)
+	}
+	explainAll(back, run.outcome.Failures)
+	if !f.output.json() {
+		progress.failures(run.outcome.Failures)
+	}
+	return err
+}
+
+// explainAll adds hints to failures that a registry caused.
+func explainAll(back *registry.Repositories, failures []pusher.Failure) {
+	for i, e := range failures {
+		failures[i].Err = transfer.Explain(back, e.Err)
+	}
+}
+
+// storedAgain returns warnings about provider blocks and pull-through settings that select
+// removed versions.
+func (s settings) storedAgain(removals []*pusher.Removal) (out []string) {
+	for _, r := range removals {
+		for _, p := range s.file.Providers {
+			if p.Address == r.Provider && (p.Versions.IsZero() || p.Versions.Has(r.Version)) {
+				out = append(out, fmt.Sprintf("the provider block at %s selects %s: the next sync may store it again, unless versions excludes it (!= %[2]s)", p.Source, r.Version))
+			}
+		}
+		pull := s.file.PullThrough
+		if pull != nil && pull.Enabled && pull.Selector.Selects(r.Provider) && (pull.Versions.IsZero() || pull.Versions.Has(r.Version)) && !s.denies(r) {
+			out = append(out, fmt.Sprintf("pull_through covers %s: the gateway stores %s again at its next request, unless deny names it", r.Provider, r.Version))
+		}
+	}
+	return out
+}
+
+// denies reports whether the gateway's configuration denies a removed version.
+func (s settings) denies(r *pusher.Removal) bool {
+	_, denied := s.file.Gateway.Denies(r.Provider, r.Version)
+	return denied
+}
