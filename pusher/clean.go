@@ -20,6 +20,11 @@ func (s *Syncer) cleanUp(ctx context.Context, state *repositoryState, out *Outco
 	if len(announcedVersions(state.tags)) == 0 {
 		return nil
 	}
+	unlock, err := state.dest.lock(ctx, "sync of %s", state.provider)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	clock := outgoing.NewClock(s.o.Push.Now)
 	ctx = outgoing.WithClock(mayPush(ctx, state.dest.Repository), clock)
 	c := &cleaner{state.provider, state.dest.Store, clock, s.o.Push.Now, recentTags{}} // recentTags is empty, so that the cleaner lists the tags again after the pushes of the sync

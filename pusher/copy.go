@@ -75,6 +75,7 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	if err != nil {
 		return nil, err
 	}
+	defer w.unlock()
 	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from, w)}
 	if p.o.Omits != nil {
 		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {

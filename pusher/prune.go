@@ -127,6 +127,11 @@ func (s *Syncer) newPruner(state *repositoryState, out *Outcome, clock *outgoing
 }
 
 func (p *pruner) run(ctx context.Context, steps []Step) error {
+	unlock, err := p.state.dest.lock(ctx, "prune of %s", p.state.provider)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	var gone []untagged
 	var failure error
 	for _, step := range steps {

@@ -54,6 +54,7 @@ type push struct {
 	evidenceCache map[digest.Digest]*artifact.Evidence
 	original      *original // the version to copy; nil: the release comes from an origin
 	warnings      []string
+	unlock        func() // ends the lock of the destination
 }
 
 // Push stores a release. If Push fails, the tag names either the same manifest as before or a
@@ -70,6 +71,7 @@ func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Res
 	if err != nil {
 		return nil, err
 	}
+	defer w.unlock()
 	w.repair, w.refresh = repair, repair || p.o.RefreshEvidence
 	after, status, err := w.run(mayPush(ctx, w.dest.Repository))
 	if err != nil {
@@ -114,6 +116,7 @@ func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
 	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
 }
 
+// begin accepts a release, and locks its destination. The caller must call unlock.
 func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	tag, err := ociaddr.VersionTag(r.Version())
 	if err != nil {
@@ -131,11 +134,16 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
+	unlock, err := dest.lock(ctx, "push of %s %s", r.Provider(), r.Version())
+	if err != nil {
+		return nil, err
+	}
 	if err := p.checkDowngrade(ctx, dest, sums); err != nil {
+		unlock()
 		return nil, err
 	}
 	return &push{
-		Pusher: p, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now),
+		Pusher: p, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now), unlock: unlock,
 		uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},
 	}, nil
 }

@@ -71,6 +71,22 @@ type Destination struct {
 	// so the push need not send these packages. "": no such repository is known. A Pusher
 	// also mounts packages from repositories in which it has found or stored them.
 	Sibling string
+	// Lock protects content without a tag from a garbage collection. It is called before the
+	// first request of an operation that writes, and unlock is called after the last one. doing
+	// names the operation to people. Nil: the registry protects new content itself.
+	Lock func(ctx context.Context, doing string) (unlock func(), err error)
+}
+
+// lock calls Lock, unless it is nil.
+func (d Destination) lock(ctx context.Context, format string, args ...any) (unlock func(), err error) {
+	if d.Lock == nil {
+		return func() {}, nil
+	}
+	unlock, err = d.Lock(ctx, fmt.Sprintf(format, args...))
+	if err != nil {
+		return nil, &RegistryError{"lock", d.Repository, err}
+	}
+	return unlock, nil
 }
 
 // DefaultJobs is the maximum number of packages that a [Pusher] stores concurrently by

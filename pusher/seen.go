@@ -120,7 +120,12 @@ func (p *planner) incompleteList(tag ociaddr.Tag) error {
 // versions or none. Then record removes the tags of earlier releases. If the state cannot be
 // written, record fails only for a provider with a cooldown, and otherwise warns.
 func (s *Syncer) record(ctx context.Context, state *repositoryState, replaced []artifact.Replaced, out *Outcome) error {
-	err := s.writeState(ctx, state, replaced, out)
+	unlock, err := state.dest.lock(ctx, "sync of %s", state.provider)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = s.writeState(ctx, state, replaced, out)
 	switch {
 	case err == nil:
 		return s.removeOldAges(ctx, state, out)

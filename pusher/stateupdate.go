@@ -74,6 +74,8 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 // see it again, a manifest that is not noted is not deleted, and gateways read a version that
 // the summary lacks.
 //
+// The caller holds the lock of the destination.
+//
 // The error wraps [ErrOccupied] if the repository belongs to another provider, and
 // [ErrImmutable] if the registry does not move the tag. It wraps an error of package artifact
 // if the tag names something other than a state. It is a *[RegistryError] if the registry

@@ -75,7 +75,7 @@ func (p *Pusher) Summarize(ctx context.Context) error {
 	var all error
 	for _, pending := range p.summaries.take() {
 		g.Go(func() error {
-			err := p.updateState(ctx, pending.provider, pending.dest, stateChange{summary: pending.versions}, func(string, ...any) {})
+			err := p.summarize(ctx, pending)
 			mu.Lock()
 			defer mu.Unlock()
 			all = errors.Join(all, err)
@@ -94,6 +94,15 @@ func SummaryWarning(err error) string {
 		return ""
 	}
 	return fmt.Sprintf("the summary of versions is outdated, so gateways read each version that it lacks: %v", err)
+}
+
+func (p *Pusher) summarize(ctx context.Context, pending pendingSummary) error {
+	unlock, err := pending.dest.lock(ctx, "summary of %s", pending.provider)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return p.updateState(ctx, pending.provider, pending.dest, stateChange{summary: pending.versions}, func(string, ...any) {})
 }
 
 // dropOutdated removes from a change the descriptions of indexes that lost their tag after

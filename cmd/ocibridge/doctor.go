@@ -218,6 +218,13 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repo
 	if back.Client != nil {
 		x.Candidates = back.Client.Considered(ctx, addr)
 	}
+	if lock := back.Lock(); f.write && lock != nil {
+		unlock, err := lock(ctx, "doctor --write of "+a.String())
+		if err != nil {
+			return nil, err
+		}
+		defer unlock()
+	}
 	return x.Examine(ctx), nil
 }
 

@@ -1,6 +1,7 @@
 package privatefolder
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -18,15 +19,27 @@ const lockInterval = 5 * time.Millisecond
 // given time. The lock ends when the caller closes the file, and when the process exits. Nobody
 // may remove the file, because two processes could then lock different files of the same name.
 func Lock(name string, within time.Duration) (*os.File, error) {
-	end := time.Now().Add(within)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	f, err := LockUntil(ctx, name)
+	if errors.Is(err, ErrLocked) {
+		return nil, fmt.Errorf("%s: %w for %s", name, ErrLocked, within)
+	}
+	return f, err
+}
+
+// LockUntil is like [Lock], but waits until ctx ends. It tries at least once. The error then wraps
+// [ErrLocked] and the cause of ctx.
+func LockUntil(ctx context.Context, name string) (*os.File, error) {
 	for {
 		f, err := tryLock(name)
 		if !errors.Is(err, ErrLocked) {
 			return f, err
 		}
-		if time.Now().After(end) {
-			return nil, fmt.Errorf("%s: %w for %s", name, err, within)
+		select {
+		case <-time.After(lockInterval):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", ErrLocked, context.Cause(ctx))
 		}
-		<-time.After(lockInterval)
 	}
 }

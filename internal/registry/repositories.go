@@ -111,6 +111,15 @@ func (r *Repositories) open(ctx context.Context, a provider.Address, client func
 	return addr, repo, err
 }
 
+// Lock returns the function that locks the registry for a writer, see [embedded.Registry.Lock]. It
+// returns nil if templates name other registries, because they protect new content themselves.
+func (r *Repositories) Lock() func(ctx context.Context, doing string) (unlock func(), err error) {
+	if r.Embedded == nil {
+		return nil
+	}
+	return r.Embedded.Lock
+}
+
 // BlobRedirect returns the URL to which the registry of a provider redirects requests for
 // a blob. The result is "" if the registry does not redirect, or if the configuration
 // does not allow callers to pass redirects of this registry on to clients.

@@ -3,7 +3,8 @@
 //
 // The registry listens on no port. Clients in this process send their requests over pipes.
 // Several processes may open the same folder, and each process immediately sees the content
-// that another process pushes. A gateway passes the requests of its clients to
+// that another process pushes. A process that writes holds [Registry.Lock], so that
+// [Registry.GC] in another process deletes nothing that the writer relies on. A gateway passes the requests of its clients to
 // [Registry.ReadOnly]. The registry also has the referrers API, which distribution does not
 // implement.
 package embedded
@@ -52,6 +53,9 @@ type Registry struct {
 	server *http.Server
 	client *http.Client
 	stop   context.CancelFunc
+	// beforeFile is called before each file operation of a garbage collection, and before it waits
+	// for a lock. Tests replace it.
+	beforeFile func(operation, name string)
 }
 
 // Open starts the registry in a data folder, and creates the folder if it is missing. If
@@ -68,6 +72,9 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 		err = privatefolder.Make(content(dir), log) // distribution would create the folder with a mode that depends on the umask
 	}
 	if err == nil {
+		err = privatefolder.Make(filepath.Join(dir, lockFolder), log)
+	}
+	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, marker), []byte("The data folder of an ocibridge registry.\n"), 0o600)
 	}
 	if err != nil {
@@ -78,7 +85,7 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	}
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Registry{dir: dir, stop: stop}
+	r := &Registry{dir: dir, stop: stop, beforeFile: func(string, string) {}}
 	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))), maxSubjects)
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}

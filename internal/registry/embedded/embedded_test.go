@@ -267,13 +267,13 @@ func TestUnusableFolder(t *testing.T) {
 	}
 }
 
-// TestOpenLeavesOnlyItsOwn shows that the data folder contains only the marker and the
+// TestOpenLeavesOnlyItsOwn shows that the data folder contains only the locks, the marker and the
 // folder of distribution.
 func TestOpenLeavesOnlyItsOwn(t *testing.T) {
 	dir := t.TempDir()
 	push(t, repository(t, open(t, dir)), "hello", "1.0.0")
 	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 2 || entries[0].Name() != "ocibridge-registry" || entries[1].Name() != "registry" {
+	if err != nil || len(entries) != 3 || entries[0].Name() != "locks" || entries[1].Name() != "ocibridge-registry" || entries[2].Name() != "registry" {
 		t.Errorf("the folder has %v, %v", entries, err)
 	}
 }
