@@ -101,7 +101,7 @@ own, on a data folder.`,
 		}
 		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newGCCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
 	addHelp(root)
 	addCompletion(root)
 	return root

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+)
+
+const gcExamples = `  # how much can be freed
+  ocibridge gc --dry-run
+
+  # after removing versions that no provider block selects
+  ocibridge sync --prune && ocibridge gc
+
+  # in a scheduled job, beside a gateway that stays up
+  ocibridge gc --data /var/lib/ocibridge --wait 10m --output json`
+
+// gcFlags are the flags of gc.
+type gcFlags struct {
+	commonFlags
+	dryRun bool
+	wait   time.Duration
+}
+
+func newGCCommand() *cobra.Command {
+	f := &gcFlags{}
+	cmd := &cobra.Command{
+		Use:   "gc",
+		Short: "Free the space of what no tag reaches in the embedded registry",
+		Long: `gc deletes the content of the embedded registry that no tag reaches, through indexes,
+manifests and referrers: packages of removed versions, replaced indexes, interrupted
+uploads, and repositories without tags. No stored version loses anything.
+
+Gateways go on serving. gc waits up to a minute for pushes, syncs and pull-through that
+are writing to the same data folder. Writers that begin in the meantime wait for gc. If
+gc has to wait longer, it names the writer, and deletes nothing.
+
+If a stored version is damaged, or a file cannot be read, gc deletes nothing and exits
+with 1. An interrupted gc does no damage, and the next one continues.
+
+With --dry-run, gc changes nothing and does not wait. It then also counts what a running
+push has stored, but not tagged yet.
+
+A registry elsewhere collects its garbage itself.`,
+		Example: gcExamples,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.run(cmd)
+		},
+	}
+	f.registryFlags.register(cmd)
+	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelWarn)
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print what can be freed and delete nothing")
+	cmd.Flags().DurationVar(&f.wait, "wait", embedded.DefaultGCWait, "longest `time` to wait for writers")
+	return cmd
+}
+
+func (f *gcFlags) run(cmd *cobra.Command) error {
+	return perform(&f.commonFlags, cmd, func(settings) (struct{}, error) {
+		return struct{}{}, f.check()
+	}, func(ctx context.Context, s settings, _ struct{}) (embedded.Garbage, error) {
+		garbage, err := f.collect(ctx, s, cmd.ErrOrStderr())
+		if !f.output.json() && (err == nil || garbage.Manifests+garbage.Blobs > 0) {
+			fmt.Fprintln(cmd.OutOrStdout(), garbageText(garbage, f.dryRun))
+		}
+		return garbage, err
+	}, func(garbage embedded.Garbage, err error) any {
+		return struct {
+			DryRun bool `json:"dry_run"`
+			embedded.Garbage
+			Error map[string]string `json:"error,omitempty"`
+		}{f.dryRun, garbage, errorDocument(err)}
+	})
+}
+
+func (f *gcFlags) check() error {
+	if f.wait <= 0 {
+		return hint.New(fmt.Sprintf("--wait %s is no time to wait", f.wait), "give a time above 0, such as 30s or 10m")
+	}
+	return nil
+}
+
+// collect opens the embedded registry and deletes the garbage. In a dry run, it only measures the
+// garbage.
+func (f *gcFlags) collect(ctx context.Context, s settings, stderr io.Writer) (embedded.Garbage, error) {
+	none := embedded.Garbage{Repositories: []string{}}
+	back, err := f.open(s, nil, f.log.open(stderr))
+	if err != nil {
+		return none, err
+	}
+	defer back.Close()
+	if back.Embedded == nil {
+		return none, hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+back.Templates[0].Source(),
+			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror blocks")
+	}
+	if f.dryRun {
+		return back.Embedded.Garbage(ctx)
+	}
+	return back.Embedded.GC(ctx, f.wait)
+}
+
+// garbageText describes deleted garbage in one line. In a dry run, it describes the garbage that
+// can be deleted.
+func garbageText(g embedded.Garbage, dryRun bool) string {
+	var parts []string
+	for _, part := range []struct {
+		n    int
+		what string
+	}{{g.Blobs, "blob"}, {g.Manifests, "manifest"}, {g.Files, "file"}} {
+		if part.n > 0 {
+			parts = append(parts, count(part.n, part.what))
+		}
+	}
+	switch n := len(g.Repositories); {
+	case n == 1:
+		parts = append(parts, "1 repository without tags")
+	case n > 1:
+		parts = append(parts, fmt.Sprintf("%d repositories without tags", n))
+	}
+	if len(parts) == 0 {
+		return "nothing to free"
+	}
+	done := "freed"
+	if dryRun {
+		done = "can be freed:"
+	}
+	return fmt.Sprintf("%s %s (%s)", done, size(g.Bytes), strings.Join(parts, ", "))
+}
