@@ -126,7 +126,7 @@ provider "registry.opentofu.org/hashicorp/null" {
   versions  = "~> 3.2"
   platforms = ["linux_amd64", "darwin_arm64"]
   latest    = 3
-  cooldown  = "168h"
+  cooldown  = "7d"
 }
 
 # Providers that the gateway fetches at their first request.

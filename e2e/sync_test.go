@@ -155,7 +155,7 @@ func TestSyncCooldown(t *testing.T) {
 	r := registry.For(t, registry.Options{})
 	file := s.configure(r, `provider "`+world.Null+`" {
   versions = ">= 3"
-  cooldown = "168h"
+  cooldown = "7d"
 }`)
 	out := s.ws.MustRun(t, s.bridge, "sync", "--config", file)
 	if !strings.Contains(out, "  + "+nullVersion+"  ") || !strings.Contains(out, "does not wait: it was there at the first sync") {

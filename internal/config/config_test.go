@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
@@ -328,6 +329,21 @@ gateway {
 }
 
 // TestNullIsTheDefault shows that an argument with the value null gets its default.
+func TestDurations(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	for text, want := range map[string]time.Duration{
+		"30s": 30 * time.Second, "0s": 0, "12h30m": 12*time.Hour + 30*time.Minute,
+		"7d": 7 * day, "1w": 7 * day, "1w2d": 9 * day, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, ".5w": 84 * time.Hour, "0d": 0, "106751d": 106751 * day,
+		"": -1, "7": -1, "d": -1, "7 d": -1, "7D": -1, "-7d": -1, "1d-2h": -1, "7d12": -1, "7days": -1, "1..5d": -1, "1.2.3d": -1, "106752d": -1, strings.Repeat("9", 400) + "w": -1,
+	} {
+		c, err := parse(fmt.Sprintf("provider \"registry.opentofu.org/hashicorp/null\" {\n  latest = 1\n  cooldown = %q\n}\n", text), machine{})
+		if (err != nil) != (want < 0) || err == nil && c.Providers[0].Cooldown != want {
+			t.Errorf("%q: %v, %v, want %v", text, c, err, want)
+		}
+	}
+}
+
 func TestNullIsTheDefault(t *testing.T) {
 	c := mustParse(t, `
 oci_default_credentials {

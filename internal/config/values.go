@@ -27,23 +27,34 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
+// parseDuration parses a duration in the syntax of [time.ParseDuration], with two more units: d
+// for days of 24 hours, and w for weeks.
 func parseDuration(s string) (time.Duration, error) {
-	const help = "a duration is a number and a unit, such as 30s, 15m or 168h"
-	d, err := time.ParseDuration(s)
+	const help = "a duration is a number and a unit, such as 30s, 15m, 12h, 7d or 1w"
+	d, err := time.ParseDuration(daysAndWeeks.ReplaceAllStringFunc(s, inHours))
 	switch {
-	case err != nil && digits.MatchString(s):
+	case digits.MatchString(s):
 		return 0, hint.New(fmt.Sprintf("%q has no unit", s), "write %ss for seconds; %s", s, help)
 	case err != nil:
-		if m := days.FindStringSubmatch(s); m != nil {
-			if n, err := strconv.Atoi(m[1]); err == nil && n < 10000 {
-				return 0, hint.New(fmt.Sprintf("%q is in days", s), "the largest unit is the hour: write %dh", 24*n)
-			}
-		}
 		return 0, hint.New(fmt.Sprintf("%q is no duration", s), "%s", help)
 	case d < 0:
 		return 0, hint.New(fmt.Sprintf("%q is negative", s), "%s", help)
 	}
 	return d, nil
+}
+
+// inHours converts a number of days or weeks, such as 1.5d, to hours. It returns s unchanged if
+// the number is invalid.
+func inHours(s string) string {
+	last := len(s) - 1
+	n, err := strconv.ParseFloat(s[:last], 64)
+	if err != nil {
+		return s
+	}
+	if s[last] == 'w' {
+		n *= 7
+	}
+	return strconv.FormatFloat(n*24, 'f', -1, 64) + "h"
 }
 
 // parsers returns the parsers for single arguments, by name, and the parsers for kinds of
@@ -120,9 +131,9 @@ func parsePositiveDuration(s string) (time.Duration, error) {
 }
 
 var (
-	digits = regexp.MustCompile(`^[0-9]+$`)
-	days   = regexp.MustCompile(`^([0-9]+) ?d(?:ays?)?$`)
-	size   = regexp.MustCompile(`^([0-9]+) ?([A-Za-z]*)$`)
+	digits       = regexp.MustCompile(`^[0-9]+$`)
+	daysAndWeeks = regexp.MustCompile(`[0-9.]+[dw]`)
+	size         = regexp.MustCompile(`^([0-9]+) ?([A-Za-z]*)$`)
 )
 
 // units maps units of sizes, in lower case, to bytes.
