@@ -182,7 +182,7 @@ func TestSyncCooldown(t *testing.T) {
 }
 
 // TestSyncProviders shows that a sync of several providers continues if one provider fails. The sync removes
-// many versions only if the limit allows this.
+// many versions only if the limit allows this. A sync of one provider does not affect the others.
 func TestSyncProviders(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -204,8 +204,12 @@ provider "`+world.Null+`" {
   latest = 1
 }`)
 	}
-	got := s.run("sync", "--config", blocks(">= 1.0"))
-	if got.status != 1 || !strings.Contains(got.stderr, "/acme/absent: provider not found") || !strings.Contains(got.stdout, "Plan: 13 to push (") {
+	got := s.run("sync", "--config", blocks(">= 1.0"), world.Null)
+	if got.status != 0 || got.stderr != "" || strings.Contains(got.stdout, "tiny") || !slices.Equal(tags(t, r, world.Null), []string{nullVersion}) {
+		t.Fatalf("sync of one provider: %+v", got)
+	}
+	got = s.run("sync", "--config", blocks(">= 1.0"))
+	if got.status != 1 || !strings.Contains(got.stderr, "/acme/absent: provider not found") || !strings.Contains(got.stdout, "Plan: 12 to push (") {
 		t.Fatalf("%+v", got)
 	}
 	if n := len(tags(t, r, tiny)); n != 12 || !slices.Equal(tags(t, r, world.Null), []string{nullVersion}) {
@@ -213,6 +217,9 @@ provider "`+world.Null+`" {
 	}
 
 	file := blocks(">= 1.11")
+	if got := s.run("sync", "--config", file, "--prune", world.Null); got.status != 0 || len(tags(t, r, tiny)) != 12 {
+		t.Errorf("prune of another provider: %+v, tags %v", got, tags(t, r, tiny))
+	}
 	for _, tt := range []struct {
 		args []string
 		left int

@@ -99,7 +99,7 @@ own, on a data folder.`,
 			// The unknown flags belong to a subcommand whose name is misspelt.
 			return cmd.ValidateArgs(cmd.Flags().Args())
 		}
-		return usage(hint.Wrap(err, "%s --help lists the flags", cmd.CommandPath()))
+		return usage(hint.Wrap(err, "%s%s --help lists the flags", didYouMean(cmd, err), cmd.CommandPath()))
 	})
 	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newGCCommand(), newDoctorCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
 	addHelp(root)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -22,6 +24,9 @@ import (
 
 const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hcl
   ocibridge sync --dry-run
+
+  # sync one provider
+  ocibridge sync registry.opentofu.org/hashicorp/aws
 
   # carry it out, and remove versions that no block selects
   ocibridge sync --prune
@@ -41,7 +46,7 @@ type syncFlags struct {
 func newSyncCommand() *cobra.Command {
 	f := &syncFlags{}
 	cmd := &cobra.Command{
-		Use:   "sync",
+		Use:   "sync [PROVIDER | PATTERN]...",
 		Short: "Bring the registry to what the configuration asks for",
 		Long: `sync stores the versions in the registry that the provider blocks of ocibridge.hcl
 select. It prints a plan, and then carries it out:
@@ -50,6 +55,9 @@ select. It prints a plan, and then carries it out:
   ~  platforms to add            -  a version to prune
   !  a version to repair         .  a version that waits until it is as
                                     old as cooldown says
+
+With arguments, sync concerns these providers alone. Each argument is the address of a
+provider block, or a pattern for several, such as registry.opentofu.org/hashicorp/*.
 
 sync repairs a version if verify = "required" is configured and the gateway refuses
 it: it pushes the version again with the evidence of its origin. The packages stay.
@@ -66,10 +74,10 @@ a block. It never does so because an origin failed or lists fewer versions. With
 A failure does not stop the work on other versions. sync exits with 0 if all
 versions are in place, and with 1 if anything failed.`,
 		Example: syncExamples,
-		Args:    noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.run(cmd)
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.run(cmd, args)
 		},
+		ValidArgsFunction: f.complete,
 	}
 	f.commonFlags.register(cmd, "number of packages to transfer at once")
 	flags := cmd.Flags()
@@ -87,12 +95,13 @@ type syncRun struct {
 }
 
 // run performs a sync. It returns an error if the sync of a provider or a version failed.
-func (f *syncFlags) run(cmd *cobra.Command) error {
+func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 	run := &syncRun{&pusher.Plan{}, &pusher.Outcome{}}
-	err := perform(&f.commonFlags, cmd, func(settings) (*syncRun, error) {
-		return run, f.check()
-	}, func(ctx context.Context, s settings, run *syncRun) (*syncRun, error) {
-		return run, f.sync(ctx, s, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	err := perform(&f.commonFlags, cmd, func(settings) ([]query.Query, error) {
+		queries, err := parseQueries(args, false)
+		return queries, cmp.Or(f.check(), err)
+	}, func(ctx context.Context, s settings, queries []query.Query) (*syncRun, error) {
+		return run, f.sync(ctx, s, queries, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	}, func(_ *syncRun, err error) any {
 		return run.document(f.dryRun, err)
 	})
@@ -120,10 +129,15 @@ func (f *syncFlags) check() error {
 	return nil
 }
 
-// sync opens the registry and the sources, plans the sync, and applies the plan.
-func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, stderr io.Writer) error {
+// sync opens the registry and the sources, plans the sync of the selected providers, and applies
+// the plan.
+func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query, run *syncRun, stdout, stderr io.Writer) error {
 	if len(s.file.Providers) == 0 {
 		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
+	}
+	blocks, err := transfer.Selected(s.file.Providers, queries)
+	if err != nil {
+		return err
 	}
 	log := f.log.open(stderr)
 	back, err := f.open(s, s.configured(), log)
@@ -131,7 +145,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, run *syncRun, stdout, 
 		return err
 	}
 	defer back.Close()
-	wants := transfer.OpenWants(s.file, s.origins().Registry())
+	wants := transfer.OpenWants(s.file, blocks, s.origins().Registry())
 	defer wants.Close()
 	progress := newProgress(stdout, stderr, f.output.json())
 	defer progress.Close()

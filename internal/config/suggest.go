@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // clientSettings are the names of settings that belong in the CLI configuration, and have no
@@ -55,10 +56,10 @@ func (d *decoder) suggestion(name string, at int) string {
 	case t == Schema() && slices.Contains(clientSettings, name):
 		return " It belongs in the CLI configuration of OpenTofu and Terraform, where ocibridge reads host, credentials and credentials_helper blocks, too."
 	}
-	if like := nearest(name, here); like != "" {
+	if like := hint.Nearest(name, here); like != "" {
 		return fmt.Sprintf(" Did you mean %q?", like)
 	}
-	if like := nearest(name, all); like != "" {
+	if like := hint.Nearest(name, all); like != "" {
 		return fmt.Sprintf(" Did you mean %q?%s", like, d.suggestion(like, at))
 	}
 	return ""
@@ -79,21 +80,3 @@ func schemaAt(b *hclsyntax.Body, t reflect.Type, at int) reflect.Type {
 	}
 	return t
 }
-
-// nearest returns the element of names with the smallest edit distance to name. It returns
-// "" if this distance is more than two, or more than half of the length of name.
-func nearest(name string, names []string) string {
-	best, least := "", 3
-	if len(name) > maxName {
-		return ""
-	}
-	for _, n := range names {
-		if d := levenshtein.Distance(name, n, nil); d < least && 2*d <= len(name) {
-			best, least = n, d
-		}
-	}
-	return best
-}
-
-// maxName is the maximum length in bytes of a name for which nearest searches.
-const maxName = 64

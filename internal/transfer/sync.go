@@ -6,6 +6,8 @@ import (
 	"net/url"
 
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -17,15 +19,46 @@ type Wants struct {
 	folders map[string]*origin.MirrorDir
 }
 
-// OpenWants opens the sources of the provider blocks. An unusable source must not affect
+// Selected returns the provider blocks that the queries select, in the order of the file. Without
+// queries, it returns all blocks. A query that selects no block is an error.
+func Selected(blocks []config.Provider, queries []query.Query) ([]config.Provider, error) {
+	if len(queries) == 0 {
+		return blocks, nil
+	}
+	chosen := make([]bool, len(blocks))
+	for _, q := range queries {
+		found := false
+		for i, p := range blocks {
+			if q.Pattern != nil && q.Pattern.Matches(p.Address) || q.Pattern == nil && q.Provider == p.Address {
+				chosen[i], found = true, true
+			}
+		}
+		if !found && q.Pattern != nil {
+			return nil, hint.New(fmt.Sprintf("no provider block matches %s", q.Pattern), "ocibridge config show prints the provider blocks in force")
+		}
+		if !found {
+			return nil, hint.New(fmt.Sprintf("no provider block is for %s", q.Provider),
+				"write one into ocibridge.hcl (ocibridge help syncing shows how), or store single versions with: ocibridge push %s@VERSION", q.Provider)
+		}
+	}
+	var out []config.Provider
+	for i, p := range blocks {
+		if chosen[i] {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// OpenWants opens the sources of the given provider blocks of a configuration. An unusable source must not affect
 // other providers, so OpenWants returns no error. Instead, listing the versions of that
 // source's provider returns the error. The caller must close the wants.
-func OpenWants(c *config.Config, registry *origin.Registry) *Wants {
+func OpenWants(c *config.Config, blocks []config.Provider, registry *origin.Registry) *Wants {
 	w := &Wants{folders: map[string]*origin.MirrorDir{}}
 	pulls := func(a provider.Address) bool {
 		return c.PullThrough != nil && c.PullThrough.Enabled && c.PullThrough.Selector.Selects(a)
 	}
-	for _, p := range c.Providers {
+	for _, p := range blocks {
 		source, err := w.open(p.From, registry)
 		if err != nil {
 			source = unusable{err: fmt.Errorf("provider block at %s: %w", p.Source, err)}
