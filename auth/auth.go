@@ -94,9 +94,13 @@ type Options struct {
 	// registry that is not on loopback.
 	PlainHTTP bool
 
+	// CAs is a PEM bundle of certificate authorities to trust in addition to the system's, for
+	// every registry and every host that a registry refers to. nil means none.
+	CAs []byte
+
 	// Transport sends the requests; nil means a transport with this package's
-	// timeouts and the proxies of the environment. Registry settings that concern TLS
-	// or timeouts need an [*http.Transport].
+	// timeouts and the proxies of the environment. CAs, and registry settings that
+	// concern TLS or timeouts, need an [*http.Transport].
 	Transport http.RoundTripper
 
 	// UserAgent is the User-Agent header; empty means "ocibridge".

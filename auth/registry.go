@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -104,6 +105,9 @@ func newConnections(opts Options) *connections {
 	if c.base == nil {
 		c.base = defaultTransport()
 	}
+	if opts.CAs != nil {
+		c.base = c.derive(Registry{CAs: opts.CAs})
+	}
 	c.shared = c.seen(c.base)
 	for r, s := range opts.Registries {
 		host := settingsHost(string(r))
@@ -119,6 +123,9 @@ func newConnections(opts Options) *connections {
 // validate returns an error if the settings of a registry are invalid, or if two blocks
 // are for the same registry.
 func (c *connections) validate() error {
+	if _, ok := c.base.(*http.Transport); !ok && c.opts.CAs != nil {
+		return fmt.Errorf("Options.CAs needs an *http.Transport, and Options.Transport is a %T", c.base)
+	}
 	seen := map[string]ociaddr.Registry{}
 	for _, r := range slices.Sorted(maps.Keys(c.opts.Registries)) {
 		s := c.opts.Registries[r]
@@ -186,9 +193,7 @@ func (c *connections) derive(s Registry) http.RoundTripper {
 	if t.TLSClientConfig == nil {
 		t.TLSClientConfig = &tls.Config{}
 	}
-	if s.CAs != nil {
-		t.TLSClientConfig.RootCAs = withCAs(t.TLSClientConfig.RootCAs, s.CAs)
-	}
+	outgoing.Trust(t, s.CAs)
 	if s.ClientCert != nil {
 		t.TLSClientConfig.Certificates = []tls.Certificate{*s.ClientCert}
 	}
@@ -201,20 +206,6 @@ func (c *connections) derive(s Registry) http.RoundTripper {
 		}
 	}
 	return t
-}
-
-// withCAs returns a copy of the pool to which the certificates in the PEM bundle are
-// added. If pool is nil, withCAs uses the system's pool.
-func withCAs(pool *x509.CertPool, pem []byte) *x509.CertPool {
-	if pool != nil {
-		pool = pool.Clone()
-	} else if system, err := x509.SystemCertPool(); err == nil {
-		pool = system
-	} else {
-		pool = x509.NewCertPool() // the system has no trust store
-	}
-	pool.AppendCertsFromPEM(pem)
-	return pool
 }
 
 // router is a transport that sends each request through the transport for the request's

@@ -331,5 +331,5 @@ func certificateHelp(err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate is not valid today: have it renewed, and check this machine's clock"
 	}
-	return "a CA that this machine does not trust signed its certificate: name the CA's PEM file in SSL_CERT_FILE. If that names another CA already, such as a gateway's, put both into one file"
+	return "a CA that this machine does not trust signed its certificate: name the CA's PEM file with --ca-file, or in SSL_CERT_FILE. If that names another CA already, such as a gateway's, put both into one file"
 }

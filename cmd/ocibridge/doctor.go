@@ -81,7 +81,7 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 			if f.url != "" && subject.registry != "" {
 				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", subject.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null"))
 			}
-			for _, name := range []string{"write", "template", "include", "exclude", "data", "plain-http"} {
+			for _, name := range []string{"write", "template", "include", "exclude", "data", "plain-http", "ca-file"} {
 				if f.url != "" && cmd.Flags().Changed(name) {
 					return usage(hint.New(fmt.Sprintf("--%s does not go with --url", name), "--url examines a gateway as clients see it, who know nothing of that"))
 				}

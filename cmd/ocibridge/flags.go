@@ -147,6 +147,7 @@ type registryFlags struct {
 	exclude   []string
 	data      string
 	plainHTTP bool
+	caFile    string
 	running   string // the address that serve listens on; "" before it listens
 }
 
@@ -158,7 +159,9 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
 	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; registries on loopback addresses do not need this")
+	flags.StringVar(&f.caFile, "ca-file", "", "PEM `file` with CAs to trust in addition to the system's, for registries and origins")
 	cmd.MarkFlagDirname("data")
+	cmd.MarkFlagFilename("ca-file", "pem", "crt")
 }
 
 const emptyTemplateHelp = "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes"

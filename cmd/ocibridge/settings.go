@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log/slog"
@@ -31,6 +32,7 @@ import (
 type settings struct {
 	file  *config.Config // ocibridge.hcl
 	cli   *cliconfig.Config
+	cas   []byte          // the content of --ca-file, or nil
 	files *files.Snapshot // records the files that were read, to detect changes; nil if they are not recorded
 }
 
@@ -41,7 +43,29 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 		return settings{}, err
 	}
 	cli, err := loadCLIConfig(cmd.ErrOrStderr(), f.files)
-	return settings{file, cli, f.files}, err
+	return settings{file: file, cli: cli, files: f.files}, err
+}
+
+// settings reads the configuration files and the file of --ca-file.
+func (f *registryFlags) settings(cmd *cobra.Command) (settings, error) {
+	s, err := f.configFlag.settings(cmd)
+	if err == nil && f.caFile != "" {
+		s.cas, err = readCAs(s.files, f.caFile)
+	}
+	return s, err
+}
+
+// readCAs reads a PEM file with at least one certificate.
+func readCAs(seen *files.Snapshot, name string) ([]byte, error) {
+	const help = "--ca-file and ca_file name a PEM file with BEGIN CERTIFICATE lines"
+	pem, err := seen.ReadFile(name)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("the file %s with certificate authorities: %w", name, files.Cause(err)), help)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		return nil, hint.New(fmt.Sprintf("the file %s has no certificate of an authority", name), help)
+	}
+	return pem, nil
 }
 
 // trustRules returns the trust blocks of the configuration file, or nil if the file was not
@@ -147,7 +171,7 @@ func (f *registryFlags) repositories(s settings, providers []provider.Address) (
 func (s settings) authOptions() auth.Options {
 	o := auth.Options{
 		Environment: authEnvironment(), UserAgent: userAgent(),
-		Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
+		CAs: s.cas, Explicit: slices.Clone(s.file.Logins), Defaults: s.file.Defaults, Registries: s.file.RegistrySettings(),
 	}
 	o.Environment.ReadFile = s.files.ReadFile
 	logins, defaults := s.cli.OCICredentials()
@@ -160,7 +184,7 @@ func (s settings) authOptions() auth.Options {
 
 // origins returns the user's settings for requests to the origins of providers.
 func (s settings) origins() originclient.User {
-	return originclient.User{CLI: s.cli, UserAgent: userAgent(), Netrc: origin.Netrc{
+	return originclient.User{CLI: s.cli, UserAgent: userAgent(), CAs: s.cas, Netrc: origin.Netrc{
 		Getenv: os.Getenv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS,
 	}}
 }

@@ -2,7 +2,8 @@
 //
 // It finds and reads the files as OpenTofu does. If TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names a file, the package
 // reads only that file. Otherwise it reads the main file in the user's home folder, and every *.tfrc and *.tfrc.json in
-// the configuration folder, including credentials.tfrc.json. The syntax is HCL 1 or JSON. The package reads these
+// the configuration folder, including credentials.tfrc.json. [Load] warns about settings in the main file of Terraform
+// if OpenTofu has a main file of its own. The syntax is HCL 1 or JSON. The package reads these
 // blocks:
 //
 //	host "NAME" { services = { ... } }
@@ -84,7 +85,8 @@ func (c *Config) Services() map[svchost.Hostname]map[string]any {
 	return maps.Clone(c.services)
 }
 
-// Load reads the user's configuration. If there is no file, Load returns an empty configuration and no error. If
+// Load reads the user's configuration. It warns if another main file than the one that OpenTofu reads has blocks that
+// concern ocibridge. If there is no file, Load returns an empty configuration and no error. If
 // TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names a missing file, Load only adds a warning, as the clients do. Load
 // returns an error that names the file if a file cannot be parsed, or if a file in the configuration folder cannot be
 // read.
@@ -108,6 +110,7 @@ func Load(env Environment) (*Config, error) {
 	if err := c.findHelper(env); err != nil {
 		return nil, err
 	}
+	c.warnOfPassedOver(env)
 	return c, nil
 }
 

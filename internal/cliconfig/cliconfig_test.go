@@ -84,6 +84,59 @@ func mustLoad(t *testing.T, m machine) *Config {
 	return c
 }
 
+// TestPassedOver shows that a warning names the blocks in a main file that was not read, unless the files that were
+// read have such blocks, too.
+func TestPassedOver(t *testing.T) {
+	const (
+		tofu      = "/home/u/.tofurc"
+		terraform = "/home/u/.terraformrc"
+		all       = `host "a.example" {
+  services = {}
+}
+credentials "b.example" {
+  token = "s3cret"
+}
+oci_credentials "c.example/x" {
+  username = "u"
+  password = "s3cret"
+}
+oci_default_credentials {
+}
+provider_installation {
+  oci_mirror {
+    repository_template = "c.example/${type}"
+  }
+}
+plugin_cache_dir = "/cache"
+`
+		warning = `credentials "b.example", host "a.example", oci_credentials "c.example/x", oci_default_credentials, oci_mirror in ` +
+			terraform + ": without effect, because ocibridge reads " + tofu + " instead, as OpenTofu does. Copy the blocks that ocibridge needs, or name the file in TF_CLI_CONFIG_FILE"
+	)
+	for name, tt := range map[string]struct {
+		machine machine
+		want    []string
+	}{
+		"a helper": {machine{files: map[string]string{tofu: "", terraform: `credentials_helper "store" {}`}},
+			[]string{`credentials_helper "store" in ` + terraform + ": without effect, because ocibridge reads " + tofu + " instead, as OpenTofu does. Copy the blocks that ocibridge needs, or name the file in TF_CLI_CONFIG_FILE"}},
+		"all blocks":         {machine{files: map[string]string{tofu: "", terraform: all}}, []string{warning}},
+		"the same blocks":    {machine{files: map[string]string{tofu: all, terraform: all}}, nil},
+		"blocks for clients": {machine{files: map[string]string{tofu: "", terraform: `plugin_cache_dir = "/cache"`}}, nil},
+		"another host":       {machine{files: map[string]string{tofu: `credentials "B.example" {}`, terraform: `credentials "b.example" {}`}}, nil},
+		"in the folder":      {machine{files: map[string]string{tofu: "", "/home/u/.terraform.d/credentials.tfrc.json": `{"credentials": {"b.example": {"token": "x"}}}`, terraform: `credentials "b.example" {}`}}, nil},
+		"a damaged file":     {machine{files: map[string]string{tofu: "", terraform: "credentials {{"}}, nil},
+		"only Terraform's":   {machine{files: map[string]string{terraform: all}}, nil},
+		"another file named": {machine{vars: map[string]string{"TF_CLI_CONFIG_FILE": "/ci"}, files: map[string]string{"/ci": "", tofu: "", terraform: all}}, nil},
+		"XDG": {machine{vars: map[string]string{"XDG_CONFIG_HOME": "/xdg"}, files: map[string]string{terraform: "", "/xdg/opentofu/tofurc": `credentials "b.example" {}`}},
+			[]string{`credentials "b.example" in /xdg/opentofu/tofurc: without effect, because ocibridge reads ` + terraform + " instead, as OpenTofu does. Copy the blocks that ocibridge needs, or name the file in TF_CLI_CONFIG_FILE"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := mustLoad(t, tt.machine).Warnings; !slices.Equal(got, tt.want) {
+				t.Errorf("warnings:\n%q\nwant:\n%q", got, tt.want)
+			}
+		})
+	}
+}
+
 func TestLoadPlaces(t *testing.T) {
 	windows := func(m machine) machine {
 		m.goos, m.home = "windows", `C:\Users\u`

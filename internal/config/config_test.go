@@ -491,7 +491,7 @@ func TestSuggestions(t *testing.T) {
 		"host \"x\" {}":                     "It belongs in the CLI configuration",
 		"frobnicate = 1":                    "",
 		strings.Repeat("a", 1000) + " = 1":  "",
-		"gateway {\n  ca_file = \"x\"\n}":   "It belongs in the block registry or gateway.tls.acme.",
+		"gateway {\n  ca_file = \"x\"\n}":   "It belongs outside of all blocks, or in the block registry or gateway.tls.acme.",
 		"gateway {\n  include = [\"x\"]\n}": "It belongs in the block oci_mirror or provider_installation.oci_mirror or pull_through or gateway.token or gateway.oidc.rule.",
 	} {
 		_, err := parse(src+"\n", machine{})

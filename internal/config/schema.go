@@ -41,6 +41,9 @@ type fileBlock struct {
 	// `$XDG_DATA_HOME/ocibridge` or `~/.local/share/ocibridge`, on macOS `~/Library/Application Support/ocibridge`, on
 	// Windows `%LocalAppData%\ocibridge`.
 	Data string `hcl:"data,optional" value:"folder" flag:"data"`
+	// A PEM file with certificate authorities to trust in addition to the system's, for connections to registries and
+	// origins. The `ca_file` of a `registry` block adds authorities for one registry.
+	CAFile string `hcl:"ca_file,optional" value:"file" flag:"ca-file"`
 	// The maximum number of packages in progress at once, over all versions together, from 1 to 256.
 	Jobs int `hcl:"jobs,optional" value:"number" default:"4" flag:"jobs"`
 	// The lowest level to log: `debug`, `info`, `warn` or `error`. Without it, `serve` logs from `info`, and other

@@ -52,6 +52,9 @@ func (d *decoder) suggestion(name string, at int) string {
 	case len(elsewhere) == 1 && elsewhere[0] == "":
 		return " It belongs outside of all blocks."
 	case len(elsewhere) > 0:
+		if elsewhere[0] == "" { // the schema begins with the arguments outside of all blocks
+			return fmt.Sprintf(" It belongs outside of all blocks, or in the block %s.", strings.Join(elsewhere[1:], " or "))
+		}
 		return fmt.Sprintf(" It belongs in the block %s.", strings.Join(elsewhere, " or "))
 	case t == Schema() && slices.Contains(clientSettings, name):
 		return " It belongs in the CLI configuration of OpenTofu and Terraform, where ocibridge reads host, credentials and credentials_helper blocks, too."

@@ -29,6 +29,7 @@ type User struct {
 	CLI       *cliconfig.Config
 	Netrc     origin.Netrc
 	UserAgent string
+	CAs       []byte // a PEM bundle of certificate authorities to trust in addition to the system's; nil means none
 }
 
 // Registry returns a client for commands that the user runs.
@@ -48,7 +49,9 @@ func (u User) Pull(include []provider.Pattern, via string) *origin.Registry {
 // client returns a client whose connections the guard checks. via is the value of the Via
 // header, and names the gateway. "" means no Via header.
 func (u User) client(guard *origin.Guard, via string) *origin.Registry {
-	transport := guard.Transport(outgoing.Transport())
+	base := outgoing.Transport()
+	outgoing.Trust(base, u.CAs)
+	transport := guard.Transport(base)
 	services := func() *disco.Disco {
 		out := origin.NewDiscovery(transport, disco.WithCredentials(u.CLI.CredentialsSource()))
 		for host, s := range u.CLI.Services() {

@@ -3,7 +3,11 @@
 // the product creates transports.
 package outgoing
 
-import "net/http"
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+)
 
 // FirstByte is the value of the Range header in a GET that checks whether a blob
 // exists.
@@ -32,4 +36,27 @@ func Transport() *http.Transport {
 	t.OnProxyConnectResponse = connected
 	t.MaxResponseHeaderBytes = maxHeader
 	return t
+}
+
+// Trust makes the transport t trust the certificates in a PEM bundle, in addition to the
+// authorities that t trusts already. These are the system's authorities if t names none. It
+// does nothing if pem is nil, and reports whether pem contains a certificate otherwise. It must
+// be called before the first request.
+func Trust(t *http.Transport, pem []byte) bool {
+	if pem == nil {
+		return true
+	}
+	if t.TLSClientConfig == nil {
+		t.TLSClientConfig = &tls.Config{}
+	}
+	pool := t.TLSClientConfig.RootCAs
+	if pool != nil {
+		pool = pool.Clone()
+	} else if system, err := x509.SystemCertPool(); err == nil {
+		pool = system
+	} else {
+		pool = x509.NewCertPool() // the system has no trust store
+	}
+	t.TLSClientConfig.RootCAs = pool
+	return pool.AppendCertsFromPEM(pem)
 }

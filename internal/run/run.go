@@ -15,7 +15,6 @@ import (
 	"context"
 	"log/slog"
 	"maps"
-	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
@@ -149,7 +148,8 @@ func blocks(gateway *serve.Local, origins map[svchost.Hostname]services) map[svc
 
 // discovery returns the service discovery of a command.
 func (o *Options) discovery() *discovery {
-	var transport http.RoundTripper = outgoing.Transport()
+	transport := outgoing.Transport()
+	outgoing.Trust(transport, o.Settings.Origins.CAs)
 	return &discovery{transport: transport, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
 }
 

@@ -3,7 +3,6 @@ package serve
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -66,14 +65,10 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 	}
 	transport := outgoing.Transport()
 	if c.CAFile != "" {
-		pool, err := x509.SystemCertPool()
-		if err != nil {
-			pool = x509.NewCertPool()
-		}
-		if !pool.AppendCertsFromPEM(ca) {
+		transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+		if !outgoing.Trust(transport, ca) {
 			return nil, hint.New(fmt.Sprintf("ca_file of the acme block: %s: %v", c.CAFile, errNoCertificate), acmeCAHint)
 		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	i := &issued{log: log}
 	i.ended, i.end = context.WithCancel(context.Background())
