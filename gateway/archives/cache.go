@@ -62,10 +62,11 @@ type Cache struct {
 
 	storage func(*os.File) fill.Storage // replaced in tests
 
-	room    sync.Mutex    // held while the folder is counted, and while archives are removed
-	counted time.Time     // the time of the last count; zero if other processes have reserved room since; guarded by room
-	bytes   atomic.Int64  // the size of the folder at the last count, plus this process's changes since
-	fetches chan struct{} // a semaphore: one element for each fetch
+	room      sync.Mutex    // held while the folder is counted, and while archives are removed
+	counted   time.Time     // the time of the last count; zero if other processes have reserved room since; guarded by room
+	lockedOut bool          // the last wait for the lock was in vain; guarded by room
+	bytes     atomic.Int64  // the size of the folder at the last count, plus this process's changes since
+	fetches   chan struct{} // a semaphore: one element for each fetch
 
 	mu     sync.Mutex // guards the fields below; room is never locked while mu is held
 	known  map[string]known

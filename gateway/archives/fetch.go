@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
@@ -201,7 +202,8 @@ func (c *Cache) isPaused() bool {
 }
 
 // bypass logs why an archive is not cached, and returns an error that wraps errBypass. If
-// the folder has failed, the cache writes nothing to it for [pauseAfterFailure].
+// the folder has failed, the cache writes nothing to it for [pauseAfterFailure]. A lock that
+// another process holds is no failure of the folder.
 func (c *Cache) bypass(ctx context.Context, err error) error {
 	if err == errPaused {
 		return err // the failure is in the log already
@@ -209,6 +211,10 @@ func (c *Cache) bypass(ctx context.Context, err error) error {
 	if errors.Is(err, errBypass) {
 		c.log.InfoContext(ctx, "an archive is not kept", "err", err)
 		return err
+	}
+	if errors.Is(err, privatefolder.ErrLocked) {
+		c.log.InfoContext(ctx, "an archive is not kept, because another process holds the cache's lock", "err", err)
+		return fmt.Errorf("%w: %v", errBypass, err)
 	}
 	c.log.ErrorContext(ctx, "the cache cannot be written: archives are streamed past it", "for", pauseAfterFailure, "err", err)
 	c.mu.Lock()

@@ -263,22 +263,37 @@ func TestUseByAnotherProcess(t *testing.T) {
 }
 
 // TestLockIsHeld shows that clients get archives while another process holds the lock. The cache
-// then fetches nothing into the folder.
+// then fetches nothing into the folder, and waits for the lock only once. This is no failure of
+// the folder: the cache uses it again as soon as the lock is released.
 func TestLockIsHeld(t *testing.T) {
 	s := newScene(t)
 	s.add("/a", random(100_000, 1))
 	s.add("/b", random(100_000, 2))
+	s.add("/c", random(100_000, 3))
 	s.want("/a", 1)
 	s.idle()
 	lock, err := privatefolder.Lock(filepath.Join(s.dir, "archives", "lock"), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
+	defer func() { lock.Close() }()
 	s.want("/a", 0)
 	s.want("/b", 1)
-	if s.kept("/b") || !strings.Contains(s.log.String(), "another process has locked it") {
-		t.Errorf("kept: %t, log:\n%s", s.kept("/b"), s.log)
+	if log := s.log.String(); s.kept("/b") || !strings.Contains(log, "level=INFO msg=\"an archive is not kept, because another process holds the cache's lock\"") || strings.Contains(log, "level=ERROR") {
+		t.Errorf("kept: %t, log:\n%s", s.kept("/b"), log)
+	}
+	s.want("/c", 1)
+	if waits, attempts := strings.Count(s.log.String(), "for 2s"), strings.Count(s.log.String(), "has locked it"); waits != 1 || attempts != 2 {
+		t.Errorf("%d of %d attempts have waited; log:\n%s", waits, attempts, s.log)
+	}
+	lock.Close()
+	s.want("/b", 1)
+	s.idle()
+	if !s.kept("/b") {
+		t.Errorf("nothing is kept after the lock was released; log:\n%s", s.log)
+	}
+	if lock, err = privatefolder.Lock(filepath.Join(s.dir, "archives", "lock"), time.Minute); err != nil {
+		t.Fatal(err)
 	}
 	s.max = 1
 	s.restart() // opens although it cannot evict

@@ -26,11 +26,23 @@ type entry struct {
 // archives. It contains the ID of the last cache that has reserved room.
 const lockName = "lock"
 
-// lockPatience is how long the cache waits for other processes to release the lock.
-const lockPatience = 2 * time.Second
+const (
+	// lockPatience is how long the cache waits for other processes to release the lock.
+	lockPatience = 2 * time.Second
+	// shortPatience replaces lockPatience after a wait in vain, so that a process that hangs
+	// does not delay each archive.
+	shortPatience = 50 * time.Millisecond
+)
 
+// lock locks the cache against other processes. The caller holds room.
 func (c *Cache) lock() (*os.File, error) {
-	return privatefolder.Lock(filepath.Join(c.dir, lockName), lockPatience)
+	patience := lockPatience
+	if c.lockedOut {
+		patience = shortPatience
+	}
+	f, err := privatefolder.Lock(filepath.Join(c.dir, lockName), patience)
+	c.lockedOut = errors.Is(err, privatefolder.ErrLocked)
+	return f, err
 }
 
 // sign writes the cache's ID into the lock file. It reports whether this cache was also the
