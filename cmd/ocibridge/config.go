@@ -67,7 +67,7 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 	}
 	f.register(cmd)
 	output.register(cmd)
-	surroundingFlags(cmd)
+	surroundingFlags(cmd, append(config.Flags(), "template", "include", "exclude")...)
 	return cmd
 }
 
@@ -181,11 +181,11 @@ func configEnvironment() config.Environment {
 	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
-// surroundingFlags adds flags of serve and push to cmd, which only shows settings. These flags
-// override the configuration file.
-func surroundingFlags(cmd *cobra.Command) {
+// surroundingFlags adds the named flags of serve and push to cmd, which only shows settings.
+// These flags override the configuration file.
+func surroundingFlags(cmd *cobra.Command, names ...string) {
 	for _, like := range []*cobra.Command{newServeCommand(), newPushCommand()} {
-		for _, name := range append(config.Flags(), "template", "include", "exclude") {
+		for _, name := range names {
 			if flag := like.Flags().Lookup(name); flag != nil && cmd.Flags().Lookup(name) == nil {
 				cmd.Flags().AddFlag(flag)
 			}

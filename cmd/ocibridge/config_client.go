@@ -85,7 +85,7 @@ force.`,
 	flags.Var(given, "url", "https `URL` of the gateway (default: gateway.public_url)")
 	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` with the CLI configuration, for CI")
 	flags.StringVar(&f.caFile, "ca-file", "", "`file` with a CA that clients should trust, for CI")
-	surroundingFlags(cmd)
+	surroundingFlags(cmd, "listen", "template", "include", "exclude")
 	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(clientsetup.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -116,6 +116,9 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	}
 	if setup.URL == "" {
 		setup.URL, setup.NoURL = clientsetup.GatewayURL(cmp.Or(s.Flags["listen"].Value, c.Gateway.Listen, config.FlagDefault("listen")))
+		if clientsetup.RunsElsewhere(f.piece) && setup.IsLoopback() {
+			fmt.Fprintf(stderr, "warning: the text has the URL %s, which other machines cannot reach: give --url, or set public_url in the gateway block\n", setup.URL)
+		}
 	}
 	return f.print(stdout, setup)
 }

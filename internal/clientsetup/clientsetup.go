@@ -46,6 +46,16 @@ func GatewayURL(listen string) (string, error) {
 	return "https://" + net.JoinHostPort(host, port) + "/", nil
 }
 
+// IsLoopback reports whether the gateway's URL can be reached only from its own machine.
+func (s *Setup) IsLoopback() bool {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // piece is one text of a guide. Its heading says which client the text is for.
 type piece struct {
 	name, heading string

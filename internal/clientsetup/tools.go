@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/ocibridge/ocibridge/gateway"
@@ -35,6 +36,12 @@ func tools() []Tool {
 		{Name: "pulumi", Title: "Pulumi", Where: "the shell, in a Pulumi project",
 			About: "Pulumi reads no CLI configuration. It installs only providers whose address has the gateway's own host name."},
 	}
+}
+
+// RunsElsewhere reports whether the text with the given name is for programs that do not run on the user's machine, so
+// that the gateway's URL must not name this machine.
+func RunsElsewhere(name string) bool {
+	return slices.Contains([]string{"ci", "renovate", "dependabot", "github-actions", "gitlab-ci"}, name)
 }
 
 // toolPieces returns the tools' texts as pieces of a guide.
@@ -142,60 +149,68 @@ func (s *Setup) pulumi() (string, error) {
 	return fmt.Sprintf("pulumi package add terraform-provider %s/NAMESPACE/TYPE\n", host), err
 }
 
-// jobScript returns the shell script with which a CI job writes the CLI configuration into the file that the variable
-// TF_CLI_CONFIG_FILE names.
-func (s *Setup) jobScript() (string, error) {
-	text, err := s.Terraform()
-	return "cat > \"$TF_CLI_CONFIG_FILE\" <<'END'\n" + text + "END\n", err
+// job is what a CI job needs to install providers from the gateway.
+type job struct {
+	script   string // writes the CLI configuration into the file that the variable TF_CLI_CONFIG_FILE names
+	init     string // the command that installs providers
+	variable string // the variable that must hold the token; "" if the gateway requires none
+	caFile   string // as in a YAML file; "" if clients need no CA file
 }
 
-// jobInit returns the command with which a CI job installs providers. variable is the variable that must hold the token;
-// it is "" if the gateway requires none. No shell and no CI system can set a variable with a colon in its name, so the
-// command then sets it.
-func (s *Setup) jobInit() (command, variable string, err error) {
+// job returns the parts of a CI job. No shell and no CI system can set a variable with a colon in its name. Then the
+// command sets this variable from OCIBRIDGE_TOKEN.
+func (s *Setup) job() (j job, err error) {
+	text, err := s.Terraform()
+	if err != nil {
+		return job{}, err
+	}
+	j = job{script: "cat > \"$TF_CLI_CONFIG_FILE\" <<'END'\n" + text + "END\n", init: "terraform init"}
+	if s.CAFile != "" {
+		j.caFile = quoteYAML(s.CAFile)
+	}
 	if !s.Tokens {
-		return "terraform init", "", nil
+		return j, nil
 	}
-	if variable, err = s.TokenVariable(); strings.Contains(variable, ":") {
-		return fmt.Sprintf("env \"%s=$OCIBRIDGE_TOKEN\" terraform init", variable), "OCIBRIDGE_TOKEN", err
+	if j.variable, err = s.TokenVariable(); strings.Contains(j.variable, ":") {
+		j.init = fmt.Sprintf("env \"%s=$OCIBRIDGE_TOKEN\" terraform init", j.variable)
+		j.variable = "OCIBRIDGE_TOKEN"
 	}
-	return "terraform init", variable, err
+	j.init = quoteYAML(j.init)
+	return j, err
 }
 
 // githubActions returns a workflow. GitHub's runners lack Terraform, so a step installs it.
 func (s *Setup) githubActions() (string, error) {
-	script, err := s.jobScript()
+	j, err := s.job()
 	if err != nil {
 		return "", err
 	}
-	command, variable, err := s.jobInit()
 	var out strings.Builder
 	out.WriteString("name: providers\non: push\njobs:\n  init:\n    runs-on: ubuntu-latest\n")
-	if s.CAFile != "" {
-		fmt.Fprintf(&out, "    env:\n      SSL_CERT_FILE: %s\n", quoteYAML(s.CAFile))
+	if j.caFile != "" {
+		fmt.Fprintf(&out, "    env:\n      SSL_CERT_FILE: %s\n", j.caFile)
 	}
 	out.WriteString("    steps:\n      - uses: actions/checkout@v7\n      - uses: hashicorp/setup-terraform@v3\n      - run: |\n")
-	out.WriteString(indentBy("          ", "export TF_CLI_CONFIG_FILE=\"$RUNNER_TEMP/ocibridge.tfrc\"\n"+script+"echo \"TF_CLI_CONFIG_FILE=$TF_CLI_CONFIG_FILE\" >> \"$GITHUB_ENV\"\n"))
-	fmt.Fprintf(&out, "      - run: %s\n", quoteYAML(command))
-	if variable != "" {
-		fmt.Fprintf(&out, "        env:\n          %s: ${{ secrets.OCIBRIDGE_TOKEN }}\n", variable)
+	out.WriteString(indentBy("          ", "export TF_CLI_CONFIG_FILE=\"$RUNNER_TEMP/ocibridge.tfrc\"\n"+j.script+"echo \"TF_CLI_CONFIG_FILE=$TF_CLI_CONFIG_FILE\" >> \"$GITHUB_ENV\"\n"))
+	fmt.Fprintf(&out, "      - run: %s\n", j.init)
+	if j.variable != "" {
+		fmt.Fprintf(&out, "        env:\n          %s: ${{ secrets.OCIBRIDGE_TOKEN }}\n", j.variable)
 	}
-	return out.String(), err
+	return out.String(), nil
 }
 
 // gitlabCI returns a job. Its project defines OCIBRIDGE_TOKEN as a masked variable.
 func (s *Setup) gitlabCI() (string, error) {
-	script, err := s.jobScript()
+	j, err := s.job()
 	if err != nil {
 		return "", err
 	}
-	command, variable, err := s.jobInit()
 	var variables strings.Builder
-	if s.CAFile != "" {
-		fmt.Fprintf(&variables, "    SSL_CERT_FILE: %s\n", quoteYAML(s.CAFile))
+	if j.caFile != "" {
+		fmt.Fprintf(&variables, "    SSL_CERT_FILE: %s\n", j.caFile)
 	}
-	if variable != "" && variable != "OCIBRIDGE_TOKEN" {
-		fmt.Fprintf(&variables, "    %s: $OCIBRIDGE_TOKEN\n", variable)
+	if j.variable != "" && j.variable != "OCIBRIDGE_TOKEN" {
+		fmt.Fprintf(&variables, "    %s: $OCIBRIDGE_TOKEN\n", j.variable)
 	}
 	var out strings.Builder
 	out.WriteString("init:\n  image:\n    name: hashicorp/terraform:1.11\n    entrypoint: [\"\"] # the image's own is terraform\n")
@@ -203,9 +218,9 @@ func (s *Setup) gitlabCI() (string, error) {
 		out.WriteString("  variables:\n" + variables.String())
 	}
 	out.WriteString("  before_script:\n    - |\n")
-	out.WriteString(indentBy("      ", "export TF_CLI_CONFIG_FILE=\"$(mktemp)\"\n"+script))
-	fmt.Fprintf(&out, "  script:\n    - %s\n", quoteYAML(command))
-	return out.String(), err
+	out.WriteString(indentBy("      ", "export TF_CLI_CONFIG_FILE=\"$(mktemp)\"\n"+j.script))
+	fmt.Fprintf(&out, "  script:\n    - %s\n", j.init)
+	return out.String(), nil
 }
 
 // quoteYAML returns a YAML scalar, in single quotes if it needs quotes.
