@@ -40,6 +40,9 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 			return out, context.Cause(ctx)
 		}
 	}
+	if w := SummaryWarning(r.syncer.pusher.Summarize(ctx)); w != "" {
+		out.Warnings = append(out.Warnings, w)
+	}
 	return out, nil
 }
 
@@ -54,6 +57,11 @@ type removalRun struct {
 
 // run removes the tags, then the referrers, and then the manifests that no tag names.
 func (a *removalRun) run(ctx context.Context) error {
+	unlock, err := a.state.dest.lock(ctx, "removal from %s", a.state.provider)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	a.note(ctx)
 	var gone []untagged
 	var failure error
@@ -76,7 +84,6 @@ func (a *removalRun) run(ctx context.Context) error {
 		}
 	}
 	if len(a.reduced) > 0 {
-		_ = a.pusher.Summarize(ctx) // an error does not matter; see Summarize
 		if named, err := a.named(ctx, nil); err != nil {
 			a.warnLeftovers(err)
 		} else if _, err := a.deleteNoted(ctx, a.replaced, named); err != nil {

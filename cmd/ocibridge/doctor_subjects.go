@@ -120,7 +120,7 @@ func repositoriesToExamine(set templates.Set, configured []provider.Address, onl
 
 // examineOrigins examines the origins of provider blocks. The first ones cover every origin.
 func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) ([]*doctor.Report, error) {
-	wants := transfer.OpenWants(s.file, s.origins().Registry())
+	wants := transfer.OpenWants(s.file, s.file.Providers, s.origins().Registry())
 	defer wants.Close()
 	named := map[string]bool{}
 	var firsts, others []doctor.Origin
