@@ -67,21 +67,11 @@ func (w *push) isRefusal(err error) bool {
 // each manifest that it has stored byte for byte. It does not verify referrers. It copies no
 // tags of referrers except the tags of cosign. These tags contain the digest of the subject.
 func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
-	r, found, err := from.release(ctx, v, want)
-	if err != nil {
-		return nil, err
-	}
-	w, err := p.begin(ctx, r)
+	w, err := p.beginCopy(ctx, from, v, want)
 	if err != nil {
 		return nil, err
 	}
 	defer w.unlock()
-	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from, w)}
-	if p.o.Omits != nil {
-		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
-			return nil, err
-		}
-	}
 	ctx = mayPush(ctx, w.dest.Repository)
 	after, status, err := w.run(ctx)
 	if err != nil {
@@ -101,6 +91,26 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	out := w.result(ctx, after, status)
 	out.Referrers, out.ReferrersSent = referrers, sent
 	return out, nil
+}
+
+// beginCopy reads a version of another repository, and accepts it. The caller unlocks the push.
+func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*push, error) {
+	r, found, err := from.release(ctx, v, want)
+	if err != nil {
+		return nil, err
+	}
+	w, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from, w)}
+	if p.o.Omits != nil {
+		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
+			w.unlock()
+			return nil, err
+		}
+	}
+	return w, nil
 }
 
 // platformManifest chooses the manifest to store for a package, and returns the package and
@@ -148,20 +158,30 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	return p, manifest, nil
 }
 
-// omit stores the manifest of a package, and leaves the package out. It returns nil if the
-// package has to be read, because it may not be left out, because the checksums do not give
-// the digest that the source's index gives, or because the manifest cannot be copied.
-func (w *push) omit(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
+// omittable returns a package that may be left out. It returns nil if the package has to be
+// read, also because the checksums do not give the digest that the source's index gives.
+func (w *push) omittable(pkg origin.Package) *artifact.Package {
 	if w.original == nil {
-		return nil, nil
+		return nil
 	}
 	p := find(w.original.omits, pkg.Platform)
 	sum, known := w.knownSum(pkg)
-	if p == nil || !known || p.Digest != sum || p.Filename != pkg.Filename {
-		return nil, nil
+	switch {
+	case p == nil || !known || p.Digest != sum || p.Filename != pkg.Filename:
+		return nil
+	case p.H1.IsZero() && !w.original.whole: // a new index is written, and needs the hash
+		return nil
 	}
-	if p.H1.IsZero() && !w.original.whole {
-		return nil, nil // a new index is written, and needs the hash
+	return p
+}
+
+// omit stores the manifest of a package, and leaves the package out. It returns nil if the
+// package has to be read, because it is not omittable, or because its manifest cannot be
+// copied.
+func (w *push) omit(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
+	p := w.omittable(pkg)
+	if p == nil {
+		return nil, nil
 	}
 	out, manifest, err := w.platformManifest(ctx, *p, artifact.Blob{})
 	if err != nil || manifest.Data == nil {

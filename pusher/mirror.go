@@ -30,8 +30,9 @@ var mirrorLimits = document.Limits{Bytes: 8 << 20, Values: 400_000, Elements: 10
 // mirrorPush writes one release into a mirror folder.
 type mirrorPush struct {
 	*push
-	root *os.Root
-	dir  string // the provider's folder, relative to root, with slashes
+	root   *os.Root // nil: the folder does not exist, and nothing is written
+	folder string   // the name of the folder
+	dir    string   // the provider's folder, relative to root, with slashes
 
 	mu       sync.Mutex
 	archives map[string]mirrorArchive // the entries of VERSION.json, by platform
@@ -58,25 +59,10 @@ type mirrorIndex struct {
 //
 // Mirror writes only verified packages. The folder stores no evidence.
 func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (*Result, error) {
-	sums, err := p.accept(ctx, r)
+	// 1. Read the existing JSON.
+	m, index, err := p.beginMirror(ctx, root, root.Name(), r)
 	if err != nil {
 		return nil, err
-	}
-	m := &mirrorPush{push: &push{Pusher: p, release: r, sums: sums}, root: root, dir: r.Provider().Path()}
-	// 1. Read the existing JSON.
-	var version mirrorVersion
-	if err := m.readJSON(r.Version().String(), &version); err != nil {
-		return nil, err
-	}
-	var index mirrorIndex
-	if err := m.readJSON("index", &index); err != nil {
-		return nil, err
-	}
-	if m.archives = version.Archives; m.archives == nil {
-		m.archives = map[string]mirrorArchive{}
-	}
-	if index.Versions == nil {
-		index.Versions = map[string]json.RawMessage{}
 	}
 	before := len(m.archives)
 	if err := root.MkdirAll(m.dir, 0o755); err != nil {
@@ -98,6 +84,32 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 	return m.result(before, packages), nil
 }
 
+// beginMirror accepts a release, and reads the existing JSON of its provider.
+func (p *Pusher) beginMirror(ctx context.Context, root *os.Root, folder string, r *origin.Release) (*mirrorPush, *mirrorIndex, error) {
+	sums, err := p.accept(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	m := &mirrorPush{push: &push{Pusher: p, release: r, sums: sums}, root: root, folder: folder, dir: r.Provider().Path()}
+	var version mirrorVersion
+	var index mirrorIndex
+	if root != nil {
+		if err := m.readJSON(r.Version().String(), &version); err != nil {
+			return nil, nil, err
+		}
+		if err := m.readJSON("index", &index); err != nil {
+			return nil, nil, err
+		}
+	}
+	if m.archives = version.Archives; m.archives == nil {
+		m.archives = map[string]mirrorArchive{}
+	}
+	if index.Versions == nil {
+		index.Versions = map[string]json.RawMessage{}
+	}
+	return m, &index, nil
+}
+
 func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	status := Unchanged
 	switch {
@@ -109,7 +121,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 	tag, _ := ociaddr.VersionTag(m.release.Version()) // every version of a release has a tag
 	out := &Result{
 		Provider: m.release.Provider(), Version: m.release.Version(), Tag: tag, Status: status,
-		Repository: ociaddr.Repository{Registry: ociaddr.Registry("mirror:" + m.root.Name()), Name: m.dir},
+		Repository: ociaddr.Repository{Registry: ociaddr.Registry("mirror:" + m.folder), Name: m.dir},
 		Verdict:    m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint,
 		Packages: packages, Warnings: slices.Clone(m.release.Warnings),
 	}

@@ -29,6 +29,9 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
   # later, only what the earlier file lacks
   ocibridge copy --since oci-archive:providers.tar --to oci-archive:update.tar
 
+  # what that would send
+  ocibridge copy --dry-run --since oci-archive:providers.tar --to oci-archive:update.tar
+
   # one version, two platforms, from one registry to another
   ocibridge copy registry.opentofu.org/hashicorp/null@3.2.4 \
     --from 'ghcr.io/acme/providers/${hostname}/${namespace}/${type}' \
@@ -47,6 +50,7 @@ type copyFlags struct {
 	all           bool
 	allowUnsigned bool
 	noReferrers   bool
+	dryRun        bool
 }
 
 func newCopyCommand() *cobra.Command {
@@ -81,6 +85,9 @@ packages of the earlier bundle, or of the versions in a listing that the destina
 "ocibridge list --output json" wrote. If the destination lacks such a package after all,
 copying the bundle there fails.
 
+With --dry-run, copy prints which packages it would send, and how many bytes. It writes
+nothing, and does not count artifacts that are attached to versions.
+
 A bundle lists its content. copy refuses an incomplete bundle before it copies
 anything. It adds versions to a folder that already holds a bundle.`,
 		Example: copyExamples,
@@ -89,7 +96,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 				return f.plan(args, s.trustRules())
 			}, func(ctx context.Context, s settings, c *transfer.Copy) ([]*pusher.Result, error) {
 				return f.copy(ctx, s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			}, resultsDocument)
+			}, f.document)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -101,6 +108,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all)")
 	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not only the newest")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be sent, in packages and bytes, and write nothing")
 	flags.BoolVar(&f.noReferrers, "without-referrers", false, "omit the artifacts that are attached to versions, such as signatures and SBOMs")
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completeLocation)
@@ -116,7 +124,7 @@ func completeLocation(*cobra.Command, []string, string) ([]cobra.Completion, cob
 
 // plan parses and checks the command line.
 func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, error) {
-	c := &transfer.Copy{All: f.all, Push: pusher.Options{Policy: policyBy(rules, f.allowUnsigned), Jobs: int(f.jobs), WithoutReferrers: f.noReferrers}}
+	c := &transfer.Copy{All: f.all, DryRun: f.dryRun, Push: pusher.Options{Policy: policyBy(rules, f.allowUnsigned), Jobs: int(f.jobs), WithoutReferrers: f.noReferrers}}
 	var err error
 	if c.From, err = transfer.ParseLocation("--from", f.from); err != nil {
 		return nil, err
@@ -162,12 +170,34 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	c.Open = func(at transfer.Location, providers []provider.Address) (*registry.Repositories, error) {
 		return f.openAt(s, at, providers, f.log.open(stderr))
 	}
+	if f.dryRun {
+		c.Progress = planned{progress}
+	}
 	results, err := c.Run(ctx)
+	if f.dryRun && err == nil && !f.output.json() {
+		progress.copyPlan(results)
+	}
 	if errors.Is(err, transfer.ErrSameRepository) {
 		err = usage(err)
 	}
 	return results, err
 }
+
+// document returns the JSON output of copy.
+func (f *copyFlags) document(results []*pusher.Result, err error) any {
+	return struct {
+		DryRun  bool              `json:"dry_run,omitempty"`
+		Results []*pusher.Result  `json:"results"`
+		Error   map[string]string `json:"error,omitempty"`
+	}{f.dryRun, orEmpty(results), errorDocument(err)}
+}
+
+// planned shows a dry run. It shows only the warnings of a result, because
+// [progress.copyPlan] shows all results at the end.
+type planned struct{ *progress }
+
+// Done implements [transfer.Progress].
+func (p planned) Done(r *pusher.Result) { p.warnOf(r) }
 
 // openAt opens the registry at a location. It uses the configured templates only if the
 // location is the configured registry.

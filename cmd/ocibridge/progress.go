@@ -111,11 +111,16 @@ func (p *progress) Warn(s string) {
 	fmt.Fprintf(p.err, "warning: %s\n", s)
 }
 
-// Done implements [transfer.Progress]. It shows the result of one version.
-func (p *progress) Done(r *pusher.Result) {
+// warnOf shows the warnings of a result.
+func (p *progress) warnOf(r *pusher.Result) {
 	for _, w := range r.Warnings {
 		p.Warn(fmt.Sprintf("%s %s: %s", r.Provider, r.Version, w))
 	}
+}
+
+// Done implements [transfer.Progress]. It shows the result of one version.
+func (p *progress) Done(r *pusher.Result) {
+	p.warnOf(r)
 	if p.quiet {
 		return
 	}

@@ -150,8 +150,8 @@ func sparse(header *tar.Header) bool {
 
 // createArchive creates a temporary file in the archive's folder. finish renames it to the archive's name.
 func createArchive(_ context.Context, name string) (storage, error) {
-	if _, err := os.Lstat(name); err == nil {
-		return nil, hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or use another name; only a bundle in a folder, oci:DIR, can be extended")
+	if err := checkNew(name); err != nil {
+		return nil, err
 	}
 	file, err := createTemp(name)
 	if err != nil {
@@ -159,6 +159,19 @@ func createArchive(_ context.Context, name string) (storage, error) {
 	}
 	sum := sha256.New()
 	return &archive{file: file, name: name, files: map[string]extent{}, tar: tar.NewWriter(io.MultiWriter(file, sum)), sum: sum}, nil
+}
+
+// checkNew returns ErrExists if an archive exists.
+func checkNew(name string) error {
+	if _, err := os.Lstat(name); err == nil {
+		return hint.Wrap(fmt.Errorf("bundle %s: %w", name, ErrExists), "remove it, or use another name; only a bundle in a folder, oci:DIR, can be extended")
+	}
+	return nil
+}
+
+// previewArchive returns an empty storage if the archive does not exist.
+func previewArchive(_ context.Context, name string) (storage, error) {
+	return empty{}, checkNew(name)
 }
 
 // close closes the archive. If the archive was created but not finished, close removes it.

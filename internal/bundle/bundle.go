@@ -111,6 +111,16 @@ func Create(ctx context.Context, name string, archive bool) (*Bundle, error) {
 	return openBundle(ctx, name, create, true)
 }
 
+// Preview opens the bundle that [Create] would open, or an empty bundle. It writes nothing. The bundle cannot be
+// written to.
+func Preview(ctx context.Context, name string, archive bool) (*Bundle, error) {
+	preview := previewFolder
+	if archive {
+		preview = previewArchive
+	}
+	return openBundle(ctx, name, preview, true)
+}
+
 // openBundle opens a storage, and loads the bundle in it. If mayBeEmpty is set, the storage can be without a
 // bundle.
 func openBundle(ctx context.Context, name string, open func(context.Context, string) (storage, error), mayBeEmpty bool) (*Bundle, error) {

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -37,14 +38,7 @@ func createFolder(_ context.Context, dir string) (storage, error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a folder that can be written")
 	}
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err == nil && len(entries) > 0 {
-		// An interrupted copy leaves only blobs.
-		if _, lerr := root.Lstat(ocispec.ImageLayoutFile); lerr != nil && (len(entries) > 1 || entries[0].Name() != ocispec.ImageBlobsDir) {
-			err = hint.Wrap(fmt.Errorf("%s: %w: it holds other files", dir, ErrNotBundle), "name an empty folder, or a new one")
-		}
-	}
-	if err == nil {
+	if err = checkFolder(root, dir); err == nil {
 		err = root.MkdirAll(blobsDir, 0o755)
 	}
 	if err != nil {
@@ -53,6 +47,48 @@ func createFolder(_ context.Context, dir string) (storage, error) {
 	}
 	return &folder{root}, nil
 }
+
+// checkFolder refuses a folder that has other content than a bundle.
+func checkFolder(root *os.Root, dir string) error {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil || len(entries) == 0 {
+		return err
+	}
+	// An interrupted copy leaves only blobs.
+	if _, err := root.Lstat(ocispec.ImageLayoutFile); err != nil && (len(entries) > 1 || entries[0].Name() != ocispec.ImageBlobsDir) {
+		return hint.Wrap(fmt.Errorf("%s: %w: it holds other files", dir, ErrNotBundle), "name an empty folder, or a new one")
+	}
+	return nil
+}
+
+// previewFolder opens the folder if it exists.
+func previewFolder(ctx context.Context, dir string) (storage, error) {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return empty{}, nil
+	}
+	s, err := openFolder(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFolder(s.(*folder).root, dir); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// empty is a storage without files, to which nothing can be written.
+type empty struct{}
+
+func (empty) open(name string) (io.ReadCloser, int64, error) {
+	return nil, 0, fmt.Errorf("%s: %w", name, fs.ErrNotExist)
+}
+
+func (empty) write(string, int64, io.Reader, func() error) error { return errors.ErrUnsupported }
+
+func (empty) finish() error { return errors.ErrUnsupported }
+
+func (empty) close() error { return nil }
 
 func (f *folder) close() error { return f.root.Close() }
 

@@ -23,6 +23,9 @@ type Copy struct {
 	// Configured lists the providers to copy from a registry if Queries is empty. If
 	// Configured is empty too, the copy includes all providers in the registry's catalog.
 	Configured []provider.Address
+	// DryRun returns the results that the copy would have, and writes nothing. The referrers
+	// are not planned.
+	DryRun bool
 	// Push contains the policy, the number of jobs and the referrers option.
 	Push     pusher.Options
 	Progress Progress

@@ -48,6 +48,7 @@ type copies struct {
 	t        *testing.T
 	from, to *stored.Registry
 	progress *progress
+	results  []*pusher.Result // of the last run
 }
 
 func newCopies(t *testing.T) *copies {
@@ -80,7 +81,8 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 	if change != nil {
 		change(&run)
 	}
-	_, err := run.Run(c.t.Context())
+	var err error
+	c.results, err = run.Run(c.t.Context())
 	return strings.Join(c.progress.done, ", "), err
 }
 

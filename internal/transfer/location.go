@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"sync"
 
@@ -35,6 +37,9 @@ const (
 	Mirror     Kind = "mirror"      // a mirror folder
 )
 
+// String returns the location of a bundle or a mirror folder as users write it.
+func (l Location) String() string { return string(l.Kind) + ":" + l.Name }
+
 // IsBundle reports whether the location is a bundle.
 func (l Location) IsBundle() bool { return l.Kind == Folder || l.Kind == Archive }
 
@@ -61,7 +66,7 @@ func ParseLocation(flag, s string) (Location, error) {
 // repository returns a name for a provider's part of a bundle. The name has the form of a
 // repository's address.
 func (l Location) repository(a provider.Address) ociaddr.Repository {
-	return ociaddr.Repository{Registry: ociaddr.Registry(string(l.Kind) + ":" + l.Name), Name: a.Path()}
+	return ociaddr.Repository{Registry: ociaddr.Registry(l.String()), Name: a.Path()}
 }
 
 // Bundle is an open bundle that package inventory can read.
@@ -130,7 +135,9 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 
 func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
 	o := c.Push
-	o.OnEvent = c.Progress.Event
+	if !c.DryRun {
+		o.OnEvent = c.Progress.Event
+	}
 	switch {
 	case c.To.IsBundle():
 		return c.openBundle(ctx, o)
@@ -145,7 +152,11 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 	if err != nil {
 		return nil, err
 	}
-	b, err := bundle.Create(ctx, c.To.Name, c.To.Kind == Archive)
+	create := bundle.Create
+	if c.DryRun {
+		create = bundle.Preview
+	}
+	b, err := create(ctx, c.To.Name, c.To.Kind == Archive)
 	if err != nil {
 		since.close()
 		return nil, err
@@ -155,10 +166,37 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 		return pusher.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
 	}
 	end := func() error { return errors.Join(b.Close(), since.close()) }
+	if c.DryRun {
+		return &target{put: pusher.New(o).PlanCopy, close: end, destination: o.Destination}, nil
+	}
 	return &target{put: pusher.New(o).Copy, save: b.Save, close: end, destination: o.Destination}, nil
 }
 
+// openPlannedMirror opens a mirror folder for a dry run. The folder need not exist.
+func (c Copy) openPlannedMirror(o pusher.Options) (*target, error) {
+	root, err := os.OpenRoot(c.To.Name)
+	end := root.Close
+	if errors.Is(err, fs.ErrNotExist) {
+		root, end, err = nil, func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
+	}
+	p := pusher.New(o)
+	put := func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+		r, err := from.Release(ctx, v, platforms)
+		if err != nil {
+			return nil, err
+		}
+		return p.PlanMirror(ctx, root, c.To.Name, r)
+	}
+	return &target{put: put, close: end, name: c.To.String()}, nil
+}
+
 func (c Copy) openMirror(o pusher.Options) (*target, error) {
+	if c.DryRun {
+		return c.openPlannedMirror(o)
+	}
 	root, err := files.MakeRoot(c.To.Name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
@@ -174,7 +212,7 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 		defer writing.Unlock()
 		return p.Mirror(ctx, root, r)
 	}
-	return &target{put: put, close: root.Close, name: string(c.To.Kind) + ":" + c.To.Name}, nil
+	return &target{put: put, close: root.Close, name: c.To.String()}, nil
 }
 
 func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options) (*target, error) {
@@ -200,6 +238,9 @@ func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options
 	}
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
+	if c.DryRun {
+		return &target{registry: r, put: p.PlanCopy, close: r.Close, destination: o.Destination}, nil
+	}
 	end := func() error {
 		if text := pusher.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
 			c.Progress.Warn(text)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+// packageCount is a number of packages, and their total size in bytes.
+type packageCount struct {
+	n     int
+	bytes int64
+}
+
+func (c *packageCount) add(p pusher.PackageResult) {
+	c.n++
+	c.bytes += p.Size
+}
+
+// text returns the number and the size, followed by a note. It returns "" if there are no
+// packages.
+func (c *packageCount) text(note string) string {
+	if c.n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s %s (%s)", count(c.n, "package"), note, size(c.bytes))
+}
+
+// copyPlan prints a line for each version of a dry run, and the totals.
+func (p *progress) copyPlan(results []*pusher.Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	signs := map[pusher.Status]string{pusher.Pushed: "+", pusher.Unchanged: "="}
+	versions := map[string]int{}
+	var sent, omitted packageCount
+	var last provider.Address
+	for _, r := range results {
+		if r.Provider != last {
+			p.line("%s to %s", r.Provider, r.Repository)
+			last = r.Provider
+		}
+		sign := cmp.Or(signs[r.Status], "~")
+		versions[sign]++
+		var mine, left packageCount
+		for _, pkg := range r.Packages {
+			switch {
+			case pkg.Sent:
+				mine.add(pkg)
+				sent.add(pkg)
+			case pkg.Omitted:
+				left.add(pkg)
+				omitted.add(pkg)
+			}
+		}
+		p.line("  %s %s  %s", sign, r.Version, cmp.Or(listed(mine.text("to send"), left.text("left out")), "no package to send"))
+	}
+	var parts []string
+	for _, s := range []struct{ sign, what string }{{"+", "to copy"}, {"~", "to complete"}, {"=", "in place"}} {
+		if n := versions[s.sign]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%s %s", count(n, "version"), s.what))
+		}
+	}
+	p.line("Plan: %s", listed(append(parts, sent.text("to send"), omitted.text("left out"))...))
+}
+
+// listed joins the texts that are not empty by commas.
+func listed(texts ...string) string {
+	var out []string
+	for _, t := range texts {
+		if t != "" {
+			out = append(out, t)
+		}
+	}
+	return strings.Join(out, ", ")
+}
