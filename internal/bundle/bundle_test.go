@@ -383,6 +383,12 @@ func blob(dir string, desc ocispec.Descriptor) string {
 // and in index.json.
 func relist(t *testing.T, dir string, change func(versions, contents map[string]any)) {
 	t.Helper()
+	rewriteList(t, dir, func(list map[string]map[string]any) { change(list["versions"], list["contents"]) })
+}
+
+// rewriteList is like relist, for all parts of the list.
+func rewriteList(t *testing.T, dir string, change func(list map[string]map[string]any)) {
+	t.Helper()
 	index := readIndex(t, dir)
 	last := &index.Manifests[len(index.Manifests)-1]
 	read := func(desc ocispec.Descriptor, out any) {
@@ -407,7 +413,7 @@ func relist(t *testing.T, dir string, change func(versions, contents map[string]
 	var list map[string]map[string]any
 	read(*last, &manifest)
 	read(manifest.Layers[0], &list)
-	change(list["versions"], list["contents"])
+	change(list)
 	manifest.Layers[0] = store(manifest.Layers[0].MediaType, list)
 	desc := store(last.MediaType, manifest)
 	last.Digest, last.Size = desc.Digest, desc.Size

@@ -206,6 +206,16 @@ func TestCopySinceMissing(t *testing.T) {
 	}
 }
 
+// TestCopySinceChecks shows that a package is not left out if the evidence contradicts the source's index.
+func TestCopySinceChecks(t *testing.T) {
+	c := newCopies(t)
+	c.from.Reindex(c.from.Store("acme/null", "1.0.0"), "1.0.0", stored.Swap)
+	since := listing(t, c.from)
+	if got, err := c.run(func(run *transfer.Copy) { run.To, run.Since = bundleAt(t, transfer.Folder), since }); got != "" || !errors.Is(err, trust.ErrChecksum) {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // TestBadListings shows that a file that is not a listing is refused before anything is written.
 func TestBadListings(t *testing.T) {
 	c := newCopies(t)
