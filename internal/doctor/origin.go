@@ -55,6 +55,9 @@ func (x Origin) Examine(ctx context.Context) *Report {
 	if !ok {
 		return r
 	}
+	if x.URL != nil {
+		x.clock(ctx, r)
+	}
 	if release, ok := x.keys(ctx, r, listing, v); ok {
 		x.firstPackage(ctx, r, release)
 	}
@@ -91,6 +94,19 @@ func (x Origin) versions(ctx context.Context, r *Report) (*origin.Listing, provi
 	newest := matching[len(matching)-1]
 	r.ok(name, "it lists %s; the newest one to push is %s", count(len(listing.Versions), "version"), newest)
 	return listing, newest, true
+}
+
+// clock compares the origin's clock with that of this machine. There is no check if the origin does not answer this
+// additional request.
+func (x Origin) clock(ctx context.Context, r *Report) {
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	resp, err := head(ctx, x.URL)
+	if err != nil {
+		return
+	}
+	defer resp.Body.Close()
+	r.clock(resp.Header.Get("Date"), time.Now())
 }
 
 // keys fetches the documents about a version, and checks its signature. The bool is false if the documents cannot be

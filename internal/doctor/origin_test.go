@@ -65,7 +65,8 @@ func TestHealthyOrigin(t *testing.T) {
 	want(t, got, "origin", OK, "it lists 1 version; the newest one to push is 1.0.0")
 	want(t, got, "keys", OK, "version 1.0.0 is signed by the key ")
 	want(t, got, "package", OK, "_linux_amd64.zip arrives from 127.0.0.1: ")
-	if len(got) != 3 || r.Subject != "origin registry.acme.example of registry.acme.example/acme/widget" {
+	want(t, got, "clock", OK, "agree")
+	if len(got) != 4 || r.Subject != "origin registry.acme.example of registry.acme.example/acme/widget" {
 		t.Errorf("%+v", r)
 	}
 	if n := rec.Count(recorder.PathContains(".zip")); n != 1 {

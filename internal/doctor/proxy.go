@@ -44,21 +44,13 @@ func (r *Report) proxy(ctx context.Context, to *url.URL) bool {
 func tryProxy(ctx context.Context, to *url.URL) error {
 	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
-	root := &url.URL{Scheme: to.Scheme, Host: to.Host, Path: "/"}
-	req, err := http.NewRequestWithContext(ctx, http.MethodHead, root.String(), nil)
-	if err != nil {
-		return err
-	}
-	transport := outgoing.Transport()
-	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	resp, err := client.Do(req)
+	resp, err := head(ctx, to)
 	if err == nil {
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusProxyAuthRequired {
 			return nil
 		}
-		return hint.New("the proxy answers 407 "+http.StatusText(resp.StatusCode), "%s", outgoing.ProxyLoginHint(root))
+		return hint.New("the proxy answers 407 "+http.StatusText(resp.StatusCode), "%s", outgoing.ProxyLoginHint(to))
 	}
 	var refused *outgoing.ProxyError
 	help := outgoing.ProxyHint(err)
@@ -71,4 +63,17 @@ func tryProxy(ctx context.Context, to *url.URL) error {
 		return hint.Wrap(errors.Unwrap(err), "%s", help) // without the URL, which the caller names
 	}
 	return nil
+}
+
+// head sends a HEAD request to the root of a URL's host. It sends no credentials and follows no redirects.
+func head(ctx context.Context, to *url.URL) (*http.Response, error) {
+	root := &url.URL{Scheme: to.Scheme, Host: to.Host, Path: "/"}
+	req, err := http.NewRequestWithContext(ctx, http.MethodHead, root.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := outgoing.Transport()
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return client.Do(req)
 }
