@@ -33,6 +33,7 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 		}
 		deny = append(deny, catalog.Deny{Pattern: provider.MustParsePattern(widget.String()), Versions: versions})
 	}
+	deny[0].Reason = `it leaks "tokens"`
 	b.catalog(catalog.Options{Deny: deny})
 	b.options.Registry = b.truth
 	c := b.serve()
@@ -58,7 +59,7 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 			}
 		}
 	}
-	if a := c.get(v2 + "widget/manifests/1.1.0"); a.status != 451 || !strings.Contains(a.body, `"code":"DENIED"`) {
+	if a := c.get(v2 + "widget/manifests/1.1.0"); a.status != 451 || !strings.Contains(a.body, `"code":"DENIED","message":"this version is denied here: it leaks \"tokens\""`) {
 		t.Errorf("%+v", a)
 	}
 	if a := c.get(v2 + "widget/tags/list"); a.body != `{"name":"`+host+`/acme/widget","tags":["1.0.0"]}` {
@@ -73,5 +74,23 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	}
 	if a := c.get(v2 + "absent/tags/list"); a.status != http.StatusNotFound || !strings.Contains(a.body, "NAME_UNKNOWN") {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestReasonOfADenial shows that clients and the log get the reason of the rule that denies a version. A rule with a
+// reason has precedence over other rules.
+func TestReasonOfADenial(t *testing.T) {
+	b := newBench(t)
+	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	pattern := provider.MustParsePattern(widget.String())
+	for reason, body := range map[string]string{"": "this version is denied here\n", "<b>CVE-2026-1</b>": "this version is denied here: <b>CVE-2026-1</b>\n"} {
+		b.catalog(catalog.Options{Deny: []catalog.Deny{{Pattern: pattern}, {Pattern: pattern, Reason: reason}, {Pattern: pattern}}})
+		c := b.serve()
+		for _, path := range []string{"/providers/" + widget.String() + "/1.0.0.json", "/hosts/" + host + "/v1/providers/acme/widget/1.0.0/download/linux/amd64"} {
+			a := c.get(path)
+			if a.status != 451 || a.body != body || !strings.HasPrefix(a.header.Get("Content-Type"), "text/plain") || a.header.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%s: %+v", path, a)
+			}
+		}
 	}
 }

@@ -91,9 +91,9 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 	b.index(widget, "2.0.0-beta.1", artifact.Version{})
 	denied, err := provider.ParseConstraint("1.20.0")
 	b.must(err)
-	b.catalog.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget), Versions: denied}}
+	b.catalog.Deny = []catalog.Deny{{Pattern: provider.PatternFor(widget), Versions: denied, Reason: "it <b>leaks</b>"}}
 	c := b.serve(nil)
-	a := c.want(widgetPage, 200, "1.21.0 newest", "Versions 23", "Page 1 of 2", "1.20.0 denied")
+	a := c.want(widgetPage, 200, "1.21.0 newest", "Versions 23", "Page 1 of 2", "1.20.0 denied it &lt;b&gt;leaks&lt;/b&gt;")
 	order := []string{"2.0.0-beta.1", "1.21.0", "1.19.0", "1.10.0", "1.9.0"}
 	for i, v := range order {
 		at := strings.Index(a.body, `acme/widget/`+v+`"`)
@@ -117,7 +117,7 @@ func TestVersionsAreListedNewestFirst(t *testing.T) {
 		}
 	}
 	c.want(widgetPage+"/2.0.0-beta.1", 200, "2.0.0-beta.1 prerelease")
-	c.want(widgetPage+"/1.20.0", http.StatusUnavailableForLegalReasons, "This version is denied")
+	c.want(widgetPage+"/1.20.0", http.StatusUnavailableForLegalReasons, "This version is denied", "The operator’s reason: it &lt;b&gt;leaks&lt;/b&gt;")
 	b.catalog.Deny[0].Versions = provider.VersionSet{}
 	b.serve(nil).want(widgetPage, 200, "A rule of this gateway denies every version")
 }

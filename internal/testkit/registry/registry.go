@@ -89,6 +89,8 @@ type Registry struct {
 	URL  string // the base URL with Addr, without a slash at the end
 	Dir  string // the data folder
 
+	program   clients.Client
+	config    string // the path of the configuration
 	cmd       *exec.Cmd
 	log       *logWriter
 	transport *http.Transport
@@ -142,14 +144,15 @@ func For(tb testkit.TB, opts Options) *Registry {
 func (r *Registry) start(ctx context.Context, program clients.Client, opts Options) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	config, err := r.writeConfig(opts)
-	if err != nil {
+	var err error
+	if r.config, err = r.writeConfig(opts); err != nil {
 		return err
 	}
+	r.program = program
 	if r.transport, err = transport(opts.CertFile); err != nil {
 		return err
 	}
-	if err := r.run(program, config); err != nil {
+	if err := r.run(); err != nil {
 		return err
 	}
 	if err := r.waitAddr(ctx, opts); err != nil {
@@ -159,8 +162,8 @@ func (r *Registry) start(ctx context.Context, program clients.Client, opts Optio
 }
 
 // run starts the process, and closes r.stopped when it exits.
-func (r *Registry) run(program clients.Client, config string) error {
-	cmd := exec.Command(program.Path, "serve", config)
+func (r *Registry) run() error {
+	cmd := exec.Command(r.program.Path, "serve", r.config)
 	// REGISTRY_* variables would override the configuration, so the environment contains only this variable.
 	// Without it, each request would wait for a collector of traces.
 	cmd.Env = []string{"OTEL_TRACES_EXPORTER=none"}
@@ -236,6 +239,18 @@ func (r *Registry) Handler() (http.Handler, error) {
 // Contents reads the content of a repository from the data folder.
 func (r *Registry) Contents(repository string) (*contents.Contents, error) {
 	return contents.Read(r.Dir, repository)
+}
+
+// CollectGarbage runs the garbage collection of distribution, which deletes the blobs that no manifest names. It must
+// not run during a push.
+func (r *Registry) CollectGarbage(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, r.program.Path, "garbage-collect", r.config)
+	cmd.Env = []string{"OTEL_TRACES_EXPORTER=none"}
+	cmd.Dir = r.temp
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("garbage-collect: %w\n%s", err, out)
+	}
+	return nil
 }
 
 // Log returns what the registry has logged so far.
