@@ -337,7 +337,11 @@ func TestGCWaitsForWriters(t *testing.T) {
 		_, err := r.GC(t.Context(), time.Minute)
 		done <- err
 	}()
-	<-waiting
+	select {
+	case <-waiting:
+	case err := <-done:
+		t.Fatalf("the collection does not wait: %v", err)
+	}
 	second := make(chan struct{})
 	go func() {
 		unlock, err := other.Lock(t.Context(), "second writer")

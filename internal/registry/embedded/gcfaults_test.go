@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http/httptest"
 	"os"
@@ -50,6 +51,7 @@ type gcFaults struct {
 	template  string // a data folder: version 1.0.0 is tagged, and 2.0.0 has lost its tag
 	steps     int    // of a garbage collection of this folder
 	lockStep  int    // the step that waits for the lock
+	firstStep int    // the first step that removes something
 	requests  int    // of a push of version 2.0.0
 }
 
@@ -76,6 +78,43 @@ func TestGCKilled(t *testing.T) {
 	t.Logf("%d rounds at %d steps of the collection, %d of them with the lock, and %d requests of a push: %v", rounds, f.steps, f.steps-f.lockStep, f.requests, outcomes)
 	if len(outcomes) < 3 {
 		t.Error("there are too few kinds of rounds")
+	}
+}
+
+// TestGCCrashes ends a garbage collection before each of its operations that changes something. It
+// shows that every manifest that is left has all of its content, and that the next collection
+// deletes the rest.
+func TestGCCrashes(t *testing.T) {
+	f := newGCFaults(t, rand.New(rand.NewPCG(1, 1)))
+	whole := f.newFolder()
+	collect(t, open(t, whole))
+	want := filesOf(t, whole)
+	for n := f.firstStep; n <= f.steps; n++ {
+		dir := f.newFolder()
+		r := open(t, dir)
+		steps := 0
+		r.SetBeforeFile(func(string, string) {
+			if steps++; steps == n {
+				panic(n)
+			}
+		})
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("there is no step %d", n)
+				}
+			}()
+			collect(t, r)
+		}()
+		r.SetBeforeFile(func(string, string) {})
+		repo, err := r.Repository(gcWidget.Path())
+		f.check(err)
+		f.closed(dir, repo)
+		collect(t, r)
+		if !maps.Equal(filesOf(t, dir), want) {
+			t.Errorf("after a crash before step %d, the next collection leaves other files", n)
+		}
+		f.check(errors.Join(r.Close(), os.RemoveAll(dir)))
 	}
 }
 
@@ -108,15 +147,19 @@ func newGCFaults(t *testing.T, random *rand.Rand) *gcFaults {
 	dir := f.newFolder()
 	collected := open(t, dir)
 	collected.SetBeforeFile(func(operation, _ string) {
-		if f.steps++; operation == "lock" {
+		f.steps++
+		switch {
+		case operation == "lock":
 			f.lockStep = f.steps
+		case operation == "remove" && f.firstStep == 0:
+			f.firstStep = f.steps
 		}
 	})
 	collect(t, collected)
 	again := newGCWriter(collected)
 	again.step = func(string) { f.requests++ }
 	f.check(pushWidget(t.Context(), again, f.originURL, "2.0.0"))
-	if f.lockStep < 20 || f.steps < 2*f.lockStep || f.requests < 10 {
+	if f.lockStep < 20 || f.firstStep < f.lockStep || f.steps-f.firstStep < 30 || f.requests < 10 {
 		t.Fatalf("a collection has %d steps, the lock is step %d, and a push has %d requests", f.steps, f.lockStep, f.requests)
 	}
 	return f
