@@ -137,9 +137,9 @@ func runGCProcess(args []string) {
 			})
 			_, err = r.GC(context.Background(), 0)
 		case "push":
-			err = pushWidget(context.Background(), &gcWriter{r, step, say}, originURL, "2.0.0")
+			err = pushWidget(context.Background(), &gcWriter{Registry: r, step: step, say: say}, originURL, "2.0.0")
 		case "pull":
-			err = pullWidget(context.Background(), &gcWriter{r, step, say}, originURL, filepath.Join(dir, "spool"))
+			err = pullWidget(context.Background(), &gcWriter{Registry: r, step: step, say: say}, originURL, filepath.Join(dir, "spool"))
 		}
 	}
 	text := ""
@@ -154,10 +154,11 @@ type gcWriter struct {
 	*embedded.Registry
 	step func(string)
 	say  func(string) // reports an event
+	held atomic.Int64 // the number of locks that are held
 }
 
 func newGCWriter(r *embedded.Registry) *gcWriter {
-	return &gcWriter{r, func(string) {}, func(string) {}}
+	return &gcWriter{Registry: r, step: func(string) {}, say: func(string) {}}
 }
 
 func (w *gcWriter) destination(_ context.Context, a provider.Address) (pusher.Destination, error) {
@@ -169,8 +170,13 @@ func (w *gcWriter) destination(_ context.Context, a provider.Address) (pusher.De
 	return pusher.Destination{
 		Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: repo},
 		Lock: func(ctx context.Context, doing string) (func(), error) {
-			w.say("lock")
-			return w.Lock(ctx, doing)
+			w.say("lock " + doing)
+			unlock, err := w.Lock(ctx, doing)
+			if err != nil {
+				return nil, err
+			}
+			w.held.Add(1)
+			return func() { w.held.Add(-1); unlock() }, nil
 		},
 	}, nil
 }
