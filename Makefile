@@ -45,6 +45,7 @@ test-faults: tools build ## run the fault and kill tests in their long form: eve
 	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/faults ./internal/testkit/faultproxy ./internal/testkit/memnet
 	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|RegistryStopped|Faults'
 	OCIBRIDGE_FAULTS=long go test -count 1 -timeout $(TIMEOUT) ./pusher -run TestAnnouncementsModel
+	OCIBRIDGE_GC_ROUNDS=500 OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./internal/registry/embedded -run TestGCKilled
 
 .PHONY: soak
 soak: tools build ## run the gateway at full load for SOAK (default 2m) while faults come and go, and print figures
