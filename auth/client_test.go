@@ -335,7 +335,7 @@ func TestBasicLoginsOfOneRegistryStayApart(t *testing.T) {
 		"GET /v2/a/x/tags/list", "GET /v2/b/x/tags/list",
 	)
 	err := c.Explain(listTags(t, c, f.repository(t, "c/x")), f.repository(t, "c/x"))
-	if want := "no login for " + host + "/c/x was found; those for " + host + "/a, " + host + "/b/x are for other repositories; run: docker login " + host; hint.Of(err) != want {
+	if want := "no login for " + host + "/c/x was found; those for " + host + "/a, " + host + "/b/x are for other repositories; run: ocibridge login " + host + ", or docker login " + host; hint.Of(err) != want {
 		t.Errorf("%v, hint %q, want %q", err, hint.Of(err), want)
 	}
 }

@@ -299,11 +299,11 @@ func (c *Client) noLogin(r ociaddr.Repository) string {
 	return fmt.Sprintf("no login for %s was found; run: %s", r.Registry, loginCommand(r.Registry))
 }
 
-// loginCommand returns the command that stores a login for the registry in a file that
-// this package reads.
+// loginCommand returns the commands that store a login for the registry where this package
+// finds it.
 func loginCommand(r ociaddr.Registry) string {
 	if canonicalHost(string(r)) == hub {
-		return "docker login"
+		return "ocibridge login docker.io, or docker login"
 	}
-	return "docker login " + string(r)
+	return fmt.Sprintf("ocibridge login %s, or docker login %[1]s", r)
 }

@@ -60,12 +60,12 @@ func TestExplain(t *testing.T) {
 	}{
 		{name: "401 with logins for other projects", repository: "harbor.example.com/c/null", err: answerOf(401, "UNAUTHORIZED"),
 			files: map[string]string{"/home/u/.docker/config.json": loginJSON("harbor.example.com/a=u:p", "harbor.example.com/b=u:p")},
-			want:  "no login for harbor.example.com/c/null was found; those for harbor.example.com/a, harbor.example.com/b are for other repositories; run: docker login harbor.example.com"},
-		{name: "401 without a login", err: answerOf(401, "UNAUTHORIZED"), want: "no login for ghcr.io was found; run: docker login ghcr.io"},
+			want:  "no login for harbor.example.com/c/null was found; those for harbor.example.com/a, harbor.example.com/b are for other repositories; run: ocibridge login harbor.example.com"},
+		{name: "401 without a login", err: answerOf(401, "UNAUTHORIZED"), want: "no login for ghcr.io was found; run: ocibridge login ghcr.io, or docker login ghcr.io"},
 		{name: "401 with a login", files: login, err: answerOf(401), want: "used the login for ghcr.io in /home/u/.docker/config.json, which was not accepted"},
 		{name: "403 without a login", err: answerOf(403, "DENIED"), want: "no login for ghcr.io was found"},
 		{name: "403 with a login", files: login, err: answerOf(403, "DENIED"), want: "used the login for ghcr.io in /home/u/.docker/config.json: it may lack the right to do this in acme/null"},
-		{name: "Docker Hub", repository: "docker.io/acme/null", err: answerOf(401), want: "run: docker login"},
+		{name: "Docker Hub", repository: "docker.io/acme/null", err: answerOf(401), want: "run: ocibridge login docker.io, or docker login"},
 		{name: "nothing for a Basic challenge", err: fmt.Errorf("x: %w", auth.ErrBasicCredentialNotFound), want: "no login for ghcr.io was found"},
 		{name: "404", err: answerOf(404, "MANIFEST_UNKNOWN")},
 		{name: "404 of an unknown repository", repository: "harbor.example.com/providers/null", err: answerOf(404, "NAME_UNKNOWN"), want: `create "providers" on harbor.example.com, such as a Harbor project`},
@@ -153,7 +153,7 @@ func TestLoginCommandOfDockerHub(t *testing.T) {
 	for _, host := range []string{"docker.io", "index.docker.io", "registry-1.docker.io"} {
 		c := New(Options{Environment: environment("linux", nil, nil)})
 		err := c.Explain(answerOf(401, "UNAUTHORIZED"), mustRepository(t, host+"/acme/null"))
-		if got := hint.Of(err); !strings.HasSuffix(got, "run: docker login") {
+		if got := hint.Of(err); !strings.HasSuffix(got, "run: ocibridge login docker.io, or docker login") {
 			t.Errorf("%s: hint %q", host, got)
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"oras.land/oras-go/v2/registry/remote/auth"
@@ -110,20 +112,54 @@ func serverNames(registry ociaddr.Registry) []string {
 // run runs the helper once.
 func (h *helperRunner) run(ctx context.Context, name, server string) (credential, error) {
 	var answer struct{ Username, Secret string }
-	found, err := helper.Command{
-		Path: helperPrefix + name, Args: []string{"get"}, Stdin: server, Limit: h.limit, Grace: h.grace, NotFound: saysNotFound,
-		ByHand: fmt.Sprintf("run it by hand: echo %s | %s%s get", server, helperPrefix, name),
-	}.Get(ctx, &answer)
+	found, err := h.command(name, "get", server).Get(ctx, &answer)
 	switch {
-	case errors.Is(err, exec.ErrNotFound):
-		return credential{}, hint.Wrap(fmt.Errorf("%w: no such program on PATH", exec.ErrNotFound),
-			"install %s%s, or take it out of the file that names it", helperPrefix, name)
 	case err != nil || !found:
-		return credential{}, err
+		return credential{}, helperMissing(name, err)
 	case answer.Username == "<token>":
 		return newCredential(auth.Credential{RefreshToken: answer.Secret}), nil
 	}
 	return newCredential(auth.Credential{Username: answer.Username, Password: answer.Secret}), nil
+}
+
+// store passes a login to the helper.
+func (h *helperRunner) store(ctx context.Context, name, server, username string, password Secret) error {
+	login, err := json.Marshal(map[string]string{"ServerURL": server, "Username": username, "Secret": password.Reveal()})
+	if err != nil {
+		return err
+	}
+	_, err = h.command(name, "store", string(login)).Run(ctx)
+	if err != nil && strings.Contains(err.Error(), password.Reveal()) {
+		err = hint.New("it failed, with an error that contains the password", "%s", hint.Of(err))
+	}
+	return helperMissing(name, err)
+}
+
+// erase removes a login from the helper. It is no error if the helper has no such login.
+func (h *helperRunner) erase(ctx context.Context, name, server string) error {
+	_, err := h.command(name, "erase", server).Run(ctx)
+	return helperMissing(name, err)
+}
+
+// command returns the call of a helper's action. The input of store is secret, so its hint shows
+// another way to check the helper.
+func (h *helperRunner) command(name, action, input string) helper.Command {
+	c := helper.Command{Path: helperPrefix + name, Args: []string{action}, Stdin: input, Limit: h.limit, Grace: h.grace}
+	if action == "store" {
+		c.ByHand = fmt.Sprintf("to check the helper, run: %s%s list", helperPrefix, name)
+		return c
+	}
+	c.NotFound, c.ByHand = saysNotFound, fmt.Sprintf("run it by hand: echo %s | %s%s %s", input, helperPrefix, name, action)
+	return c
+}
+
+// helperMissing adds a hint to err if err means that the helper is not on PATH.
+func helperMissing(name string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) {
+		return hint.Replace(fmt.Errorf("%w: no such program on PATH", exec.ErrNotFound),
+			"install %s%s, or take it out of the file that names it", helperPrefix, name)
+	}
+	return err
 }
 
 // saysNotFound reports whether the output of a helper says that it has no login

@@ -160,11 +160,11 @@ type wireFile struct {
 }
 
 type wireAuth struct {
-	Auth          string `json:"auth"` // base64 of USER:PASSWORD
-	Username      string `json:"username"`
-	Password      string `json:"password"`
-	IdentityToken string `json:"identitytoken"` // an OAuth2 refresh token
-	RegistryToken string `json:"registrytoken"` // a bearer token
+	Auth          string `json:"auth,omitempty"` // base64 of USER:PASSWORD
+	Username      string `json:"username,omitempty"`
+	Password      string `json:"password,omitempty"`
+	IdentityToken string `json:"identitytoken,omitempty"` // an OAuth2 refresh token
+	RegistryToken string `json:"registrytoken,omitempty"` // a bearer token
 }
 
 // parse returns the sources in a login file. Other tools use different orders. Here, the
@@ -261,8 +261,7 @@ func CheckLoginFile(src []byte) error {
 
 func decodeLoginFile(src []byte, legacy bool) (wireFile, error) {
 	var wire wireFile
-	// Editors and shells on Windows write a byte order mark at the start.
-	src = bytes.TrimSpace(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")))
+	src = trimLoginFile(src)
 	if len(src) == 0 {
 		return wire, nil
 	}
@@ -275,6 +274,11 @@ func decodeLoginFile(src []byte, legacy bool) (wireFile, error) {
 		return wire, invalidLoginFile(src, err)
 	}
 	return wire, nil
+}
+
+// trimLoginFile removes blanks, and the byte order mark that editors and shells on Windows write.
+func trimLoginFile(src []byte) []byte {
+	return bytes.TrimSpace(bytes.TrimPrefix(src, []byte("\xef\xbb\xbf")))
 }
 
 // invalidLoginFile returns an error that says at which line a login file is invalid. It
@@ -293,7 +297,7 @@ func invalidLoginFile(src []byte, err error) error {
 	}
 	line := 1 + bytes.Count(src[:min(max(offset, 0), int64(len(src)))], []byte("\n"))
 	return hint.New(fmt.Sprintf("it does not parse: line %d: %s", line, problem),
-		"correct the file, or move it away and log in again, such as with: docker login REGISTRY")
+		"correct the file, or move it away and log in again, with: ocibridge login REGISTRY")
 }
 
 // credential returns the entry's credential. It returns the zero credential for an empty
@@ -311,7 +315,7 @@ func (w wireAuth) credential() (credential, error) {
 		case ok:
 			c.Username, c.Password = user, password
 		case c == auth.EmptyCredential:
-			return credential{}, hint.New(`its "auth" is not the base64 form of USER:PASSWORD`, "log in again, such as with: docker login REGISTRY")
+			return credential{}, hint.New(`its "auth" is not the base64 form of USER:PASSWORD`, "log in again, with: ocibridge login REGISTRY")
 		}
 	}
 	return newCredential(c), nil

@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -26,9 +25,6 @@ type sender struct {
 
 var _ remote.Client = (*sender)(nil)
 
-// errNoCredential means that a request with [WithFreshToken] succeeded without a credential.
-var errNoCredential = errors.New("the registry did not ask for a credential, so the credential is not checked")
-
 // Do implements [remote.Client].
 func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	req = ownScopes(req)
@@ -47,7 +43,7 @@ func (s *sender) Do(req *http.Request) (*http.Response, error) {
 	}
 	if wantsFreshToken(req.Context()) && resp.StatusCode < 300 && resp.Request.Header.Get("Authorization") == "" {
 		drain(resp)
-		return nil, errNoCredential
+		return nil, ErrNotAsked
 	}
 	s.binding.lacksRight.Store(insufficientScope(resp))
 	if err := askedToWait(resp); err != nil {

@@ -40,7 +40,7 @@ const helpExample = "for example: ghcr.io/acme/providers/${hostname}/${namespace
 func Parse(source string, sel provider.Selector) (*Template, error) {
 	if ociaddr.HideLogin(source) != source {
 		// The parser's error could quote the login.
-		return nil, invalid(source, errors.New("it contains a login, or a character that no repository name has"), "leave the login out, and log in with: docker login REGISTRY")
+		return nil, invalid(source, errors.New("it contains a login, or a character that no repository name has"), "leave the login out, and log in with: ocibridge login REGISTRY")
 	}
 	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
 	if diags.HasErrors() {

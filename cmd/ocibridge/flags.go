@@ -139,29 +139,39 @@ func secondsInJSON(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// registryFlags are the flags that select the registry.
-type registryFlags struct {
+// connectionFlags are the flags of commands that connect to registries.
+type connectionFlags struct {
 	configFlag
-	template  string
-	include   []string
-	exclude   []string
-	data      string
 	plainHTTP bool
 	caFile    string
-	running   string // the address that serve listens on; "" before it listens
+}
+
+func (f *connectionFlags) register(cmd *cobra.Command) {
+	f.configFlag.register(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; registries on loopback addresses do not need this")
+	flags.StringVar(&f.caFile, "ca-file", "", "PEM `file` with CAs to trust in addition to the system's, for registries and origins")
+	cmd.MarkFlagFilename("ca-file", "pem", "crt")
+}
+
+// registryFlags are the flags that select the registry.
+type registryFlags struct {
+	connectionFlags
+	template string
+	include  []string
+	exclude  []string
+	data     string
+	running  string // the address that serve listens on; "" before it listens
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {
-	f.configFlag.register(cmd)
+	f.connectionFlags.register(cmd)
 	flags := cmd.Flags()
 	flags.Var(&givenText{text: &f.template, help: emptyTemplateHelp}, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
 	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
-	flags.BoolVar(&f.plainHTTP, "plain-http", false, "speak plain HTTP to the registry; registries on loopback addresses do not need this")
-	flags.StringVar(&f.caFile, "ca-file", "", "PEM `file` with CAs to trust in addition to the system's, for registries and origins")
 	cmd.MarkFlagDirname("data")
-	cmd.MarkFlagFilename("ca-file", "pem", "crt")
 }
 
 const emptyTemplateHelp = "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes"

@@ -47,7 +47,7 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 }
 
 // settings reads the configuration files and the file of --ca-file.
-func (f *registryFlags) settings(cmd *cobra.Command) (settings, error) {
+func (f *connectionFlags) settings(cmd *cobra.Command) (settings, error) {
 	s, err := f.configFlag.settings(cmd)
 	if err == nil && f.caFile != "" {
 		s.cas, err = readCAs(s.files, f.caFile)

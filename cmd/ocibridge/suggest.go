@@ -28,6 +28,7 @@ var synonyms = map[string][]string{
 	"concurrency": {"jobs"}, "j": {"jobs"}, "parallel": {"jobs"}, "parallelism": {"jobs"}, "threads": {"jobs"}, "workers": {"jobs"},
 	"debug": {"log-level"}, "v": {"log-level"}, "verbose": {"log-level"}, "verbosity": {"log-level"}, "format": {"output"}, "json": {"output"},
 	"check": {"dry-run"}, "n": {"dry-run"}, "plan": {"dry-run"}, "simulate": {"dry-run"}, "delete": {"prune"}, "remove": {"prune"},
+	"user": {"username"}, "pass": {"password-stdin"}, "password": {"password-stdin"},
 	"arch": {"platform"}, "os": {"platform"}, "target": {"platform"}, "all-platforms": {"all"},
 }
 

@@ -130,7 +130,7 @@ func (x Repository) credential(r *Report, err error) {
 	case !chosen.Chosen && fault != nil:
 		r.fail(name, errors.New("none was found"+detail), hint.Of(fault))
 	case !chosen.Chosen:
-		r.warn(name, "that is right for a public repository; else run docker login "+string(x.Address.Registry), "none was found%s", detail)
+		r.warn(name, fmt.Sprintf("that is right for a public repository; else run ocibridge login %s, or docker login %[1]s", x.Address.Registry), "none was found%s", detail)
 	case chosen.Err != nil && errors.As(err, &asked):
 		r.fail(name, fmt.Errorf("%s fails: %w%s", chosen.Source, chosen.Err, detail), "correct it, or take it out")
 	case chosen.Err != nil:

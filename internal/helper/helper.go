@@ -53,6 +53,22 @@ type Command struct {
 // wraps [exec.ErrNotFound] if the program is not on PATH, and [context.DeadlineExceeded]
 // if the run exceeds its limit.
 func (c Command) Get(ctx context.Context, answer any) (bool, error) {
+	stdout, found, err := c.run(ctx)
+	if err != nil || !found {
+		return false, err
+	}
+	return true, hint.Wrap(decode(stdout, answer), "the program is not a credential helper, or is damaged; to check the output of the program, %s", c.ByHand)
+}
+
+// Run is like [Command.Get], but ignores the output of a helper that succeeds.
+func (c Command) Run(ctx context.Context) (bool, error) {
+	_, found, err := c.run(ctx)
+	return found, err
+}
+
+// run runs the helper, and returns its output. It returns false if NotFound says that the helper
+// has no credential.
+func (c Command) run(ctx context.Context) (cappedBuffer, bool, error) {
 	limited, cancel := context.WithTimeout(ctx, c.Limit)
 	defer cancel()
 	stdout, stderr := cappedBuffer{max: maxOutput}, cappedBuffer{max: maxStderr}
@@ -66,18 +82,18 @@ func (c Command) Get(ctx context.Context, answer any) (bool, error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return false, ctx.Err()
+		return stdout, false, ctx.Err()
 	case limited.Err() != nil:
-		return false, hint.Wrap(fmt.Errorf("no answer within %s: %w", c.Limit, limited.Err()), "it may be waiting for input: %s", c.ByHand)
+		return stdout, false, hint.Wrap(fmt.Errorf("no answer within %s: %w", c.Limit, limited.Err()), "it may be waiting for input: %s", c.ByHand)
 	case err != nil && c.NotFound != nil && c.NotFound(stdout.kept, stderr.kept):
-		return false, nil
+		return stdout, false, nil
 	case err != nil:
 		if complaint := hint.OneLine(string(stderr.kept)); complaint != "" {
 			err = fmt.Errorf("%w: %s", err, complaint)
 		}
-		return false, hint.Wrap(err, "%s", c.ByHand)
+		return stdout, false, hint.Wrap(err, "%s", c.ByHand)
 	}
-	return true, hint.Wrap(decode(stdout, answer), "the program is not a credential helper, or is damaged; to check the output of the program, %s", c.ByHand)
+	return stdout, true, nil
 }
 
 // decode decodes the output of a helper into answer. The error quotes nothing from the
