@@ -49,14 +49,21 @@ func TestExecMissingFlags(t *testing.T) {
 	}
 }
 
-// TestExecWarnings shows that exec prints its warnings only if the command fails.
+// TestExecWarnings shows that exec prints warnings about the user's own files in any case, and all others only if the
+// command fails.
 func TestExecWarnings(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	clients.Must(t, err)
+	dead.Close()
 	s.ws.Env["TF_CLI_CONFIG_FILE"] = filepath.Join(t.TempDir(), "missing")
-	for command, want := range map[string]bool{"true": false, "false": true} {
-		got := s.run("exec", "--data", s.data, "--", command)
-		if printed := strings.HasPrefix(got.stderr, "warning: ") && strings.Contains(got.stderr, "/missing does not exist"); printed != want || !want && got.stderr != "" {
+	for command, fails := range map[string]bool{"true": false, "false": true} {
+		got := s.run("exec", "--data", s.data, "--host", dead.Addr().String(), "--", command)
+		if !strings.HasPrefix(got.stderr, "warning: ") || strings.Count(got.stderr, "/missing does not exist") != 1 {
+			t.Errorf("%s: status %d, stderr %q", command, got.status, got.stderr)
+		}
+		if strings.Contains(got.stderr, "warning: the services of a host are unknown") != fails {
 			t.Errorf("%s: status %d, stderr %q", command, got.status, got.stderr)
 		}
 	}

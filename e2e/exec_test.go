@@ -164,6 +164,50 @@ func TestExecMissing(t *testing.T) {
 	})
 }
 
+// TestExecMissingVersion shows what exec prints if the registry has a provider, but neither the version that the
+// configuration requires nor the one in the lock file.
+func TestExecMissingVersion(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := registry.For(t, registry.Options{})
+	s.pushTo(r, world.Null+"@"+nullVersion)
+	repo, client := r.Host+"/providers/"+world.Null, clients.Terraform(t)
+	fails := func(ws *clients.Workspace, want string) {
+		t.Helper()
+		got := s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color")
+		if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
+		}
+	}
+	fails(s.user("", "~> 9.1"), "error: "+repo+" has no signed version of "+world.Null+" that matches \"~> 9.1\"\nhint: to add one: ocibridge push '"+world.Null+"@~> 9.1', with the same --template\n")
+	ws := s.user("", ">= 1.0.0")
+	lock := fmt.Sprintf("provider %q {\n  version = \"9.0.0\"\n  hashes  = [\"h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"]\n}\n", world.Null)
+	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, ".terraform.lock.hcl"), []byte(lock), 0o600))
+	fails(ws, "error: "+repo+" has no signed version 9.0.0 of "+world.Null+", which the lock file names\nhint: to add it: ocibridge push "+world.Null+"@9.0.0, with the same --template\n")
+	pulls := s.configured("pull_through {\n  include = [\"" + world.Host + "/*/*\"]\n}\n")
+	got := s.execIn(s.user("", "~> 9.1"), "--template", template(r), "--config", pulls, "--", client.Path, "init", "-no-color")
+	if want := "matches \"~> 9.1\"\nhint: pull-through does not find it at " + world.Host + " either: check the name and the version\n"; got.status != 1 || !strings.HasSuffix(got.stderr, want) {
+		t.Errorf("with pull-through: status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
+	}
+}
+
+// TestExecOfOCIBridge shows that ocibridge as a part of the command reads the user's files, and so connects to the true
+// origin: a push, and another exec.
+func TestExecOfOCIBridge(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := registry.For(t, registry.Options{})
+	terraform := clients.Terraform(t)
+	ws := s.user("", nullVersion)
+	ws.Env["OCIBRIDGE_TEMPLATE"] = template(r)
+	script := `"$0" push "$1" >&2 && "$0" exec -- "$2" init -no-color`
+	got := s.execIn(ws, "--", "sh", "-c", script, s.bridge.Path, world.Null+"@"+nullVersion, terraform.Path)
+	if got.status != 0 || !strings.Contains(got.stdout, "signed") {
+		t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
+	}
+	wantNoFile(t, ws)
+}
+
 // TestExecRegistryStopped shows that exec, with nothing configured but a template, caches packages. What it has
 // installed once, it installs again while the registry is stopped.
 func TestExecRegistryStopped(t *testing.T) {

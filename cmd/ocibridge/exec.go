@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
@@ -65,8 +69,15 @@ as they do without exec.
 
 exec passes signals on, and exits with the status of the command: 128 and the number
 of the signal if a signal ended the command, 127 if there is no such command, and 126
-if it does not run. If the command fails, exec prints its warnings and errors, and
-which providers the registry lacks.`,
+if it does not run.
+
+` + run.IfKilled(runtime.GOOS) + `
+
+exec prints warnings about the user's own files in any case, such as a CLI
+configuration that cannot be read. All other warnings and errors of the gateway are
+printed only if the command fails, after the command has ended. exec then also prints
+which providers, versions and packages the registry lacks. With --log-level, the log
+is printed at once.`,
 		Example: execExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -74,7 +85,8 @@ which providers the registry lacks.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		ValidArgsFunction: completePrograms,
 	}
 	f.registryFlags.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
@@ -87,6 +99,27 @@ which providers the registry lacks.`,
 	return cmd
 }
 
+// completePrograms makes shell completion offer the programs in the folders of PATH for the
+// command, and files for its arguments and for a command with a folder.
+func completePrograms(_ *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 || strings.ContainsRune(filepath.ToSlash(toComplete), '/') {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	found := map[cobra.Completion]bool{}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		entries, _ := os.ReadDir(dir) // PATH often names folders that do not exist
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), toComplete) || found[e.Name()] {
+				continue
+			}
+			if _, err := exec.LookPath(filepath.Join(dir, e.Name())); err == nil {
+				found[e.Name()] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), cobra.ShellCompDirectiveDefault
+}
+
 // exitStatus is the exit status of a command that exec ran.
 type exitStatus int
 
@@ -95,35 +128,41 @@ func (s exitStatus) Error() string { return fmt.Sprintf("the command ended with 
 // run runs the command, and reports what the gateway lacked if the command fails.
 func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	stderr := cmd.ErrOrStderr()
-	log, held := f.openLog(cmd, stderr)
+	log, notices, held := f.openLogs(cmd, stderr)
 	cmd.SetErr(warnings{log})
 	o, err := f.options(cmd, args)
 	if err != nil {
 		return err
 	}
-	o.Log = log
+	o.Log, o.Notices = log, notices
 	result, err := run.Run(cmd.Context(), o)
 	switch {
 	case errors.As(err, new(serve.UsageError)):
 		return usage(err)
-	case err != nil || result.Status == 0:
+	case err != nil:
+		held.print(stderr)
 		return err
+	case result.Status == 0:
+		return nil
 	}
 	held.print(stderr)
-	for _, a := range result.Missing {
-		reportMissing(cmd, stderr, o, a)
+	for _, m := range result.Missing {
+		reportMissing(cmd, stderr, o, m)
 	}
 	return exitStatus(result.Status)
 }
 
-// openLog returns the log. With --log-level, it writes to stderr. Otherwise it holds warnings
-// and errors until the command has failed.
-func (f *execFlags) openLog(cmd *cobra.Command, stderr io.Writer) (*slog.Logger, *heldErrors) {
-	held := &heldErrors{}
+// openLogs returns the gateway's log, and the log of notices that the user must see in any case.
+// With --log-level, both write to stderr. Otherwise held holds the warnings and errors of the
+// gateway until the command has failed.
+func (f *execFlags) openLogs(cmd *cobra.Command, stderr io.Writer) (log, notices *slog.Logger, held *heldErrors) {
+	held = &heldErrors{}
 	if flagSource(cmd.Flags().Lookup("log-level")) != "" {
-		return f.log.open(stderr), held
+		log = f.log.open(stderr)
+		return log, log, held
 	}
-	return slog.New(errorHandler{held: held}), held
+	show := func(text string) { held.show(stderr, text) }
+	return slog.New(errorHandler{add: held.add}), slog.New(errorHandler{add: show}), held
 }
 
 // options returns the options that run the command.
@@ -151,7 +190,7 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 		Environment: cliconfig.Environment{
 			Getenv: os.Getenv, Environ: os.Environ, ReadFile: s.files.ReadFile, ReadDir: s.files.ReadDir, Home: homeDir(), Dir: dir, GOOS: runtime.GOOS,
 		},
-		Hosts: hosts, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version, UserAgent: userAgent(),
+		Hosts: hosts, Credentials: s.cli.CredentialsSource(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: version, UserAgent: userAgent(),
 	}
 	if runtimeDir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(runtimeDir) {
 		o.Folders = append(o.Folders, filepath.Join(runtimeDir, "ocibridge-exec"))
@@ -163,19 +202,42 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 	return o, nil
 }
 
-// reportMissing prints that the gateway does not have a provider, and how to add it.
-func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, a provider.Address) {
+// reportMissing prints what the gateway does not have, and how to add it.
+func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Missing) {
 	in := "the embedded registry"
 	if set := o.Settings.Repositories.Templates; len(set) > 0 {
-		if repo, err := set.Repository(a); err == nil {
+		if repo, err := set.Repository(m.Provider); err == nil {
 			in = repo.String()
 		}
 	}
-	again := ""
-	for _, name := range []string{"config", "data", "template"} {
-		if cmd.Flags().Changed(name) {
-			again += ", with the same --" + name
+	what, add := describeMissing(m)
+	message, help := fmt.Sprintf("%s has no signed %s", in, what), add
+	switch {
+	case m.Denied != nil:
+		message, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
+	case m.Pulled:
+		help = "pull-through does not find it at " + m.Provider.Hostname() + " either: check the name and the version"
+	default:
+		for _, name := range []string{"config", "data", "template"} {
+			if cmd.Flags().Changed(name) {
+				help += ", with the same --" + name
+			}
 		}
 	}
-	fmt.Fprintf(stderr, "error: %s has no signed version of %s\nhint: check both names; to add the provider: ocibridge push %s%s\n", in, a, a, again)
+	fmt.Fprintf(stderr, "error: %s\nhint: %s\n", message, help)
+}
+
+// describeMissing returns what is missing, and the hint that says how to push it.
+func describeMissing(m run.Missing) (what, add string) {
+	a := m.Provider
+	switch {
+	case m.Platform != provider.Platform{}:
+		return fmt.Sprintf("package of %s %s for %s", a, m.Version, m.Platform), fmt.Sprintf("to add it: ocibridge push %s@%s --platform %s", a, m.Version, m.Platform)
+	case !m.Version.IsZero():
+		return fmt.Sprintf("version %s of %s, which the lock file names", m.Version, a), fmt.Sprintf("to add it: ocibridge push %s@%s", a, m.Version)
+	case !m.Versions.IsZero():
+		text := hint.OneLine(m.Versions.String())
+		return fmt.Sprintf("version of %s that matches %q", a, text), fmt.Sprintf("to add one: ocibridge push '%s@%s'", a, text)
+	}
+	return "version of " + a.String(), fmt.Sprintf("check both names; to add the provider: ocibridge push %s", a)
 }

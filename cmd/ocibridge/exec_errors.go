@@ -20,6 +20,7 @@ const maxHeldErrors = 20
 type heldErrors struct {
 	mu    sync.Mutex
 	texts []string
+	shown []string // texts that show has printed already
 }
 
 func (h *heldErrors) add(text string) {
@@ -30,18 +31,28 @@ func (h *heldErrors) add(text string) {
 	}
 }
 
+// show writes a text to w at once, so that print leaves it out.
+func (h *heldErrors) show(w io.Writer, text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.shown = append(h.shown, text)
+	fmt.Fprint(w, text)
+}
+
 // print writes the errors to w, each with its hint.
 func (h *heldErrors) print(w io.Writer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, text := range h.texts {
-		fmt.Fprint(w, text)
+		if !slices.Contains(h.shown, text) {
+			fmt.Fprint(w, text)
+		}
 	}
 }
 
-// errorHandler is a [slog.Handler] that adds warnings and errors to a heldErrors.
+// errorHandler is a [slog.Handler] that passes warnings and errors to a function, as texts.
 type errorHandler struct {
-	held  *heldErrors
+	add   func(text string)
 	attrs []slog.Attr
 }
 
@@ -58,13 +69,13 @@ func (h errorHandler) Handle(_ context.Context, r slog.Record) error {
 	if r.Level < slog.LevelError {
 		kind = "warning: "
 	}
-	h.held.add(kind + errorText(r.Message, attrs))
+	h.add(kind + errorText(r.Message, attrs))
 	return nil
 }
 
 // WithAttrs implements [slog.Handler].
 func (h errorHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return errorHandler{h.held, slices.Concat(h.attrs, attrs)}
+	return errorHandler{h.add, slices.Concat(h.attrs, attrs)}
 }
 
 // WithGroup implements [slog.Handler]. Errors have no groups.

@@ -254,6 +254,41 @@ func TestLoadPlaces(t *testing.T) {
 	}
 }
 
+// TestSubstitute shows that ocibridge reads the user's files if a program has put another file in their place, unless
+// somebody has named yet another file since.
+func TestSubstitute(t *testing.T) {
+	files := map[string]string{"/home/u/.terraformrc": "", "/mine": "", "/private": "", "/later": ""}
+	for name, tc := range map[string]struct {
+		vars  map[string]string
+		later string // the value of TF_CLI_CONFIG_FILE that the command sets itself
+		want  string
+	}{
+		"standard files":     {nil, "", "[/home/u/.terraformrc]"},
+		"an override":        {map[string]string{"TF_CLI_CONFIG_FILE": "/mine"}, "", "[/mine]"},
+		"the other variable": {map[string]string{"TERRAFORM_CONFIG": "/mine"}, "", "[/mine]"},
+		"another file since": {map[string]string{"TF_CLI_CONFIG_FILE": "/mine"}, "/later", "[/later]"},
+	} {
+		m := machine{goos: "linux", vars: map[string]string{}, files: files}
+		maps.Copy(m.vars, tc.vars)
+		for range 2 { // one program within the other
+			for _, v := range m.environment().Substitute("/private") {
+				key, value, _ := strings.Cut(v, "=")
+				m.vars[key] = value
+			}
+		}
+		if got := m.vars["TF_CLI_CONFIG_FILE"]; got != "/private" {
+			t.Errorf("%s: clients read %s", name, got)
+		}
+		if tc.later != "" {
+			m.vars["TF_CLI_CONFIG_FILE"] = tc.later
+		}
+		c, err := Load(m.environment())
+		if err != nil || fmt.Sprint(c.Files) != tc.want {
+			t.Errorf("%s: read %v, want %s: %v", name, c.Files, tc.want, err)
+		}
+	}
+}
+
 func TestLoadEmptyEnvironment(t *testing.T) {
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		env := machine{goos: goos}.environment()

@@ -1,6 +1,7 @@
 package cliconfig
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,14 +91,26 @@ func (env Environment) readFolder(dir string) ([]textFile, error) {
 }
 
 // override returns the file that TF_CLI_CONFIG_FILE or TERRAFORM_CONFIG names, or "" if neither is set. This file
-// replaces all standard files.
+// replaces all standard files. A file that a program has put in the place of the user's files does not count.
 func (env Environment) override() string {
-	for _, name := range []string{"TF_CLI_CONFIG_FILE", "TERRAFORM_CONFIG"} {
-		if v := env.Getenv(name); v != "" {
-			return v
-		}
+	name := env.Getenv("TF_CLI_CONFIG_FILE")
+	if name != "" && name == env.Getenv(substitute) {
+		name = env.Getenv(substituted)
 	}
-	return ""
+	return cmp.Or(name, env.Getenv("TERRAFORM_CONFIG"))
+}
+
+// The variables that tell ocibridge which file Substitute has put in the place of which other file.
+const (
+	substitute  = "OCIBRIDGE_EXEC_CLI_CONFIG"
+	substituted = "OCIBRIDGE_EXEC_OWN_CLI_CONFIG"
+)
+
+// Substitute returns variables for a command, as "NAME=value". They make clients read the named file in the place of the
+// user's files. If ocibridge is part of the command, it still reads the user's files, so that it connects to the true
+// origins.
+func (env Environment) Substitute(name string) []string {
+	return []string{"TF_CLI_CONFIG_FILE=" + name, substitute + "=" + name, substituted + "=" + env.override()}
 }
 
 // mainFile returns the path of the client's standard main file, or "" if the user has no home folder. For OpenTofu, it

@@ -1,8 +1,11 @@
 package clientsetup_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/hashicorp/hcl"
 
 	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
@@ -107,5 +110,34 @@ func TestGuide(t *testing.T) {
 	}
 	if got := s.Guide(texts, missing); !strings.HasSuffix(got, "Some texts are missing: no URL. To get them, give one.\n") || strings.Contains(got, "URI template") {
 		t.Errorf("an incomplete guide:\n%s", got)
+	}
+}
+
+// TestTerragruntReads shows that Terragrunt's provider cache server reads the printed file. Terragrunt decodes the blocks
+// below by the same library, and fails on any other installation method, such as oci_mirror.
+func TestTerragruntReads(t *testing.T) {
+	for _, tokens := range []bool{false, true} {
+		s := &clientsetup.Setup{URL: "https://gateway.example/", Tokens: tokens}
+		texts, err := s.Texts("terragrunt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Credentials  map[string]map[string]any `hcl:"credentials"`
+			Installation []map[string][]struct {
+				URL string `hcl:"url"`
+			} `hcl:"provider_installation"`
+			Unused []string `hcl:",unusedKeys"`
+		}
+		if err := hcl.Decode(&got, texts["terragrunt"]); err != nil {
+			t.Fatal(err)
+		}
+		want := "[map[network_mirror:[{https://gateway.example/providers/}]]]"
+		if fmt.Sprint(got.Installation) != want || len(got.Unused) > 0 {
+			t.Errorf("tokens %t: %v, want %s; not read: %v", tokens, got.Installation, want, got.Unused)
+		}
+		if token := got.Credentials["gateway.example"]["token"]; (token == "TOKEN") != tokens {
+			t.Errorf("tokens %t: the token is %v", tokens, token)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func runChild(cmd *exec.Cmd) (int, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
-	for _, s := range passedOn {
+	for _, s := range passedOn() {
 		if !signal.Ignored(s) { // a command below nohup inherits that SIGHUP is ignored
 			signal.Notify(signals, s)
 		}

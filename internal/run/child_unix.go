@@ -5,14 +5,18 @@ package run
 import (
 	"os"
 	"os/exec"
+	"runtime"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the signals that a command gets if this process gets them.
-var passedOn = []os.Signal{
-	syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH,
+// passedOn returns the signals that a command gets if this process gets them.
+func passedOn() (out []os.Signal) {
+	for _, name := range systemOf(runtime.GOOS).signals {
+		out = append(out, unix.SignalNum(name))
+	}
+	return out
 }
 
 // terminal is the controlling terminal of this process, or nil.
@@ -36,7 +40,7 @@ func (t *terminal) close() {
 // the signals of its keys, and SIGWINCH, to every process of the foreground group. A second
 // SIGINT would end Terraform by force.
 func (t *terminal) sends(s os.Signal) bool {
-	if t == nil || s != syscall.SIGINT && s != syscall.SIGQUIT && s != syscall.SIGWINCH {
+	if t == nil || !systemOf(runtime.GOOS).isKey(unix.SignalName(s.(syscall.Signal))) {
 		return false
 	}
 	foreground, err := unix.IoctlGetInt(int(t.Fd()), unix.TIOCGPGRP)

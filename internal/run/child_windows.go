@@ -10,16 +10,34 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// passedOn are the signals that would end this process. Windows itself sends them to every
-// process of the console.
-var passedOn = []os.Signal{os.Interrupt, syscall.SIGTERM}
+// passedOn returns the signals that would end this process. [terminal.sends] reports that the
+// console sends them to the command.
+func passedOn() (out []os.Signal) {
+	for _, name := range systemOf("windows").signals {
+		out = append(out, signalsByName[name])
+	}
+	return out
+}
+
+// signalsByName are the signals that package os/signal has on Windows. [syscall.SIGTERM] means
+// that the console closes, or that the user logs off.
+var signalsByName = map[string]syscall.Signal{"SIGINT": syscall.SIGINT, "SIGTERM": syscall.SIGTERM}
 
 // terminal is the console.
 type terminal struct{}
 
-func controllingTerminal() terminal     { return terminal{} }
-func (terminal) close()                 {}
-func (terminal) sends(s os.Signal) bool { return true }
+func controllingTerminal() terminal { return terminal{} }
+
+func (terminal) close() {}
+
+func (terminal) sends(s os.Signal) bool {
+	for name, signal := range signalsByName {
+		if signal == s {
+			return systemOf("windows").isKey(name)
+		}
+	}
+	return false
+}
 
 // start starts a command in a job. Windows kills the command if this process is killed,
 // because the job then ends.

@@ -1,7 +1,9 @@
 package run
 
 import (
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/opentofu/svchost"
 
@@ -59,16 +61,50 @@ func selectsHost(set templates.Set, host svchost.Hostname) bool {
 	})
 }
 
-// lockedHosts returns the hosts of the providers in a lock file. The client reports the
-// errors of the file.
-func lockedHosts(name string) []svchost.Hostname {
-	file, err := lockfile.Read(name)
-	if err != nil {
-		return nil
+// needs are what the folder of a command says about providers.
+type needs struct {
+	locked   []lockfile.Provider
+	required []requirement
+}
+
+// readNeeds reads a folder. The client reports the errors of its files.
+func readNeeds(dir string) (n needs) {
+	if file, err := lockfile.Read(filepath.Join(dir, lockfile.Name)); err == nil {
+		n.locked = file.Providers
 	}
-	var out []svchost.Hostname
-	for _, p := range file.Providers {
+	n.required = readRequirements(dir)
+	return n
+}
+
+// hosts returns the hosts of all providers. Those without a host in their source are at the
+// given default registries.
+func (n needs) hosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
+	for _, p := range n.locked {
 		out = append(out, p.Address.ServiceHost())
 	}
+	for _, r := range n.required {
+		if r.isShort {
+			out = append(out, defaults...)
+		} else {
+			out = append(out, r.provider.ServiceHost())
+		}
+	}
 	return out
+}
+
+// defaultHosts returns the default registries of the client that a command is, or of both
+// clients if the command is neither.
+func defaultHosts(command string) []svchost.Hostname {
+	switch clientName(command) {
+	case "terraform":
+		return []svchost.Hostname{terraformHost}
+	case "tofu":
+		return []svchost.Hostname{openTofuHost}
+	}
+	return publicHosts
+}
+
+// clientName returns the name of a command's program, without folder and extension.
+func clientName(command string) string {
+	return strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
 }

@@ -2,12 +2,15 @@ package run
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/serve"
@@ -110,25 +113,92 @@ module "circle" { source = "./." }
 		"modules/unused/main.tf":      required("registry.unused.example"),
 	})
 	o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}, Hosts: []svchost.Hostname{"registry.named.example"}}
-	got, err := o.hosts()
+	got, named, err := o.hosts()
 	want := "[registry.broken.example registry.child.example registry.json.example registry.jsonchild.example registry.locked.example registry.named.example registry.native.example registry.opentofu.org registry.quoted.example registry.terraform.io]"
 	if err != nil || fmt.Sprint(got) != want {
 		t.Errorf("%v, %v, want %s", got, err, want)
 	}
+	if want = strings.Replace(want, " registry.opentofu.org", "", 1); fmt.Sprint(named) != want {
+		t.Errorf("named are %v, want %s", named, want)
+	}
 	for _, command := range [][]string{{"terraform", "init"}, {"terraform", "init", dir}, {"terraform"}} {
 		o := Options{Command: command}
-		if got, err := o.hosts(); err != nil || fmt.Sprint(got) != "[registry.opentofu.org registry.terraform.io]" {
+		if got, named, err := o.hosts(); err != nil || len(named) > 0 || fmt.Sprint(got) != "[registry.opentofu.org registry.terraform.io]" {
 			t.Errorf("%q: %v, %v", command, got, err)
 		}
 	}
 	o.Settings = serve.Settings{Repositories: registry.Options{Templates: templateSet(t, []pair{{include: []string{"a.example/*/*"}}})}}
-	if _, err := o.hosts(); err == nil || hint.Of(err) == "" {
+	if _, _, err := o.hosts(); err == nil || hint.Of(err) == "" {
 		t.Errorf("a host without a template: %v", err)
 	}
 }
 
 func required(host string) string {
 	return fmt.Sprintf("terraform {\n  required_providers {\n    widget = {\n      source = %q\n    }\n  }\n}\n", host+"/acme/widget")
+}
+
+// TestDefaultHosts shows which hosts a source without a host names.
+func TestDefaultHosts(t *testing.T) {
+	dir := workspace(t, map[string]string{"main.tf": "terraform {\n required_providers {\n short = { source = \"acme/widget\" }\n }\n}"})
+	for command, want := range map[string]string{
+		"terraform":         "[registry.terraform.io]",
+		"/opt/Tofu.exe":     "[registry.opentofu.org]",
+		"terragrunt":        "[registry.opentofu.org registry.terraform.io]",
+		"./terraform-1.5.7": "[registry.opentofu.org registry.terraform.io]",
+	} {
+		o := Options{Command: []string{command, "-chdir=" + dir}}
+		if _, named, err := o.hosts(); err != nil || fmt.Sprint(named) != want {
+			t.Errorf("%s: %v, %v, want %s", command, named, err, want)
+		}
+	}
+}
+
+// TestWithoutBlocked shows which hosts stay if a provider_installation block keeps clients from asking for their providers.
+func TestWithoutBlocked(t *testing.T) {
+	hosts := []svchost.Hostname{"a.example", terraformHost, openTofuHost}
+	block := func(mirrored, direct string) string {
+		return "provider_installation {\n network_mirror {\n url = \"https://mirror.example/\"\n include = [" + mirrored + "]\n }\n direct {\n exclude = [" + direct + "]\n }\n}\n"
+	}
+	for name, tc := range map[string]struct {
+		config string
+		named  []svchost.Hostname
+		want   string
+		blocks bool // whether WithHosts refuses the hosts
+		logged bool
+	}{
+		"nothing blocked":       {"", nil, "[a.example registry.terraform.io registry.opentofu.org]", false, false},
+		"a default host":        {block(`"registry.terraform.io/*/*"`, `"registry.terraform.io/*/*"`), []svchost.Hostname{"a.example"}, "[a.example registry.opentofu.org]", false, true},
+		"both default hosts":    {block(`"registry.*/*/*", "registry.terraform.io/*/*", "registry.opentofu.org/*/*"`, `"registry.terraform.io/*/*", "registry.opentofu.org/*/*"`), []svchost.Hostname{"a.example"}, "[a.example]", false, true},
+		"a named host":          {block(`"a.example/*/*"`, `"a.example/*/*"`), []svchost.Hostname{"a.example"}, "[a.example registry.terraform.io registry.opentofu.org]", true, false},
+		"a default, named host": {block(`"registry.terraform.io/*/*"`, `"registry.terraform.io/*/*"`), []svchost.Hostname{terraformHost}, "[a.example registry.terraform.io registry.opentofu.org]", true, false},
+		"every host":            {"provider_installation {\n network_mirror {\n url = \"https://mirror.example/\"\n }\n}\n", nil, "[a.example registry.terraform.io registry.opentofu.org]", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "tfrc")
+			if err := os.WriteFile(file, []byte(tc.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			merged, err := cliconfig.ReadMerged(cliconfig.Environment{ReadFile: os.ReadFile, Getenv: func(name string) string {
+				return map[string]string{"TF_CLI_CONFIG_FILE": file}[name]
+			}}, cliconfig.Terraform)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log strings.Builder
+			o := Options{Log: slog.New(slog.NewTextHandler(&log, nil))}
+			got := o.withoutBlocked(merged, hosts, tc.named)
+			if fmt.Sprint(got) != tc.want || strings.Contains(log.String(), "level=WARN") != tc.logged {
+				t.Errorf("%v, want %s; log %q", got, tc.want, log.String())
+			}
+			blocks := map[svchost.Hostname]services{}
+			for _, host := range got {
+				blocks[host] = services{providersID: "http://127.0.0.1:1/"}
+			}
+			if _, err := merged.WithHosts(blocks); (err != nil) != tc.blocks {
+				t.Errorf("a configuration with the hosts: %v", err)
+			}
+		})
+	}
 }
 
 // TestModulesAreBounded shows that a search ends, however many modules and files there are.
@@ -140,14 +210,14 @@ func TestModulesAreBounded(t *testing.T) {
 		files[name+"/main.tf"] = required(name + ".example")
 	}
 	dir := workspace(t, files)
-	if got := len(requiredHosts(dir)); got != maxModules-1 {
+	if got := len(readRequirements(dir)); got != maxModules-1 {
 		t.Errorf("%d hosts, want %d", got, maxModules-1)
 	}
 	large := workspace(t, map[string]string{"main.tf": required("a.example") + string(make([]byte, maxModuleFile))})
-	if got := requiredHosts(large); len(got) != 0 {
+	if got := readRequirements(large); len(got) != 0 {
 		t.Errorf("a large file: %v", got)
 	}
-	if got := requiredHosts(filepath.Join(dir, "missing")); len(got) != 0 {
+	if got := readRequirements(filepath.Join(dir, "missing")); len(got) != 0 {
 		t.Errorf("a missing folder: %v", got)
 	}
 }

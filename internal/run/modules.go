@@ -3,19 +3,19 @@ package run
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/json"
-	"github.com/opentofu/svchost"
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The limits of a search for required_providers. A search does not find hosts beyond the
-// limits. The user can name them by --host. Clients parse the same files by the same library,
+// The limits of a search for required_providers. A search does not find providers beyond the
+// limits. The user can name their hosts by --host. Clients parse the same files by the same library,
 // without limits.
 const (
 	maxModules     = 256
@@ -23,9 +23,26 @@ const (
 	maxModuleFile  = 4 << 20
 )
 
-// requiredHosts returns the hosts in the required_providers blocks of the module in a folder,
-// and of its local child modules. The client reports the errors of the modules.
-func requiredHosts(dir string) []svchost.Hostname {
+// requirement is a provider in a required_providers block.
+type requirement struct {
+	provider provider.Address
+	// isShort is set if the source names no host. The provider is then at the client's default
+	// registry, and provider has the host terraformHost.
+	isShort  bool
+	versions provider.VersionSet // the zero value if there is no valid constraint
+}
+
+// isFor reports whether a requirement is for a provider that a client has requested.
+func (r requirement) isFor(a provider.Address) bool {
+	if r.isShort {
+		return slices.Contains(publicHosts, a.ServiceHost()) && r.provider.Namespace() == a.Namespace() && r.provider.Type() == a.Type()
+	}
+	return r.provider == a
+}
+
+// readRequirements returns the requirements of the module in a folder, and of its local child
+// modules. The client reports the errors of the modules.
+func readRequirements(dir string) []requirement {
 	s := &moduleSearch{seen: map[string]bool{}}
 	s.add(filepath.Clean(dir))
 	for len(s.queue) > 0 {
@@ -33,7 +50,7 @@ func requiredHosts(dir string) []svchost.Hostname {
 		s.queue = s.queue[1:]
 		s.module(next)
 	}
-	return s.hosts
+	return s.found
 }
 
 // moduleSearch is a search for required_providers in a tree of modules.
@@ -41,7 +58,7 @@ type moduleSearch struct {
 	seen  map[string]bool // the folders that are or were in the queue
 	queue []string
 	files int // the number of files that were read
-	hosts []svchost.Hostname
+	found []requirement
 }
 
 // add adds the folder of a module to the queue.
@@ -121,32 +138,51 @@ func (s *moduleSearch) body(dir string, body hcl.Body) {
 	}
 }
 
-// terraform adds the hosts in the required_providers of a terraform block.
+// terraform adds the required_providers of a terraform block.
 func (s *moduleSearch) terraform(body hcl.Body) {
 	content, _, _ := body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "required_providers"}}})
 	for _, b := range content.Blocks {
 		attributes, _ := b.Body.JustAttributes()
 		for _, a := range attributes {
-			pairs, _ := hcl.ExprMap(a.Expr)
-			for _, pair := range pairs {
-				key, _ := keyOf(pair.Key)
-				if source, ok := textOf(pair.Value); ok && key == "source" {
-					s.source(source)
-				}
-			}
+			s.require(a)
 		}
 	}
 }
 
-// source adds the host of a provider's source address. Without a host in the address, the
-// provider is at a public host.
-func (s *moduleSearch) source(source string) {
-	if strings.Count(source, "/") != 2 {
+// require adds a requirement. Its value is an object, or a version constraint as in old
+// configurations.
+func (s *moduleSearch) require(a *hcl.Attribute) {
+	source := "hashicorp/" + a.Name
+	version, _ := textOf(a.Expr)
+	pairs, _ := hcl.ExprMap(a.Expr)
+	for _, pair := range pairs {
+		key, _ := keyOf(pair.Key)
+		if key != "source" && key != "version" {
+			continue
+		}
+		text, ok := textOf(pair.Value)
+		switch {
+		case key == "version":
+			version = text
+		case !ok:
+			return
+		default:
+			source = text
+		}
+	}
+	r := requirement{isShort: strings.Count(source, "/") < 2}
+	switch strings.Count(source, "/") {
+	case 0:
+		source = string(terraformHost) + "/hashicorp/" + source
+	case 1:
+		source = string(terraformHost) + "/" + source
+	}
+	var err error
+	if r.provider, err = provider.ParseAddress(source); err != nil {
 		return
 	}
-	if a, err := provider.ParseAddress(source); err == nil {
-		s.hosts = append(s.hosts, a.ServiceHost())
-	}
+	r.versions, _ = provider.ParseConstraint(version) // the client reports an invalid constraint
+	s.found = append(s.found, r)
 }
 
 // keyOf returns the key of an object expression, which may be a bare word.

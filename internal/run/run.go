@@ -18,20 +18,17 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/svcauth"
 
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/lockfile"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/serve"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Options describe a command, and the gateway for it.
@@ -45,6 +42,8 @@ type Options struct {
 	Environment cliconfig.Environment
 	// Hosts are additional hosts whose providers the gateway serves.
 	Hosts []svchost.Hostname
+	// Credentials are the user's API tokens, for discovery. Nil means none.
+	Credentials svcauth.CredentialsSource
 	// Folders are the folders for the CLI configuration, in order of preference.
 	Folders []string
 	// Cache is the folder of cached discovery documents. "" means no cache.
@@ -52,7 +51,10 @@ type Options struct {
 
 	Stdin, Stdout, Stderr *os.File // the standard streams of the command
 
-	Log       *slog.Logger
+	Log *slog.Logger
+	// Notices is the log of what concerns the user's own files. The user should see it even if
+	// the command succeeds.
+	Notices   *slog.Logger
 	Version   string // the version of this program
 	UserAgent string // the name of this program in requests
 }
@@ -60,9 +62,9 @@ type Options struct {
 // Result is the outcome of a command that ran.
 type Result struct {
 	Status int // the exit status, as shells have it
-	// Missing are the providers that the command requested, and that the gateway does not
-	// have.
-	Missing []provider.Address
+	// Missing are the providers, versions and packages that the command requested or needs,
+	// and that the gateway does not have. They are empty if the command succeeded.
+	Missing []Missing
 }
 
 // Run runs a command. It returns an error if the command did not run. If the reason is the
@@ -78,18 +80,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	for _, w := range merged.Warnings {
-		o.Log.Warn(w)
+		o.Notices.Warn(w)
 	}
 	// 2. Find the hosts and their services.
-	hosts, err := o.hosts()
+	served, named, err := o.hosts()
 	if err != nil {
 		return nil, err
 	}
-	origins := o.discovery().all(ctx, hosts, merged.Hosts())
+	origins := o.discovery().all(ctx, o.withoutBlocked(merged, served, named), merged.Hosts())
 	// 3. Start the gateway.
-	missing := &missing{}
+	requests := &requests{}
 	gateway, err := serve.StartLocal(ctx, serve.LocalOptions{
-		Settings: o.Settings, Missing: missing.add, Log: o.Log, Version: o.Version,
+		Settings: o.Settings, Listed: requests.listed, Lacks: requests.lacks, Log: o.Log, Version: o.Version,
 		Origin: func(host svchost.Hostname) *url.URL { return originOf(host, origins[host]) },
 	})
 	if err != nil {
@@ -104,7 +106,11 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Result{status, missing.list()}, nil
+	r := &Result{Status: status}
+	if status != 0 {
+		r.Missing = requests.missing(readNeeds(folderOf(o.Command[1:])), slices.Contains(o.Command[1:], "-upgrade"), gateway)
+	}
+	return r, nil
 }
 
 // run runs the command with a CLI configuration that contains the given host blocks.
@@ -119,7 +125,7 @@ func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Mer
 	}
 	defer func() {
 		if err := file.remove(); err != nil {
-			o.Log.Error("a file with the user's tokens is left behind", "file", file.path(), "err", err, "hint", "remove it")
+			o.Notices.Error("a file with the user's tokens is left behind", "file", file.path(), "err", err, "hint", "remove it")
 		}
 	}()
 	if ctx.Err() != nil {
@@ -127,7 +133,7 @@ func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Mer
 	}
 	cmd := exec.Command(program, o.Command[1:]...)
 	cmd.Args[0] = o.Command[0]
-	cmd.Env = append(o.Environment.Environ(), "TF_CLI_CONFIG_FILE="+file.path())
+	cmd.Env = append(o.Environment.Environ(), o.Environment.Substitute(file.path())...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = o.Stdin, o.Stdout, o.Stderr
 	return runChild(cmd)
 }
@@ -150,21 +156,44 @@ func blocks(gateway *serve.Local, origins map[svchost.Hostname]services) map[svc
 func (o *Options) discovery() *discovery {
 	transport := outgoing.Transport()
 	outgoing.Trust(transport, o.Settings.Origins.CAs)
-	return &discovery{transport: transport, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
+	return &discovery{transport: transport, credentials: o.Credentials, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
 }
 
-// hosts returns the hosts whose providers the gateway serves. It returns an error if no
-// template is for a host in o.Hosts.
-func (o *Options) hosts() ([]svchost.Hostname, error) {
+// hosts returns the hosts whose providers the gateway serves. named are those of them that a
+// template, a flag or the command's folder names. hosts returns an error if no template is for
+// a host in o.Hosts.
+func (o *Options) hosts() (served, named []svchost.Hostname, err error) {
 	set := o.Settings.Repositories.Templates
 	for _, host := range o.Hosts {
 		if !selectsHost(set, host) {
-			return nil, hint.New("no template is for providers of "+host.ForDisplay(), "widen the include patterns, or leave out --host %s", host.ForDisplay())
+			return nil, nil, hint.New("no template is for providers of "+host.ForDisplay(), "widen the include patterns, or leave out --host %s", host.ForDisplay())
 		}
 	}
-	dir := folderOf(o.Command[1:])
-	others := slices.Concat(publicHosts, o.Hosts, lockedHosts(filepath.Join(dir, lockfile.Name)), requiredHosts(dir))
-	return servedHosts(set, others), nil
+	n := readNeeds(folderOf(o.Command[1:]))
+	named = servedHosts(set, slices.Concat(o.Hosts, n.hosts(defaultHosts(o.Command[0]))))
+	return servedHosts(set, slices.Concat(publicHosts, named)), named, nil
+}
+
+// withoutBlocked returns the hosts without those that a provider_installation block keeps the
+// client from asking for providers. It keeps named hosts, and keeps all hosts if no other host
+// remains, so that [cliconfig.Merged.WithHosts] returns an error that names the block.
+func (o *Options) withoutBlocked(merged *cliconfig.Merged, hosts, named []svchost.Hostname) []svchost.Hostname {
+	var out []svchost.Hostname
+	blocked := map[svchost.Hostname]error{}
+	for _, host := range hosts {
+		if err := merged.CheckInstallation(host); err != nil && !slices.Contains(named, host) {
+			blocked[host] = err
+		} else {
+			out = append(out, host)
+		}
+	}
+	if len(out) == 0 {
+		return hosts
+	}
+	for host, err := range blocked {
+		o.Log.Warn("the CLI configuration keeps clients from asking the gateway for a host's providers", "host", host.ForDisplay(), "err", err, "hint", hint.Of(err))
+	}
+	return out
 }
 
 // folderOf returns the folder in which a client with the given arguments works.
@@ -182,7 +211,7 @@ func folderOf(args []string) string {
 // readMerged reads the CLI configuration of the client that a command is. If the command is
 // neither client, such as a shell, it reads Terraform's files, unless only OpenTofu's exist.
 func readMerged(command string, env cliconfig.Environment) (*cliconfig.Merged, error) {
-	name := strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
+	name := clientName(command)
 	if name == "tofu" {
 		return cliconfig.ReadMerged(env, cliconfig.OpenTofu)
 	}
@@ -191,27 +220,4 @@ func readMerged(command string, env cliconfig.Environment) (*cliconfig.Merged, e
 		return cliconfig.ReadMerged(env, cliconfig.OpenTofu)
 	}
 	return merged, err
-}
-
-// missing collects the providers that the gateway does not have.
-type missing struct {
-	mu    sync.Mutex
-	found []provider.Address
-}
-
-// maxMissing is the maximum number of collected providers.
-const maxMissing = 20
-
-func (m *missing) add(a provider.Address) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.found) < maxMissing && !slices.Contains(m.found, a) {
-		m.found = append(m.found, a)
-	}
-}
-
-func (m *missing) list() []provider.Address {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return slices.Clone(m.found)
 }

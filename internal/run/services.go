@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/svcauth"
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
@@ -36,6 +37,8 @@ const (
 	discoveryTimeout = 2 * time.Second
 	// discoveryTTL is how long a discovery document in the user's cache folder stays current.
 	discoveryTTL = 24 * time.Hour
+	// failureTTL is how long a host that did not answer is not asked again.
+	failureTTL   = time.Minute
 	maxRedirects = 3
 )
 
@@ -45,11 +48,12 @@ var discoveryLimits = document.Limits{Bytes: 64 << 10, Values: 1_000, Elements: 
 
 // discovery finds out the services of hosts.
 type discovery struct {
-	transport http.RoundTripper
-	userAgent string
-	folder    string // the folder of cached discovery documents; "" for no cache
-	now       func() time.Time
-	log       *slog.Logger
+	transport   http.RoundTripper
+	credentials svcauth.CredentialsSource // the user's API tokens; nil for none
+	userAgent   string
+	folder      string // the folder of cached discovery documents; "" for no cache
+	now         func() time.Time
+	log         *slog.Logger
 }
 
 // all returns the services of each host. configured are the services in the user's host
@@ -82,20 +86,37 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 		at := "https://" + string(host)
 		return services{"modules.v1": at + "/v1/modules/", providersID: at + "/v1/providers/"}
 	}
-	known, current := d.cached(host)
-	if current {
-		return known
+	known := d.cached(host)
+	if within(known.Fetched, d.now(), discoveryTTL) {
+		return known.Services
 	}
-	found, err := d.fetch(ctx, host)
-	if err != nil {
-		d.log.Warn("the services of a host are unknown: only its providers work, unless an earlier answer is cached", "host", string(host), "err", err)
-		return known
+	err := errRecentFailure
+	if !within(known.Failed, d.now(), failureTTL) {
+		var found services
+		if found, err = d.fetch(ctx, host); err == nil {
+			d.keep(host, cachedServices{Fetched: d.now(), Services: found})
+			return found
+		}
+		if !errors.Is(ctx.Err(), context.Canceled) { // an interrupt says nothing about the host
+			known.Failed = d.now()
+			d.keep(host, known)
+		}
 	}
-	d.keep(host, found)
-	return found
+	d.log.Warn("the services of a host are unknown: only its providers work, unless an earlier answer is cached", "host", string(host), "err", err)
+	return known.Services
 }
 
-// fetch requests the discovery document of a host.
+// errRecentFailure means that a host is not asked because it has not answered within failureTTL.
+var errRecentFailure = fmt.Errorf("it did not answer less than %s ago", failureTTL)
+
+// within reports whether a time is less than ttl ago.
+func within(then, now time.Time, ttl time.Duration) bool {
+	age := now.Sub(then)
+	return age >= 0 && age < ttl
+}
+
+// fetch requests the discovery document of a host. Like clients, it sends the user's token for
+// the host, but to no other host.
 func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+string(host)+discoveryPath, nil)
 	if err != nil {
@@ -103,6 +124,7 @@ func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services,
 	}
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("User-Agent", d.userAgent)
+	d.authorize(req, host)
 	client := &http.Client{Transport: d.transport, CheckRedirect: checkRedirect}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -124,12 +146,28 @@ func (d *discovery) fetch(ctx context.Context, host svchost.Hostname) (services,
 	return absolute(resp.Request.URL, out), nil
 }
 
+// authorize adds the user's token for a host to a request. Like clients, it goes on without the
+// token if a credentials helper fails.
+func (d *discovery) authorize(req *http.Request, host svchost.Hostname) {
+	if d.credentials == nil {
+		return
+	}
+	if c, err := d.credentials.ForHost(req.Context(), host); err == nil && c != nil {
+		c.PrepareRequest(req)
+	}
+}
+
+// checkRedirect refuses redirects without TLS. It drops the token from a redirect to another
+// host, also to a subdomain, to which net/http would send it.
 func checkRedirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxRedirects {
 		return fmt.Errorf("more than %d redirects", maxRedirects)
 	}
 	if req.URL.Scheme != "https" {
 		return errors.New("it redirects to a URL that is not https")
+	}
+	if req.URL.Host != via[0].URL.Host {
+		req.Header.Del("Authorization")
 	}
 	return nil
 }
@@ -158,10 +196,11 @@ func absolute(base *url.URL, found services) services {
 	return out
 }
 
-// cachedServices is a discovery document on disk.
+// cachedServices is the last discovery document of a host, on disk.
 type cachedServices struct {
 	Fetched  time.Time `json:"fetched"`
 	Services services  `json:"services"`
+	Failed   time.Time `json:"failed,omitzero"` // when the host last did not answer, if later than Fetched
 }
 
 // path returns the path of a host's cached discovery document.
@@ -169,30 +208,25 @@ func (d *discovery) path(host svchost.Hostname) string {
 	return filepath.Join(d.folder, strings.ReplaceAll(string(host), ":", "_")+".json")
 }
 
-// cached returns the cached services of a host, and whether they are current.
-func (d *discovery) cached(host svchost.Hostname) (found services, current bool) {
+// cached returns what is cached about a host. It returns the zero value if there is nothing.
+func (d *discovery) cached(host svchost.Hostname) (c cachedServices) {
 	if d.folder == "" {
-		return nil, false
+		return c
 	}
 	data, err := os.ReadFile(d.path(host))
-	if err != nil {
-		return nil, false
+	if err != nil || discoveryLimits.Unmarshal(data, &c) != nil {
+		return cachedServices{}
 	}
-	var c cachedServices
-	if err := discoveryLimits.Unmarshal(data, &c); err != nil {
-		return nil, false
-	}
-	age := d.now().Sub(c.Fetched)
-	return c.Services, age >= 0 && age < discoveryTTL
+	return c
 }
 
 // keep caches the services of a host. Without the cached services, the next command only
 // takes longer, so that errors are ignored.
-func (d *discovery) keep(host svchost.Hostname, found services) {
+func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	if d.folder == "" {
 		return
 	}
-	data, err := json.Marshal(cachedServices{d.now(), found})
+	data, err := json.Marshal(c)
 	if err == nil {
 		err = privatefolder.Write(d.path(host), data)
 	}

@@ -15,12 +15,14 @@ import (
 	"time"
 
 	"github.com/opentofu/svchost"
+	"github.com/opentofu/svchost/svcauth"
 )
 
 // answers is a transport that answers a request by its URL.
 type answers struct {
-	by    map[string]answer
-	asked atomic.Int32
+	by      map[string]answer
+	private bool // requests without the token of acme are refused
+	asked   atomic.Int32
 }
 
 type answer struct {
@@ -33,8 +35,10 @@ type answer struct {
 // RoundTrip implements [http.RoundTripper]. A request with an unknown URL gets no response until its context ends.
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.asked.Add(1)
-	if r.Header.Get("Authorization") != "" {
-		return nil, errors.New("a request has a token")
+	if token := r.Header.Get("Authorization"); token != "" && (r.URL.Host != string(acme) || r.URL.Scheme != "https") {
+		return nil, fmt.Errorf("%s gets the token %s", r.URL, token)
+	} else if a.private && token != "Bearer acme-token" {
+		return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
 	}
 	found, ok := a.by[r.URL.String()]
 	if !ok {
@@ -119,6 +123,9 @@ func TestDiscoveryIsCached(t *testing.T) {
 	a.by[at] = answer{status: http.StatusServiceUnavailable}
 	want("map[modules.v1:https://acme.example/old/]", 2)
 	a.by[at] = jsonBody(`{"modules.v1": "/new/"}`)
+	now = now.Add(failureTTL - 1)
+	want("map[modules.v1:https://acme.example/old/]", 2)
+	now = now.Add(1)
 	want("map[modules.v1:https://acme.example/new/]", 3)
 	now = now.Add(-time.Minute) // the clock has gone back
 	want("map[modules.v1:https://acme.example/new/]", 4)
@@ -144,6 +151,67 @@ func TestHangingHost(t *testing.T) {
 			t.Errorf("%v after %v", got, took)
 		}
 	})
+}
+
+// TestFailureIsCached shows that a host that does not answer is not asked again for a while, unless an interrupt ended
+// the request.
+func TestFailureIsCached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &answers{}
+		d := &discovery{transport: a, folder: t.TempDir(), now: time.Now, log: slog.New(slog.DiscardHandler)}
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		d.all(ctx, []svchost.Hostname{acme}, nil)
+		for i, want := range []time.Duration{discoveryTimeout, 0, 0} {
+			before := time.Now()
+			d.all(t.Context(), []svchost.Hostname{acme}, nil)
+			if took := time.Since(before); took != want {
+				t.Errorf("run %d takes %s, want %s", i, took, want)
+			}
+		}
+		if got := a.asked.Load(); got != 2 {
+			t.Errorf("%d requests, want 2", got)
+		}
+	})
+}
+
+// tokens is the source of the token of acme and of a host with a broken helper.
+type tokens struct{}
+
+func (tokens) ForHost(_ context.Context, host svchost.Hostname) (svcauth.HostCredentials, error) {
+	switch host {
+	case acme:
+		return svcauth.HostCredentialsToken("acme-token"), nil
+	case "broken.example":
+		return nil, errors.New("the helper fails")
+	}
+	return nil, nil
+}
+
+// TestDiscoveryToken shows that discovery sends a host the user's token for it, and that no other host gets this token.
+func TestDiscoveryToken(t *testing.T) {
+	const at = "https://acme.example/.well-known/terraform.json"
+	for name, tc := range map[string]struct {
+		host    svchost.Hostname
+		by      map[string]answer
+		private bool
+		want    string
+	}{
+		"private":                 {acme, map[string]answer{at: jsonBody(`{"modules.v1": "/m/"}`)}, true, "map[modules.v1:https://acme.example/m/]"},
+		"redirected":              {acme, map[string]answer{at: {302, "", "/doc.json", ""}, "https://acme.example/doc.json": jsonBody(`{"modules.v1": "/m/"}`)}, true, "map[modules.v1:https://acme.example/m/]"},
+		"redirected elsewhere":    {acme, map[string]answer{at: {302, "", "https://other.example/doc.json", ""}, "https://other.example/doc.json": jsonBody(`{"modules.v1": "/m/"}`)}, false, "map[modules.v1:https://other.example/m/]"},
+		"redirected to subdomain": {acme, map[string]answer{at: {302, "", "https://x.acme.example/doc.json", ""}, "https://x.acme.example/doc.json": jsonBody(`{"modules.v1": "/m/"}`)}, false, "map[modules.v1:https://x.acme.example/m/]"},
+		"redirected to port":      {acme, map[string]answer{at: {302, "", "https://acme.example:1/doc.json", ""}, "https://acme.example:1/doc.json": jsonBody(`{"modules.v1": "/m/"}`)}, false, "map[modules.v1:https://acme.example:1/m/]"},
+		"another host":            {"other.example", map[string]answer{"https://other.example/.well-known/terraform.json": jsonBody(`{"modules.v1": "/m/"}`)}, false, "map[modules.v1:https://other.example/m/]"},
+		"broken helper":           {"broken.example", map[string]answer{"https://broken.example/.well-known/terraform.json": jsonBody(`{"modules.v1": "/m/"}`)}, false, "map[modules.v1:https://broken.example/m/]"},
+	} {
+		now := time.Now()
+		d := newDiscovery(t, &answers{by: tc.by, private: tc.private}, &now)
+		d.credentials = tokens{}
+		if got := fmt.Sprint(d.services(t.Context(), tc.host)); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
 }
 
 func TestOriginOf(t *testing.T) {

@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -28,9 +30,12 @@ type LocalOptions struct {
 	// Origin returns the URL of the provider registry protocol at a host's own service. It
 	// returns nil if the URL is unknown.
 	Origin func(svchost.Hostname) *url.URL
-	// Missing is called for each request for the versions of a provider that the gateway does
-	// not have. Concurrent requests call it concurrently.
-	Missing func(provider.Address)
+	// Listed is called for each list of versions that a client gets. The list is empty if the
+	// gateway does not have the provider. Concurrent requests call it concurrently.
+	Listed func(provider.Address, []provider.Version)
+	// Lacks is called for each request for a package that the gateway does not have.
+	// Concurrent requests call it concurrently.
+	Lacks func(provider.Address, provider.Version, provider.Platform)
 
 	Log     *slog.Logger
 	Version string // the version of the program
@@ -48,9 +53,10 @@ type Local struct {
 	capability string
 	// exit is a second capability, which gives only redirects to origins. Clients name the URL
 	// that redirected them in the Referer header, so origins learn this capability.
-	exit    string
-	origin  func(svchost.Hostname) *url.URL
-	missing func(provider.Address)
+	exit   string
+	origin func(svchost.Hostname) *url.URL
+	listed func(provider.Address, []provider.Version)
+	lacks  func(provider.Address, provider.Version, provider.Platform)
 }
 
 // StartLocal starts a gateway. The caller closes it.
@@ -59,7 +65,7 @@ func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, missing: o.Missing}
+	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, listed: o.Listed, lacks: o.Lacks}
 	if err := l.open(ctx, o, listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -157,16 +163,29 @@ func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
-// serve answers a request for a provider for which there is a template.
+// Pulls reports whether pull-through fetches missing versions of a provider.
+func (l *Local) Pulls(a provider.Address) bool { return l.site.pulls != nil && l.site.pulls(a) }
+
+// Denied returns a *[catalog.DeniedError] if the configuration denies a version, and nil
+// otherwise.
+func (l *Local) Denied(a provider.Address, v provider.Version) error {
+	return l.site.catalog.Denied(a, v)
+}
+
+// serve answers a request for a provider for which there is a template, and reports what the
+// gateway lists and lacks.
 func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
-	if rest != "versions" {
-		l.site.handler.ServeHTTP(w, r)
-		return
-	}
-	status := &statusWriter{ResponseWriter: w}
-	l.site.handler.ServeHTTP(status, r)
-	if status.code == http.StatusNotFound {
-		l.missing(a)
+	answer := &recordingWriter{ResponseWriter: w, code: http.StatusOK, keeps: rest == "versions"}
+	l.site.handler.ServeHTTP(answer, r)
+	switch {
+	case rest == "versions" && (answer.code == http.StatusOK || answer.code == http.StatusNotFound):
+		if versions, ok := answer.versions(); ok {
+			l.listed(a, versions)
+		}
+	case answer.code == http.StatusNotFound:
+		if v, p, ok := splitDownloadPath(rest); ok {
+			l.lacks(a, v, p)
+		}
 	}
 }
 
@@ -209,17 +228,63 @@ func withoutCredentials(r *http.Request, path string) *http.Request {
 	return r
 }
 
-// statusWriter records the status of a response.
-type statusWriter struct {
+// splitDownloadPath returns the version and the platform in a path below a provider, such as
+// 1.0.0/download/linux/amd64.
+func splitDownloadPath(rest string) (v provider.Version, p provider.Platform, ok bool) {
+	parts := strings.Split(rest, "/")
+	if len(parts) != 4 || parts[1] != "download" {
+		return v, p, false
+	}
+	v, err := provider.ParseVersion(parts[0])
+	if err != nil {
+		return v, p, false
+	}
+	p, err = provider.ParsePlatform(parts[2] + "_" + parts[3])
+	return v, p, err == nil
+}
+
+// maxRecorded is the maximum size of a recorded list of versions. Longer lists are passed on,
+// and not reported.
+const maxRecorded = 16 << 20
+
+// recordingWriter records the status of a response and, if keeps is set, its body.
+type recordingWriter struct {
 	http.ResponseWriter
-	code int
+	code  int
+	keeps bool
+	body  bytes.Buffer
 }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *statusWriter) WriteHeader(code int) {
+func (w *recordingWriter) WriteHeader(code int) {
 	w.code = code
 	w.ResponseWriter.WriteHeader(code)
 }
 
+// Write implements [http.ResponseWriter].
+func (w *recordingWriter) Write(p []byte) (int, error) {
+	if w.keeps = w.keeps && w.body.Len()+len(p) <= maxRecorded; w.keeps {
+		w.body.Write(p)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
 // Unwrap is for [http.ResponseController].
-func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *recordingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// versions returns the versions in the recorded list. A provider that does not exist has none.
+func (w *recordingWriter) versions() (versions []provider.Version, ok bool) {
+	if w.code == http.StatusNotFound {
+		return nil, true
+	}
+	var list struct {
+		Versions []struct{ Version provider.Version }
+	}
+	if !w.keeps || json.Unmarshal(w.body.Bytes(), &list) != nil {
+		return nil, false
+	}
+	for _, v := range list.Versions {
+		versions = append(versions, v.Version)
+	}
+	return versions, true
+}

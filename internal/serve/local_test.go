@@ -2,13 +2,14 @@ package serve
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 
@@ -28,6 +29,7 @@ oci_mirror {
 }
 pull_through {}
 gateway {
+  deny       = ["registry.acme.example/acme/denied"]
   public_url = "https://providers.example.com/"
   redirect   = true
   token "ci" {
@@ -39,10 +41,11 @@ gateway {
 // localGatewayTest is a Local with the requests that its gateway gets.
 type localGatewayTest struct {
 	*Local
-	t       *testing.T
-	log     *logLines
-	missing []provider.Address
-	served  []*http.Request
+	t      *testing.T
+	log    *logLines
+	listed []string // provider and versions
+	lacks  []string // provider, version and platform
+	served []*http.Request
 }
 
 // startLocal starts a Local whose gateway answers every request with the given status.
@@ -59,7 +62,12 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 	out := &localGatewayTest{t: t, log: &logLines{}}
 	out.Local, err = StartLocal(t.Context(), LocalOptions{
 		Settings: s, Log: slog.New(slog.NewTextHandler(out.log, nil)),
-		Missing: func(a provider.Address) { out.missing = append(out.missing, a) },
+		Listed: func(a provider.Address, versions []provider.Version) {
+			out.listed = append(out.listed, fmt.Sprint(a, versions))
+		},
+		Lacks: func(a provider.Address, v provider.Version, p provider.Platform) {
+			out.lacks = append(out.lacks, fmt.Sprint(a, v, p))
+		},
 		Origin: func(host svchost.Hostname) *url.URL {
 			if host == "registry.acme.example" {
 				return &url.URL{Scheme: "https", Host: "registry.acme.example", Path: "/v1/providers/"}
@@ -237,14 +245,56 @@ func TestLocalWaitsForRequests(t *testing.T) {
 	}
 }
 
-// TestLocalMissing shows which providers count as missing: those whose versions are requested, and do not exist.
-func TestLocalMissing(t *testing.T) {
-	l := startLocal(t, http.StatusNotFound)
-	base := l.RegistryURL("registry.acme.example")
-	l.ask(base + "acme/widget/1.0.0/download/linux/amd64")
-	l.ask(base + "acme/widget/versions")
-	if want := []provider.Address{mustAddress(t, "registry.acme.example/acme/widget")}; !slices.Equal(l.missing, want) {
-		t.Errorf("missing %v", l.missing)
+// TestLocalReports shows what the gateway reports: the lists of versions that clients get, and the packages that it lacks.
+func TestLocalReports(t *testing.T) {
+	const a = "registry.acme.example/acme/widget"
+	long := `{"versions": [{"version": "1.0.0"}], "x": "` + strings.Repeat("x", maxRecorded) + `"}`
+	for name, tc := range map[string]struct {
+		path, body    string
+		status        int
+		listed, lacks string
+	}{
+		"versions":           {"versions", `{"versions": [{"version": "1.0.0"}, {"version": "1.1.0-beta1"}]}`, 200, "[" + a + " [1.0.0 1.1.0-beta1]]", "[]"},
+		"no versions":        {"versions", `{"versions": []}`, 200, "[" + a + " []]", "[]"},
+		"no provider":        {"versions", `{}`, 404, "[" + a + " []]", "[]"},
+		"an outage":          {"versions", `{}`, 502, "[]", "[]"},
+		"a long list":        {"versions", long, 200, "[]", "[]"},
+		"no list":            {"versions", `<html>`, 200, "[]", "[]"},
+		"a package":          {"1.0.0/download/linux/amd64", `{}`, 200, "[]", "[]"},
+		"no package":         {"1.0.0/download/linux/amd64", `{}`, 404, "[]", "[" + a + " 1.0.0 linux_amd64]"},
+		"an invalid version": {"x/download/linux/amd64", `{}`, 404, "[]", "[]"},
+		"an invalid path":    {"1.0.0/download/linux", `{}`, 404, "[]", "[]"},
+		"another path":       {"1.0.0/checksums/linux/amd64", `{}`, 404, "[]", "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := startLocal(t, http.StatusOK)
+			l.site.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(tc.status)
+				io.WriteString(w, tc.body)
+			})
+			resp, err := http.Get(l.RegistryURL("registry.acme.example") + "acme/widget/" + tc.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			got, err := io.ReadAll(resp.Body)
+			if string(got) != tc.body || err != nil || resp.StatusCode != tc.status {
+				t.Errorf("status %d, %d bytes, %v", resp.StatusCode, len(got), err)
+			}
+			if fmt.Sprint(l.listed) != tc.listed || fmt.Sprint(l.lacks) != tc.lacks {
+				t.Errorf("listed %v, want %s; lacks %v, want %s", l.listed, tc.listed, l.lacks, tc.lacks)
+			}
+		})
+	}
+}
+
+// TestLocalReasons shows how a missing version is explained.
+func TestLocalReasons(t *testing.T) {
+	l := startLocal(t, http.StatusOK)
+	a, denied := mustAddress(t, "registry.acme.example/acme/widget"), mustAddress(t, "registry.acme.example/acme/denied")
+	v := provider.MustParseVersion("1.0.0")
+	if !l.Pulls(a) || l.Denied(a, v) != nil || l.Denied(denied, v) == nil {
+		t.Errorf("pulls %t, denies %v, %v", l.Pulls(a), l.Denied(a, v), l.Denied(denied, v))
 	}
 }
 

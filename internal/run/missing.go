@@ -1,0 +1,107 @@
+package run
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Missing is a provider, a version or a package that the gateway does not have.
+type Missing struct {
+	Provider provider.Address
+	// Version is the missing version. The zero value means that Versions are missing, or that
+	// there is no version at all.
+	Version provider.Version
+	// Versions are the versions of which any would do. The zero value means any version.
+	Versions provider.VersionSet
+	// Platform is the platform of the missing package. The zero value means all.
+	Platform provider.Platform
+	// Denied says that the configuration denies the version. Nil: it does not.
+	Denied error
+	// Pulled is set if pull-through is for the provider. The origin then lacks it, too.
+	Pulled bool
+}
+
+// maxRequests is the maximum number of recorded lists, and of recorded packages.
+const maxRequests = 100
+
+// requests records what the gateway listed, and which packages it lacked.
+type requests struct {
+	mu       sync.Mutex
+	lists    []list
+	packages []Missing
+}
+
+// list is a list of versions that a client got.
+type list struct {
+	provider provider.Address
+	versions []provider.Version
+}
+
+func (r *requests) listed(a provider.Address, versions []provider.Version) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.lists, func(l list) bool { return l.provider == a })
+	switch {
+	case i >= 0:
+		r.lists[i].versions = versions
+	case len(r.lists) < maxRequests:
+		r.lists = append(r.lists, list{a, versions})
+	}
+}
+
+func (r *requests) lacks(a provider.Address, v provider.Version, p provider.Platform) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := Missing{Provider: a, Version: v, Platform: p}
+	if len(r.packages) < maxRequests && !slices.Contains(r.packages, m) {
+		r.packages = append(r.packages, m)
+	}
+}
+
+// settings are the settings of a gateway that explain why it lacks a version.
+type settings interface {
+	Pulls(provider.Address) bool
+	Denied(provider.Address, provider.Version) error
+}
+
+// missing returns what the gateway lacks of what a command needs. With upgrade, the command
+// ignores the versions in the lock file.
+func (r *requests) missing(n needs, upgrade bool, s settings) []Missing {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []Missing
+	for _, l := range r.lists {
+		if m, ok := n.missingFrom(l, upgrade); ok {
+			out = append(out, m)
+		}
+	}
+	out = append(out, r.packages...)
+	for i, m := range out {
+		out[i].Pulled = s.Pulls(m.Provider)
+		if !m.Version.IsZero() {
+			out[i].Denied = s.Denied(m.Provider, m.Version)
+		}
+	}
+	return out
+}
+
+// missingFrom returns what a list of versions lacks of what a command needs.
+func (n needs) missingFrom(l list, upgrade bool) (Missing, bool) {
+	if len(l.versions) == 0 {
+		return Missing{Provider: l.provider}, true
+	}
+	i := slices.IndexFunc(n.locked, func(p lockfile.Provider) bool { return p.Address == l.provider })
+	if i >= 0 && !upgrade && !slices.Contains(l.versions, n.locked[i].Version) {
+		return Missing{Provider: l.provider, Version: n.locked[i].Version}, true
+	}
+	for _, required := range n.required {
+		set := required.versions
+		if required.isFor(l.provider) && !set.IsZero() && len(set.Matches(l.versions)) == 0 {
+			return Missing{Provider: l.provider, Versions: set}, true
+		}
+	}
+	return Missing{}, false
+}

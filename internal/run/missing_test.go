@@ -1,0 +1,106 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// gatewayOf is a gateway with pull-through for all providers of one host, which denies version 9.0.0.
+type gatewayOf string
+
+func (g gatewayOf) Pulls(a provider.Address) bool { return a.Hostname() == string(g) }
+
+func (gatewayOf) Denied(_ provider.Address, v provider.Version) error {
+	if v.String() == "9.0.0" {
+		return errors.New("denied")
+	}
+	return nil
+}
+
+// TestMissing shows what counts as missing after a command has failed.
+func TestMissing(t *testing.T) {
+	const a = "registry.terraform.io/acme/widget"
+	required := func(source, version string) string {
+		return fmt.Sprintf("terraform {\n required_providers {\n widget = {\n source = %q\n version = %q\n }\n }\n}\n", source, version)
+	}
+	locked := func(version string) string { return fmt.Sprintf("provider %q {\n version = %q\n}\n", a, version) }
+	for name, tc := range map[string]struct {
+		main, lock string
+		versions   string
+		upgrade    bool
+		want       string
+	}{
+		"no provider":                {required("acme/widget", "1.0.0"), "", "", false, "[any]"},
+		"nothing required":           {"", "", "1.0.0", false, "[]"},
+		"the required version":       {required("acme/widget", "~> 1.0"), "", "1.0.0 1.1.0", false, "[]"},
+		"another version":            {required("acme/widget", "~> 2.0"), "", "1.0.0 1.1.0", false, "[~> 2.0]"},
+		"with a host":                {required(a, ">= 2.0, < 3.0"), "", "1.0.0", false, "[>= 2.0, < 3.0]"},
+		"of another host":            {required("registry.acme.example/acme/widget", "~> 2.0"), "", "1.0.0", false, "[]"},
+		"only a prerelease":          {required("acme/widget", "~> 2.0"), "", "2.0.0-beta1", false, "[~> 2.0]"},
+		"an invalid constraint":      {required("acme/widget", "two"), "", "1.0.0", false, "[]"},
+		"in old words":               {"terraform {\n required_providers {\n widget = \"~> 2.0\"\n }\n}\n", "", "1.0.0", false, "[]"}, // for hashicorp/widget
+		"the locked version":         {required("acme/widget", "~> 1.0"), locked("1.0.0"), "1.0.0", false, "[]"},
+		"not the locked version":     {required("acme/widget", "~> 1.0"), locked("1.1.0"), "1.0.0", false, "[1.1.0]"},
+		"upgraded":                   {required("acme/widget", "~> 1.0"), locked("1.1.0"), "1.0.0", true, "[]"},
+		"upgraded, another version":  {required("acme/widget", "~> 1.1"), locked("1.1.0"), "1.0.0", true, "[~> 1.1]"},
+		"a denied version is locked": {"", locked("9.0.0"), "1.0.0", false, "[9.0.0 denied]"},
+	} {
+		dir := workspace(t, map[string]string{"main.tf": tc.main, lockfile.Name: tc.lock})
+		var versions []provider.Version
+		for v := range strings.FieldsSeq(tc.versions) {
+			versions = append(versions, provider.MustParseVersion(v))
+		}
+		r := &requests{}
+		r.listed(provider.MustParseAddress(a), nil) // a client that retries
+		r.listed(provider.MustParseAddress(a), versions)
+		var got []string
+		for _, m := range r.missing(readNeeds(dir), tc.upgrade, gatewayOf("")) {
+			got = append(got, describe(m))
+		}
+		if fmt.Sprint(got) != tc.want {
+			t.Errorf("%s: %v, want %s", name, got, tc.want)
+		}
+	}
+}
+
+// describe returns what is missing, in a few words.
+func describe(m Missing) string {
+	out := "any"
+	switch {
+	case m.Platform != provider.Platform{}:
+		out = fmt.Sprint(m.Version, " for ", m.Platform)
+	case !m.Version.IsZero():
+		out = m.Version.String()
+	case !m.Versions.IsZero():
+		out = m.Versions.String()
+	}
+	if m.Denied != nil {
+		out += " denied"
+	}
+	if m.Pulled {
+		out += " pulled"
+	}
+	return out
+}
+
+// TestMissingPackages shows that a missing package is reported once, and whether pull-through is for it.
+func TestMissingPackages(t *testing.T) {
+	r := &requests{}
+	v, p := provider.MustParseVersion("1.0.0"), provider.MustParsePlatform("linux_arm64")
+	for range 2 * maxRequests {
+		r.lacks(provider.MustParseAddress("registry.acme.example/acme/widget"), v, p)
+	}
+	r.lacks(provider.MustParseAddress("registry.other.example/acme/widget"), v, p)
+	var got []string
+	for _, m := range r.missing(needs{}, false, gatewayOf("registry.other.example")) {
+		got = append(got, m.Provider.Hostname()+" "+describe(m))
+	}
+	if want := "[registry.acme.example 1.0.0 for linux_arm64 registry.other.example 1.0.0 for linux_arm64 pulled]"; fmt.Sprint(got) != want {
+		t.Errorf("%v, want %s", got, want)
+	}
+}
