@@ -132,6 +132,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	cmd.SetErr(warnings{log})
 	o, err := f.options(cmd, args)
 	if err != nil {
+		held.print(stderr)
 		return err
 	}
 	o.Log, o.Notices = log, notices

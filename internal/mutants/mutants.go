@@ -621,7 +621,7 @@ var mutants = []mutant{
 		"got != hex {", "got != hex && false {",
 		"gateway/archives.TestRotBetweenProcesses"},
 	{"the lock while the cache reserves room", "gateway/archives.(*Cache).lock",
-		"return privatefolder.Lock(filepath.Join(c.dir, lockName), lockPatience)", "return os.OpenFile(filepath.Join(c.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)",
+		"f, err := privatefolder.Lock(filepath.Join(c.dir, lockName), patience)", "_ = patience\n\tf, err := os.OpenFile(filepath.Join(c.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)",
 		"gateway/archives.TestLockIsHeld"},
 	{"the recount of the cache after another process has reserved room", "gateway/archives.(*Cache).reserve",
 		"} else if !again {", "} else if false && !again {",

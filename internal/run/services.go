@@ -97,10 +97,11 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 			d.keep(host, cachedServices{Fetched: d.now(), Services: found})
 			return found
 		}
-		if !errors.Is(ctx.Err(), context.Canceled) { // an interrupt says nothing about the host
-			known.Failed = d.now()
-			d.keep(host, known)
+		if errors.Is(ctx.Err(), context.Canceled) { // an interrupt says nothing about the host
+			return known.Services
 		}
+		known.Failed = d.now()
+		d.keep(host, known)
 	}
 	d.log.Warn("the services of a host are unknown: only its providers work, unless an earlier answer is cached", "host", string(host), "err", err)
 	return known.Services
