@@ -321,6 +321,11 @@ func TestExecCLIConfig(t *testing.T) {
 		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "version"); got.status != 0 || got.stderr != "" {
 			t.Errorf("dev_overrides: %+v", got)
 		}
+		blocked := `"registry.terraform.io/*/*", "registry.opentofu.org/*/*"`
+		ws = s.user("provider_installation {\n  network_mirror {\n    url     = \"https://mirror.example/\"\n    include = ["+blocked+"]\n  }\n  direct {\n    exclude = ["+blocked+"]\n  }\n}\n", nullVersion)
+		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "init", "-no-color"); got.status != 0 || got.stderr != "" {
+			t.Errorf("a mirror for hosts that nobody names: %+v", got)
+		}
 		ws = s.user(world.NetworkMirror("https://mirror.example/"), nullVersion)
 		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "init"); got.status != 1 || got.stdout != "" || !strings.Contains(got.stderr, "provider_installation block") || !strings.Contains(got.stderr, ws.CLIConfigPath()+":") || !strings.Contains(got.stderr, "\nhint: ") {
 			t.Errorf("network_mirror: %+v", got)

@@ -190,7 +190,8 @@ func (o *Options) withoutBlocked(merged *cliconfig.Merged, hosts, named []svchos
 	if len(out) == 0 {
 		return hosts
 	}
-	for host, err := range blocked {
+	for _, host := range slices.Sorted(maps.Keys(blocked)) {
+		err := blocked[host]
 		o.Log.Warn("the CLI configuration keeps clients from asking the gateway for a host's providers", "host", host.ForDisplay(), "err", err, "hint", hint.Of(err))
 	}
 	return out
