@@ -107,7 +107,7 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	if !p.o.Prune || p.want.Keep {
 		p.plan.Unasked = len(unasked)
 	} else {
-		pruned, err := planEach(ctx, unasked, p.pruneStep)
+		pruned, err := p.planEach(ctx, unasked, p.pruneStep)
 		if err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plann
 	var out []plannedVersion
 	for found := 0; found < limit && len(asked) > 0; {
 		n := min(limit-found, len(asked))
-		part, err := planEach(ctx, asked[:n], p.stepFor)
+		part, err := p.planEach(ctx, asked[:n], p.stepFor)
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +161,7 @@ func (w *Want) hasAny(ps []provider.Platform) bool {
 
 // planEach calls plan for each version, several concurrently. The results are in the order of
 // the versions.
-func planEach(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]plannedVersion, error) {
+func (p *planner) planEach(ctx context.Context, vs []provider.Version, plan func(context.Context, provider.Version) (*Step, error)) ([]plannedVersion, error) {
 	out := make([]plannedVersion, len(vs))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(planRequests)
@@ -169,6 +169,7 @@ func planEach(ctx context.Context, vs []provider.Version, plan func(context.Cont
 		g.Go(func() error {
 			step, err := plan(gctx, v)
 			out[i] = plannedVersion{v, step, err}
+			p.o.OnPlanned(p.want.Provider, v)
 			return gctx.Err()
 		})
 	}

@@ -59,6 +59,9 @@ type SyncOptions struct {
 	// version that the gateway refuses. The error wraps [ErrNotServed] if the gateway refuses
 	// the version. Any other error comes from the store. Nil: a gateway serves everything.
 	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
+	// OnPlanned is called when a version is planned and, with the zero version, when a
+	// provider is. Several goroutines call it concurrently. Nil: it is not called.
+	OnPlanned func(provider.Address, provider.Version)
 }
 
 // DefaultPruneLimit is the maximum number of versions that a prune removes by default.
@@ -80,6 +83,9 @@ func NewSyncer(o SyncOptions) *Syncer {
 	}
 	p := New(o.Push)
 	o.Push = p.o // with defaults
+	if o.OnPlanned == nil {
+		o.OnPlanned = func(provider.Address, provider.Version) {}
+	}
 	return &Syncer{o, p, cache}
 }
 
@@ -169,6 +175,7 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 				}
 				parts[i] = &Plan{Failures: []Failure{{Provider: w.Provider, Err: err}}, Warnings: parts[i].Warnings}
 			}
+			s.o.OnPlanned(w.Provider, provider.Version{})
 			return nil
 		})
 	}

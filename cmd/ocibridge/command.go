@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ type commonFlags struct {
 	output outputFlag
 	log    logFlag
 	jobs   jobsFlag
+	quiet  bool
 }
 
 // register adds the flags to a command. jobs is the usage text of --jobs.
@@ -28,13 +28,14 @@ func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	f.jobs.register(cmd, jobs)
+	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print no progress and no summary: only results, warnings and errors")
 }
 
 // perform runs a command that changes registries or files. The function plan checks the
 // command line, the function do carries out the plan, and the function document returns the
-// JSON output. With --output json, perform prints the document even if do fails, but not if
-// the command line is wrong.
-func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (P, error), do func(context.Context, settings, P) (R, error), document func(R, error) any) error {
+// JSON output, a JSON object. With --output json, perform prints the document even if do fails.
+// If the command line is wrong, the document contains only the error.
+func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (P, error), do func(context.Context, settings, P) (R, error), document func(R) any) error {
 	s, settingsErr := f.settings(cmd) // settings runs before plan, because the configuration file sets flags
 	p, err := plan(s)
 	if err != nil {
@@ -47,28 +48,38 @@ func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (
 	if !f.output.json() || errors.As(err, new(usageError)) {
 		return err
 	}
-	if werr := printJSON(cmd.OutOrStdout(), document(results, err)); err == nil {
-		return werr
+	return f.output.print(cmd, document(results), err)
+}
+
+// dryRunFlags are the flags of commands that can print what they would change.
+type dryRunFlags struct{ dryRun, detailedExitCode bool }
+
+// register adds the flags to a command. usage is the usage text of --dry-run.
+func (f *dryRunFlags) register(cmd *cobra.Command, usage string) {
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, usage)
+	cmd.Flags().BoolVar(&f.detailedExitCode, "detailed-exitcode", false, "with --dry-run: exit with 3 if there is something to change")
+}
+
+func (f *dryRunFlags) check() error {
+	if f.detailedExitCode && !f.dryRun {
+		return hint.New("--detailed-exitcode goes with --dry-run", "add --dry-run, or leave it out: without --dry-run, a command that succeeds exits with 0")
 	}
-	return err
+	return nil
+}
+
+// pending returns what a successful command with these flags returns. changes says whether a
+// dry run has found something to change.
+func (f *dryRunFlags) pending(changes bool) error {
+	if f.detailedExitCode && changes {
+		return exitStatus(exitPending)
+	}
+	return nil
 }
 
 // resultsDocument returns the JSON output of a command that reports a result for each version
 // or file.
-func resultsDocument[T any](results []T, err error) any {
-	return struct {
-		Results []T               `json:"results"`
-		Error   map[string]string `json:"error,omitempty"`
-	}{orEmpty(results), errorDocument(err)}
-}
-
-// errorDocument returns the message and the hint of err for JSON output. It returns nil if err
-// is nil.
-func errorDocument(err error) map[string]string {
-	if err == nil {
-		return nil
-	}
-	return map[string]string{"message": err.Error(), "hint": hint.Of(err)}
+func resultsDocument[T any](results []T) any {
+	return map[string][]T{"results": orEmpty(results)}
 }
 
 // orEmpty replaces a nil list with an empty list. JSON encodes an empty list as [] and a nil
@@ -78,14 +89,6 @@ func orEmpty[T any](list []T) []T {
 		return []T{}
 	}
 	return list
-}
-
-// printJSON prints v as indented JSON.
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	return enc.Encode(v)
 }
 
 // warnAll prints each warning on a line of its own.

@@ -49,7 +49,7 @@ and not in effect in this version are warned about.`,
 					return usage(hint.New("the name of the file is empty", "leave it out for the file that serve and push would read"))
 				}
 			}
-			return checkConfig(file, output.json(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return checkConfig(cmd, file, &output)
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"hcl"}, cobra.ShellCompDirectiveFilterFileExt),
 	}
@@ -60,7 +60,7 @@ and not in effect in this version are warned about.`,
 
 // checkConfig checks the configuration file of the given name. If name is "", it checks the
 // file that other commands would read.
-func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
+func checkConfig(cmd *cobra.Command, name string, output *outputFlag) error {
 	env := configEnvironment()
 	c, err := config.Load(env, name)
 	var invalid *config.Error
@@ -84,22 +84,23 @@ func checkConfig(name string, asJSON bool, stdout, stderr io.Writer) error {
 			errs++
 		}
 	}
-	if err := showCheck(file, diags, errs == 0, asJSON, stdout, stderr); err != nil {
+	var failure error
+	if errs > 0 {
+		failure = hint.New(fmt.Sprintf("%s has %s", cmp.Or(file, "the configuration"), count(errs, "error")), "ocibridge help configuration lists all blocks and arguments")
+	}
+	if output.json() {
+		return output.print(cmd, map[string]any{"file": file, "valid": errs == 0, "diagnostics": orEmpty(diags)}, failure)
+	}
+	if err := reportDiagnostics(cmd.ErrOrStderr(), diags); err != nil {
 		return err
 	}
-	if errs > 0 {
-		return hint.New(fmt.Sprintf("%s has %s", cmp.Or(file, "the configuration"), count(errs, "error")), "ocibridge help configuration lists all blocks and arguments")
+	if failure != nil {
+		return failure
 	}
-	return nil
+	return printValid(cmd.OutOrStdout(), file)
 }
 
-func showCheck(file string, diags []config.Diagnostic, valid, asJSON bool, stdout, stderr io.Writer) error {
-	if asJSON {
-		return printJSON(stdout, map[string]any{"file": file, "valid": valid, "diagnostics": orEmpty(diags)})
-	}
-	if err := reportDiagnostics(stderr, diags); err != nil || !valid {
-		return err
-	}
+func printValid(stdout io.Writer, file string) error {
 	if file == "" {
 		_, err := fmt.Fprintf(stdout, "no configuration file: there is none at %s\n", strings.Join(configEnvironment().Places(), ", "))
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -44,13 +45,13 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
 // copyFlags are the flags of copy.
 type copyFlags struct {
 	commonFlags
+	dryRunFlags
 	from, to      string
 	since         string
 	platforms     []string
 	all           bool
 	allowUnsigned bool
 	noReferrers   bool
-	dryRun        bool
 }
 
 func newCopyCommand() *cobra.Command {
@@ -108,7 +109,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to copy, such as linux_amd64 (repeatable; default: all)")
 	flags.BoolVar(&f.all, "all", false, "copy every version that matches a constraint, not only the newest")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned packages by their checksum")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be sent, in packages and bytes, and write nothing")
+	f.dryRunFlags.register(cmd, "print what would be sent, in packages and bytes, and write nothing")
 	flags.BoolVar(&f.noReferrers, "without-referrers", false, "omit the artifacts that are attached to versions, such as signatures and SBOMs")
 	for _, name := range []string{"from", "to"} {
 		cmd.RegisterFlagCompletionFunc(name, completeLocation)
@@ -159,12 +160,14 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	if f.all && !constraints {
 		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT", "without a constraint, every version is copied anyway")
 	}
-	c.Platforms, err = parseAll(provider.ParsePlatform, f.platforms)
-	return c, err
+	if c.Platforms, err = parseAll(provider.ParsePlatform, f.platforms); err != nil {
+		return nil, err
+	}
+	return c, f.dryRunFlags.check()
 }
 
 func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdout, stderr io.Writer) ([]*pusher.Result, error) {
-	progress := newProgress(stdout, stderr, f.output.json())
+	progress := f.progress(stdout, stderr)
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
 	c.Open = func(at transfer.Location, providers []provider.Address) (*registry.Repositories, error) {
@@ -174,22 +177,22 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 		c.Progress = planned{progress}
 	}
 	results, err := c.Run(ctx)
-	if f.dryRun && err == nil && !f.output.json() {
-		progress.copyPlan(results)
-	}
-	if errors.Is(err, transfer.ErrSameRepository) {
+	switch {
+	case errors.Is(err, transfer.ErrSameRepository):
 		err = usage(err)
+	case f.dryRun && err == nil:
+		progress.copyPlan(results)
+		err = f.pending(slices.ContainsFunc(results, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }))
 	}
 	return results, err
 }
 
 // document returns the JSON output of copy.
-func (f *copyFlags) document(results []*pusher.Result, err error) any {
+func (f *copyFlags) document(results []*pusher.Result) any {
 	return struct {
-		DryRun  bool              `json:"dry_run,omitempty"`
-		Results []*pusher.Result  `json:"results"`
-		Error   map[string]string `json:"error,omitempty"`
-	}{f.dryRun, orEmpty(results), errorDocument(err)}
+		DryRun  bool             `json:"dry_run,omitempty"`
+		Results []*pusher.Result `json:"results"`
+	}{f.dryRun, orEmpty(results)}
 }
 
 // planned shows a dry run. It shows only the warnings of a result, because

@@ -39,7 +39,7 @@ func (p *progress) copyPlan(results []*pusher.Result) {
 	var last provider.Address
 	for _, r := range results {
 		if r.Provider != last {
-			p.line("%s to %s", r.Provider, r.Repository)
+			p.result("%s to %s", r.Provider, r.Repository)
 			last = r.Provider
 		}
 		sign := cmp.Or(signs[r.Status], "~")
@@ -55,7 +55,7 @@ func (p *progress) copyPlan(results []*pusher.Result) {
 				omitted.add(pkg)
 			}
 		}
-		p.line("  %s %s  %s", sign, r.Version, cmp.Or(listed(mine.text("to send"), left.text("left out")), "no package to send"))
+		p.result("  %s %s  %s", sign, r.Version, cmp.Or(listed(mine.text("to send"), left.text("left out")), "no package to send"))
 	}
 	var parts []string
 	for _, s := range []struct{ sign, what string }{{"+", "to copy"}, {"~", "to complete"}, {"=", "in place"}} {
@@ -63,7 +63,7 @@ func (p *progress) copyPlan(results []*pusher.Result) {
 			parts = append(parts, fmt.Sprintf("%s %s", count(n, "version"), s.what))
 		}
 	}
-	p.line("Plan: %s", listed(append(parts, sent.text("to send"), omitted.text("left out"))...))
+	p.summary("Plan: %s", listed(append(parts, sent.text("to send"), omitted.text("left out"))...))
 }
 
 // listed joins the texts that are not empty by commas.

@@ -90,7 +90,7 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 			if err != nil {
 				return err
 			}
-			return f.run(cmd.Context(), s, subject, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return f.run(cmd, s, subject)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -130,14 +130,23 @@ func parseSubject(args []string) (s subject, err error) {
 }
 
 // run examines the subject and prints the reports. It returns an error if a check has failed.
-func (f *doctorFlags) run(ctx context.Context, s settings, what subject, stdout, stderr io.Writer) error {
-	reports, err := f.examine(ctx, s, what, stderr)
+func (f *doctorFlags) run(cmd *cobra.Command, s settings, what subject) error {
+	reports, err := f.examine(cmd.Context(), s, what, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	if err := printReports(stdout, reports, f.output.json()); err != nil {
-		return err
+	err = failedChecks(reports)
+	if f.output.json() {
+		return f.output.print(cmd, map[string][]*doctor.Report{"reports": reports}, err)
 	}
+	if werr := printReports(cmd.OutOrStdout(), reports); werr != nil {
+		return werr
+	}
+	return err
+}
+
+// failedChecks returns an error if a check of any report has failed.
+func failedChecks(reports []*doctor.Report) error {
 	var failed []string
 	for _, r := range reports {
 		if r.Failed() {
@@ -269,10 +278,7 @@ func column(w io.Writer, word string) string {
 	return colours[word] + padded + "\x1b[0m"
 }
 
-func printReports(w io.Writer, reports []*doctor.Report, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, map[string][]*doctor.Report{"reports": reports})
-	}
+func printReports(w io.Writer, reports []*doctor.Report) error {
 	var out strings.Builder
 	for _, r := range reports {
 		fmt.Fprintf(&out, "%s\n", r.Subject)

@@ -120,11 +120,6 @@ func completePrograms(_ *cobra.Command, args []string, toComplete string) ([]cob
 	return slices.Sorted(maps.Keys(found)), cobra.ShellCompDirectiveDefault
 }
 
-// exitStatus is the exit status of a command that exec ran.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("the command ended with status %d", int(s)) }
-
 // run runs the command, and reports what the gateway lacked if the command fails.
 func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	stderr := cmd.ErrOrStderr()

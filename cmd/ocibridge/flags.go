@@ -59,13 +59,6 @@ func (f *formatFlag) Set(s string) error {
 	return nil
 }
 
-// outputFlag is the value of --output.
-type outputFlag struct{ formatFlag }
-
-func (o *outputFlag) register(cmd *cobra.Command) {
-	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
-}
-
 // parseAll parses each value with the function parse. It returns the first error.
 func parseAll[T any](parse func(string) (T, error), values []string) ([]T, error) {
 	var out []T

@@ -26,8 +26,8 @@ const gcExamples = `  # how much can be freed
 // gcFlags are the flags of gc.
 type gcFlags struct {
 	commonFlags
-	dryRun bool
-	wait   time.Duration
+	dryRunFlags
+	wait time.Duration
 }
 
 func newGCCommand() *cobra.Command {
@@ -59,7 +59,7 @@ A registry elsewhere collects its garbage itself.`,
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print what can be freed and delete nothing")
+	f.dryRunFlags.register(cmd, "print what can be freed, and delete nothing")
 	cmd.Flags().DurationVar(&f.wait, "wait", embedded.DefaultGCWait, "longest `time` to wait for writers")
 	return cmd
 }
@@ -72,13 +72,15 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 		if !f.output.json() && (err == nil || garbage.Manifests+garbage.Blobs > 0) {
 			fmt.Fprintln(cmd.OutOrStdout(), garbageText(garbage, f.dryRun))
 		}
+		if err == nil {
+			err = f.pending(garbageText(garbage, true) != nothingToFree)
+		}
 		return garbage, err
-	}, func(garbage embedded.Garbage, err error) any {
+	}, func(garbage embedded.Garbage) any {
 		return struct {
 			DryRun bool `json:"dry_run"`
 			embedded.Garbage
-			Error map[string]string `json:"error,omitempty"`
-		}{f.dryRun, garbage, errorDocument(err)}
+		}{f.dryRun, garbage}
 	})
 }
 
@@ -86,7 +88,7 @@ func (f *gcFlags) check() error {
 	if f.wait <= 0 {
 		return hint.New(fmt.Sprintf("--wait %s is no time to wait", f.wait), "give a time above 0, such as 30s or 10m")
 	}
-	return nil
+	return f.dryRunFlags.check()
 }
 
 // collect opens the embedded registry and deletes the garbage. In a dry run, it only measures the
@@ -108,6 +110,8 @@ func (f *gcFlags) collect(ctx context.Context, s settings, stderr io.Writer) (em
 	return back.Embedded.GC(ctx, f.wait)
 }
 
+const nothingToFree = "nothing to free"
+
 // garbageText describes deleted garbage in one line. In a dry run, it describes the garbage that
 // can be deleted.
 func garbageText(g embedded.Garbage, dryRun bool) string {
@@ -127,7 +131,7 @@ func garbageText(g embedded.Garbage, dryRun bool) string {
 		parts = append(parts, fmt.Sprintf("%d repositories without tags", n))
 	}
 	if len(parts) == 0 {
-		return "nothing to free"
+		return nothingToFree
 	}
 	done := "freed"
 	if dryRun {

@@ -86,11 +86,9 @@ func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, r
 		return err
 	}
 	if f.output.json() {
-		err = printJSON(stdout, r)
-	} else {
-		_, err = io.WriteString(stdout, text(r, stdout))
+		return f.output.print(cmd, r, r.Failed())
 	}
-	if err != nil {
+	if _, err = io.WriteString(stdout, text(r, stdout)); err != nil {
 		return err
 	}
 	return r.Failed()

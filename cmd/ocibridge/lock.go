@@ -33,11 +33,11 @@ const lockExamples = `  # the configuration in this folder, for every platform i
 // lockFlags are the flags of lock.
 type lockFlags struct {
 	commonFlags
+	dryRunFlags
 	platforms     []string
 	h1            string
 	allowUnsigned bool
 	skipMissing   bool
-	dryRun        bool
 }
 
 // h1Modes are the values of --h1.
@@ -83,6 +83,9 @@ all files are unchanged.`,
 						f.print(cmd.OutOrStdout(), c)
 					}
 				}
+				if err == nil {
+					err = f.pending(slices.ContainsFunc(changes, func(c *lock.Change) bool { return c.Diff != "" }))
+				}
 				return changes, err
 			}, resultsDocument)
 		},
@@ -96,7 +99,7 @@ all files are unchanged.`,
 	flags.StringVar(&f.h1, "h1", string(lock.Auto), "`where` h1: hashes come from: auto, annotated, computed or none")
 	flags.BoolVar(&f.allowUnsigned, "allow-unsigned", false, "accept unsigned versions as the registry has them")
 	flags.BoolVar(&f.skipMissing, "skip-missing", false, "leave entries unchanged whose version is not in the registry")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print the changes as a diff, and change nothing")
+	f.dryRunFlags.register(cmd, "print the changes as a diff, and change nothing")
 	completePlatforms(cmd)
 	cmd.RegisterFlagCompletionFunc("h1", cobra.FixedCompletions(h1Modes, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
@@ -109,6 +112,9 @@ func (f *lockFlags) options(args []string, rules trust.Rules) (lock.Options, err
 	}
 	if !slices.Contains(h1Modes, f.h1) {
 		return lock.Options{}, hint.New(fmt.Sprintf("--h1 %s is not known", f.h1), "it is auto, annotated, computed or none")
+	}
+	if err := f.check(); err != nil {
+		return lock.Options{}, err
 	}
 	platforms, err := parseAll(provider.ParsePlatform, f.platforms)
 	return lock.Options{

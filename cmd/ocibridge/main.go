@@ -4,58 +4,45 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/run"
 )
 
 // version is the version of this release. The linker sets version when a release is built.
 var version = "dev"
 
-// The exit statuses of commands that fail.
-const (
-	exitFailed = 1
-	exitUsage  = 2
-)
-
 func main() {
-	os.Exit(execute())
+	ctx, stop := interruptible(context.Background())
+	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(status)
 }
 
-func execute() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal kills the process
-	root := newRootCommand()
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
+// execute runs the command that args select, and returns its exit status. It prints the error
+// of the command, as text and, if JSON was asked for and nothing was printed before, as JSON.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root, out := newRootCommand(), &output{Writer: stdout}
+	root.SetArgs(args)
+	root.SetOut(out)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	err = explainInterrupt(ctx, err)
+	if message := errorDocument(err); message != nil {
+		if !out.written && asksForJSON(cmd, args) {
+			_ = printJSON(out, map[string]any{"error": message})
+		}
+		fmt.Fprintf(stderr, "error: %s\n", hint.OneLine(err.Error()))
+		if h := hint.Of(err); h != "" {
+			fmt.Fprintf(stderr, "hint: %s\n", hint.OneLine(h))
+		}
 	}
-	if status := exitStatus(0); errors.As(err, &status) {
-		return int(status)
-	}
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = hint.New("interrupted", "what was tagged before is as it was; running it again completes what is missing")
-	}
-	fmt.Fprintf(os.Stderr, "error: %s\n", hint.OneLine(err.Error()))
-	if h := hint.Of(err); h != "" {
-		fmt.Fprintf(os.Stderr, "hint: %s\n", hint.OneLine(h))
-	}
-	if errors.As(err, new(usageError)) {
-		return exitUsage
-	}
-	if status := new(run.StatusError); errors.As(err, &status) {
-		return status.Status
-	}
-	return exitFailed
+	return statusOf(ctx, err)
 }
 
 // usageError is an error about a mistake on the command line.

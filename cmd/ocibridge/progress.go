@@ -3,13 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
-	"golang.org/x/term"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/inventory"
@@ -17,14 +16,16 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// progress shows the user how a transfer proceeds. It shows bars on a terminal, and lines
-// elsewhere. If a program reads the output, quiet is set, and progress shows only warnings.
+// progress shows the user how a transfer proceeds. It prints results to standard output, and
+// everything else to standard error. If standard error is a terminal, progress shows bars
+// there.
 type progress struct {
-	out, err io.Writer
-	quiet    bool
+	stdout, stderr io.Writer
+	json           bool // the command prints its results itself
+	quiet          bool
 
 	mu   sync.Mutex
-	bars *mpb.Progress
+	bars *mpb.Progress // nil before the first bar
 	live map[packageKey]*mpb.Bar
 }
 
@@ -34,34 +35,55 @@ type packageKey struct {
 	platform provider.Platform
 }
 
-func newProgress(stdout, stderr io.Writer, quiet bool) *progress {
-	p := &progress{out: stdout, err: stderr, quiet: quiet, live: map[packageKey]*mpb.Bar{}}
-	if isTerminal(stdout) && !quiet {
-		p.bars = mpb.New(mpb.WithOutput(stdout), mpb.WithWidth(40))
-		p.out = p.bars // mpb prints these lines above the bars
-		if isTerminal(stderr) {
-			p.err = p.bars
-		}
-	}
-	return p
+// progress returns the progress of a command with these flags. The caller must close it.
+func (f *commonFlags) progress(stdout, stderr io.Writer) *progress {
+	return &progress{stdout: stdout, stderr: stderr, json: f.output.json(), quiet: f.quiet, live: map[packageKey]*mpb.Bar{}}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// showsBars reports whether progress shows bars. The first call starts them.
+func (p *progress) showsBars() bool {
+	if p.bars == nil && !p.quiet && isTerminal(p.stderr) {
+		p.bars = mpb.New(mpb.WithOutput(terminal(p.stderr)), mpb.WithWidth(40))
+		p.stderr = p.bars // mpb prints these lines above the bars
+		if isTerminal(p.stdout) {
+			p.stdout = p.bars
+		}
+	}
+	return p.bars != nil
 }
 
 // Close removes the bars.
 func (p *progress) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.bars == nil {
 		return
 	}
-	p.mu.Lock()
 	for _, bar := range p.live {
 		bar.Abort(true)
 	}
-	p.mu.Unlock()
 	p.bars.Wait()
+}
+
+// result prints a line about a result to standard output.
+func (p *progress) result(format string, args ...any) {
+	if !p.json {
+		fmt.Fprintf(p.stdout, format+"\n", args...)
+	}
+}
+
+// summary prints the line that sums up the results.
+func (p *progress) summary(format string, args ...any) {
+	if !p.quiet {
+		p.result(format, args...)
+	}
+}
+
+// note prints a line about the progress to standard error.
+func (p *progress) note(format string, args ...any) {
+	if !p.json && !p.quiet {
+		fmt.Fprintf(p.stderr, format+"\n", args...)
+	}
 }
 
 // endings maps each last stage of a package to the word that users see.
@@ -72,9 +94,6 @@ var endings = map[pusher.Stage]string{
 
 // Event implements [transfer.Progress]. It shows the progress of a package.
 func (p *progress) Event(e pusher.Event) {
-	if p.quiet {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%s %s %s", e.Provider.Type(), e.Version, e.Platform)
@@ -87,10 +106,10 @@ func (p *progress) Event(e pusher.Event) {
 			bar.Abort(true)
 			delete(p.live, key)
 		}
-		p.line("%s: %s, %s", name, ending, size(e.Total))
-	case p.bars == nil:
+		p.note("%s: %s, %s", name, ending, size(e.Total))
+	case !p.showsBars():
 		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
-			p.line("%s: fetching", name)
+			p.note("%s: fetching", name)
 		}
 	default:
 		if bar == nil {
@@ -108,7 +127,7 @@ func (p *progress) Event(e pusher.Event) {
 func (p *progress) Warn(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.err, "warning: %s\n", s)
+	fmt.Fprintf(p.stderr, "warning: %s\n", s)
 }
 
 // warnOf shows the warnings of a result.
@@ -121,9 +140,6 @@ func (p *progress) warnOf(r *pusher.Result) {
 // Done implements [transfer.Progress]. It shows the result of one version.
 func (p *progress) Done(r *pusher.Result) {
 	p.warnOf(r)
-	if p.quiet {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	grounds := inventory.Signature{Verdict: r.Verdict, Fingerprint: r.Fingerprint}.Text(false)
@@ -139,7 +155,7 @@ func (p *progress) Done(r *pusher.Result) {
 	if r.Referrers > 0 {
 		contents += ", " + count(r.Referrers, "referrer")
 	}
-	p.line("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
+	p.result("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
 	for _, note := range []struct {
 		text    string
 		applies func(pusher.PackageResult) bool
@@ -155,7 +171,7 @@ func (p *progress) Done(r *pusher.Result) {
 			}
 		}
 		if len(of) > 0 {
-			p.line("  %s %s", note.text, joined(of, ", "))
+			p.result("  %s %s", note.text, joined(of, ", "))
 		}
 	}
 }
@@ -169,8 +185,27 @@ func joined[T fmt.Stringer](things []T, separator string) string {
 	return strings.Join(names, separator)
 }
 
-func (p *progress) line(format string, args ...any) {
-	fmt.Fprintf(p.out, format+"\n", args...)
+// planning shows how many of the providers are planned. The caller calls planned for each
+// planned version and, with the zero version, for each planned provider. done ends the
+// display.
+func (p *progress) planning(providers int) (planned func(provider.Address, provider.Version), done func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.showsBars() {
+		return nil, func() {}
+	}
+	var versions atomic.Int64
+	bar := p.bars.AddBar(int64(providers), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("planning ")),
+		mpb.AppendDecorators(decor.CountersNoUnit(" %d of %d providers, "), decor.Any(func(decor.Statistics) string {
+			return count(int(versions.Load()), "version")
+		})))
+	return func(_ provider.Address, v provider.Version) {
+		if v.IsZero() {
+			bar.Increment()
+		} else {
+			versions.Add(1)
+		}
+	}, func() { bar.Abort(true) }
 }
 
 func count(n int, what string) string {

@@ -187,7 +187,7 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 			return nil, err
 		}
 	}
-	progress := newProgress(stdout, stderr, f.output.json())
+	progress := f.progress(stdout, stderr)
 	defer progress.Close()
 	warned := map[provider.Address]bool{}
 	for _, a := range providers {

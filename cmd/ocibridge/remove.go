@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -28,9 +29,9 @@ const removeExamples = `  # print what would be removed
 // removeFlags are the flags of remove.
 type removeFlags struct {
 	commonFlags
+	dryRunFlags
 	platforms []string
 	referrers bool
-	dryRun    bool
 }
 
 func newRemoveCommand() *cobra.Command {
@@ -66,7 +67,7 @@ leaves each version whole or without a tag. Run it again to complete it.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to remove, such as linux_amd64 (repeatable; default: the whole version)")
 	flags.BoolVar(&f.referrers, "referrers", false, "also remove the artifacts that other tools attached, such as signatures and SBOMs")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be removed, and change nothing")
+	f.dryRunFlags.register(cmd, "print what would be removed, and change nothing")
 	completePlatforms(cmd)
 	return cmd
 }
@@ -80,17 +81,21 @@ type removeRun struct {
 // run removes the versions that the arguments name.
 func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	run := &removeRun{&pusher.RemovePlan{}, &pusher.RemoveOutcome{}}
-	err := perform(&f.commonFlags, cmd, func(settings) ([]pusher.RemoveRequest, error) {
-		return f.requests(args)
+	return perform(&f.commonFlags, cmd, func(settings) ([]pusher.RemoveRequest, error) {
+		requests, err := f.requests(args)
+		return requests, cmp.Or(f.dryRunFlags.check(), err)
 	}, func(ctx context.Context, s settings, requests []pusher.RemoveRequest) (*removeRun, error) {
-		return run, f.remove(ctx, s, run, requests, cmd.OutOrStdout(), cmd.ErrOrStderr())
-	}, func(_ *removeRun, err error) any {
-		return run.document(f.dryRun, err)
+		err := f.remove(ctx, s, run, requests, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if err == nil {
+			err = failed(run.outcome.Failures)
+		}
+		if err == nil {
+			err = f.pending(len(run.plan.Removals) > 0)
+		}
+		return run, err
+	}, func(*removeRun) any {
+		return run.document(f.dryRun)
 	})
-	if err != nil {
-		return err
-	}
-	return failed(run.outcome.Failures)
 }
 
 // requests parses the command line.
@@ -131,7 +136,7 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 		return err
 	}
 	defer back.Close()
-	progress := newProgress(stdout, stderr, f.output.json())
+	progress := f.progress(stdout, stderr)
 	defer progress.Close()
 	remover := pusher.NewRemover(pusher.Options{Destination: transfer.Destination(back), Jobs: int(f.jobs)}, f.referrers)
 	if run.plan, err = remover.Plan(ctx, requests); err != nil {
@@ -157,9 +162,7 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 		progress.Warn(w)
 	}
 	explainAll(back, run.outcome.Failures)
-	if !f.output.json() {
-		progress.failures(run.outcome.Failures)
-	}
+	progress.failures(run.outcome.Failures)
 	return err
 }
 

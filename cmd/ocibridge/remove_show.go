@@ -10,22 +10,19 @@ import (
 
 // removals prints a line for each version in the plan, and for each referrer of the version.
 func (p *progress) removals(plan *pusher.RemovePlan, referrers bool) {
-	if p.quiet {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last provider.Address
 	for _, r := range plan.Removals {
 		if r.Provider != last {
-			p.line("%s in %s", r.Provider, r.Repository)
+			p.result("%s in %s", r.Provider, r.Repository)
 			last = r.Provider
 		}
 		keeps := ""
 		if len(r.Left) > 0 {
 			keeps = "; keeps " + joined(r.Left, ", ")
 		}
-		p.line("  - %s  %s, %s%s", r.Version, joined(r.Platforms, ", "), size(r.Size), keeps)
+		p.result("  - %s  %s, %s%s", r.Version, joined(r.Platforms, ", "), size(r.Size), keeps)
 		for _, ref := range r.Referrers {
 			what := ref.ArtifactType
 			if ref.Tag != "" {
@@ -38,23 +35,20 @@ func (p *progress) removals(plan *pusher.RemovePlan, referrers bool) {
 			if referrers {
 				fate = "is removed"
 			}
-			p.line("    referrer %s%s %s", ref.Digest, what, fate)
+			p.result("    referrer %s%s %s", ref.Digest, what, fate)
 		}
 	}
 }
 
 // removed prints a line for each version that was removed.
 func (p *progress) removed(removals []*pusher.Removal) {
-	if p.quiet {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range removals {
 		if len(r.Left) > 0 {
-			p.line("%s %s: removed %s, %s", r.Provider, r.Version, joined(r.Platforms, ", "), size(r.Size))
+			p.result("%s %s: removed %s, %s", r.Provider, r.Version, joined(r.Platforms, ", "), size(r.Size))
 		} else {
-			p.line("%s %s: removed, %s", r.Provider, r.Version, size(r.Size))
+			p.result("%s %s: removed, %s", r.Provider, r.Version, size(r.Size))
 		}
 	}
 }
@@ -62,20 +56,20 @@ func (p *progress) removed(removals []*pusher.Removal) {
 // freeable prints how many bytes a garbage collection can free, and which one. It prints
 // nothing if there are none.
 func (p *progress) freeable(bytes int64, back *registry.Repositories) {
-	if p.quiet || bytes == 0 {
+	if bytes == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if back.Embedded != nil {
-		p.line("ocibridge gc can free %s", size(bytes))
+		p.summary("ocibridge gc can free %s", size(bytes))
 	} else {
-		p.line("The registry's garbage collection can free up to %s", size(bytes))
+		p.summary("The registry's garbage collection can free up to %s", size(bytes))
 	}
 }
 
-// document returns the JSON output of remove. It contains the plan, the outcome and err.
-func (r *removeRun) document(dryRun bool, err error) any {
+// document returns the JSON output of remove. It contains the plan and the outcome.
+func (r *removeRun) document(dryRun bool) any {
 	freeable := r.outcome.Freeable
 	if dryRun {
 		freeable = r.plan.Freeable()
@@ -87,9 +81,8 @@ func (r *removeRun) document(dryRun bool, err error) any {
 		Freeable int64             `json:"freeable"` // in bytes
 		Warnings []string          `json:"warnings,omitempty"`
 		Failures []failure         `json:"failures"`
-		Error    map[string]string `json:"error,omitempty"`
 	}{
 		dryRun, orEmpty(r.plan.Removals), orEmpty(r.outcome.Removed), freeable,
-		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures), errorDocument(err),
+		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures),
 	}
 }

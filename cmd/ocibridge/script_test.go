@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -127,13 +128,20 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+var errorAlone = regexp.MustCompile(`\A\{\n  "error": \{\n    "message": ".+",\n    "hint": ".+"\n  \}\n\}\n\z`)
+
 var twoLines = regexp.MustCompile(`\Aerror: [^\n]+\nhint: [^\n]+\n\z`)
 
 // refused is like [exits], but for a program that should fail. It also checks that standard output is
-// empty. Standard error must consist of a line with the error and a line with a hint.
+// empty or, with --output json, contains only the error. Standard error must consist of a line with the
+// error and a line with a hint.
 func refused(ts *testscript.TestScript, neg bool, args []string) {
 	exits(ts, neg, args)
-	if out := ts.ReadFile("stdout"); out != "" {
+	out := ts.ReadFile("stdout")
+	if slices.Contains(args, "json") {
+		out = errorAlone.ReplaceAllString(out, "")
+	}
+	if out != "" {
 		ts.Fatalf("standard output has %q", out)
 	}
 	if got := ts.ReadFile("stderr"); !twoLines.MatchString(got) {

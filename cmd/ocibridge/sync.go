@@ -37,7 +37,7 @@ const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hc
 // syncFlags are the flags of sync.
 type syncFlags struct {
 	commonFlags
-	dryRun     bool
+	dryRunFlags
 	first      bool
 	prune      bool
 	pruneLimit int
@@ -81,7 +81,7 @@ versions are in place, and with 1 if anything failed.`,
 	}
 	f.commonFlags.register(cmd, "number of packages to transfer at once")
 	flags := cmd.Flags()
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print the plan and do nothing")
+	f.dryRunFlags.register(cmd, "print the plan and do nothing")
 	flags.BoolVar(&f.first, "first", false, "allow a first sync with a cooldown in repositories that have versions: the present versions do not wait")
 	flags.BoolVar(&f.prune, "prune", false, "remove versions that no block selects")
 	flags.IntVar(&f.pruneLimit, "prune-limit", 0, "remove up to this number of versions, also a provider's last one (default: 10, and no last one)")
@@ -97,18 +97,21 @@ type syncRun struct {
 // run performs a sync. It returns an error if the sync of a provider or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 	run := &syncRun{&pusher.Plan{}, &pusher.Outcome{}}
-	err := perform(&f.commonFlags, cmd, func(settings) ([]query.Query, error) {
+	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query, error) {
 		queries, err := parseQueries(args, false)
 		return queries, cmp.Or(f.check(), err)
 	}, func(ctx context.Context, s settings, queries []query.Query) (*syncRun, error) {
-		return run, f.sync(ctx, s, queries, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
-	}, func(_ *syncRun, err error) any {
-		return run.document(f.dryRun, err)
+		err := f.sync(ctx, s, queries, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		if err == nil {
+			err = failed(run.outcome.Failures)
+		}
+		if err == nil {
+			err = f.pending(changes(run.plan) > 0)
+		}
+		return run, err
+	}, func(*syncRun) any {
+		return run.document(f.dryRun)
 	})
-	if err != nil {
-		return err
-	}
-	return failed(run.outcome.Failures)
 }
 
 // failed returns the error of a command that failed to process providers or versions.
@@ -126,7 +129,7 @@ func (f *syncFlags) check() error {
 	if f.pruneLimit < 0 || f.pruneLimit > 0 && !f.prune {
 		return hint.New("--prune-limit goes with --prune, and is a number above 0", "ocibridge sync --help says what it is for")
 	}
-	return nil
+	return f.dryRunFlags.check()
 }
 
 // sync opens the registry and the sources, plans the sync of the selected providers, and applies
@@ -147,25 +150,28 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query,
 	defer back.Close()
 	wants := transfer.OpenWants(s.file, blocks, s.origins().Registry())
 	defer wants.Close()
-	progress := newProgress(stdout, stderr, f.output.json())
+	progress := f.progress(stdout, stderr)
 	defer progress.Close()
+	planned, done := progress.planning(len(wants.Wants))
 	syncer := pusher.NewSyncer(pusher.SyncOptions{
 		Push: pusher.Options{
 			Destination: transfer.Destination(back), Policy: s.trustRules().For, Jobs: int(f.jobs), OnEvent: progress.Event,
 		},
-		ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
+		OnPlanned: planned, ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 	})
 	plan, err := syncer.Plan(ctx, wants.Wants)
+	done()
 	if err != nil {
 		return err
 	}
 	run.plan = plan
 	err = f.apply(ctx, syncer, run, progress)
-	progress.freeable(run.outcome.Freeable, back)
 	explainAll(back, run.outcome.Failures)
-	if !f.output.json() {
-		progress.failures(run.outcome.Failures)
+	if !f.dryRun {
+		progress.synced(run)
+		progress.freeable(run.outcome.Freeable, back)
 	}
+	progress.failures(run.outcome.Failures)
 	return err
 }
 
@@ -175,12 +181,14 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncR
 	for _, w := range run.plan.Warnings {
 		progress.Warn(w)
 	}
-	if !f.output.json() {
-		progress.plan(run.plan)
-	}
 	if f.dryRun {
+		progress.dryRun(run.plan)
 		run.outcome.Failures = run.plan.Failures
 		return syncer.CheckPrune(run.plan)
+	}
+	progress.note("Plan: %s", planTotals(run.plan))
+	if run.plan.Unasked > 0 {
+		progress.note("%s", unasked(run.plan))
 	}
 	run.outcome, err = syncer.Apply(ctx, run.plan, progress.Done)
 	for _, w := range run.outcome.Warnings {

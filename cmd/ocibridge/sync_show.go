@@ -16,29 +16,41 @@ var planSigns = map[pusher.Action]string{
 	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
 }
 
-// plan prints a line for each version in the plan, and the totals.
-func (p *progress) plan(plan *pusher.Plan) {
+// dryRun prints a line for each version that a sync would change or that waits, and the
+// totals.
+func (p *progress) dryRun(plan *pusher.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last provider.Address
 	for _, s := range plan.Steps {
+		if s.Action == pusher.ActionKeep {
+			continue
+		}
 		if s.Provider != last {
-			p.line("%s", s.Provider)
+			p.result("%s", s.Provider)
 			last = s.Provider
 		}
-		switch note := ""; s.Action {
-		case pusher.ActionWait:
-			p.line("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
-		default:
-			switch {
-			case s.FirstSync:
-				note = ", does not wait: it was there at the first sync"
-			case s.Action == pusher.ActionRepair:
-				note = `, stored, and refused by verify = "required"`
-			}
-			p.line("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
+		if s.Action == pusher.ActionWait {
+			p.result("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
+			continue
 		}
+		note := ""
+		switch {
+		case s.FirstSync:
+			note = ", does not wait: it was there at the first sync"
+		case s.Action == pusher.ActionRepair:
+			note = `, stored, and refused by verify = "required"`
+		}
+		p.result("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
 	}
+	p.summary("Plan: %s", planTotals(plan))
+	if plan.Unasked > 0 {
+		p.summary("%s", unasked(plan))
+	}
+}
+
+// planTotals returns the number and the size of the versions in a plan, by action.
+func planTotals(plan *pusher.Plan) string {
 	var parts []string
 	for _, a := range []struct {
 		action pusher.Action
@@ -59,10 +71,73 @@ func (p *progress) plan(plan *pusher.Plan) {
 	if n := len(plan.Failures); n > 0 {
 		parts = append(parts, count(n, "failure"))
 	}
-	p.line("Plan: %s", cmp.Or(strings.Join(parts, ", "), "nothing to do"))
-	if plan.Unasked > 0 {
-		p.line("%s no block asks for: --prune removes what is not kept for a pull-through", count(plan.Unasked, "version"))
+	return cmp.Or(strings.Join(parts, ", "), "nothing to do")
+}
+
+func unasked(plan *pusher.Plan) string {
+	return count(plan.Unasked, "version") + " no block asks for: --prune removes what is not kept for a pull-through"
+}
+
+// changes returns the number of versions that a plan changes.
+func changes(plan *pusher.Plan) int {
+	total := 0
+	for _, a := range []pusher.Action{pusher.ActionPush, pusher.ActionAdd, pusher.ActionRepair, pusher.ActionPrune} {
+		n, _ := plan.Count(a)
+		total += n
 	}
+	return total
+}
+
+// synced prints the summary of a sync, even of one that was interrupted.
+func (p *progress) synced(run *syncRun) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.summary("Sync: %s", run.totals())
+}
+
+// totals returns the number of versions with each outcome.
+func (r *syncRun) totals() string {
+	type version struct {
+		provider.Address
+		provider.Version
+	}
+	by, done := map[string]int{}, map[version]bool{}
+	add := func(what string, a provider.Address, v provider.Version) {
+		if at := (version{a, v}); !done[at] {
+			done[at] = true
+			by[what]++
+		}
+	}
+	for _, f := range r.outcome.Failures {
+		add("failed", f.Provider, f.Version)
+	}
+	for _, result := range r.outcome.Results {
+		add(string(result.Status), result.Provider, result.Version)
+	}
+	for _, s := range r.outcome.Pruned {
+		add("pruned", s.Provider, s.Version)
+	}
+	for _, s := range r.plan.Steps {
+		switch s.Action {
+		case pusher.ActionKeep:
+			add(string(pusher.Unchanged), s.Provider, s.Version)
+		case pusher.ActionWait:
+			add("waiting", s.Provider, s.Version)
+		default:
+			add("not done", s.Provider, s.Version)
+		}
+	}
+	by["in place"] = by[string(pusher.Unchanged)]
+	var parts []string
+	for _, what := range []string{
+		string(pusher.Pushed), string(pusher.Completed), string(pusher.Replaced), string(pusher.Refreshed), string(pusher.Rehashed), string(pusher.Repaired),
+		"pruned", "in place", "waiting", "failed", "not done",
+	} {
+		if n := by[what]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "nothing to do")
 }
 
 // platforms returns the names of the platforms, or their number if there are more than three.
@@ -74,48 +149,44 @@ func platforms(ps []provider.Platform) string {
 }
 
 func (p *progress) pruned(steps []pusher.Step) {
-	if p.quiet {
-		return
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range steps {
-		p.line("%s %s: pruned, %s", s.Provider, s.Version, size(s.Size))
+		p.result("%s %s: pruned, %s", s.Provider, s.Version, size(s.Size))
 	}
 }
 
 // failures prints all failures if there are several. It does not print a single failure,
 // because the command returns this failure as its error.
 func (p *progress) failures(failures []pusher.Failure) {
-	if len(failures) < 2 {
+	if len(failures) < 2 || p.json {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range failures {
-		fmt.Fprintf(p.err, "failed: %s\n", hint.OneLine(f.Err.Error()))
+		fmt.Fprintf(p.stderr, "failed: %s\n", hint.OneLine(f.Err.Error()))
 		if h := hint.Of(f.Err); h != "" {
-			fmt.Fprintf(p.err, "  hint: %s\n", hint.OneLine(h))
+			fmt.Fprintf(p.stderr, "  hint: %s\n", hint.OneLine(h))
 		}
 	}
 }
 
-// document returns the JSON output of sync. It contains the plan, the outcome and err.
-func (r *syncRun) document(dryRun bool, err error) any {
+// document returns the JSON output of sync. It contains the plan and the outcome.
+func (r *syncRun) document(dryRun bool) any {
 	plan, outcome := r.plan, r.outcome
 	return struct {
-		DryRun   bool              `json:"dry_run"`
-		Plan     []pusher.Step     `json:"plan"`
-		Unasked  int               `json:"unasked,omitempty"`
-		Results  []*pusher.Result  `json:"results"`
-		Pruned   []pusher.Step     `json:"pruned"`
-		Freeable int64             `json:"freeable,omitempty"` // in bytes
-		Warnings []string          `json:"warnings,omitempty"`
-		Failures []failure         `json:"failures"`
-		Error    map[string]string `json:"error,omitempty"`
+		DryRun   bool             `json:"dry_run"`
+		Plan     []pusher.Step    `json:"plan"`
+		Unasked  int              `json:"unasked,omitempty"`
+		Results  []*pusher.Result `json:"results"`
+		Pruned   []pusher.Step    `json:"pruned"`
+		Freeable int64            `json:"freeable,omitempty"` // in bytes
+		Warnings []string         `json:"warnings,omitempty"`
+		Failures []failure        `json:"failures"`
 	}{
 		DryRun: dryRun, Plan: orEmpty(plan.Steps), Unasked: plan.Unasked, Results: orEmpty(outcome.Results), Pruned: orEmpty(outcome.Pruned), Freeable: outcome.Freeable,
-		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: failureDocuments(outcome.Failures), Error: errorDocument(err),
+		Warnings: slices.Concat(plan.Warnings, outcome.Warnings), Failures: failureDocuments(outcome.Failures),
 	}
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +16,7 @@ import (
 // terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is not
 // a terminal.
 func terminalWidth(w io.Writer) int {
-	if f, ok := w.(*os.File); ok && isTerminal(w) {
+	if f := terminal(w); f != nil {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}

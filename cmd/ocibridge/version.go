@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 
@@ -16,9 +15,9 @@ func newVersionCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output.json() {
-				return json.NewEncoder(cmd.OutOrStdout()).Encode(map[string]string{
+				return output.print(cmd, map[string]string{
 					"version": version, "go": runtime.Version(), "platform": runtime.GOOS + "_" + runtime.GOARCH,
-				})
+				}, nil)
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "ocibridge %s (%s, %s_%s)\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// output is the standard output of a command. It records whether the command has written
+// anything.
+type output struct {
+	io.Writer
+	written bool
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.written = true
+	return o.Writer.Write(p)
+}
+
+// terminal returns the terminal that w writes to, or nil if w does not write to a terminal.
+func terminal(w io.Writer) *os.File {
+	if o, ok := w.(*output); ok {
+		w = o.Writer
+	}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		return f
+	}
+	return nil
+}
+
+func isTerminal(w io.Writer) bool { return terminal(w) != nil }
+
+// outputFlag is the value of --output.
+type outputFlag struct{ formatFlag }
+
+func (o *outputFlag) register(cmd *cobra.Command) {
+	o.formatFlag.register(cmd, "output", "o", "output `format`: text or json")
+}
+
+// print prints v as the one JSON document of a command, and returns err. If the command has
+// failed, err is the command's error, and the document has it as the member "error". v is
+// encoded as a JSON object.
+func (o *outputFlag) print(cmd *cobra.Command, v any, err error) error {
+	err = explainInterrupt(cmd.Context(), err)
+	document, werr := withError(v, err)
+	if werr == nil {
+		werr = printJSON(cmd.OutOrStdout(), document)
+	}
+	if err == nil {
+		return werr
+	}
+	return err
+}
+
+// withError returns the JSON object v with the error as an additional member.
+func withError(v any, err error) (any, error) {
+	message := errorDocument(err)
+	if message == nil {
+		return v, nil
+	}
+	object, err := plainJSON(v)
+	if err != nil {
+		return nil, err
+	}
+	member, err := plainJSON(map[string]any{"error": message})
+	if err != nil {
+		return nil, err
+	}
+	members := bytes.TrimSuffix(object, []byte("}"))
+	if len(members) > 1 {
+		members = append(members, ',')
+	}
+	return json.RawMessage(append(members, member[1:]...)), nil
+}
+
+// plainJSON encodes v without spaces and without HTML escapes.
+func plainJSON(v any) ([]byte, error) {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+}
+
+// printJSON prints v as indented JSON.
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+// errorMember is the member "error" of a JSON document.
+type errorMember struct {
+	Message string `json:"message"`
+	Hint    string `json:"hint"`
+}
+
+// errorDocument returns the message and the hint of err for JSON output. It returns nil if err
+// has no message for users.
+func errorDocument(err error) *errorMember {
+	if err == nil || errors.As(err, new(exitStatus)) {
+		return nil
+	}
+	return &errorMember{err.Error(), hint.Of(err)}
+}
+
+// asksForJSON reports whether the command line or the environment selects JSON output. It finds
+// the flag even if cmd was not parsed up to it because of an error.
+func asksForJSON(cmd *cobra.Command, args []string) bool {
+	flag := cmd.Flags().Lookup("output")
+	if flag == nil && !cmd.HasSubCommands() {
+		return false // the arguments of exec contain the flags of another command
+	}
+	format := os.Getenv(variablePrefix + "OUTPUT")
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		for _, name := range []string{"--output", "-o"} {
+			if value, ok := strings.CutPrefix(arg, name+"="); ok {
+				format = value
+			} else if arg == name && i+1 < len(args) {
+				format = args[i+1]
+			}
+		}
+		if arg == "-ojson" {
+			format = "json"
+		}
+	}
+	return format == "json"
+}
