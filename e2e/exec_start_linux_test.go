@@ -29,7 +29,7 @@ func TestExecInterruptedEarly(t *testing.T) {
 	clients.Must(t, cmd.Process.Signal(syscall.SIGINT))
 	_ = cmd.Wait()
 	want := "error: interrupted before the command began\nhint: run it again\n"
-	if got := cmd.ProcessState.ExitCode(); got != 1 || stdout.String() != "" || stderr.String() != want {
+	if got := cmd.ProcessState.ExitCode(); got != 130 || stdout.String() != "" || stderr.String() != want {
 		t.Errorf("status %d, stdout %q, stderr %q", got, stdout.String(), stderr.String())
 	}
 	wantNoFile(t, s.ws)
