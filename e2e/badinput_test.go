@@ -138,7 +138,7 @@ func TestBadOrigin(t *testing.T) {
 			r := registry.For(t, registry.Options{})
 			_, _, fronted := front(t, r)
 			tc.spoil(s)
-			checkRefused(t, s.run("push", "--template", fronted, world.Null+"@"+nullVersion), 1, tc.want)
+			checkRefused(t, s.run("push", "--quiet", "--template", fronted, world.Null+"@"+nullVersion), 1, tc.want)
 			if tags := tagsOnDisk(t, r); len(tags) != 0 {
 				t.Errorf("tags: %v", tags)
 			}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+)
+
+// contract contains arguments of a command for each exit status. Words are separated by
+// spaces.
+type contract struct {
+	ok      string
+	fails   string // exits with 1; "": the command does not fail in a test
+	usage   string // exits with 2
+	pending string // exits with 3; "": the command has no --detailed-exitcode
+	// textOnly is set if the command has no --output.
+	textOnly bool
+}
+
+// contracts contains every command. Its schema in docs/output.schema.json has the name of the
+// command, with dashes in place of spaces.
+var contracts = map[string]contract{
+	"push": {ok: "push --release-dir dist --as W@1.0.0 --public-key key.asc --data data", fails: "push --release-dir missing --as W@1.0.0 --public-key key.asc --data data", usage: "push"},
+	"sync": {ok: "sync --config sync.hcl --data synced", fails: "sync --data synced", usage: "sync --prune-limit 3",
+		pending: "sync --config sync.hcl --data empty --dry-run --detailed-exitcode"},
+	"copy":          {ok: "copy W --data data --to oci:bundle", fails: "copy W@9.9.9 --data data --to oci:bundle", usage: "copy W"},
+	"list":          {ok: "list --data data", fails: "list W --template localhost:1/${namespace}/${type}", usage: "list widget"},
+	"inspect":       {ok: "inspect W@1.0.0 --data data", fails: "inspect W@9.9.9 --data data", usage: "inspect"},
+	"verify":        {ok: "verify --data data", fails: "verify W-absent --data data", usage: "verify widget"},
+	"lock":          {ok: "lock config --data data", fails: "lock missing --data data", usage: "lock", pending: "lock other --data data --dry-run --detailed-exitcode"},
+	"doctor":        {ok: "doctor W --data data", fails: "doctor W --template localhost:1/${namespace}/${type}", usage: "doctor W W"},
+	"fingerprint":   {ok: "fingerprint key.asc", fails: "fingerprint missing.asc", usage: "fingerprint"},
+	"config check":  {ok: "config check sync.hcl", fails: "config check wrong.hcl", usage: "config check a b"},
+	"config show":   {ok: "config show --config sync.hcl", fails: "config show --config wrong.hcl", usage: "config show a"},
+	"config client": {ok: "config client --url https://gateway.example/", fails: "config client --config wrong.hcl", usage: "config client --for nobody"},
+	"serve":         {ok: "serve --listen localhost:0 --data data", fails: "serve --config wrong.hcl", usage: "serve a"},
+	"version":       {ok: "version", usage: "version a"},
+	"config":        {ok: "config", usage: "config chekc", textOnly: true},
+	"exec":          {ok: "exec --data data -- true", fails: "exec --config wrong.hcl -- true", usage: "exec", textOnly: true},
+	"help":          {ok: "help push", usage: "help pussh", textOnly: true},
+	"completion":    {ok: "completion bash", usage: "completion bush", textOnly: true},
+	"ocibridge":     {ok: "--help", usage: "pussh", textOnly: true},
+}
+
+// TestEveryCommandHasAContract shows that the table contains every command, and that every
+// command with --output has a schema.
+func TestEveryCommandHasAContract(t *testing.T) {
+	missing := maps.Clone(contracts)
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "ocibridge ")
+		c, ok := contracts[name]
+		delete(missing, name)
+		switch {
+		case !ok:
+			t.Errorf("contracts has no %q: add it, and its schema to docs/output.schema.json", name)
+		case c.textOnly != (cmd.Flags().Lookup("output") == nil):
+			t.Errorf("%s: whether it has --output is not as in contracts", name)
+		case cmd.Flags().Lookup("detailed-exitcode") != nil && c.pending == "":
+			t.Errorf("%s: contracts has no arguments with which it exits with 3", name)
+		}
+		if name != "completion" { // cobra's own subcommands
+			for _, sub := range cmd.Commands() {
+				check(sub)
+			}
+		}
+	}
+	check(newRootCommand())
+	for name := range missing {
+		t.Errorf("there is no command %s", name)
+	}
+}
+
+// TestContracts runs every command, with and without --output json. It shows the exit
+// statuses that docs/output.md documents. With --output json, standard output is exactly one
+// document that fits the schema, also after an error and an interrupt. The document contains
+// the error that standard error shows.
+func TestContracts(t *testing.T) {
+	schema := closedSchema(t)
+	contractFolder(t)
+	for _, name := range slices.Sorted(maps.Keys(contracts)) {
+		c := contracts[name]
+		for _, tt := range []struct {
+			args   string
+			status int
+		}{{c.ok, 0}, {c.fails, exitFailed}, {c.usage, exitUsage}, {c.usage + " --unknown-flag", exitUsage}, {c.pending, exitPending}} {
+			if tt.args == "" || c.textOnly && strings.HasSuffix(tt.args, "--unknown-flag") {
+				continue
+			}
+			t.Run(strings.ReplaceAll(tt.args, "/", "_"), func(t *testing.T) {
+				got := runHere(t, t.Context(), tt.args, false)
+				got.check(t, tt.status)
+				if tt.status == exitUsage && got.stdout != "" {
+					t.Errorf("standard output of a wrong command line:\n%s", got.stdout)
+				}
+				if c.textOnly {
+					return
+				}
+				got = runHere(t, t.Context(), tt.args, true)
+				got.check(t, tt.status)
+				got.checkDocument(t, schema, name)
+			})
+		}
+		if c.textOnly {
+			continue
+		}
+		t.Run(name+" interrupted", func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(interruption{syscall.SIGINT})
+			got := runHere(t, ctx, c.ok, true)
+			if got.status != 0 { // a command can end before it notices
+				got.check(t, exitSignal+int(syscall.SIGINT))
+			}
+			got.checkDocument(t, schema, name)
+		})
+	}
+}
+
+// contractFolder creates the files that the arguments in contracts name, and changes to their
+// folder.
+func contractFolder(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, variablePrefix) || strings.HasPrefix(name, "TF_") {
+			t.Setenv(name, "")
+			os.Unsetenv(name)
+		}
+	}
+	for _, name := range []string{"HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"} {
+		t.Setenv(name, filepath.Join(dir, "home"))
+	}
+	signer, err := pgp.NewSigner("Acme")
+	must(t, err)
+	r := release.For(t, release.Spec{Host: widgetHost, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: signer,
+		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget": []byte("widget")}}}})
+	must(t, r.WriteDir("dist"))
+	pkg := r.Packages[0]
+	locked := fmt.Sprintf("provider %q {\n  version = \"1.0.0\"\n  hashes = [\n    \"zh:%s\",\n  ]\n}\n", widgetHost+"/acme/widget", pkg.SHA256)
+	mirror := filepath.Join("mirror", widgetHost, "acme", "widget")
+	for name, text := range map[string]string{
+		"key.asc": signer.ArmoredPublicKey(), "home/empty": "", "wrong.hcl": "no",
+		"sync.hcl":                   fmt.Sprintf("provider %q {\n  versions = \">= 0\"\n  from     = \"./mirror\"\n}\ntrust \"*/*/*\" {\n  allow_unsigned = true\n}\n", widgetHost+"/acme/widget"),
+		"config/.terraform.lock.hcl": locked, "other/.terraform.lock.hcl": locked,
+		filepath.Join(mirror, "index.json"): `{"versions": {"1.0.0": {}}}`,
+		filepath.Join(mirror, "1.0.0.json"): fmt.Sprintf(`{"archives": {"linux_amd64": {"url": %q, "hashes": ["zh:%s"]}}}`, pkg.Filename, pkg.SHA256),
+		filepath.Join(mirror, pkg.Filename): string(pkg.Data),
+	} {
+		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
+		must(t, os.WriteFile(name, []byte(text), 0o600))
+	}
+	runHere(t, t.Context(), contracts["push"].ok, false).check(t, 0)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ran is the result of a command that ran in this process.
+type ran struct {
+	status         int
+	stdout, stderr string
+}
+
+// runHere runs a command in this process. It interrupts serve when serve has written its
+// address. In the arguments, W stands for the address of a provider.
+func runHere(t *testing.T, ctx context.Context, line string, asJSON bool) ran {
+	t.Helper()
+	var args []string
+	for word := range strings.FieldsSeq(line) {
+		args = append(args, regexp.MustCompile(`^W\b`).ReplaceAllLiteralString(word, widgetHost+"/acme/widget"))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	var out io.Writer = &stdout
+	if args[0] == "serve" {
+		out = writerFunc(func(p []byte) (int, error) { defer cancel(); return stdout.Write(p) })
+	}
+	if asJSON {
+		args = append(args, "--output", "json")
+	}
+	status := execute(ctx, args, out, &stderr)
+	return ran{status, stdout.String(), stderr.String()}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+var lastLines = regexp.MustCompile(`(?m)^error: (.+)\n(?:hint: (.+)\n)?\z`)
+
+// check checks the exit status, and that standard error ends with an error if the command
+// failed.
+func (r ran) check(t *testing.T, status int) {
+	t.Helper()
+	if failed := status != 0 && status != exitPending; r.status != status || lastLines.MatchString(r.stderr) != failed {
+		t.Errorf("status %d, want %d; stdout\n%s\nstderr\n%s", r.status, status, r.stdout, r.stderr)
+	}
+}
+
+// checkDocument checks that standard output is one JSON document that fits the schema of the
+// command, and contains the error on standard error, if there is one.
+func (r ran) checkDocument(t *testing.T, schema *jsonschema.Compiler, command string) {
+	t.Helper()
+	dec := json.NewDecoder(strings.NewReader(r.stdout))
+	doc := struct{ Error *errorMember }{}
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatalf("%v:\n%s", err, r.stdout)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		t.Errorf("more than one document:\n%s", r.stdout)
+	}
+	line := lastLines.FindStringSubmatch(r.stderr)
+	if (line == nil) != (doc.Error == nil) || line != nil && (line[1] != doc.Error.Message || line[2] != doc.Error.Hint) {
+		t.Errorf("the error of the document is %+v; stderr\n%s", doc.Error, r.stderr)
+	}
+	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(r.stdout))
+	must(t, err)
+	definition, err := schema.Compile(schemaURL + "#/$defs/" + strings.ReplaceAll(command, " ", "-"))
+	must(t, err)
+	if err := definition.Validate(instance); err != nil {
+		t.Errorf("%v\n%s", err, r.stdout)
+	}
+}
+
+// closedSchema returns the documented schema, which allows later versions to add members, with
+// one change: it allows only documented members.
+func closedSchema(t *testing.T) *jsonschema.Compiler {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, "docs/output.schema.json")))
+	must(t, err)
+	closeObjects(doc)
+	c := jsonschema.NewCompiler()
+	must(t, c.AddResource(schemaURL, doc))
+	return c
+}
+
+// schemaURL identifies the schema in its compiler, which reads no file.
+const schemaURL = "https://ocibridge.test/output.schema.json"
+
+func closeObjects(v any) {
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			closeObjects(item)
+		}
+	case map[string]any:
+		for _, item := range v {
+			closeObjects(item)
+		}
+		if _, ok := v["additionalProperties"]; !ok && v["type"] == "object" {
+			v["additionalProperties"] = false
+		}
+	}
+}
