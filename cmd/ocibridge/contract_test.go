@@ -132,6 +132,18 @@ func TestContracts(t *testing.T) {
 	}
 }
 
+// TestExitStatusesAreDocumented shows that docs/output.md lists the exit statuses.
+func TestExitStatusesAreDocumented(t *testing.T) {
+	var got []string
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(readFile(t, "docs/output.md"), -1) {
+		got = append(got, row[1])
+	}
+	want := fmt.Sprint([]int{0, exitFailed, exitUsage, exitPending, exitSignal + int(syscall.SIGINT), exitSignal + int(syscall.SIGTERM)})
+	if fmt.Sprint(got) != want {
+		t.Errorf("docs/output.md lists %v, want %s", got, want)
+	}
+}
+
 // contractFolder creates the files that the arguments in contracts name, and changes to their
 // folder.
 func contractFolder(t *testing.T) {

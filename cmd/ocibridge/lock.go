@@ -24,6 +24,9 @@ const lockExamples = `  # the configuration in this folder, for every platform i
   # show the changes, and make none
   ocibridge lock . --dry-run
 
+  # in a pipeline: exit with 3 if hashes are missing
+  ocibridge lock . --dry-run --detailed-exitcode
+
   # signed hashes only
   ocibridge lock . --h1 none
 

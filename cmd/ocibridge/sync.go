@@ -31,8 +31,11 @@ const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hc
   # carry it out, and remove versions that no block selects
   ocibridge sync --prune
 
-  # in a scheduled job
-  ocibridge sync --config /etc/ocibridge/ocibridge.hcl --prune --output json`
+  # in a scheduled job: print nothing if nothing has changed
+  ocibridge sync --config /etc/ocibridge/ocibridge.hcl --prune --quiet
+
+  # would a sync change anything? 3: yes
+  ocibridge sync --dry-run --detailed-exitcode`
 
 // syncFlags are the flags of sync.
 type syncFlags struct {
@@ -49,12 +52,12 @@ func newSyncCommand() *cobra.Command {
 		Use:   "sync [PROVIDER | PATTERN]...",
 		Short: "Bring the registry to what the configuration asks for",
 		Long: `sync stores the versions in the registry that the provider blocks of ocibridge.hcl
-select. It prints a plan, and then carries it out:
+select. It prints a line for each version that it changed, and one line with the
+totals. --dry-run prints the plan, without the versions in place:
 
-  +  a version to push           =  a version in place
-  ~  platforms to add            -  a version to prune
-  !  a version to repair         .  a version that waits until it is as
-                                    old as cooldown says
+  +  a version to push           -  a version to prune
+  ~  platforms to add            .  a version that waits until it is as
+  !  a version to repair            old as cooldown says
 
 With arguments, sync concerns these providers alone. Each argument is the address of a
 provider block, or a pattern for several, such as registry.opentofu.org/hashicorp/*.
@@ -72,7 +75,9 @@ a block. It never does so because an origin failed or lists fewer versions. With
 --prune-limit it removes at most ten versions, and never a provider's last one.
 
 A failure does not stop the work on other versions. sync exits with 0 if all
-versions are in place, and with 1 if anything failed.`,
+versions are in place, with 1 if anything failed, and with 3 if --dry-run and
+--detailed-exitcode are given and there is something to change. ocibridge help
+output lists all exit statuses.`,
 		Example: syncExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)

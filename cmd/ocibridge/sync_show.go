@@ -13,7 +13,7 @@ import (
 )
 
 var planSigns = map[pusher.Action]string{
-	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionKeep: "=", pusher.ActionPrune: "-", pusher.ActionWait: ".",
+	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionPrune: "-", pusher.ActionWait: ".",
 }
 
 // dryRun prints a line for each version that a sync would change or that waits, and the
