@@ -49,7 +49,7 @@ func TestSyncOutputAtScale(t *testing.T) {
 		t.Errorf("%d lines of progress:\n%s", lines, got.stderr)
 	}
 	want := result{stdout: "Sync: 300 in place\n"}
-	if got := s.run("sync", "--config", file); got.status != 0 || got.stdout != want.stdout {
+	if got := s.run("sync", "--config", file); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got := s.run("sync", "--config", file, "--quiet"); got != (result{}) {

@@ -191,7 +191,9 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncR
 		run.outcome.Failures = run.plan.Failures
 		return syncer.CheckPrune(run.plan)
 	}
-	progress.note("Plan: %s", planTotals(run.plan))
+	if changes(run.plan) > 0 {
+		progress.note("Plan: %s", planTotals(run.plan))
+	}
 	if run.plan.Unasked > 0 {
 		progress.note("%s", unasked(run.plan))
 	}
