@@ -21,8 +21,8 @@ const (
 	exitSignal  = 128
 )
 
-// exitStatus is an exit status without a message: that of the command that exec ran, or
-// exitPending.
+// exitStatus is an exit status without a message. It is exitPending, or the status of the
+// command that exec ran.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
