@@ -39,7 +39,12 @@ var contracts = map[string]contract{
 	"push": {ok: "push --release-dir dist --as W@1.0.0 --public-key key.asc --data data", fails: "push --release-dir missing --as W@1.0.0 --public-key key.asc --data data", usage: "push"},
 	"sync": {ok: "sync --config sync.hcl --data synced", fails: "sync --data synced", usage: "sync --prune-limit 3",
 		pending: "sync --config sync.hcl --data empty --dry-run --detailed-exitcode"},
-	"copy":          {ok: "copy W --data data --to oci:bundle", fails: "copy W@9.9.9 --data data --to oci:bundle", usage: "copy W"},
+	"remove": {ok: "remove W@1.0.0 --data data --dry-run", fails: "remove W@9.9.9 --data data", usage: "remove",
+		pending: "remove W@1.0.0 --data data --dry-run --detailed-exitcode"},
+	"copy": {ok: "copy W --data data --to oci:bundle", fails: "copy W@9.9.9 --data data --to oci:bundle", usage: "copy W",
+		pending: "copy W --data data --to oci:new --dry-run --detailed-exitcode"},
+	"gc": {ok: "gc --data data", fails: "gc --template localhost:1/${hostname}/${namespace}/${type}", usage: "gc --wait 0s",
+		pending: "gc --data garbage --dry-run --detailed-exitcode"},
 	"list":          {ok: "list --data data", fails: "list W --template localhost:1/${namespace}/${type}", usage: "list widget"},
 	"inspect":       {ok: "inspect W@1.0.0 --data data", fails: "inspect W@9.9.9 --data data", usage: "inspect"},
 	"verify":        {ok: "verify --data data", fails: "verify W-absent --data data", usage: "verify widget"},
@@ -50,6 +55,8 @@ var contracts = map[string]contract{
 	"config show":   {ok: "config show --config sync.hcl", fails: "config show --config wrong.hcl", usage: "config show a"},
 	"config client": {ok: "config client --url https://gateway.example/", fails: "config client --config wrong.hcl", usage: "config client --for nobody"},
 	"serve":         {ok: "serve --listen localhost:0 --data data", fails: "serve --config wrong.hcl", usage: "serve a"},
+	"login":         {ok: "login --help", fails: "login localhost:1 --username a --password-stdin", usage: "login", textOnly: true},
+	"logout":        {ok: "logout --help", fails: "logout localhost:1", usage: "logout", textOnly: true},
 	"version":       {ok: "version", usage: "version a"},
 	"config":        {ok: "config", usage: "config chekc", textOnly: true},
 	"exec":          {ok: "exec --data data -- true", fails: "exec --config wrong.hcl -- true", usage: "exec", textOnly: true},
@@ -178,7 +185,9 @@ func contractFolder(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	runHere(t, t.Context(), contracts["push"].ok, false).check(t, 0)
+	for _, line := range []string{contracts["push"].ok, strings.Replace(contracts["push"].ok, "--data data", "--data garbage", 1), "remove W@1.0.0 --data garbage"} {
+		runHere(t, t.Context(), line, false).check(t, 0)
+	}
 }
 
 func must(t *testing.T, err error) {
