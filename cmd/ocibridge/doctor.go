@@ -196,8 +196,8 @@ func (f *doctorFlags) examineProvider(ctx context.Context, s settings, back *reg
 	if err != nil {
 		return nil, err
 	}
-	origins, err := f.examineOriginOf(ctx, s, a, repository.Origin)
-	return append(append([]*doctor.Report{repository}, origins...), f.examineMachine(s, back.Embedded != nil)), err
+	reports := append([]*doctor.Report{repository}, f.examineOriginOf(ctx, s, a, repository.Origin)...)
+	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
 }
 
 // examineAll examines everything that the configuration names.
@@ -206,9 +206,9 @@ func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry
 	if err != nil {
 		return nil, err
 	}
-	origins, err := f.examineOrigins(ctx, s, func(config.Provider) bool { return true })
-	reports = append(append(reports, origins...), examinePublic(ctx, s)...)
-	return append(reports, f.examineMachine(s, back.Embedded != nil)), err
+	reports = append(reports, f.examineOrigins(ctx, s, func(config.Provider) bool { return true })...)
+	reports = append(reports, examinePublic(ctx, s)...)
+	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
 }
 
 func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a provider.Address) (*doctor.Report, error) {

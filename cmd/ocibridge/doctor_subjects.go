@@ -32,17 +32,18 @@ const (
 )
 
 // examineEach runs the examinations concurrently, and returns their reports in order.
-func examineEach(examinations []func() (*doctor.Report, error)) ([]*doctor.Report, error) {
+func examineEach(examinations []func() *doctor.Report) []*doctor.Report {
 	reports := make([]*doctor.Report, len(examinations))
 	var g errgroup.Group
 	g.SetLimit(maxExaminations)
 	for i, examine := range examinations {
-		g.Go(func() (err error) {
-			reports[i], err = examine()
-			return err
+		g.Go(func() error {
+			reports[i] = examine()
+			return nil
 		})
 	}
-	return reports, g.Wait()
+	_ = g.Wait() // no examination returns an error
+	return reports
 }
 
 // examineRepositories examines one repository of each template and of each project, and then
@@ -50,14 +51,17 @@ func examineEach(examinations []func() (*doctor.Report, error)) ([]*doctor.Repor
 func (f *doctorFlags) examineRepositories(ctx context.Context, back *registry.Repositories, configured []provider.Address, only ociaddr.Registry) ([]*doctor.Report, error) {
 	selected, shadowed := repositoriesToExamine(back.Templates, configured, only)
 	selected, rest := cut(selected)
-	var all []func() (*doctor.Report, error)
+	var all []func() *doctor.Report
 	for _, a := range selected {
-		all = append(all, func() (*doctor.Report, error) { return f.examineRepository(ctx, back, a) })
+		all = append(all, func() *doctor.Report {
+			r, err := f.examineRepository(ctx, back, a)
+			if err != nil {
+				return doctor.NoRepository(a, err)
+			}
+			return r
+		})
 	}
-	reports, err := examineEach(all)
-	if err != nil {
-		return nil, err
-	}
+	reports := examineEach(all)
 	if only == "" {
 		for _, t := range shadowed {
 			reports = append(reports, doctor.Shadowed(t.Source()))
@@ -76,7 +80,14 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, back *registry.Re
 func repositoriesToExamine(set templates.Set, configured []provider.Address, only ociaddr.Registry) (selected []provider.Address, shadowed []*templates.Template) {
 	examples := slices.Clone(configured)
 	for _, t := range set {
-		if slices.ContainsFunc(configured, func(a provider.Address) bool { first, err := set.For(a); return err == nil && first == t }) {
+		uses := func(a provider.Address) bool {
+			first, err := set.For(a)
+			if err == nil {
+				_, err = first.Repository(a)
+			}
+			return err == nil && first == t
+		}
+		if slices.ContainsFunc(configured, uses) {
 			continue
 		}
 		if e := set.Example(t); e.IsZero() {
@@ -94,15 +105,14 @@ func repositoriesToExamine(set templates.Set, configured []provider.Address, onl
 	seen := map[ociaddr.Repository]bool{}
 	var others []provider.Address
 	for _, a := range examples {
-		t, err := set.For(a)
+		repo, err := set.Repository(a)
 		if err != nil {
-			continue // the provider has no repository
-		}
-		repo, err := t.Repository(a)
-		if err != nil {
-			selected = append(selected, a) // the examination reports the error
+			if only == "" {
+				selected = append(selected, a) // the examination reports the error
+			}
 			continue
 		}
+		t, _ := set.For(a) // no error: there is a repository
 		if seen[repo] || only != "" && repo.Registry != only {
 			continue
 		}
@@ -119,7 +129,7 @@ func repositoriesToExamine(set templates.Set, configured []provider.Address, onl
 }
 
 // examineOrigins examines the origins of provider blocks. The first ones cover every origin.
-func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) ([]*doctor.Report, error) {
+func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(config.Provider) bool) []*doctor.Report {
 	wants := transfer.OpenWants(s.file, s.file.Providers, s.origins().Registry())
 	defer wants.Close()
 	named := map[string]bool{}
@@ -137,30 +147,29 @@ func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(co
 		named[x.Name] = true
 	}
 	selected, rest := cut(append(firsts, others...))
-	var all []func() (*doctor.Report, error)
+	var all []func() *doctor.Report
 	for _, x := range selected {
-		all = append(all, func() (*doctor.Report, error) { return x.Examine(ctx), nil })
+		all = append(all, func() *doctor.Report { return x.Examine(ctx) })
 	}
-	reports, err := examineEach(all)
 	var left []provider.Address
 	for _, x := range rest {
 		left = append(left, x.Provider)
 	}
-	return appendRest(reports, "origin", left), err
+	return appendRest(examineEach(all), "origin", left)
 }
 
 // examineOriginOf examines the origin of the provider that the user has named. published is the origin of its newest
 // stored version, or "" if that is unknown.
-func (f *doctorFlags) examineOriginOf(ctx context.Context, s settings, a provider.Address, published string) ([]*doctor.Report, error) {
+func (f *doctorFlags) examineOriginOf(ctx context.Context, s settings, a provider.Address, published string) []*doctor.Report {
 	mine := func(p config.Provider) bool { return p.Address == a }
 	if slices.ContainsFunc(s.file.Providers, mine) {
 		return f.examineOrigins(ctx, s, mine)
 	}
 	x := s.origin(config.Provider{Address: a}, s.origins().Registry())
 	if published != "" && published != a.Hostname() {
-		return []*doctor.Report{x.NotUsed(published)}, nil
+		return []*doctor.Report{x.NotUsed(published)}
 	}
-	return []*doctor.Report{x.Examine(ctx)}, nil
+	return []*doctor.Report{x.Examine(ctx)}
 }
 
 // origin returns the origin of a provider block.

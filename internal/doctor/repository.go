@@ -53,6 +53,13 @@ func Shadowed(template string) *Report {
 	return r
 }
 
+// NoRepository returns a report that a provider has no repository.
+func NoRepository(a provider.Address, err error) *Report {
+	r := &Report{Subject: a.String()}
+	r.fail("address", err, "correct the repository template, or the provider block")
+	return r
+}
+
 // Examine diagnoses a repository.
 func (x Repository) Examine(ctx context.Context) *Report {
 	r := &Report{Subject: x.Address.String()}
