@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -73,5 +74,30 @@ func FuzzIndex(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		write(t, filepath.Join(dir, "index.json"), data)
 		checkOpened(t, dir, false)
+	})
+}
+
+// FuzzChecksum shows that Open accepts an archive only if its checksum file begins with the archive's SHA-256.
+func FuzzChecksum(f *testing.F) {
+	name := create(f, true)
+	line, err := os.ReadFile(name + ".sha256")
+	if err != nil {
+		f.Fatal(err)
+	}
+	sum := string(line[:64])
+	f.Add(line)
+	f.Add([]byte(sum))
+	f.Add([]byte(`\` + strings.ToUpper(sum) + ` *a\nb`))
+	f.Add([]byte(sum + "\n" + sum))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		write(t, name+".sha256", data)
+		b, err := bundle.Open(t.Context(), name, true)
+		if err == nil {
+			b.Close()
+		}
+		text := strings.ToLower(strings.TrimPrefix(strings.TrimSpace(string(data)), `\`))
+		if err == nil && text != sum && !strings.HasPrefix(text, sum+" ") {
+			t.Errorf("%q is accepted", data)
+		}
 	})
 }

@@ -23,8 +23,8 @@ import (
 // Listing is the kind of a file with the JSON output of ocibridge list.
 const Listing Kind = "list"
 
-// listingLimits limit the JSON of a listing. They allow about 40,000 versions.
-var listingLimits = document.Limits{Bytes: 24 << 20, Values: 800_000, Elements: 50_000}
+// listingLimits limit the JSON of a listing. They allow about as many versions as a bundle has room for.
+var listingLimits = document.Limits{Bytes: 12 << 20, Values: 300_000, Elements: 40_000}
 
 // ParseSince parses the value of --since, which names an earlier bundle or a listing.
 func ParseSince(s string) (Location, error) {
