@@ -192,7 +192,7 @@ func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	if f.username == "" {
 		fmt.Fprint(stderr, "Username: ")
 		name, err := within(ctx, func() (string, error) { return bufio.NewReader(terminal).ReadString('\n') })
-		if err != nil {
+		if err != nil && !errors.Is(err, io.EOF) {
 			return auth.Secret{}, err
 		}
 		f.username = strings.TrimSpace(name)
@@ -210,7 +210,7 @@ func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer)
 		return string(b), err
 	})
 	fmt.Fprintln(stderr)
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return auth.Secret{}, errors.Join(err, term.Restore(int(terminal.Fd()), before)) // an interrupted ReadPassword leaves the echo off
 	}
 	return checkPassword(password)
