@@ -164,12 +164,10 @@ func (r *Remover) planVersion(ctx context.Context, state *repositoryState, repla
 		return nil, err
 	}
 	out := &Removal{Provider: q.Provider, Version: q.Version, Repository: state.dest.Repository, found: found, Left: []provider.Platform{}, Referrers: []Referrer{}}
-	if len(q.Platforms) == 0 {
-		if out.noted, err = r.notedIndexes(ctx, state, replaced, found, q); err != nil {
-			return nil, err
-		}
+	if out.noted, err = r.notedIndexes(ctx, state, replaced, found, q); err != nil {
+		return nil, err
 	}
-	if found == nil && len(out.noted) == 0 {
+	if found == nil && (len(out.noted) == 0 || len(q.Platforms) > 0) {
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Provider, q.Version, origin.ErrVersionNotFound, state.dest.Repository), "ocibridge list %s shows the versions that are stored", q.Provider)
 	}
 	if found != nil {
@@ -178,19 +176,31 @@ func (r *Remover) planVersion(ctx context.Context, state *repositoryState, repla
 		out.Platforms = out.noted[0].Platforms()
 	}
 	if len(q.Platforms) > 0 {
-		if absent := without(q.Platforms, out.Platforms); len(absent) > 0 {
-			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", q.Provider, q.Version, absent[0], origin.ErrPlatformNotFound, state.dest.Repository), "it is there for %s", joinPlatforms(found.Packages))
-		}
-		out.Left = without(out.Platforms, q.Platforms)
-		out.Platforms = without(out.Platforms, out.Left)
-		if len(out.Left) == 0 {
-			return nil, hint.New(fmt.Sprintf("%s %s: no platform would be left", q.Provider, q.Version), "leave out --platform to remove the whole version")
+		if err := out.keepOthers(q); err != nil {
+			return nil, err
 		}
 	}
 	for _, pkg := range out.packages() {
 		out.Size += pkg.Size
 	}
 	return out, nil
+}
+
+// keepOthers restricts the removal of a version to the requested platforms. A platform that only
+// an index without a tag has is left over from an interrupted removal.
+func (r *Removal) keepOthers(q RemoveRequest) error {
+	stored := r.Platforms
+	for _, v := range r.noted {
+		stored = append(stored, v.Platforms()...)
+	}
+	if absent := without(q.Platforms, stored); len(absent) > 0 {
+		return hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", q.Provider, q.Version, absent[0], origin.ErrPlatformNotFound, r.Repository), "it is there for %s", joinPlatforms(r.found.Packages))
+	}
+	r.Left = without(r.Platforms, q.Platforms)
+	if r.Platforms = q.Platforms; len(r.Left) == 0 {
+		return hint.New(fmt.Sprintf("%s %s: no platform would be left", q.Provider, q.Version), "leave out --platform to remove the whole version")
+	}
+	return nil
 }
 
 // read reads the version that a tag names. It returns nil if the tag does not exist.
@@ -245,7 +255,7 @@ func (r *Removal) packages() (out []artifact.Package) {
 	for _, v := range r.versions() {
 		for _, pkg := range v.Packages {
 			counted := slices.ContainsFunc(out, func(p artifact.Package) bool { return p.Manifest.Digest == pkg.Manifest.Digest })
-			if !slices.Contains(r.Left, pkg.Platform) && !counted {
+			if slices.Contains(r.Platforms, pkg.Platform) && !counted {
 				out = append(out, pkg)
 			}
 		}

@@ -205,8 +205,14 @@ func TestRemoveReferrers(t *testing.T) {
 			}
 
 			b.mustSync("=1.1.0 +1.0.0")
-			b.mustRemove(true, removal("1.0.0"))
-			if left := b.stored(all); len(left) > 0 || b.tags() != "1.1.0" {
+			if err := b.repo.Tag(t.Context(), sbom, "keep"); err != nil {
+				t.Fatal(err)
+			}
+			_, again := b.remove(true, removal("1.0.0"))
+			if len(again.Warnings) != 1 || !strings.Contains(again.Warnings[0], sbom.Digest.String()+" is left: another tag names it") || len(again.Failures) > 0 {
+				t.Errorf("%+v", again)
+			}
+			if left := b.stored(all); len(left) != 1 || left[0] != sbom.Digest || !strings.HasPrefix(b.tags(), "1.1.0 keep") || strings.Contains(b.tags(), ".sig") {
 				t.Errorf("%v are left, tags %q", left, b.tags())
 			}
 		})
@@ -274,6 +280,26 @@ func TestRemoveBesideAPush(t *testing.T) {
 	}
 }
 
+// TestRemoveBesideAMovedTag shows that a removal of a platform does not overwrite an index that another push has tagged
+// since the plan was made.
+func TestRemoveBesideAMovedTag(t *testing.T) {
+	b := newSyncBench(t, "1.0.0")
+	b.mustSync("+1.0.0")
+	puts := 0
+	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/sha256:") {
+			puts++
+			b.registry.Intercept(nil)
+			b.reindex(func(i *ocispec.Index) { i.Annotations["example"] = "another push" })
+		}
+		return false
+	})
+	_, out := b.remove(false, removal("1.0.0", "linux_amd64"))
+	if puts != 1 || len(out.Failures) != 1 || !strings.Contains(out.Failures[0].Err.Error(), "has changed since the plan was made") || b.taggedPlatforms() != allPlatforms || b.missing("1.0.0") != "" {
+		t.Errorf("%d puts, %+v, the tag names %s", puts, out, b.taggedPlatforms())
+	}
+}
+
 // TestRemoveInterrupted shows that a removal that ends before any of its changes leaves each version whole or without a
 // tag, and that another removal completes it.
 func TestRemoveInterrupted(t *testing.T) {
@@ -282,6 +308,7 @@ func TestRemoveInterrupted(t *testing.T) {
 			b := newSyncBench(t, "1.0.0", "1.1.0")
 			b.mustSync("+1.1.0 +1.0.0")
 			for n := 1; ; n++ {
+				index := b.tagged().Index.Digest
 				reached, err := b.interruptedRemoval(n, q)
 				if !reached {
 					if err != nil || n < 6 {
@@ -300,6 +327,9 @@ func TestRemoveInterrupted(t *testing.T) {
 				}
 				if v := b.tagged(); v != nil && (name == "version" || len(v.Packages) != 2 || b.missing("1.0.0") != "") || b.missing("1.1.0") != "" {
 					t.Fatalf("change %d: tags %q, 1.1.0 lacks %q", n, b.tags(), b.missing("1.1.0"))
+				}
+				if len(b.stored([]digest.Digest{index})) > 0 {
+					t.Fatalf("change %d: the index is left", n)
 				}
 				if _, _, err := b.sync(); err != nil || b.taggedPlatforms() != allPlatforms {
 					t.Fatalf("change %d: %v, the tag names %s", n, err, b.taggedPlatforms())

@@ -67,8 +67,11 @@ func (a *removalRun) run(ctx context.Context) error {
 	var failure error
 	for _, removal := range a.removals {
 		a.explicit[removal.Version] = true
-		without, err := a.removeTag(ctx, removal)
-		gone = append(gone, without...)
+		indexes, err := a.removeTag(ctx, removal)
+		if errors.Is(err, errBeingPushed) {
+			err = hint.Wrap(err, "wait until the push has ended, or for an hour if it has crashed, and run it again")
+		}
+		gone = append(gone, indexes...)
 		if err == nil && a.referrers {
 			err = a.removeReferrers(ctx, removal)
 		}
@@ -119,7 +122,7 @@ func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []un
 	step := Step{Provider: removal.Provider, Version: removal.Version, Platforms: removal.Platforms, Size: removal.Size}
 	switch {
 	case len(removal.Left) > 0:
-		err = a.reduce(ctx, removal)
+		return nil, a.removePlatforms(ctx, removal)
 	case removal.found == nil:
 		if err = a.removeAnnouncements(ctx, removal.Version, anyAnnouncement); err == nil {
 			a.out.Pruned = append(a.out.Pruned, step)
@@ -136,9 +139,6 @@ func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []un
 			a.out.Pruned = append(a.out.Pruned, step)
 		}
 	}
-	if errors.Is(err, errBeingPushed) {
-		err = hint.Wrap(err, "wait until the push has ended, or for an hour if it has crashed, and run it again")
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -146,6 +146,21 @@ func (a *removalRun) removeTag(ctx context.Context, removal *Removal) (gone []un
 		gone = append(gone, untagged{step: step, version: v})
 	}
 	return gone, nil
+}
+
+// removePlatforms removes platforms from a version, unless an earlier removal was interrupted
+// after it had done so.
+func (a *removalRun) removePlatforms(ctx context.Context, removal *Removal) error {
+	if len(without(removal.Platforms, removal.found.Platforms())) < len(removal.Platforms) {
+		if err := a.reduce(ctx, removal); err != nil {
+			return err
+		}
+	}
+	for _, v := range removal.noted {
+		a.replaced = append(a.replaced, artifact.Replaced{Manifest: plain(v.Index), Version: removal.Version})
+	}
+	a.reduced = append(a.reduced, removal)
+	return nil
 }
 
 // reduce moves the tag of a version to an index without the removed platforms.
@@ -187,7 +202,6 @@ func (a *removalRun) reduce(ctx context.Context, removal *Removal) error {
 	}
 	a.pusher.summaries.add(removal.Provider, a.state.dest, removal.Version, after)
 	a.replaced = append(a.replaced, artifact.Replaced{Manifest: plain(removal.found.Index), Version: removal.Version})
-	a.reduced = append(a.reduced, removal)
 	return nil
 }
 
