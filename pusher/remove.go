@@ -8,6 +8,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -144,10 +145,20 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, requests [
 	if err != nil {
 		return &RegistryError{"read tags of", state.dest.Repository, err}
 	}
-	for _, removal := range removals {
-		if err := r.listReferrers(ctx, plan, state, removal, reached); err != nil {
+	refused := make([]error, len(removals))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(r.syncer.o.Push.Jobs)
+	for i, removal := range removals {
+		g.Go(func() (err error) {
+			refused[i], err = listReferrersOf(gctx, state, removal, reached)
 			return err
-		}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	if err := errors.Join(refused...); err != nil {
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("%s %v: referrers that no fallback tag lists are not shown", state.dest.Repository, hint.OneLine(err.Error())))
 	}
 	for _, removal := range removals {
 		removal.Freeable = unreached(removal.packages(), reached)

@@ -232,7 +232,7 @@ func TestRemoveRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newSyncBench(t, "1.0.0")
 			b.mustSync("+1.0.0")
-			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			refuse := func(w http.ResponseWriter, r *http.Request) bool {
 				tag := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 				if r.Method != http.MethodDelete && (r.Method != http.MethodPut || tag != "1.0.0") {
 					return false
@@ -241,9 +241,14 @@ func TestRemoveRefused(t *testing.T) {
 				w.WriteHeader(tc.status)
 				w.Write([]byte(tc.answer))
 				return true
-			})
+			}
+			signature := b.store(b.repo, "signature", b.tagged().Index.Digest, "")
+			b.registry.Intercept(refuse)
 			for _, q := range []pusher.RemoveRequest{removal("1.0.0"), removal("1.0.0", "linux_amd64")} {
-				_, out := b.remove(false, q)
+				_, out := b.remove(true, q)
+				if len(b.stored([]digest.Digest{signature.Digest})) == 0 {
+					t.Errorf("%v: the referrer is gone", q.Platforms)
+				}
 				if len(out.Removed) > 0 || len(out.Failures) == 0 {
 					t.Fatalf("%v: %+v", q.Platforms, out)
 				}

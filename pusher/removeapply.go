@@ -15,14 +15,13 @@ import (
 
 const helpImmutableRemoval = "a rule of the registry keeps this tag as it is: let the tag be moved and run it again, or keep the platform"
 
-// Apply carries out a plan. A failure does not stop the work on other versions, unless the
-// registry would refuse them, too. Apply returns an error only if ctx is done.
+// Apply carries out a plan. A failure does not stop the work on other versions. Apply returns an error only if ctx is done.
 func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, error) {
 	out := &RemoveOutcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
 		did := &Outcome{}
 		clock := outgoing.NewClock(r.syncer.o.Push.Now)
-		a := &removalRun{pruner: r.syncer.newPruner(state, did, clock), referrers: r.referrers}
+		a := &removalRun{pruner: r.syncer.newPruner(state, did, clock), withReferrers: r.referrers}
 		for _, removal := range plan.Removals {
 			if removal.Provider == state.provider {
 				a.removals = append(a.removals, removal)
@@ -49,10 +48,10 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 // removalRun removes versions from the repository of one provider.
 type removalRun struct {
 	*pruner
-	removals  []*Removal
-	referrers bool
-	replaced  []artifact.Replaced // the indexes that removals of platforms have replaced
-	reduced   []*Removal          // the removals of platforms that succeeded
+	removals      []*Removal
+	withReferrers bool
+	replaced      []artifact.Replaced // the indexes that removals of platforms have replaced
+	reduced       []*Removal          // the removals of platforms that succeeded
 }
 
 // run removes the tags, then the referrers, and then the manifests that no tag names.
@@ -72,18 +71,14 @@ func (a *removalRun) run(ctx context.Context) error {
 			err = hint.Wrap(err, "wait until the push has ended, or for an hour if it has crashed, and run it again")
 		}
 		gone = append(gone, indexes...)
-		if err == nil && a.referrers {
-			err = a.removeReferrers(ctx, removal)
-		}
-		if err == nil {
-			continue
+		if err == nil && !a.tiedTags[tagOf(removal.Version)] {
+			err = a.removeReferrers(ctx, removal) // while another removal would still find them
 		}
 		if ctx.Err() != nil {
 			break
 		}
-		a.out.Failures = append(a.out.Failures, Failure{removal.Provider, removal.Version, err})
-		if cannotDelete(err) && !isHeld(err) { // the registry would refuse the others, too
-			break
+		if err != nil {
+			a.out.Failures = append(a.out.Failures, Failure{removal.Provider, removal.Version, err})
 		}
 	}
 	if len(a.reduced) > 0 {
@@ -96,7 +91,13 @@ func (a *removalRun) run(ctx context.Context) error {
 	if len(gone) == 0 {
 		return errors.Join(failure, a.sweepNamed(ctx))
 	}
-	return errors.Join(failure, a.sweep(ctx, gone))
+	failure = errors.Join(failure, a.sweep(ctx, gone))
+	for _, removal := range a.removed() {
+		if a.tiedTags[tagOf(removal.Version)] { // until here, the registry could still refuse the removal
+			failure = errors.Join(failure, a.removeReferrers(ctx, removal))
+		}
+	}
+	return failure
 }
 
 // note records the indexes that lose their tag in the repository's state, so that another

@@ -15,9 +15,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
-// listReferrers finds the referrers of the manifests that a removal removes, and their own
-// referrers. reached are the digests that tags name after the removal.
-func (r *Remover) listReferrers(ctx context.Context, plan *RemovePlan, state *repositoryState, removal *Removal, reached map[digest.Digest]bool) error {
+// listReferrersOf finds the referrers of the manifests that a removal removes, and their own
+// referrers. reached are the digests that tags name after the removal. refused is the error with
+// which the registry refuses to list referrers, or nil.
+func listReferrersOf(ctx context.Context, state *repositoryState, removal *Removal, reached map[digest.Digest]bool) (refused, err error) {
 	s := &referrerSearch{state: state, seen: map[digest.Digest]bool{}}
 	for _, v := range removal.versions() {
 		s.add(v.Index, 0)
@@ -34,14 +35,11 @@ func (r *Remover) listReferrers(ctx context.Context, plan *RemovePlan, state *re
 		next := s.next[0]
 		s.next = s.next[1:]
 		if err := s.search(ctx, next); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if s.refused != nil {
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("%s %v: referrers that no fallback tag lists are not shown", state.dest.Repository, s.refused))
-	}
 	removal.Referrers = append(removal.Referrers, s.found...)
-	return nil
+	return s.refused, nil
 }
 
 // referrerSearch searches a repository for the referrers of manifests.
@@ -115,8 +113,9 @@ func (s *referrerSearch) search(ctx context.Context, of subject) error {
 // removeReferrers deletes the referrers of a removed version, and the lists of them under
 // fallback tags. It deletes referrers of referrers first. It keeps a referrer that another tag
 // names.
-func (p *pruner) removeReferrers(ctx context.Context, removal *Removal) error {
-	if len(removal.Referrers) == 0 {
+func (a *removalRun) removeReferrers(ctx context.Context, removal *Removal) error {
+	p := a.pruner
+	if !a.withReferrers || len(removal.Referrers) == 0 {
 		return nil
 	}
 	lists := map[ociaddr.Tag]bool{} // fallback tags, and tags of cosign

@@ -319,9 +319,9 @@ gateway {
 		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
 		"listen":      c.Gateway.Listen == "[::1]:0",
 		"defaults":    c.Gateway.TagTTL == 0 && c.Gateway.StaleIfError == -1 && c.Gateway.Cache.Enabled && c.Gateway.Cache.MaxSize == 0,
-		"deny":        c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")) &&
+		"deny": c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")) &&
 			c.Gateway.Deny[0].Reason == "" && c.Gateway.Deny[1].Reason == "CVE-2026-1",
-		"token":       c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
+		"token": c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
 	} {
 		if !check {
 			t.Errorf("%s is not as written: %+v", name, c)

@@ -17,9 +17,9 @@ func TestDenyRefused(t *testing.T) {
 		`{ match = "a.example/b/c", why = "" }`: "the unknown or invalid attribute \"why\"",
 		`{ match = "b/c" }`:                     "b/c",
 		`{ match = "a.example/b/c@x" }`:         "x",
-		`{ match = "a.example/b/c", reason = " " }`:                              "The reason is empty",
-		`{ match = "a.example/b/c", reason = "a\nb" }`:                           "a line break",
-		`{ match = "a.example/b/c", reason = "a\u202eb" }`:                       "a line break",
+		`{ match = "a.example/b/c", reason = " " }`:                               "The reason is empty",
+		`{ match = "a.example/b/c", reason = "a\nb" }`:                            "a line break",
+		`{ match = "a.example/b/c", reason = "a\u202eb" }`:                        "a line break",
 		`{ match = "a.example/b/c", reason = "` + strings.Repeat("x", 501) + `"}`: "501 bytes, more than 500",
 	} {
 		t.Run(element[:min(len(element), 60)], func(t *testing.T) {
@@ -38,5 +38,14 @@ func TestDenyRefused(t *testing.T) {
 	}
 	if c := mustParse(t, "gateway {\n  deny = null\n}\n", machine{}); c.Gateway.Deny != nil {
 		t.Errorf("%+v", c.Gateway.Deny)
+	}
+}
+
+// TestDenyInForce shows that the output of the settings in force is valid syntax for deny.
+func TestDenyInForce(t *testing.T) {
+	const deny = `["a.example/b/c", { match = "a.example/b/d@1.0.0", reason = "late" }]`
+	c := mustParse(t, "gateway {\n  deny = "+deny+"\n}\n", machine{})
+	if shown := string(c.InForce(Surroundings{}).HCL()); !strings.Contains(shown, deny) {
+		t.Errorf("%s", shown)
 	}
 }

@@ -358,9 +358,12 @@ func (b *block) write(out *strings.Builder) {
 	out.WriteString("}\n")
 }
 
+// inOneLine writes the objects of an expression on one line.
+var inOneLine = strings.NewReplacer("{\n", "{ ", "\n}", " }", "\n", ", ")
+
 func (b *block) arguments(out *strings.Builder) {
 	for _, s := range b.settings {
-		fmt.Fprintf(out, "%s = %s # %s\n", s.name, strings.ReplaceAll(s.hcl, "\n", " "), printable(s.source))
+		fmt.Fprintf(out, "%s = %s # %s\n", s.name, inOneLine.Replace(s.hcl), printable(s.source))
 	}
 }
 

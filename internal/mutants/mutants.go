@@ -437,7 +437,7 @@ var mutants = []mutant{
 	{"the check whether the tag has moved before a removal of platforms", "pusher.(*removalRun).reduce",
 		"if named.Digest != removal.Digest {", "if named.Digest != removal.Digest && false {",
 		"pusher.TestRemoveBesideAMovedTag"},
-	{"the check for other tags of a referrer before its removal", "pusher.(*pruner).removeReferrers",
+	{"the check for other tags of a referrer before its removal", "pusher.(*removalRun).removeReferrers",
 		"if named[r.Digest] {", "if named[r.Digest] && false {",
 		"pusher.TestRemoveReferrers"},
 	{"the note of an index before a removal", "pusher.(*removalRun).run",
