@@ -43,8 +43,12 @@
 //     target, because object storage puts signatures there.
 //   - A request is sent again only if its body can be read again from the start.
 //
-// The package reads variables and files only through [Options.Environment]. There are two
-// exceptions: helpers are found on PATH, and net/http reads the proxy variables.
+// [Client.StoreLogin] and [Client.RemoveLogin] write logins where docker writes them. They
+// follow the same rules for the order of sources and the names of registries.
+//
+// The package reads variables and files only through [Options.Environment]. There are three
+// exceptions: helpers are found on PATH, net/http reads the proxy variables, and the file that
+// StoreLogin and RemoveLogin edit is read from the disk.
 package auth
 
 import (

@@ -39,11 +39,12 @@ func (s StoredLogin) String() string {
 // ErrNotLoggedIn means that there is no login to remove.
 var ErrNotLoggedIn = errors.New("not logged in")
 
-// StoreLogin stores a user name and a password for the repositories that the repository's name
-// begins, or for the whole registry if the name is empty. It writes where docker writes: to the
+// StoreLogin stores a user name and a password for r and the repositories below it, or for the
+// whole registry if r has no name. It does not check them; see [CheckLogin]. It writes where docker writes: to the
 // helper that the login file names for the registry, or to the login file itself. The file is the
 // one in REGISTRY_AUTH_FILE, config.json in DOCKER_CONFIG, or ~/.docker/config.json. Other content
-// of the file stays, and so do its permissions. A new file is readable by its owner only.
+// of the file stays, and so do its permissions. A new file is readable by its owner only. If docker
+// edits the file at the same time, one of the two changes may be lost.
 func (c *Client) StoreLogin(ctx context.Context, r ociaddr.Repository, username string, password Secret) (StoredLogin, error) {
 	e, err := c.openLoginFile(r)
 	if err != nil {
