@@ -244,6 +244,36 @@ func TestFullDiskOfDataFolder(t *testing.T) {
 	})
 }
 
+// TestGCOnFullDisk shows that a garbage collection makes room on a full disk.
+func TestGCOnFullDisk(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		disk, resize := smallDisk(t, "1500k") // room for one of two packages
+		o := newOwn(t, disk)
+		if err := o.push(); err == nil {
+			t.Error("a push to the full disk succeeds")
+		}
+		fill, err := os.Create(filepath.Join(disk, "fill"))
+		for err == nil {
+			_, err = fill.Write(make([]byte, 4096))
+		}
+		fill.Close()
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Fatal(err)
+		}
+		freed, err := o.registry.GC(t.Context(), 0)
+		if err != nil || freed.Bytes < 500<<10 {
+			t.Errorf("%+v, %v", freed, err)
+		}
+		if err := os.WriteFile(filepath.Join(disk, "room"), make([]byte, freed.Bytes/2), 0o600); err != nil {
+			t.Error(err)
+		}
+		resize("16m")
+		if err := o.push(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestFilesThatCannotBeRead makes each file of a registry's data folder unreadable in turn. It shows that each
 // response of the gateway is then correct or has status 502. No response claims that a version or its packages
 // do not exist.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 
@@ -121,6 +122,9 @@ func (m *contentMarker) read(ctx context.Context, s *storageScan, d digest.Diges
 		return gcManifest{}, context.Cause(ctx)
 	}
 	data, err := m.folder.read(blobPath(d), manifestLimits.Bytes)
+	if errors.Is(err, fs.ErrNotExist) { // another garbage collection has deleted it
+		return gcManifest{}, fmt.Errorf("%w: %s is missing", errUnusable, d)
+	}
 	if err != nil {
 		return gcManifest{}, err
 	}

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -81,9 +82,10 @@ func (r *Registry) lockAlone(ctx context.Context, wait time.Duration) (unlock fu
 		writers, err := r.writers()
 		if err == nil && len(writers) == 0 {
 			leave, err := r.enter("garbage collection")
-			if err == nil {
-				return func() { leave(); gate.Close() }, nil
+			if err != nil { // the disk may be full, and the gate is sufficient
+				leave = func() {}
 			}
+			return func() { leave(); gate.Close() }, nil
 		}
 		if err != nil {
 			gate.Close()
@@ -107,19 +109,18 @@ func (r *Registry) enter(doing string) (leave func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = files.Lock(f); err == nil {
-		_, err = fmt.Fprintf(f, "process %d: %.*s\n", os.Getpid(), maxWriterText/4, doing)
-	}
 	leave = func() {
 		// The file is removed before its lock ends. An error does not matter, because the next
 		// garbage collection removes the file of a writer that has ended.
 		_ = os.Remove(name)
 		f.Close()
 	}
-	if err != nil {
+	if err := files.Lock(f); err != nil {
 		leave()
 		return nil, err
 	}
+	// Without the text, for example on a full disk, the lock holds nevertheless.
+	_, _ = fmt.Fprintf(f, "process %d: %.*s\n", os.Getpid(), maxWriterText/4, doing)
 	return leave, nil
 }
 
@@ -154,7 +155,7 @@ func (r *Registry) readWriters(holds func(name string) bool) (doing []string, er
 		if err != nil {
 			return nil, err
 		}
-		doing = append(doing, text)
+		doing = append(doing, cmp.Or(text, "another process"))
 	}
 	slices.Sort(doing)
 	return doing, nil
