@@ -48,8 +48,8 @@ func (r *Registry) GC(ctx context.Context, wait time.Duration) (freed Garbage, e
 	return freed, err
 }
 
-// Garbage returns what [Registry.GC] would delete, and changes nothing. It takes no lock. What
-// writers have not tagged yet counts as garbage.
+// Garbage returns what [Registry.GC] would delete, and changes nothing. It takes no lock. Content
+// that a running writer has not tagged yet counts as garbage.
 func (r *Registry) Garbage(ctx context.Context) (found Garbage, err error) {
 	found.Repositories = []string{}
 	err = r.withStorage(func(f *storageFolder, m *contentMarker) error {

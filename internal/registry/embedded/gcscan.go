@@ -233,7 +233,7 @@ func (s *storageScan) hasRepository() bool {
 	return false
 }
 
-// walk adds the folder dir and all that is in it to the scan.
+// walk adds the folder dir, its files and its folders to the scan.
 func (f *storageFolder) walk(ctx context.Context, s *storageScan, dir string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

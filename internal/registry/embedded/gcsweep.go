@@ -27,8 +27,8 @@ type Garbage struct {
 // sweepPlan lists the files that a garbage collection removes. Its lists are removed in the order
 // of the fields.
 type sweepPlan struct {
-	// revisions are the links to manifests. No link belongs to a manifest that a manifest in the
-	// same or in a later list names, so no crash leaves a manifest without its content.
+	// revisions are the links to manifests. A manifest is in an earlier list than the manifests that
+	// it names, so no crash leaves a manifest without its content.
 	revisions [][]storedFile
 	links     []storedFile // other links
 	blobs     []storedFile
@@ -45,14 +45,14 @@ func (s *storageScan) plan(reached *marks, manifests map[digest.Digest]gcManifes
 	revisions := map[string]map[digest.Digest]storedFile{}
 	used := map[string]bool{} // folders of files that stay
 	for _, f := range s.files {
-		manifests := reached.manifests[f.repository]
+		kept := reached.manifests[f.repository]
 		_, named := s.tags[f.repository][f.tag]
 		switch {
-		case f.kind == revisionLink && !manifests[f.digest]:
+		case f.kind == revisionLink && !kept[f.digest]:
 			add(revisions, f.repository, f.digest, f)
 			p.garbage.Manifests++
 		case f.kind == layerLink && !reached.layers[f.repository][f.digest],
-			f.kind == tagIndexLink && (!named || !manifests[f.digest]):
+			f.kind == tagIndexLink && (!named || !kept[f.digest]):
 			p.links = append(p.links, f)
 		case f.kind == blobFile && !reached.blobs[f.digest]:
 			p.blobs = append(p.blobs, f)
@@ -84,8 +84,9 @@ func (s *storageScan) plan(reached *marks, manifests map[digest.Digest]gcManifes
 	return p
 }
 
-// addRevisions adds the links to manifests of one repository to the plan: first the manifests that
-// none of the others names, then the manifests that only these name, and so on.
+// addRevisions adds the links to manifests of one repository to the plan. The first list has the
+// manifests that no other garbage names. Each further list has the manifests that only the
+// manifests in earlier lists name.
 func (p *sweepPlan) addRevisions(links map[digest.Digest]storedFile, manifests map[digest.Digest]gcManifest) {
 	parents := map[digest.Digest]int{}
 	for d := range links {

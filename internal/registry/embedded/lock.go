@@ -19,17 +19,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
-// The lock of a data folder has two kinds of files in the folder lockFolder. Each writer has a
-// file of its own, which it keeps locked while it writes and which says what it does. The gate
-// is locked for a moment by each writer that begins, and by a garbage collection until its end.
-// While a garbage collection waits for the writers that have begun, no other writer begins.
+// The lock of a data folder consists of files in lockFolder. Each writer creates a file that says
+// what the writer does, and keeps this file locked while it writes. In addition, each writer locks
+// the gate for a moment when it begins. A garbage collection locks the gate until it has ended.
+// While it waits for the writers that have begun, no other writer can therefore begin.
 const (
 	lockFolder   = "locks"
 	gateName     = "gate"
 	writerPrefix = "writer-"
 	// maxWriterText is the maximum number of bytes that are read from the file of a writer.
 	maxWriterText = 512
-	// writersInterval is the time between two checks of which writers have ended.
+	// writersInterval is the time between two checks whether all writers have ended.
 	writersInterval = 20 * time.Millisecond
 )
 
@@ -37,9 +37,9 @@ const (
 var ErrBusy = errors.New("the data folder is in use")
 
 // Lock locks the data folder for a writer. Several writers may hold the lock concurrently, also in
-// other processes, but none holds it beside [Registry.GC]. A writer needs the lock from its first
-// check of what the registry has until it has written its tag, because the garbage collection
-// deletes content without a tag. doing says what the writer does, such as "push of
+// other processes. No writer holds it while [Registry.GC] deletes content without a tag. A writer
+// therefore locks before it first checks which content the registry has, and unlocks after it has
+// written its tag. doing says what the writer does, such as "push of
 // registry.acme.example/acme/widget 1.0.0".
 //
 // Lock waits until a running garbage collection has ended, or until ctx ends. The caller must
