@@ -165,7 +165,7 @@ func TestExecMissing(t *testing.T) {
 }
 
 // TestExecMissingVersion shows what exec prints if the registry has a provider, but neither the version that the
-// configuration requires nor the one in the lock file.
+// configuration requires nor the one in the lock file, or if the configuration denies the version.
 func TestExecMissingVersion(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -184,9 +184,14 @@ func TestExecMissingVersion(t *testing.T) {
 	lock := fmt.Sprintf("provider %q {\n  version = \"9.0.0\"\n  hashes  = [\"h1:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\"]\n}\n", world.Null)
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, ".terraform.lock.hcl"), []byte(lock), 0o600))
 	fails(ws, "error: "+repo+" has no signed version 9.0.0 of "+world.Null+", which the lock file names\nhint: to add it: ocibridge push "+world.Null+"@9.0.0, with the same --template\n")
+	denies := s.configured("gateway {\n  deny = [{ match = \"" + world.Null + "\", reason = \"it leaks\" }]\n}\n")
+	got := s.execIn(s.user("", nullVersion), "--template", template(r), "--config", denies, "--", client.Path, "init", "-no-color")
+	if want := "\nerror: " + world.Null + " " + nullVersion + ": denied by configuration: it leaks\nhint: the gateway block of the configuration denies this version: see its deny\n"; got.status != 1 || !strings.HasSuffix(got.stderr, want) || strings.Count(got.stderr, "error: ") != 1 {
+		t.Errorf("a denied version: status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
+	}
 	pulls := s.configured("pull_through {\n  include = [\"" + world.Host + "/*/*\"]\n}\n")
-	got := s.execIn(s.user("", "~> 9.1"), "--template", template(r), "--config", pulls, "--", client.Path, "init", "-no-color")
-	if want := "matches \"~> 9.1\"\nhint: pull-through does not find it at " + world.Host + " either: check the name and the version\n"; got.status != 1 || !strings.HasSuffix(got.stderr, want) {
+	got = s.execIn(s.user("", "~> 9.1"), "--template", template(r), "--config", pulls, "--", client.Path, "init", "-no-color")
+	if want := "matches \"~> 9.1\"\nhint: pull-through cannot get it from " + world.Host + " either: check the name and the version, unless a warning above says that the origin is unavailable\n"; got.status != 1 || !strings.HasSuffix(got.stderr, want) {
 		t.Errorf("with pull-through: status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 	}
 }

@@ -212,7 +212,7 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	case m.Denied != nil:
 		message, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
 	case m.Pulled:
-		help = "pull-through does not find it at " + m.Provider.Hostname() + " either: check the name and the version"
+		help = "pull-through cannot get it from " + m.Provider.Hostname() + " either: check the name and the version, unless a warning above says that the origin is unavailable"
 	default:
 		for _, name := range []string{"config", "data", "template"} {
 			if cmd.Flags().Changed(name) {

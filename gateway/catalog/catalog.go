@@ -407,6 +407,19 @@ func (c *Catalog) Denied(a provider.Address, v provider.Version) error {
 	return nil
 }
 
+// DeniedVersions returns the versions of a provider that rules in Options.Deny deny, oldest first.
+// It returns nil if the versions are unknown.
+func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider.Version {
+	if !slices.ContainsFunc(v.c.opts.Deny, func(d Deny) bool { return d.Pattern.Matches(a) }) {
+		return nil
+	}
+	item, _ := v.Versions(ctx, a)
+	if item == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(item.All()), func(of provider.Version) bool { return v.c.Denied(a, of) == nil })
+}
+
 // Confirmed returns when the registry last confirmed the list of a provider's versions, or
 // the zero time if the list is not in memory.
 func (v View) Confirmed(a provider.Address) time.Time {

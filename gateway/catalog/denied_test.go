@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -112,6 +113,11 @@ func TestDenyRules(t *testing.T) {
 			b.t.Errorf("%+v, %v", item, err)
 		}
 		b.requests()
+		for a, want := range map[provider.Address]string{widget: "[1.1.0 1.2.0]", gadget: "[1.0.0]"} {
+			if got := fmt.Sprint(b.Registry().DeniedVersions(b.t.Context(), a)); got != want {
+				b.t.Errorf("denied versions of %s: %s, want %s", a, got, want)
+			}
+		}
 		for _, what := range []struct {
 			a provider.Address
 			v string

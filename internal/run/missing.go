@@ -20,7 +20,8 @@ type Missing struct {
 	Platform provider.Platform
 	// Denied says that the configuration denies the version. Nil: it does not.
 	Denied error
-	// Pulled is set if pull-through is for the provider. The origin then lacks it, too.
+	// Pulled is set if pull-through is for the provider. The origin then lacks it, too, or is
+	// unavailable.
 	Pulled bool
 }
 
@@ -38,17 +39,18 @@ type requests struct {
 type list struct {
 	provider provider.Address
 	versions []provider.Version
+	denied   []provider.Version // the versions that the list lacks because they are denied, oldest first
 }
 
-func (r *requests) listed(a provider.Address, versions []provider.Version) {
+func (r *requests) listed(a provider.Address, versions, denied []provider.Version) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := slices.IndexFunc(r.lists, func(l list) bool { return l.provider == a })
 	switch {
 	case i >= 0:
-		r.lists[i].versions = versions
+		r.lists[i].versions, r.lists[i].denied = versions, denied
 	case len(r.lists) < maxRequests:
-		r.lists = append(r.lists, list{a, versions})
+		r.lists = append(r.lists, list{a, versions, denied})
 	}
 }
 
@@ -90,18 +92,27 @@ func (r *requests) missing(n needs, upgrade bool, s settings) []Missing {
 
 // missingFrom returns what a list of versions lacks of what a command needs.
 func (n needs) missingFrom(l list, upgrade bool) (Missing, bool) {
-	if len(l.versions) == 0 {
-		return Missing{Provider: l.provider}, true
-	}
 	i := slices.IndexFunc(n.locked, func(p lockfile.Provider) bool { return p.Address == l.provider })
 	if i >= 0 && !upgrade && !slices.Contains(l.versions, n.locked[i].Version) {
 		return Missing{Provider: l.provider, Version: n.locked[i].Version}, true
 	}
 	for _, required := range n.required {
 		set := required.versions
-		if required.isFor(l.provider) && !set.IsZero() && len(set.Matches(l.versions)) == 0 {
+		if !required.isFor(l.provider) || set.IsZero() || len(set.Matches(l.versions)) > 0 {
+			continue
+		}
+		if denied := set.Matches(l.denied); len(denied) > 0 {
+			return Missing{Provider: l.provider, Version: denied[len(denied)-1]}, true
+		}
+		if len(l.versions)+len(l.denied) > 0 {
 			return Missing{Provider: l.provider, Versions: set}, true
 		}
 	}
-	return Missing{}, false
+	switch {
+	case len(l.versions) > 0:
+		return Missing{}, false
+	case len(l.denied) > 0:
+		return Missing{Provider: l.provider, Version: l.denied[len(l.denied)-1]}, true
+	}
+	return Missing{Provider: l.provider}, true
 }

@@ -31,7 +31,7 @@ func TestMissing(t *testing.T) {
 	locked := func(version string) string { return fmt.Sprintf("provider %q {\n version = %q\n}\n", a, version) }
 	for name, tc := range map[string]struct {
 		main, lock string
-		versions   string
+		versions   string // those that are not 9.0.0 are listed
 		upgrade    bool
 		want       string
 	}{
@@ -49,15 +49,26 @@ func TestMissing(t *testing.T) {
 		"upgraded":                   {required("acme/widget", "~> 1.0"), locked("1.1.0"), "1.0.0", true, "[]"},
 		"upgraded, another version":  {required("acme/widget", "~> 1.1"), locked("1.1.0"), "1.0.0", true, "[~> 1.1]"},
 		"a denied version is locked": {"", locked("9.0.0"), "1.0.0", false, "[9.0.0 denied]"},
+		"a denied version matches":   {required("acme/widget", ">= 2.0"), "", "1.0.0 9.0.0", false, "[9.0.0 denied]"},
+		"so does another":            {required("acme/widget", ">= 1.0"), "", "1.0.0 9.0.0", false, "[]"},
+		"a denied version does not":  {required("acme/widget", "~> 2.0"), "", "9.0.0", false, "[~> 2.0]"},
+		"all are denied":             {"", "", "9.0.0", false, "[9.0.0 denied]"},
+		"all are denied, one locked": {"", locked("9.0.0"), "9.0.0", false, "[9.0.0 denied]"},
+		"locked, and no provider":    {"", locked("1.1.0"), "", false, "[1.1.0]"},
 	} {
 		dir := workspace(t, map[string]string{"main.tf": tc.main, lockfile.Name: tc.lock})
-		var versions []provider.Version
-		for v := range strings.FieldsSeq(tc.versions) {
-			versions = append(versions, provider.MustParseVersion(v))
+		var versions, denied []provider.Version
+		for text := range strings.FieldsSeq(tc.versions) {
+			v := provider.MustParseVersion(text)
+			if gatewayOf("").Denied(provider.Address{}, v) != nil {
+				denied = append(denied, v)
+			} else {
+				versions = append(versions, v)
+			}
 		}
 		r := &requests{}
-		r.listed(provider.MustParseAddress(a), nil) // a client that retries
-		r.listed(provider.MustParseAddress(a), versions)
+		r.listed(provider.MustParseAddress(a), nil, nil) // a client that retries
+		r.listed(provider.MustParseAddress(a), versions, denied)
 		var got []string
 		for _, m := range r.missing(readNeeds(dir), tc.upgrade, gatewayOf("")) {
 			got = append(got, describe(m))

@@ -108,7 +108,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{Status: status}
 	if status != 0 {
-		r.Missing = requests.missing(readNeeds(folderOf(o.Command[1:])), slices.Contains(o.Command[1:], "-upgrade"), gateway)
+		r.Missing = requests.missing(readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
 	}
 	return r, nil
 }
@@ -207,6 +207,13 @@ func folderOf(args []string) string {
 		}
 	}
 	return "."
+}
+
+// upgrades reports whether a client with the given arguments ignores the versions in the lock file.
+func upgrades(args []string) bool {
+	return slices.ContainsFunc(args, func(a string) bool {
+		return slices.Contains([]string{"-upgrade", "--upgrade", "-upgrade=true", "--upgrade=true"}, a)
+	})
 }
 
 // readMerged reads the CLI configuration of the client that a command is. If the command is

@@ -37,7 +37,8 @@ const (
 	discoveryTimeout = 2 * time.Second
 	// discoveryTTL is how long a discovery document in the user's cache folder stays current.
 	discoveryTTL = 24 * time.Hour
-	// failureTTL is how long a host that did not answer is not asked again.
+	// failureTTL is how long a host that did not answer in time is not asked again. Another failure
+	// costs little time, and the user may have removed its cause, such as a missing token or CA.
 	failureTTL   = time.Minute
 	maxRedirects = 3
 )
@@ -97,18 +98,20 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 			d.keep(host, cachedServices{Fetched: d.now(), Services: found})
 			return found
 		}
-		if errors.Is(ctx.Err(), context.Canceled) { // an interrupt says nothing about the host
+		switch {
+		case errors.Is(ctx.Err(), context.Canceled): // an interrupt says nothing about the host
 			return known.Services
+		case ctx.Err() != nil:
+			known.Failed = d.now()
+			d.keep(host, known)
 		}
-		known.Failed = d.now()
-		d.keep(host, known)
 	}
 	d.log.Warn("the services of a host are unknown: only its providers work, unless an earlier answer is cached", "host", string(host), "err", err)
 	return known.Services
 }
 
-// errRecentFailure means that a host is not asked because it has not answered within failureTTL.
-var errRecentFailure = fmt.Errorf("it did not answer less than %s ago", failureTTL)
+// errRecentFailure means that a host is not asked because it did not answer in time.
+var errRecentFailure = fmt.Errorf("it did not answer in time, and is not asked again for %s", failureTTL)
 
 // within reports whether a time is less than ttl ago.
 func within(then, now time.Time, ttl time.Duration) bool {
@@ -201,7 +204,7 @@ func absolute(base *url.URL, found services) services {
 type cachedServices struct {
 	Fetched  time.Time `json:"fetched"`
 	Services services  `json:"services"`
-	Failed   time.Time `json:"failed,omitzero"` // when the host last did not answer, if later than Fetched
+	Failed   time.Time `json:"failed,omitzero"` // when the host last did not answer in time, if later than Fetched
 }
 
 // path returns the path of a host's cached discovery document.

@@ -30,9 +30,10 @@ type LocalOptions struct {
 	// Origin returns the URL of the provider registry protocol at a host's own service. It
 	// returns nil if the URL is unknown.
 	Origin func(svchost.Hostname) *url.URL
-	// Listed is called for each list of versions that a client gets. The list is empty if the
-	// gateway does not have the provider. Concurrent requests call it concurrently.
-	Listed func(provider.Address, []provider.Version)
+	// Listed is called for each list of versions that a client gets, with the versions that the
+	// list lacks because the configuration denies them. The list is empty if the gateway does
+	// not have the provider. Concurrent requests call it concurrently.
+	Listed func(a provider.Address, versions, denied []provider.Version)
 	// Lacks is called for each request for a package that the gateway does not have.
 	// Concurrent requests call it concurrently.
 	Lacks func(provider.Address, provider.Version, provider.Platform)
@@ -55,7 +56,7 @@ type Local struct {
 	// that redirected them in the Referer header, so origins learn this capability.
 	exit   string
 	origin func(svchost.Hostname) *url.URL
-	listed func(provider.Address, []provider.Version)
+	listed func(a provider.Address, versions, denied []provider.Version)
 	lacks  func(provider.Address, provider.Version, provider.Platform)
 }
 
@@ -180,7 +181,7 @@ func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address
 	switch {
 	case rest == "versions" && (answer.code == http.StatusOK || answer.code == http.StatusNotFound):
 		if versions, ok := answer.versions(); ok {
-			l.listed(a, versions)
+			l.listed(a, versions, l.site.catalog.Union().DeniedVersions(r.Context(), a))
 		}
 	case answer.code == http.StatusNotFound:
 		if v, p, ok := splitDownloadPath(rest); ok {

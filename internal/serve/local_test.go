@@ -62,8 +62,8 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 	out := &localGatewayTest{t: t, log: &logLines{}}
 	out.Local, err = StartLocal(t.Context(), LocalOptions{
 		Settings: s, Log: slog.New(slog.NewTextHandler(out.log, nil)),
-		Listed: func(a provider.Address, versions []provider.Version) {
-			out.listed = append(out.listed, fmt.Sprint(a, versions))
+		Listed: func(a provider.Address, versions, denied []provider.Version) {
+			out.listed = append(out.listed, fmt.Sprint(a, versions, denied))
 		},
 		Lacks: func(a provider.Address, v provider.Version, p provider.Platform) {
 			out.lacks = append(out.lacks, fmt.Sprint(a, v, p))
@@ -254,9 +254,9 @@ func TestLocalReports(t *testing.T) {
 		status        int
 		listed, lacks string
 	}{
-		"versions":           {"versions", `{"versions": [{"version": "1.0.0"}, {"version": "1.1.0-beta1"}]}`, 200, "[" + a + " [1.0.0 1.1.0-beta1]]", "[]"},
-		"no versions":        {"versions", `{"versions": []}`, 200, "[" + a + " []]", "[]"},
-		"no provider":        {"versions", `{}`, 404, "[" + a + " []]", "[]"},
+		"versions":           {"versions", `{"versions": [{"version": "1.0.0"}, {"version": "1.1.0-beta1"}]}`, 200, "[" + a + " [1.0.0 1.1.0-beta1] []]", "[]"},
+		"no versions":        {"versions", `{"versions": []}`, 200, "[" + a + " [] []]", "[]"},
+		"no provider":        {"versions", `{}`, 404, "[" + a + " [] []]", "[]"},
 		"an outage":          {"versions", `{}`, 502, "[]", "[]"},
 		"a long list":        {"versions", long, 200, "[]", "[]"},
 		"no list":            {"versions", `<html>`, 200, "[]", "[]"},
