@@ -173,7 +173,7 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	}
 	for i, version := range []string{"1.2.0", "1.1.0"} {
 		f := out.Failures[i]
-		if f.Version.String() != version || !strings.Contains(f.Err.Error(), "prune "+version+" from harbor.example.com/") ||
+		if f.Version.String() != version || !strings.Contains(f.Err.Error(), "remove "+version+" from harbor.example.com/") ||
 			!strings.Contains(f.Err.Error(), "the tag "+version+" configured as immutable, cannot be deleted") || !strings.Contains(hint.Of(f.Err), "Tag Immutability") {
 			t.Errorf("%+v (%s)", f, hint.Of(f.Err))
 		}
