@@ -19,7 +19,7 @@ func TestExecInterruptedEarly(t *testing.T) {
 	hanging, err := net.Listen("tcp", "127.0.0.1:0") // exec waits for its answer before the command begins
 	clients.Must(t, err)
 	defer hanging.Close()
-	cmd := s.ws.Command(t.Context(), s.bridge, "exec", "--data", s.data, "--host", hanging.Addr().String(), "--", "echo", "begun")
+	cmd := s.ws.Command(t.Context(), s.bridge, append(append([]string{"exec"}, onlyFor(hanging.Addr(), "localhost:1")...), "--", "echo", "begun")...)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	clients.Must(t, cmd.Start())
@@ -59,7 +59,7 @@ func TestExecWarnings(t *testing.T) {
 	dead.Close()
 	s.ws.Env["TF_CLI_CONFIG_FILE"] = filepath.Join(t.TempDir(), "missing")
 	for command, fails := range map[string]bool{"true": false, "false": true} {
-		got := s.run("exec", "--data", s.data, "--host", dead.Addr().String(), "--", command)
+		got := s.run(append(append([]string{"exec"}, onlyFor(dead.Addr(), "localhost:1")...), "--", command)...)
 		if !strings.HasPrefix(got.stderr, "warning: ") || strings.Count(got.stderr, "/missing does not exist") != 1 {
 			t.Errorf("%s: status %d, stderr %q", command, got.status, got.stderr)
 		}

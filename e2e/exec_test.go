@@ -338,11 +338,16 @@ func TestExecCLIConfig(t *testing.T) {
 	})
 }
 
-// TestExecHangingOrigin shows that a host that does not answer discovery delays a command by little, and that its
-// providers are served all the same.
+// onlyFor returns flags with a template for the providers of one host, which has a port.
+func onlyFor(host net.Addr, prefix string) []string {
+	return []string{"--template", prefix + "/${namespace}/${type}", "--include", host.String() + "/*/*"}
+}
+
+// TestExecHangingOrigin shows that the providers of a host that does not answer discovery are served all the same.
 func TestExecHangingOrigin(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
+	r := registry.For(t, registry.Options{})
 	hanging, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and never answers
 	clients.Must(t, err)
 	defer hanging.Close()
@@ -351,11 +356,15 @@ func TestExecHangingOrigin(t *testing.T) {
 	dead.Close()
 	for name, at := range map[string]net.Addr{"hanging": hanging.Addr(), "dead": dead.Addr()} {
 		t.Run(name, func(t *testing.T) {
-			host := at.String()
-			got := s.run("exec", "--data", s.data, "--host", host, "--", "sh", "-c", `cat "$TF_CLI_CONFIG_FILE"`)
-			if got.status != 0 || got.stderr != "" || !strings.Contains(got.stdout, "/hosts/"+host+"/v1/providers/") {
-				t.Errorf("%+v", got)
-			}
+			own, flags := at.String()+"/platform/null", onlyFor(at, r.Host+"/"+name)
+			s.ws.MustRun(t, s.bridge, slices.Concat([]string{"push"}, flags, s.releaseFolder(), []string{"--as", own + "@" + nullVersion})...)
+			both(t, func(t *testing.T, client clients.Client) {
+				ws := s.workspace("")
+				clients.Must(t, ws.WriteConfig(strings.ReplaceAll(world.UseNull(nullVersion), world.Null, own)))
+				if got := s.execIn(ws, append(flags, "--", client.Path, "init", "-no-color")...); got.status != 0 || got.stderr != "" || !strings.Contains(got.stdout, "signed") {
+					t.Errorf("init: %+v", got)
+				}
+			})
 		})
 	}
 }

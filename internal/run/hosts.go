@@ -41,11 +41,12 @@ func servedHosts(set templates.Set, others []svchost.Hostname) []svchost.Hostnam
 	return slices.Compact(out)
 }
 
-// selectsHost reports whether a template can select a provider of the host. An empty set
-// means the embedded registry, which has every provider.
+// selectsHost reports whether a template can select a provider of the host, and gives it a
+// repository. An empty set means the embedded registry, which has every provider, unless its
+// host has a port.
 func selectsHost(set templates.Set, host svchost.Hostname) bool {
 	if len(set) == 0 {
-		return true
+		return !hasPort(host)
 	}
 	matches := func(p provider.Pattern) bool {
 		in, named := p.ServiceHost()
@@ -57,8 +58,20 @@ func selectsHost(set templates.Set, host svchost.Hostname) bool {
 	}
 	return slices.ContainsFunc(set, func(t *templates.Template) bool {
 		s := t.Selector()
-		return !slices.ContainsFunc(s.Exclude, whole) && (len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
+		return !slices.ContainsFunc(s.Exclude, whole) && (len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches)) && (!hasPort(host) || hasRepository(t, host))
 	})
+}
+
+// hasPort reports whether a host has a port. The name of a repository cannot contain a port.
+func hasPort(host svchost.Hostname) bool { return strings.Contains(string(host), ":") }
+
+// hasRepository reports whether a template gives an example of the host's providers a repository.
+func hasRepository(t *templates.Template, host svchost.Hostname) bool {
+	a, err := provider.AddressFromURL(string(host), "example", "example")
+	if err == nil {
+		_, err = t.Repository(a)
+	}
+	return err == nil
 }
 
 // needs are what the folder of a command says about providers.

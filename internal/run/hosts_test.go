@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -35,7 +36,10 @@ func workspace(t *testing.T, files map[string]string) string {
 }
 
 // pair is the include and the exclude patterns of a template.
-type pair struct{ include, exclude []string }
+type pair struct {
+	include, exclude []string
+	source           string // "" means the one for all providers
+}
 
 func templateSet(t *testing.T, pairs []pair) (set templates.Set) {
 	t.Helper()
@@ -47,7 +51,7 @@ func templateSet(t *testing.T, pairs []pair) (set templates.Set) {
 		for _, s := range p.exclude {
 			sel.Exclude = append(sel.Exclude, provider.MustParsePattern(s))
 		}
-		parsed, err := templates.Parse("ghcr.io/acme/${hostname}/${namespace}/${type}", sel)
+		parsed, err := templates.Parse(cmp.Or(p.source, "ghcr.io/acme/${hostname}/${namespace}/${type}"), sel)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +61,7 @@ func templateSet(t *testing.T, pairs []pair) (set templates.Set) {
 }
 
 func TestServedHosts(t *testing.T) {
-	others := []svchost.Hostname{"b.example", "registry.opentofu.org", "a.example", "b.example"}
+	others := []svchost.Hostname{"b.example", "registry.opentofu.org", "a.example", "b.example", "d.example:8443"}
 	for name, tc := range map[string]struct {
 		templates []pair
 		want      string
@@ -71,6 +75,8 @@ func TestServedHosts(t *testing.T) {
 		"without a host":              {[]pair{{exclude: []string{"a.example/*/*"}}}, "[b.example registry.opentofu.org]"},
 		"without a namespace":         {[]pair{{exclude: []string{"a.example/acme/*"}}}, "[a.example b.example registry.opentofu.org]"},
 		"excluded, but elsewhere not": {[]pair{{exclude: []string{"a.example/*/*"}}, {include: []string{"a.example/acme/*"}}}, "[a.example b.example registry.opentofu.org]"},
+		"a port":                      {[]pair{{include: []string{"c.example:8443/*/*"}}}, "[]"},
+		"a port, but not in the name": {[]pair{{include: []string{"c.example:8443/*/*"}, source: "ghcr.io/acme/${namespace}/${type}"}}, "[c.example:8443]"},
 		"in and out":                  {[]pair{{include: []string{"a.example/*/*"}, exclude: []string{"a.example/*/*"}}}, "[]"},
 		"nothing":                     {[]pair{{exclude: []string{"*/*/*"}}}, "[]"},
 	} {

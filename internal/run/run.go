@@ -166,7 +166,11 @@ func (o *Options) hosts() (served, named []svchost.Hostname, err error) {
 	set := o.Settings.Repositories.Templates
 	for _, host := range o.Hosts {
 		if !selectsHost(set, host) {
-			return nil, nil, hint.New("no template is for providers of "+host.ForDisplay(), "widen the include patterns, or leave out --host %s", host.ForDisplay())
+			help := "widen the include patterns"
+			if hasPort(host) {
+				help = "a repository name cannot hold a port: include the host in a template without ${hostname}"
+			}
+			return nil, nil, hint.New("no template is for providers of "+host.ForDisplay(), "%s, or leave out --host %s", help, host.ForDisplay())
 		}
 	}
 	n := readNeeds(folderOf(o.Command[1:]))
