@@ -151,8 +151,8 @@ func TestExecMissing(t *testing.T) {
 	r := registry.For(t, registry.Options{})
 	both(t, func(t *testing.T, client clients.Client) {
 		ws := s.user("", nullVersion)
-		got := s.execIn(ws, "--template", template(r), "--", client.Path, "init", "-no-color")
-		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: check both names; to add the provider: ocibridge push " + world.Null + ", with the same --template\n"
+		got := s.execIn(ws, "--template", template(r), "--include", world.Host+"/*/*", "--", client.Path, "init", "-no-color")
+		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: check both names; to add the provider: ocibridge push " + world.Null + ", with the same --template, --include\n"
 		if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
 			t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 		}

@@ -214,10 +214,14 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	case m.Pulled:
 		help = "pull-through cannot get it from " + m.Provider.Hostname() + " either: check the name and the version, unless a warning above says that the origin is unavailable"
 	default:
-		for _, name := range []string{"config", "data", "template"} {
+		var same []string
+		for _, name := range []string{"config", "data", "template", "include", "exclude", "plain-http", "ca-file"} {
 			if cmd.Flags().Changed(name) {
-				help += ", with the same --" + name
+				same = append(same, "--"+name)
 			}
+		}
+		if len(same) > 0 {
+			help += ", with the same " + strings.Join(same, ", ")
 		}
 	}
 	fmt.Fprintf(stderr, "error: %s\nhint: %s\n", message, help)
