@@ -115,3 +115,14 @@ func TestMissingPackages(t *testing.T) {
 		t.Errorf("%v, want %s", got, want)
 	}
 }
+
+// TestUpgrades shows which arguments make a client ignore the versions in the lock file.
+func TestUpgrades(t *testing.T) {
+	for args, want := range map[string]bool{
+		"init": false, "init -upgrade": true, "-chdir=sub init --upgrade": true, "init -upgrade=true": true, "init -upgrade=false": false,
+	} {
+		if got := upgrades(strings.Fields(args)); got != want {
+			t.Errorf("%s: %t", args, got)
+		}
+	}
+}
