@@ -89,8 +89,8 @@ func (s *registryVersion) download(ctx context.Context, platform provider.Platfo
 		Protocols: protocols(s.found.Protocols), OS: platform.OS, Arch: platform.Arch,
 		Filename: p.Filename, SHASum: p.Digest.Encoded(),
 		DownloadURL:         link(base, packageFile(p)),
-		SHASumsURL:          link(base, documentFile(s.sumsName(), s.evidence.SHA256SUMS)),
-		SHASumsSignatureURL: link(base, documentFile(s.sumsName()+".sig", s.evidence.Signature)),
+		SHASumsURL:          link(base, documentFile(sumsName(s.address, s.version), s.evidence.SHA256SUMS)),
+		SHASumsSignatureURL: link(base, documentFile(sumsName(s.address, s.version)+".sig", s.evidence.Signature)),
 		SigningKeys:         s.evidence.SigningKeys,
 		Packages:            map[string]packageJSON{}, About: s.evidence.Record.About,
 	}

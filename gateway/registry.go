@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -66,13 +67,7 @@ func (g *gateway) readVersion(r *http.Request, a provider.Address) (*registryVer
 	return s, nil
 }
 
-// sumsName returns the file name of the checksum document. The file name of its signature has the additional
-// suffix .sig.
-func (s *registryVersion) sumsName() string {
-	return "terraform-provider-" + s.address.Type() + "_" + s.version.String() + "_SHA256SUMS"
-}
-
-// serveChecksums replays the checksum document or its signature, byte for byte.
+// serveChecksums replays the checksum document or its signature, byte for byte, or serves the publisher's keys.
 func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	filename := mux.Vars(r)["filename"]
 	if !provider.ValidFilename(filename) {
@@ -82,23 +77,21 @@ func (g *gateway) serveChecksums(w http.ResponseWriter, r *http.Request, a provi
 	if err != nil {
 		return err
 	}
-	var data []byte
-	h := w.Header()
-	switch filename {
-	case s.sumsName():
-		data = s.evidence.SHA256SUMS
-		h.Set("Content-Type", "text/plain; charset=utf-8")
-	case s.sumsName() + ".sig":
-		data = s.evidence.Signature
-		h.Set("Content-Type", "application/pgp-signature")
-	default:
+	documents, err := Documents(a, s.version, s.evidence)
+	i := slices.IndexFunc(documents, func(d Document) bool { return d.Name == filename })
+	switch {
+	case i < 0 && err != nil:
+		return fmt.Errorf("%s %s: %w", a, s.version, err)
+	case i < 0:
 		return errAbsent
 	}
+	data, h := documents[i].Data, w.Header()
 	d := digest.FromBytes(data)
 	if !access.Covers(r.Context(), d) {
 		g.Access.ForbidCapability(w)
 		return nil
 	}
+	h.Set("Content-Type", documents[i].ContentType)
 	h.Set("ETag", strconv.Quote(d.String()))
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 	return nil

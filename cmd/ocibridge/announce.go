@@ -30,7 +30,7 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	if a.Listens != "" {
 		listens = "Listening on " + a.Listens + "\n"
 	}
-	fmt.Fprintf(w, "Serving providers at %s\n%s\n", mirror, listens)
+	fmt.Fprintf(w, "Serving providers at %s\n%sWeb page: %s\n\n", mirror, listens, a.URL)
 	if a.Pulls {
 		fmt.Fprintf(w, "Those that are not in the registry are fetched from their origins, verified and stored. To turn that off: --no-pull-through\n\n")
 	}

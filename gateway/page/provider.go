@@ -23,12 +23,15 @@ import (
 // providerView is a provider's page: one version, and the list of all versions.
 type providerView struct {
 	Address   provider.Address
+	Sources   []sourceView
 	Shown     *versionView // nil if no version can be shown
 	Newest    bool         // Shown is the version that clients choose by default
 	Unshown   *messageView // the reason why the newest version cannot be shown, or nil
 	Versions  []rowView
 	Total     int
-	Confirmed time.Time // when the registry last confirmed the list
+	Matching  int        // the number of versions that the filter selects
+	Filter    filterView // selects the versions in the list
+	Confirmed time.Time  // when the registry last confirmed the list
 	Pages     pager
 	Pulls     bool // missing versions are fetched from the origin
 }
@@ -38,6 +41,7 @@ type rowView struct {
 	Version   provider.Version
 	Path      string
 	Platforms []provider.Platform
+	Size      int64  // the size of the largest package in bytes; 0 if unknown
 	State     string // one of the constants below
 	Reason    string // why the configuration denies the version, or ""
 	Current   bool   // the page shows this version
@@ -95,7 +99,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 	}
 	all := slices.Clone(list.All())
 	slices.Reverse(all)
-	v := providerView{Address: a, Total: len(all), Confirmed: view.Confirmed(a), Pulls: p.MayFetch(r) && p.Pulls(a)}
+	v := providerView{Address: a, Sources: sources(a), Total: len(all), Confirmed: view.Confirmed(a), Pulls: p.MayFetch(r) && p.Pulls(a)}
 	newest := newestOf(list.Versions)
 	chosen := newest
 	if named {
@@ -116,12 +120,16 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 			v.Unshown = &messageView{Kind: kindOf(err, chosen.String()), Status: gateway.StatusOf(err), Version: chosen.String()}
 		}
 	}
+	v.Filter = newFilter(r.URL.Query().Get("q"))
+	all = v.Filter.apply(all)
+	v.Matching = len(all)
 	part := r.URL.Query().Get("page")
 	if at := slices.Index(all, chosen); part == "" && named && at >= 0 {
 		part = strconv.Itoa(at/versionsPerPage + 1) // the page of the list with this version
 	}
 	var from, to int
-	v.Pages, from, to = newPager(v.Total, versionsPerPage, part)
+	v.Pages, from, to = newPager(v.Matching, versionsPerPage, part)
+	v.Pages.Query = v.Filter.Text
 	v.Pages.What, v.Pages.Back, v.Pages.On = "the versions", "Newer", "Older"
 	v.Versions = p.rows(ctx, view, list, all[from:to], chosen)
 	title := a.String()
@@ -181,6 +189,9 @@ func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v
 		return row
 	}
 	row.Platforms = item.Found.Platforms()
+	for _, pkg := range item.Found.Packages {
+		row.Size = max(row.Size, pkg.Size)
+	}
 	if item.Found.Evidence == nil {
 		row.State = rowNone
 		return row

@@ -15,7 +15,6 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 //go:embed templates/*.html
@@ -42,7 +41,7 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 var views = loadViews("front", "search", "provider", "message")
 
 func loadViews(names ...string) map[string]*template.Template {
-	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "code": newCode, "display": displayHost}
+	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "code": newCode, "display": displayHost}
 	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
 	out := map[string]*template.Template{}
 	for _, name := range names {
@@ -55,12 +54,6 @@ func loadViews(names ...string) map[string]*template.Template {
 type codeView struct{ Label, Text string }
 
 func newCode(label, text string) codeView { return codeView{label, text} }
-
-// listView is a list of providers.
-type listView struct {
-	Base  string
-	Found []provider.Address
-}
 
 // displayHost formats a host name for people, in Unicode.
 func displayHost(name string) string { return svchost.Hostname(name).ForDisplay() }
@@ -117,3 +110,12 @@ func humanBytes(n int64) string {
 }
 
 func utc(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+
+// date formats a time of RFC 3339 as a date for people.
+func date(rfc3339 string) string {
+	t, err := time.Parse(time.RFC3339, rfc3339)
+	if err != nil {
+		return rfc3339
+	}
+	return t.UTC().Format("2 January 2006")
+}

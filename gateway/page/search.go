@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -35,7 +36,7 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 		k := p.directory.known(r.Context())
 		all := readable(who, k.providers)
 		v.More, v.Pending = len(all) > frontProviders, k.pending
-		v.Providers = listView{base(r), all[:min(len(all), frontProviders)]}
+		v.Providers = p.overviews(r, all[:min(len(all), frontProviders)])
 	}
 	if p.Setup != nil {
 		v.Setup = p.Setup(at.String(), !v.Locked)
@@ -72,12 +73,16 @@ func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	k := p.directory.known(r.Context())
 	words := strings.Fields(strings.ToLower(query))
 	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, words) }))
-	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.MayFetch(r), Maybe: listView{base(r), withHost(query)}}
+	if len(words) == 1 {
+		slices.SortStableFunc(all, func(a, b provider.Address) int { return cmp.Compare(rank(a, words[0]), rank(b, words[0])) })
+	}
+	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.MayFetch(r)}
+	v.Maybe = newList(r, suggestions(query, all))
 	v.Bad = len(all) == 0 && !plausible(query)
 	var from, to int
 	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))
 	v.Pages.Query, v.Pages.What, v.Pages.Back, v.Pages.On = query, "the list", "Before", "Further"
-	v.Found = listView{base(r), all[from:to]}
+	v.Found = p.overviews(r, all[from:to])
 	title := "Providers"
 	if query != "" {
 		title = "Search for " + query
@@ -154,9 +159,26 @@ func matches(a provider.Address, words []string) bool {
 	return true
 }
 
-// withHost returns the addresses at public registries that a query of the form NAMESPACE/TYPE may mean.
-func withHost(query string) (out []provider.Address) {
-	if strings.Count(query, "/") != 1 {
+// rank orders the results of a search for one word: types that are equal to the word, types that begin with it, and all
+// other providers.
+func rank(a provider.Address, word string) int {
+	switch {
+	case a.Type() == word:
+		return 0
+	case strings.HasPrefix(a.Type(), word):
+		return 1
+	}
+	return 2
+}
+
+// suggestions returns the addresses at public registries that a query may mean. Like clients, it adds the namespace
+// hashicorp to a single word, unless a provider in found has this type.
+func suggestions(query string, found []provider.Address) (out []provider.Address) {
+	switch {
+	case strings.Count(query, "/") == 1:
+	case query != "" && !strings.ContainsAny(query, "/ ") && (len(found) == 0 || found[0].Type() != strings.ToLower(query)):
+		query = "hashicorp/" + query
+	default:
 		return nil
 	}
 	for _, host := range []string{"registry.opentofu.org/", "registry.terraform.io/"} {

@@ -3,31 +3,40 @@ package page
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
 // versionView describes one version.
 type versionView struct {
-	Version   provider.Version
-	Protocols []string
-	Signature signatureView
-	Packages  []packageView
-	Require   string // the required_providers block, to copy
-	Reference string // the OCI reference, if clients can read it
-	Index     string // the digest of the index, or "" if no part of the version is in the registry
+	Version    provider.Version
+	Protocols  []string
+	Signature  signatureView
+	Packages   []packageView
+	Published  string     // the time that the origin stated in the evidence, or ""
+	SourceURL  string     // the repository of the source code that the origin stated, or ""
+	Files      []fileView // the release's documents
+	Require    string     // the required_providers block, to copy
+	Constraint string     // a ~> constraint, or ""
+	Lock       string     // the block of the lock file, or ""
+	Reference  string     // the OCI reference, if clients can read it
+	Index      string     // the digest of the index, or "" if no part of the version is in the registry
 }
+
+// fileView is a file to download.
+type fileView struct{ Title, Name, URL string }
 
 // packageView describes the package for one platform.
 type packageView struct {
 	artifact.Package
+	URL       string // "" if it cannot be downloaded
 	Elsewhere bool   // the package is not in the registry, and is fetched when it is first requested
 	Missing   string // the digest of a manifest that the registry lacks, or ""
 	Unvouched string // the reason why the evidence does not cover the package, or ""
@@ -62,7 +71,7 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	}
 	found := item.Found
 	out := &versionView{
-		Version: v, Protocols: found.Protocols, Require: requirement(a, v),
+		Version: v, Protocols: found.Protocols, Require: requirement(a, v), Constraint: constraint(v),
 	}
 	stored := item.Stored()
 	if stored != nil {
@@ -73,10 +82,15 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 	}
 	verified, err := artifact.Verify(ctx, view.Metadata(a), a, v, found, p.lenient(a))
 	out.Signature = p.judge(a, found, verified, err)
+	if verified != nil {
+		out.Published, out.SourceURL = verified.Evidence.Record.PublishedAt, verified.Evidence.Record.Source
+		out.Files = p.files(r, a, v, verified.Evidence)
+	}
 	for _, pkg := range found.Packages {
 		pkg.H1, pkg.Size = p.H1Of(pkg), max(pkg.Size, 0) // the template omits a size of 0
 		out.Packages = append(out.Packages, packageView{
 			Package:   pkg,
+			URL:       p.PackageLink(r, base(r), a, v, pkg),
 			Elsewhere: stored == nil || !slices.ContainsFunc(stored.Packages, func(s artifact.Package) bool { return s.Platform == pkg.Platform }),
 			Unvouched: unvouched(verified, pkg.Platform),
 		})
@@ -86,7 +100,24 @@ func (p *page) describe(ctx context.Context, r *http.Request, view catalog.View,
 		out.Packages = append(out.Packages, packageView{Package: missing, Missing: m.Manifest.String()})
 	}
 	slices.SortStableFunc(out.Packages, func(a, b packageView) int { return a.Platform.Compare(b.Platform) })
+	out.Lock = lockEntry(a, v, out.Packages)
 	return out, nil
+}
+
+// files returns the documents of a signed version. The gateway serves no documents of unsigned versions.
+func (p *page) files(r *http.Request, a provider.Address, v provider.Version, e *artifact.Evidence) (out []fileView) {
+	if !e.Signed() {
+		return nil
+	}
+	documents, err := gateway.Documents(a, v, e)
+	if err != nil {
+		p.Log.WarnContext(r.Context(), "cannot show", "path", r.URL.Path, "version", v.String(), "err", hint.Brief(err))
+	}
+	titles := [...]string{"Checksums", "Signature", "Public keys"}
+	for i, d := range documents {
+		out = append(out, fileView{titles[i], d.Name, p.DocumentLink(r, base(r), a, v, d)})
+	}
+	return out
 }
 
 // unvouched returns the reason why the evidence does not cover a platform's package, or "" if the
@@ -152,12 +183,4 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 		out.Text += " Not all platforms are covered: see below."
 	}
 	return out
-}
-
-// requirement returns the required_providers block for a version.
-func requirement(a provider.Address, v provider.Version) string {
-	var out strings.Builder
-	fmt.Fprintf(&out, "terraform {\n  required_providers {\n    %s = {\n", a.Type())
-	fmt.Fprintf(&out, "      source  = %q\n      version = %q\n    }\n  }\n}\n", a.String(), v.String())
-	return out.String()
 }

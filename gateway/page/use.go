@@ -1,0 +1,78 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// requirement returns the required_providers block for a version.
+func requirement(a provider.Address, v provider.Version) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "terraform {\n  required_providers {\n    %s = {\n", a.Type())
+	fmt.Fprintf(&out, "      source  = %q\n      version = %q\n    }\n  }\n}\n", a.String(), v.String())
+	return out.String()
+}
+
+// sourceView is a source address as users of some clients write it.
+type sourceView struct{ Clients, Address string }
+
+// sources returns a provider's source address in the words of each client. A client has a default host, which its users
+// leave out.
+func sources(a provider.Address) []sourceView {
+	short, full := a.Namespace()+"/"+a.Type(), a.String()
+	switch a.Hostname() {
+	case "registry.opentofu.org":
+		return []sourceView{{"OpenTofu", short}, {"Terraform", full}}
+	case "registry.terraform.io":
+		return []sourceView{{"Terraform", short}, {"OpenTofu", full}}
+	}
+	return []sourceView{{"Terraform and OpenTofu", full}}
+}
+
+// constraint returns a ~> constraint that allows a version and its compatible successors: the next minor versions, or for
+// a version 0.x the next patches. It returns "" for a prerelease, which no such constraint selects.
+func constraint(v provider.Version) string {
+	if v.IsPrerelease() {
+		return ""
+	}
+	core, _, _ := strings.Cut(v.String(), "+")
+	if minor, _ := cutLast(core, "."); !strings.HasPrefix(core, "0.") {
+		return "~> " + minor
+	}
+	return "~> " + core
+}
+
+// cutLast cuts s at the last separator.
+func cutLast(s, separator string) (before, after string) {
+	i := strings.LastIndex(s, separator)
+	return s[:i], s[i+1:]
+}
+
+// lockEntry returns the block of a dependency lock file for a version, as clients write it with the constraint of
+// [requirement]. It returns "" if no package has a hash.
+func lockEntry(a provider.Address, v provider.Version, packages []packageView) string {
+	var hashes []string
+	for _, p := range packages {
+		if p.Missing != "" || p.Unvouched != "" {
+			continue
+		}
+		hashes = append(hashes, p.ZipHash().String())
+		if !p.H1.IsZero() {
+			hashes = append(hashes, p.H1.String())
+		}
+	}
+	if len(hashes) == 0 {
+		return ""
+	}
+	slices.Sort(hashes)
+	var out strings.Builder
+	fmt.Fprintf(&out, "provider %q {\n  version     = %q\n  constraints = %q\n  hashes = [\n", a.String(), v.String(), v.String())
+	for _, h := range slices.Compact(hashes) {
+		fmt.Fprintf(&out, "    %q,\n", h)
+	}
+	out.WriteString("  ]\n}\n")
+	return out.String()
+}
