@@ -52,6 +52,7 @@ func TestPaste(t *testing.T) {
 		if got := ws.MustLock(t)[world.Null].Version; got != nullVersion {
 			t.Errorf("%s by %s locks %q", client.Name, config.String(), got)
 		}
+		wantLock(t, b, ws, client)
 	}
 
 	b := browser.tab(t)

@@ -70,7 +70,8 @@ func TestPage(t *testing.T) {
 		}
 		host := authority(open)
 		b.wantText("Providers at "+host, open.URL, host+"/${hostname}/${namespace}/${type}", "trust_all_hashes = true",
-			root(open)+"hosts/registry.opentofu.org/v1/providers/", "Terragrunt", root(open)+"hosts/registry.opentofu.org\"", "package-ecosystem: terraform", "runs-on: ubuntu-latest", "before_script:", "pulumi package add terraform-provider "+host+"/NAMESPACE/TYPE", world.Null, pageUnsigned)
+			root(open)+"hosts/registry.opentofu.org/v1/providers/", "Terragrunt", root(open)+"hosts/registry.opentofu.org\"", "package-ecosystem: terraform", "runs-on: ubuntu-latest", "before_script:", "pulumi package add terraform-provider "+host+"/NAMESPACE/TYPE",
+			world.Null+" 3.2.4 1 version ", pageWidget+" 1.20.0 22 versions ", "B signed", pageUnsigned+" 0.9.1 1 version ", "checksum only")
 		b.audit("front")
 	})
 	t.Run("copy", func(t *testing.T) {
@@ -113,6 +114,10 @@ func TestPage(t *testing.T) {
 		b.wantText(`<script>alert(1)</script>"'`)
 		searchFor(b, "hashicorp/null")
 		b.wantText("registry.opentofu.org/hashicorp/null", "registry.terraform.io/hashicorp/null")
+		searchFor(b, "gauge")
+		b.wantText("1 provider whose address matches", pageUnsigned+" 0.9.1 1 version ")
+		searchFor(b, "random")
+		b.wantText("No known provider has a matching address.", "registry.opentofu.org/hashicorp/random")
 		b.audit("search-guess")
 		searchFor(b, world.Null)
 		if got, want := eval[string](b, `location.href`), root(open)+"p/"+world.Null; got != want {
@@ -124,7 +129,8 @@ func TestPage(t *testing.T) {
 		b.open(root(open) + "p/" + world.Null)
 		b.wantText("Signed by a pinned key", s.Signer.Fingerprint(), zipHashOf(t, s.null, "linux", "amd64"), "h1:",
 			"terraform-provider-null_3.2.4_linux_amd64.zip", "linux_amd64", "newest",
-			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`)
+			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`, "Source in Terraform and OpenTofu "+world.Null, "~> 3.2")
+		wantFiles(b, s.CA, s.null)
 		b.audit("provider")
 		b.open(root(open) + "p/" + pageWidget)
 		b.wantText("Signed, key not pinned", "Page 1 of 2", "1.20.0 newest", "2.0.0-beta.1 signed", "1.19.0 denied")
@@ -137,6 +143,8 @@ func TestPage(t *testing.T) {
 		b.open(root(open) + "p/" + world.Host + "/" + longNamespace + "/" + longType + "/" + longVersion)
 		b.audit("long-names")
 	})
+	t.Run("filter", func(t *testing.T) { testFilter(t, browser.tab(t), root(open)+"p/"+pageWidget) })
+	t.Run("order", func(t *testing.T) { testOrder(t, browser.tab(t), root(open)+"p/"+pageWidget) })
 	t.Run("without scripts", func(t *testing.T) {
 		b := browser.tab(t)
 		b.withoutScripts()
@@ -208,6 +216,7 @@ func TestPage(t *testing.T) {
 		if status := b.open(root(g) + "p/" + world.Null); status != http.StatusOK {
 			t.Errorf("one's own provider: %d", status)
 		}
+		wantFiles(b, s.CA, s.null)
 		b.picture("signed-in")
 		for _, path := range []string{"p/" + pageUnsigned, "p/" + world.Host + "/tools/absent"} {
 			if status := b.open(root(g) + path); status != http.StatusForbidden {

@@ -23,7 +23,7 @@ const (
 type overviewView struct {
 	provider.Address
 	Newest   *rowView // the newest stored version
-	Versions int      // the number of stored versions that are not denied
+	Versions int      // the number of stored versions, including denied versions
 }
 
 // listView is a list of providers.
@@ -70,5 +70,5 @@ func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView)
 		return
 	}
 	row := p.row(ctx, view, list, newest)
-	o.Newest, o.Versions = &row, len(list.Versions)
+	o.Newest, o.Versions = &row, len(list.All())
 }
