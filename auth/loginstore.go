@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"oras.land/oras-go/v2/registry/remote/auth"
+
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
@@ -66,9 +68,14 @@ func (c *Client) StoreLogin(ctx context.Context, r ociaddr.Repository, username 
 	if err := c.helpers.store(ctx, e.helper, e.written, username, password); err != nil {
 		return StoredLogin{}, fmt.Errorf("%s: %w", e.stored(), err)
 	}
-	// A login in the file, or under another name in the helper, would be found first.
+	// A login in the file, or under another name in the helper, would be found first. Some helpers,
+	// such as docker-credential-osxkeychain, have one entry for both names: it is the new login.
+	stored := newCredential(auth.Credential{Username: username, Password: password.Reveal()})
 	for _, server := range serverNames(r.Registry) {
-		if server != e.written {
+		if server == e.written {
+			continue
+		}
+		if other, err := c.helpers.run(ctx, e.helper, server); err == nil && !other.empty() && !other.equal(stored) {
 			_ = c.helpers.erase(ctx, e.helper, server)
 		}
 	}

@@ -75,6 +75,9 @@ func newCredential(c auth.Credential) credential {
 
 func (c credential) empty() bool { return c.value == nil }
 
+// equal reports whether c and other have the same value.
+func (c credential) equal(other credential) bool { return c.reveal() == other.reveal() }
+
 // reveal returns the value of the credential. Only code that passes the value to oras-go,
 // or checks whether it was sent, may call reveal.
 func (c credential) reveal() auth.Credential {

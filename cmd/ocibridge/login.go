@@ -139,6 +139,9 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	if inForce := client.LoginInForce(ctx, r); !stored.Is(inForce) {
 		if inForce == "" {
 			inForce = "no login, because an oci_default_credentials block leaves this file out"
+			if stored.Helper != "" {
+				inForce += ", or the helper does not return the login"
+			}
 		}
 		fmt.Fprintf(stderr, "warning: ocibridge does not use this login, but %s\n", inForce)
 	}
