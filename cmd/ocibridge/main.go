@@ -33,6 +33,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	err = explainInterrupt(ctx, err)
+	if out.err != nil && errorDocument(err) == nil {
+		err = hint.Wrap(fmt.Errorf("the results cannot be printed: %w", out.err), "what the command did stays; make standard output writable")
+	}
 	if message := errorDocument(err); message != nil {
 		if !out.written && asksForJSON(cmd, args) {
 			_ = printJSON(out, map[string]any{"error": message})

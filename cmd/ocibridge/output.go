@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -15,15 +16,18 @@ import (
 )
 
 // output is the standard output of a command. It records whether the command has written
-// anything.
+// anything, and the first error, so that a command whose results are lost does not succeed.
 type output struct {
 	io.Writer
 	written bool
+	err     error
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	o.written = true
-	return o.Writer.Write(p)
+	n, err := o.Writer.Write(p)
+	o.err = cmp.Or(o.err, err)
+	return n, err
 }
 
 // terminal returns the terminal that w writes to, or nil if w does not write to a terminal.
