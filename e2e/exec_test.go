@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -322,8 +325,9 @@ func TestExecCLIConfig(t *testing.T) {
 			t.Errorf("after a login: %+v", got)
 		}
 		overrides := t.TempDir()
+		unpack(t, s.null.Package(runtime.GOOS, runtime.GOARCH).Data, overrides)
 		ws = s.user("provider_installation {\n  dev_overrides {\n    \""+world.Null+"\" = \""+overrides+"\"\n  }\n  direct {}\n}\n", nullVersion)
-		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "version"); got.status != 0 || got.stderr != "" {
+		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "plan", "-no-color"); got.status != 0 || !strings.Contains(got.stdout, "development overrides") || !strings.Contains(got.stdout, "null_resource.example") {
 			t.Errorf("dev_overrides: %+v", got)
 		}
 		blocked := `"registry.terraform.io/*/*", "registry.opentofu.org/*/*"`
@@ -336,6 +340,21 @@ func TestExecCLIConfig(t *testing.T) {
 			t.Errorf("network_mirror: %+v", got)
 		}
 	})
+}
+
+// unpack writes the files of a package into a folder.
+func unpack(t *testing.T, data []byte, dir string) {
+	t.Helper()
+	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	clients.Must(t, err)
+	for _, f := range z.File {
+		content, err := z.Open(f.Name)
+		clients.Must(t, err)
+		text, err := io.ReadAll(content)
+		clients.Must(t, err)
+		clients.Must(t, content.Close())
+		clients.Must(t, os.WriteFile(filepath.Join(dir, filepath.Base(f.Name)), text, 0o700))
+	}
 }
 
 // onlyFor returns flags with a template for the providers of one host, which has a port.

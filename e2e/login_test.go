@@ -177,6 +177,11 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s: filed: %v, %s", client.Name, err, filed)
 		}
 		ws.MustRun(t, client, "init", "-no-color")
+		// exec passes the saved token on.
+		clients.Must(t, os.Remove(filepath.Join(ws.Home, ".terraformrc")))
+		if got := s.execIn(ws, "--data", s.data, "--", "sh", "-c", `cat "$TF_CLI_CONFIG_FILE"; "$0" init -no-color`, client.Path); got.status != 0 || !strings.Contains(got.stdout, i.token) {
+			t.Errorf("exec after a login: %+v", got)
+		}
 	}
 	if !strings.Contains(g.Log(), `subject="oidc people ada"`) {
 		t.Errorf("the log:\n%s", g.Log())
