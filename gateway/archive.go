@@ -37,7 +37,11 @@ func (g *gateway) serveArchive(w http.ResponseWriter, r *http.Request, address p
 		}
 		a.Source = address.Path()
 	}
-	return g.archives.Serve(w, r, a)
+	err = g.archives.Serve(w, r, a)
+	if v, verr := versionOf(r); g.Used != nil && r.Method == http.MethodGet && err == nil && verr == nil {
+		g.Used(address, v)
+	}
+	return err
 }
 
 // sizeOf returns the size of a package if the version does not state that size. begin is

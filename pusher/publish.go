@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
@@ -98,6 +99,9 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 			continue
 		}
 		if r.stored != nil && (d.status == Unchanged || w.isOriginal(r.stored, d.version)) {
+			if err := w.dest.mark(w.tag, r.stored.Index.Digest, r.stored.Index.Digest); err != nil {
+				return nil, "", err
+			}
 			w.finish(ctx, r.others, r.stored, r.readAt)
 			return r.stored, statusOf(w.before, r.stored, w.o.Force), nil
 		}
@@ -176,7 +180,7 @@ func (w *push) decide(ctx context.Context, r round) (d decision, again bool, err
 		if !w.isFresh(r.readAt) {
 			return d, true, nil
 		}
-		err = errors.Join(err, w.sendIndex(ctx, d.version))
+		err = errors.Join(err, w.sendIndex(ctx, r.stored, d.version))
 	}
 	return d, false, err
 }
@@ -291,18 +295,18 @@ func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) 
 		index := *w.original.index
 		err := w.sendBlob(ctx, "push index to", index)
 		if err == nil {
-			return w.moveTag(ctx, index, *w.original.version)
+			return w.moveTag(ctx, stored, index, *w.original.version)
 		}
 		if !w.cannotCarry(err) {
 			return err
 		}
 		w.rewriteIndex(err.Error())
 	}
-	return w.sendIndex(ctx, next)
+	return w.sendIndex(ctx, stored, next)
 }
 
-// sendIndex stores a version's index by digest, and then under the tag.
-func (w *push) sendIndex(ctx context.Context, v *artifact.Version) error {
+// sendIndex stores a version's index by digest, and then under the tag, which names stored.
+func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error {
 	index, err := artifact.EncodeIndex(*v)
 	if err != nil {
 		return err
@@ -310,11 +314,18 @@ func (w *push) sendIndex(ctx context.Context, v *artifact.Version) error {
 	if err := w.sendBlob(ctx, "push index to", index); err != nil {
 		return err
 	}
-	return w.moveTag(ctx, index, *v)
+	return w.moveTag(ctx, stored, index, *v)
 }
 
-// moveTag makes the version's tag name the index of v.
-func (w *push) moveTag(ctx context.Context, index artifact.Blob, v artifact.Version) error {
+// moveTag makes the version's tag, which names stored, name the index of v.
+func (w *push) moveTag(ctx context.Context, stored *artifact.Version, index artifact.Blob, v artifact.Version) error {
+	var before digest.Digest
+	if stored != nil {
+		before = stored.Index.Digest
+	}
+	if err := w.dest.mark(w.tag, before, index.Descriptor.Digest); err != nil {
+		return err
+	}
 	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index, string(w.tag), helpImmutable)
 	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // after any other error, the tag might have moved
 	if err == nil {

@@ -29,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sync/semaphore"
 	"oras.land/oras-go/v2/registry/remote"
@@ -75,6 +76,22 @@ type Destination struct {
 	// first request of an operation that writes, and unlock is called after the last one. doing
 	// names the operation to people. Nil: the registry protects new content itself.
 	Lock func(ctx context.Context, doing string) (unlock func(), err error)
+	// Mark records who stores a version, for the registry's retention. It is called before the
+	// version's tag moves from one index to another, and with two equal digests if everything is in
+	// place. before is "" if the tag did not exist. If Mark fails, the tag stays as it was. Nil: the
+	// registry has no retention.
+	Mark func(tag ociaddr.Tag, before, after digest.Digest) error
+}
+
+// mark calls Mark, unless it is nil.
+func (d Destination) mark(tag ociaddr.Tag, before, after digest.Digest) error {
+	if d.Mark == nil {
+		return nil
+	}
+	if err := d.Mark(tag, before, after); err != nil {
+		return &RegistryError{"mark " + string(tag) + " in", d.Repository, err}
+	}
+	return nil
 }
 
 // lock calls Lock, unless it is nil.

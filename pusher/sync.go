@@ -223,6 +223,7 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Ou
 	if err := s.push(ctx, plan, out, done); err != nil {
 		return out, err
 	}
+	plan.markKept(out)
 	for _, state := range plan.states {
 		if err := s.cleanUp(ctx, state, out); err != nil {
 			return out, err
@@ -232,6 +233,19 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*Result)) (*Ou
 		out.warn("%s", text)
 	}
 	return out, s.prune(ctx, plan, out)
+}
+
+// markKept marks the versions that are in place, see [Destination.Mark].
+func (p *Plan) markKept(out *Outcome) {
+	for _, step := range p.Steps {
+		i := slices.IndexFunc(p.states, func(s *repositoryState) bool { return s.provider == step.Provider })
+		if step.Action != ActionKeep || step.release != nil || i < 0 {
+			continue
+		}
+		if err := p.states[i].dest.mark(tagOf(step.Version), step.index.Digest, step.index.Digest); err != nil {
+			out.Failures = append(out.Failures, Failure{step.Provider, step.Version, err})
+		}
+	}
 }
 
 // push pushes the versions of a plan, several concurrently. It skips providers that failed as

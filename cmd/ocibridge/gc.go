@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
@@ -27,7 +29,9 @@ const gcExamples = `  # how much can be freed
 type gcFlags struct {
 	commonFlags
 	dryRunFlags
-	wait time.Duration
+	wait    time.Duration
+	unused  limitFlag[time.Duration]
+	maxSize limitFlag[int64]
 }
 
 func newGCCommand() *cobra.Command {
@@ -60,6 +64,10 @@ A registry elsewhere collects its garbage itself.`,
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	f.dryRunFlags.register(cmd, "print what can be freed, and delete nothing")
+	f.unused = limitFlag[time.Duration]{parse: config.ParseUnused}
+	f.maxSize = limitFlag[int64]{parse: config.ParseSize}
+	cmd.Flags().Var(&f.unused, "unused", "first remove versions that pull-through stored and that were unused for this `time`, such as 90d; 0: without limit")
+	cmd.Flags().Var(&f.maxSize, "max-size", "first remove versions that pull-through stored, until they need at most this `size`, such as 200GiB; 0: without limit")
 	cmd.Flags().DurationVar(&f.wait, "wait", embedded.DefaultGCWait, "longest `time` to wait for writers")
 	return cmd
 }
@@ -67,20 +75,21 @@ A registry elsewhere collects its garbage itself.`,
 func (f *gcFlags) run(cmd *cobra.Command) error {
 	return perform(&f.commonFlags, cmd, func(settings) (struct{}, error) {
 		return struct{}{}, f.check()
-	}, func(ctx context.Context, s settings, _ struct{}) (embedded.Garbage, error) {
-		garbage, err := f.collect(ctx, s, cmd.ErrOrStderr())
-		if !f.output.json() && (err == nil || garbage.Manifests+garbage.Blobs > 0) {
-			fmt.Fprintln(cmd.OutOrStdout(), garbageText(garbage, f.dryRun))
+	}, func(ctx context.Context, s settings, _ struct{}) (*collection, error) {
+		c := newCollection()
+		err := f.collect(ctx, s, c, cmd.ErrOrStderr())
+		if !f.output.json() {
+			c.print(cmd.OutOrStdout(), f.dryRun, err)
 		}
 		if err == nil {
-			err = f.pending(garbageText(garbage, true) != nothingToFree)
+			err = f.pending(len(c.Removed) > 0 || garbageText(c.Garbage, true) != nothingToFree)
 		}
-		return garbage, err
-	}, func(garbage embedded.Garbage) any {
+		return c, err
+	}, func(c *collection) any {
 		return struct {
 			DryRun bool `json:"dry_run"`
-			embedded.Garbage
-		}{f.dryRun, garbage}
+			*collection
+		}{f.dryRun, cmp.Or(c, newCollection())}
 	})
 }
 
@@ -91,23 +100,39 @@ func (f *gcFlags) check() error {
 	return f.dryRunFlags.check()
 }
 
-// collect opens the embedded registry and deletes the garbage. In a dry run, it only measures the
-// garbage.
-func (f *gcFlags) collect(ctx context.Context, s settings, stderr io.Writer) (embedded.Garbage, error) {
-	none := embedded.Garbage{Repositories: []string{}}
+// collect opens the embedded registry, applies the retention and deletes the garbage. In a dry run,
+// it only finds out what it would do.
+func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr io.Writer) error {
 	back, err := f.open(s, nil, f.log.open(stderr))
 	if err != nil {
-		return none, err
+		return err
 	}
 	defer back.Close()
 	if back.Embedded == nil {
-		return none, hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+back.Templates[0].Source(),
+		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+back.Templates[0].Source(),
 			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror blocks")
 	}
+	retention := embedded.Retention{Unused: f.unused.value, MaxSize: f.maxSize.value}
 	if f.dryRun {
-		return back.Embedded.Garbage(ctx)
+		var expired []embedded.Expired
+		if c.Garbage, expired, err = back.Embedded.Garbage(ctx, retention); err != nil {
+			return err
+		}
+		for _, e := range expired {
+			if err := c.add(back, e); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
-	return back.Embedded.GC(ctx, f.wait)
+	remover := newExpiredRemover(back)
+	c.Garbage, err = back.Embedded.GC(ctx, embedded.GCOptions{Wait: f.wait, Retention: retention, Remove: func(ctx context.Context, e embedded.Expired) error {
+		if err := removeExpired(ctx, back, remover, e); err != nil {
+			return err
+		}
+		return c.add(back, e)
+	}})
+	return err
 }
 
 const nothingToFree = "nothing to free"

@@ -47,6 +47,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 		d.checkPullThrough(f, c)
 	}
 	d.checkCooldown(f, c)
+	d.checkRetention(f, c)
 	return c
 }
 

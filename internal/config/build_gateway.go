@@ -103,9 +103,29 @@ func (d *decoder) pullThrough(p *pullThroughBlock) *PullThrough {
 		return nil
 	}
 	return &PullThrough{
-		Enabled: p.Enabled,
-		Scope:   pull.Scope{Selector: d.selector(d.of(p), p.Include, p.Exclude), Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
-		Limits:  pull.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
+		Enabled:   p.Enabled,
+		Scope:     pull.Scope{Selector: d.selector(d.of(p), p.Include, p.Exclude), Versions: p.Versions, Platforms: p.Platforms, Cooldown: p.Cooldown},
+		Limits:    pull.Limits{MaxConcurrent: p.MaxConcurrent, MaxPerDay: p.MaxPerDay, MaxSize: p.MaxSize, MaxSpool: p.MaxSpool},
+		Retention: p.Retention,
+	}
+}
+
+// ErrRetentionElsewhere means that there is a retention block, and that the registry is not the
+// embedded one.
+var ErrRetentionElsewhere = hint.New("retention is for the embedded registry, and the configured repositories are in another registry",
+	"leave out the retention block, and let that registry remove what nobody pulls, as Harbor's tag retention does")
+
+// checkRetention reports a retention block that has no effect.
+func (d *decoder) checkRetention(f *fileBlock, c *Config) {
+	if c.PullThrough == nil || c.PullThrough.Retention == nil {
+		return
+	}
+	b := d.of(f.PullThrough.Retention)
+	switch {
+	case !b.has("unused") && !b.has("max_size"):
+		d.conflict(b.header, "Neither unused nor max_size says what to remove: give one of them.")
+	case len(c.templates) > 0:
+		d.errorf(b.header, "retention", ErrRetentionElsewhere)
 	}
 }
 

@@ -82,6 +82,7 @@ type PullThrough struct {
 	Enabled bool
 	pull.Scope
 	pull.Limits
+	Retention *Retention // nil without a retention block
 }
 
 // NamesHosts reports whether there is at least one include pattern, and every include

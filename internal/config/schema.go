@@ -235,6 +235,21 @@ type pullThroughBlock struct {
 	MaxPerDay int64 `hcl:"max_per_day,optional" value:"size"`
 	// The maximum disk space for packages that are being fetched.
 	MaxSpool int64 `hcl:"max_spool,optional" value:"size" default:"pull.DefaultSpool"`
+
+	// What `gc` removes from the embedded registry again. It only removes versions that pull-through stored, and that
+	// no `push`, `sync` or `copy` has stored, completed or found in place. The next request for a removed version
+	// stores it again. Other registries have their own retention. Set at least one of the arguments.
+	Retention *Retention `hcl:"retention,block"`
+}
+
+// Retention is the retention block. It has the fields of [embedded.Retention].
+type Retention struct {
+	// How long a version may be unused, at least `2d`. The gateway records once a day that clients use a version.
+	// Without it, there is no limit.
+	Unused time.Duration `hcl:"unused,optional" value:"duration" flag:"unused"`
+	// The maximum number of bytes that only these versions need. The versions that were used longest ago are removed
+	// first. Without it, there is no limit.
+	MaxSize int64 `hcl:"max_size,optional" value:"size" flag:"max-size"`
 }
 
 // Gateway is the gateway block.

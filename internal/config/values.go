@@ -43,6 +43,19 @@ func parseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
+// MinUnused is the minimum of unused in a retention block. The gateway records once a day that a
+// version is used.
+const MinUnused = 48 * time.Hour
+
+// ParseUnused parses the time for which a version may be unused.
+func ParseUnused(s string) (time.Duration, error) {
+	d, err := parseDuration(s)
+	if err == nil && d < MinUnused {
+		err = hint.New(fmt.Sprintf("%q is too short", s), "give at least 2d: the gateway records once a day that a version is used")
+	}
+	return d, err
+}
+
 // inHours converts a number of days or weeks, such as 1.5d, to hours. It returns s unchanged if
 // the number is invalid.
 func inHours(s string) string {
@@ -64,7 +77,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 	byName = map[string]any{
 		"issuer": parseIssuer, "latest": numberTo(1000), "public_url": ParsePublicURL, "requests_per_second": parseRate,
 		"shutdown_timeout": parsePositiveDuration, "stale_if_error": parseDurationOrNone, "tag_ttl": parseDurationOrNone,
-		"timeout": parsePositiveDuration,
+		"timeout": parsePositiveDuration, "unused": ParseUnused,
 	}
 	byKind = map[string]any{
 		"HOST:PORT": parseListen, "URL": parseEndpoint, "address": parseEmail,
@@ -72,7 +85,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
 		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
-		"size": parseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
+		"size": ParseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
 		"unsigned": parseUnsigned, "version constraint": provider.ParseConstraint,
 		// Kinds of labels.
 		"oidc name": parseName, "provider address": provider.ParseAddress, "registry": ociaddr.ParseRegistry,
@@ -141,7 +154,8 @@ var units = map[string]int64{
 	"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }
 
-func parseSize(s string) (int64, error) {
+// ParseSize parses a size in bytes, such as 500MB or 20GiB.
+func ParseSize(s string) (int64, error) {
 	const help = "a size is a whole number and a unit, such as 500MB or 20GiB"
 	m := size.FindStringSubmatch(s)
 	if m == nil {

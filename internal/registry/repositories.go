@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
@@ -118,6 +119,15 @@ func (r *Repositories) Lock() func(ctx context.Context, doing string) (unlock fu
 		return nil
 	}
 	return r.Embedded.Lock
+}
+
+// Keep returns the function that records that a version of the repository is not pull-through's,
+// see Mark of [pusher.Destination]. It returns nil if templates name other registries.
+func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, before, after digest.Digest) error {
+	if r.Embedded == nil {
+		return nil
+	}
+	return func(tag ociaddr.Tag, _, _ digest.Digest) error { return r.Embedded.MarkKept(repo.Name, tag) }
 }
 
 // BlobRedirect returns the URL to which the registry of a provider redirects requests for

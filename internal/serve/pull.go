@@ -6,8 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -19,6 +23,9 @@ func (s *site) openPuller() error {
 	p, err := s.settings.pullRules(s.addr, s.repositories.Embedded != nil, s.control != nil)
 	if err != nil || p == nil {
 		return err
+	}
+	if p.Retention != nil && s.repositories.Embedded == nil {
+		return UsageError{config.ErrRetentionElsewhere}
 	}
 	p.via = s.via
 	// The gateway is itself the origin of the providers with its host name, so it must not
@@ -53,7 +60,7 @@ const drainTimeout = 10 * time.Minute
 // closes the puller.
 func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	push := pusher.New(pusher.Options{
-		Destination: transfer.Destination(s.repositories),
+		Destination: s.pullDestination,
 		Policy:      s.policy,
 		Jobs:        s.settings.Config.Jobs,
 	})
@@ -73,6 +80,44 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 		o.Directory, o.Spool = filepath.Join(dir, originsFolder), filepath.Join(dir, spoolFolder)
 	}
 	return pull.New(o)
+}
+
+// pullDestination returns the repository of a provider, in which pull-through marks the versions
+// that it stores.
+func (s *site) pullDestination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+	d, err := transfer.Destination(s.repositories)(ctx, a)
+	if registry := s.repositories.Embedded; registry != nil {
+		d.Mark = func(tag ociaddr.Tag, before, after digest.Digest) error {
+			if err := registry.MarkPulled(d.Repository.Name, tag, before, after); err != nil {
+				s.log.WarnContext(ctx, "a version that is pulled through cannot be marked: retention will not remove it", "repository", d.Repository.String(), "tag", string(tag), "err", err)
+			}
+			return nil
+		}
+	}
+	return d, err
+}
+
+// used returns the function that records which versions clients use. It returns nil if the
+// registry is not embedded.
+func (s *site) used() func(provider.Address, provider.Version) {
+	registry, templates := s.repositories.Embedded, s.repositories.Templates
+	if registry == nil {
+		return nil
+	}
+	type key struct {
+		provider.Address
+		provider.Version
+	}
+	return func(a provider.Address, v provider.Version) {
+		registry.Used(key{a, v}, func() (string, ociaddr.Tag, error) {
+			repo, err := templates.Repository(a)
+			if err != nil {
+				return "", "", err
+			}
+			tag, err := ociaddr.VersionTag(v)
+			return repo.Name, tag, err
+		})
+	}
 }
 
 // push returns a function that stores a release in the provider's repository.

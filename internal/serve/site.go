@@ -181,6 +181,7 @@ func (s *site) gatewayOptions() gateway.Options {
 	if g.PublicURL != "" || s.settings.local != nil {
 		o.PublicURL = s.address.URL
 	}
+	o.Used = s.used()
 	o.Keyless = !g.VerifyRequired
 	if g.VerifyRequired && s.cache != nil {
 		o.H1 = s.cache.H1

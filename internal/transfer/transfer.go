@@ -30,7 +30,7 @@ type Progress interface {
 func Destination(r *registry.Repositories) func(context.Context, provider.Address) (pusher.Destination, error) {
 	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := r.Repository(ctx, a)
-		return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock()}, err
+		return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 	}
 }
 
@@ -45,7 +45,7 @@ func destinationOfCopies(r *registry.Repositories, from map[provider.Address]oci
 			// referrers. The gateway's referrers API does not need them.
 			err = repo.SetReferrersCapability(false)
 		}
-		to := pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock()}
+		to := pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}
 		if sibling := from[a]; sibling.Registry == addr.Registry {
 			to.Sibling = sibling.Name
 		}

@@ -22,10 +22,12 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/distribution/distribution/v3/configuration"
 	"github.com/distribution/distribution/v3/registry/handlers"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem" // registers the storage driver that config names
+	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/sirupsen/logrus"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
@@ -53,6 +55,12 @@ type Registry struct {
 	server *http.Server
 	client *http.Client
 	stop   context.CancelFunc
+	log    *slog.Logger
+
+	used      *lru.Cache[any, time.Time] // when the use of a version was last recorded
+	uses      chan use
+	usesEnded chan struct{}
+
 	// beforeFile is called before each file operation of a garbage collection, and before it waits
 	// for a lock. Tests replace it.
 	beforeFile func(operation, name string)
@@ -85,7 +93,9 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	}
 	redirectLogs(log)
 	ctx, stop := context.WithCancel(context.Background())
-	r := &Registry{dir: dir, stop: stop, beforeFile: func(string, string) {}}
+	r := &Registry{dir: dir, stop: stop, log: log, uses: make(chan use, maxWaitingUses), usesEnded: make(chan struct{}), beforeFile: func(string, string) {}}
+	r.used, _ = lru.New[any, time.Time](maxUses) // it fails only for a size below 1
+	go r.recordUses(ctx)
 	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))), maxSubjects)
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
@@ -124,6 +134,7 @@ func (r *Registry) Close() error {
 	r.client.CloseIdleConnections()
 	err := r.server.Close()
 	r.stop()
+	<-r.usesEnded
 	return err
 }
 
@@ -195,6 +206,7 @@ func (r *Registry) ReadOnly() http.Handler {
 				refuse(w, http.StatusServiceUnavailable, "UNAVAILABLE", "the registry's data folder is gone")
 				return
 			}
+			r.noteUse(req)
 			r.app.ServeHTTP(w, req)
 			return
 		}

@@ -121,7 +121,7 @@ func filesOf(t *testing.T, dir string) map[string]string {
 
 func collect(t *testing.T, r *embedded.Registry) embedded.Garbage {
 	t.Helper()
-	freed, err := r.GC(t.Context(), 0)
+	freed, err := r.GC(t.Context(), embedded.GCOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestGC(t *testing.T) {
 		}
 		want.Bytes += int64(len(data))
 	}
-	found, err := serving.Garbage(t.Context())
+	found, _, err := serving.Garbage(t.Context(), embedded.Retention{})
 	if err != nil || fmt.Sprint(found) != fmt.Sprint(want) {
 		t.Errorf("the prediction is %+v, want %+v, %v", found, want, err)
 	}
@@ -241,7 +241,7 @@ func TestGCOfNothing(t *testing.T) {
 	if err := os.Rename(filepath.Join(dir, "ocibridge-registry"), filepath.Join(dir, "away")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.GC(t.Context(), 0); err == nil {
+	if _, err := r.GC(t.Context(), embedded.GCOptions{}); err == nil {
 		t.Error("it succeeds without the data folder")
 	}
 	if unlock, err := r.Lock(t.Context(), "test"); err == nil {
@@ -293,10 +293,10 @@ func TestGCStops(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := filesOf(t, dir)
-			if _, err := r.Garbage(t.Context()); err == nil {
+			if _, _, err := r.Garbage(t.Context(), embedded.Retention{}); err == nil {
 				t.Error("the prediction succeeds")
 			}
-			freed, err := r.GC(t.Context(), 0)
+			freed, err := r.GC(t.Context(), embedded.GCOptions{})
 			if err == nil || freed.Bytes != 0 || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%+v, %v", freed, err)
 			}
@@ -318,7 +318,7 @@ func TestGCWaitsForWriters(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := filesOf(t, dir)
-	_, err = r.GC(t.Context(), time.Millisecond)
+	_, err = r.GC(t.Context(), embedded.GCOptions{Wait: time.Millisecond})
 	if !errors.Is(err, embedded.ErrBusy) || !strings.Contains(err.Error(), fmt.Sprintf("process %d: push of [31mwidget 1.0.0xxx", os.Getpid())) || len(err.Error()) > 500 {
 		t.Errorf("%v", err)
 	}
@@ -334,7 +334,7 @@ func TestGCWaitsForWriters(t *testing.T) {
 		}
 	})
 	go func() {
-		_, err := r.GC(t.Context(), time.Minute)
+		_, err := r.GC(t.Context(), embedded.GCOptions{Wait: time.Minute})
 		done <- err
 	}()
 	select {

@@ -38,18 +38,23 @@ type marks struct {
 	order     map[string][]digest.Digest        // by repository: its marked manifests
 }
 
+const helpDamaged = "ocibridge verify names the damaged versions: push them again with --force, or remove their tags"
+
+func newMarks() *marks {
+	return &marks{
+		blobs: map[digest.Digest]bool{}, manifests: map[string]map[digest.Digest]bool{}, layers: map[string]map[digest.Digest]bool{}, order: map[string][]digest.Digest{},
+	}
+}
+
 // mark returns what the tags in a scan reach: through indexes and manifests, and through the
 // subjects of referrers. It fails if a tag reaches a manifest that cannot be read, because the
 // content of that manifest is then unknown.
 func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error) {
-	out := &marks{
-		blobs: map[digest.Digest]bool{}, manifests: map[string]map[digest.Digest]bool{}, layers: map[string]map[digest.Digest]bool{}, order: map[string][]digest.Digest{},
-	}
+	out := newMarks()
 	for _, repository := range slices.Sorted(maps.Keys(s.tags)) {
 		for _, tag := range slices.Sorted(maps.Keys(s.tags[repository])) {
 			if err := m.reach(ctx, s, out, repository, s.tags[repository][tag]); err != nil {
-				return nil, hint.Wrap(fmt.Errorf("%s:%s: %w", repository, tag, err),
-					"ocibridge verify names the damaged versions: push them again with --force, or remove their tags")
+				return nil, hint.Wrap(fmt.Errorf("%s:%s: %w", repository, tag, err), helpDamaged)
 			}
 		}
 		if err := m.reachReferrers(ctx, s, out, repository); err != nil {

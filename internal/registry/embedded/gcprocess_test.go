@@ -135,7 +135,7 @@ func runGCProcess(args []string) {
 					step(operation + " " + name)
 				}
 			})
-			_, err = r.GC(context.Background(), 0)
+			_, err = r.GC(context.Background(), embedded.GCOptions{})
 		case "push":
 			err = pushWidget(context.Background(), &gcWriter{Registry: r, step: step, say: say}, originURL, "2.0.0")
 		case "pull":
