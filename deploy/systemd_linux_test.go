@@ -23,7 +23,7 @@ func units(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	folder, paths := t.TempDir(), map[string]string{}
-	for _, name := range []string{"ocibridge.service", "ocibridge-sync.service", "ocibridge-sync.timer"} {
+	for _, name := range []string{"ocibridge.service", "ocibridge-sync.service", "ocibridge-sync.timer", "ocibridge-gc.service", "ocibridge-gc.timer"} {
 		text, err := os.ReadFile(filepath.Join("systemd", name))
 		if err != nil {
 			t.Fatal(err)

@@ -135,4 +135,11 @@ pull_through {
   platforms = ["linux_amd64"]
   cooldown  = "72h"
   max_size  = "1GiB"
+
+  # With the embedded registry, which this file does not use, ocibridge gc removes what nobody uses:
+  #
+  #   retention {
+  #     unused   = "90d"
+  #     max_size = "200GiB"
+  #   }
 }

@@ -22,6 +22,9 @@ const gcExamples = `  # how much can be freed
   # after removing versions that no provider block selects
   ocibridge sync --prune && ocibridge gc
 
+  # what would be removed if nobody has used it for 90 days?
+  ocibridge gc --dry-run --unused 90d
+
   # in a scheduled job, beside a gateway that stays up
   ocibridge gc --data /var/lib/ocibridge --wait 10m --output json`
 
@@ -42,6 +45,11 @@ func newGCCommand() *cobra.Command {
 		Long: `gc deletes the content of the embedded registry that no tag reaches, through indexes,
 manifests and referrers: packages of removed versions, replaced indexes, interrupted
 uploads, and repositories without tags. No stored version loses anything.
+
+First, gc applies the retention block of pull_through, or --unused and --max-size: it
+removes versions that pull-through stored and that clients no longer use. It never
+removes what push, sync or copy has stored, completed or found in place. The next
+request for a removed version pulls it through again.
 
 Gateways go on serving. gc waits up to a minute for pushes, syncs and pull-through that
 are writing to the same data folder. Writers that begin in the meantime wait for gc. If

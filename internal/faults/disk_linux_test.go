@@ -260,7 +260,7 @@ func TestGCOnFullDisk(t *testing.T) {
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		}
-		freed, err := o.registry.GC(t.Context(), 0)
+		freed, err := o.registry.GC(t.Context(), embedded.GCOptions{})
 		if err != nil || freed.Bytes < 500<<10 {
 			t.Errorf("%+v, %v", freed, err)
 		}

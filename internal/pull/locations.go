@@ -103,12 +103,15 @@ func (r *release) prepare(ctx context.Context) {
 	}
 }
 
-// isStored reports whether a push of this Puller has shown that a package is stored in the
+// storedFor is how long a package counts as stored after a push. The registry may remove it later.
+const storedFor = 10 * time.Minute
+
+// isStored reports whether a recent push of this Puller has shown that a package is stored in the
 // registry.
 func (r *release) isStored(d digest.Digest) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stored[d]
+	return time.Since(r.stored[d]) < storedFor
 }
 
 // setStored records that a push has stored the packages of its result.
@@ -116,7 +119,7 @@ func (r *release) setStored(result *pusher.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range result.Packages {
-		r.stored[digest.Digest(p.Digest)] = true
+		r.stored[digest.Digest(p.Digest)] = time.Now()
 	}
 }
 

@@ -51,7 +51,7 @@ type release struct {
 
 	mu        sync.Mutex // guards the following
 	sizes     map[digest.Digest]int64
-	stored    map[digest.Digest]bool // the packages that pushes have stored
+	stored    map[digest.Digest]time.Time // when pushes have stored packages
 	locations map[provider.Platform]location
 }
 
@@ -201,7 +201,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 	}
 	out := &release{
 		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
-		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]bool{}, locations: map[provider.Platform]location{},
+		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]time.Time{}, locations: map[provider.Platform]location{},
 	}
 	if err := out.list(offer.Platforms); err != nil {
 		return nil, nil, err

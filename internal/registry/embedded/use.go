@@ -44,16 +44,18 @@ func (r *Registry) Used(key any, version func() (repository string, tag ociaddr.
 	}
 }
 
-// recordUses records uses until ctx ends.
+// recordUses records uses until ctx ends, and then those that wait.
 func (r *Registry) recordUses(ctx context.Context) {
 	defer close(r.usesEnded)
 	for {
 		select {
-		case <-ctx.Done():
-			return
 		case u := <-r.uses:
 			if err := r.recordUse(u); err != nil {
 				r.log.Warn("the use of a version cannot be recorded: retention may remove the version too early", "err", err)
+			}
+		case <-ctx.Done():
+			if len(r.uses) == 0 {
+				return
 			}
 		}
 	}

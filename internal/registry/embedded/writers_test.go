@@ -118,7 +118,7 @@ func TestLockEnds(t *testing.T) {
 	})
 	done := make(chan error)
 	go func() {
-		_, err := r.GC(t.Context(), 0)
+		_, err := r.GC(t.Context(), embedded.GCOptions{})
 		done <- err
 	}()
 	<-inside
