@@ -89,7 +89,7 @@ func (s *site) pullDestination(ctx context.Context, a provider.Address) (pusher.
 	if registry := s.repositories.Embedded; registry != nil {
 		d.Mark = func(tag ociaddr.Tag, before, after digest.Digest) error {
 			if err := registry.MarkPulled(d.Repository.Name, tag, before, after); err != nil {
-				s.log.WarnContext(ctx, "a version that is pulled through cannot be marked: retention will not remove it", "repository", d.Repository.String(), "tag", string(tag), "err", err)
+				s.log.WarnContext(ctx, "a version that is pulled through cannot be marked: retention will not remove it", "repository", d.Repository.String()+":"+string(tag), "err", err)
 			}
 			return nil
 		}
