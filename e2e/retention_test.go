@@ -218,6 +218,9 @@ func TestTakeBack(t *testing.T) {
 		t.Errorf("after the removal, the answer gives no reason: %s", got)
 	}
 	install(good.Version).MustRun(t, clients.Tofu(t), "init", "-no-color")
+
+	clients.Must(t, os.WriteFile(file, []byte("gateway {}\n"), 0o600))
+	until(t, "the gateway notices that the release is gone", func() bool { return strings.TrimSpace(denied()) == `200 {"archives":{}}` })
 }
 
 // wantNoTrace checks that no file of the embedded registry belongs to a release.
