@@ -307,6 +307,43 @@ func TestGCStops(t *testing.T) {
 	}
 }
 
+// TestDamagedTagIsRepaired shows that the hint about a damaged tag names a folder. Once the user has
+// deleted that folder, a garbage collection and a push succeed.
+func TestDamagedTagIsRepaired(t *testing.T) {
+	for name, damage := range map[string]func(dir string, index digest.Digest) error{
+		"the index is truncated": func(dir string, index digest.Digest) error {
+			return os.Truncate(storage(dir, "blobs", "sha256", index.Encoded()[:2], index.Encoded(), "data"), 5)
+		},
+		"the tag is empty": func(dir string, _ digest.Digest) error {
+			return os.Truncate(storage(dir, "repositories", "host", "acme", "a", "_manifests", "tags", "1.0.0", "current", "link"), 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := open(t, dir)
+			repo := gcRepository(t, r, "host/acme/a")
+			child := repo.manifest("", nil, "linux 1")
+			index := repo.index("1.0.0", child)
+			if err := damage(dir, index.Digest); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.GC(t.Context(), embedded.GCOptions{})
+			_, folder, ok := strings.Cut(hint.Of(err), "the folder ")
+			folder, _, _ = strings.Cut(folder, ",")
+			if !ok || os.RemoveAll(folder) != nil {
+				t.Fatalf("%v, hint %q", err, hint.Of(err))
+			}
+			if freed := collect(t, r); freed.Blobs == 0 {
+				t.Errorf("%+v", freed)
+			}
+			repo.index("1.0.0", repo.manifest("", nil, "linux 1"))
+			if freed := collect(t, r); freed.Blobs != 0 {
+				t.Errorf("%+v", freed)
+			}
+		})
+	}
+}
+
 // TestGCWaitsForWriters shows that a garbage collection gives up if a writer takes too long, and
 // names the writer. Writers that begin while it waits for others wait for it.
 func TestGCWaitsForWriters(t *testing.T) {

@@ -9,8 +9,6 @@ import (
 	"slices"
 
 	"github.com/opencontainers/go-digest"
-
-	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // errUnusable means that a manifest is missing, damaged, or no manifest.
@@ -38,8 +36,6 @@ type marks struct {
 	order     map[string][]digest.Digest        // by repository: its marked manifests
 }
 
-const helpDamaged = "ocibridge verify names the damaged versions: push them again with --force, or remove their tags"
-
 func newMarks() *marks {
 	return &marks{
 		blobs: map[digest.Digest]bool{}, manifests: map[string]map[digest.Digest]bool{}, layers: map[string]map[digest.Digest]bool{}, order: map[string][]digest.Digest{},
@@ -53,8 +49,8 @@ func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error
 	out := newMarks()
 	for _, repository := range slices.Sorted(maps.Keys(s.tags)) {
 		for _, tag := range slices.Sorted(maps.Keys(s.tags[repository])) {
-			if err := m.reach(ctx, s, out, repository, s.tags[repository][tag]); err != nil {
-				return nil, hint.Wrap(fmt.Errorf("%s:%s: %w", repository, tag, err), helpDamaged)
+			if err := m.reachTag(ctx, s, out, repository, tag); err != nil {
+				return nil, err
 			}
 		}
 		if err := m.reachReferrers(ctx, s, out, repository); err != nil {
@@ -62,6 +58,19 @@ func (m *contentMarker) mark(ctx context.Context, s *storageScan) (*marks, error
 		}
 	}
 	return out, nil
+}
+
+// reachTag marks the manifest that a tag names, and its content.
+func (m *contentMarker) reachTag(ctx context.Context, s *storageScan, out *marks, repository, tag string) error {
+	err := m.reach(ctx, s, out, repository, s.tags[repository][tag])
+	if err == nil {
+		return nil
+	}
+	err = fmt.Errorf("%s:%s: %w", repository, tag, err)
+	if errors.Is(err, errUnusable) {
+		err = m.folder.suggestRepair(err, repository, tag)
+	}
+	return err
 }
 
 // reach marks a manifest and its content.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -193,6 +194,9 @@ func (f *storageFolder) scan(ctx context.Context) (*storageScan, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				continue // a writer has removed the tag
 			}
+			if errors.Is(err, errStorage) {
+				err = f.suggestRepair(err, file.repository, file.tag)
+			}
 			if err != nil {
 				return nil, err
 			}
@@ -272,6 +276,13 @@ func (f *storageFolder) walk(ctx context.Context, s *storageScan, dir string) er
 		s.files = append(s.files, file)
 	}
 	return nil
+}
+
+// suggestRepair adds a hint to an error about a tag whose content is damaged. If the registry
+// cannot read the manifest that the tag names, neither a push nor a removal succeeds.
+func (f *storageFolder) suggestRepair(err error, repository, tag string) error {
+	folder := filepath.Join(f.root.Name(), "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag)
+	return hint.Wrap(err, "push the version again with --force; if that fails, delete its tag, the folder %s, and push it again", folder)
 }
 
 // readLink returns the digest in the link of a tag.

@@ -3,7 +3,6 @@ package embedded
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -136,8 +134,8 @@ func (m *contentMarker) held(ctx context.Context, s *storageScan, marked []pulle
 	for _, p := range marked {
 		v := heldVersion{mark: p, index: s.tags[p.repository][string(p.tag)]}
 		own := newMarks()
-		if err := m.reach(ctx, s, own, p.repository, v.index); err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s:%s: %w", p.repository, p.tag, err), helpDamaged)
+		if err := m.reachTag(ctx, s, own, p.repository, string(p.tag)); err != nil {
+			return nil, err
 		}
 		v.blobs = own.blobs
 		maps.DeleteFunc(v.blobs, func(d digest.Digest, _ bool) bool { return kept.blobs[d] })
