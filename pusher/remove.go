@@ -179,7 +179,8 @@ func (r *Remover) planVersion(ctx context.Context, state *repositoryState, repla
 		return nil, err
 	}
 	if found == nil && (len(out.noted) == 0 || len(q.Platforms) > 0) {
-		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Provider, q.Version, origin.ErrVersionNotFound, state.dest.Repository), "ocibridge list %s shows the versions that are stored", q.Provider)
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Provider, q.Version, origin.ErrVersionNotFound, state.dest.Repository),
+			"ocibridge list %s shows the versions that are stored; if a removal was interrupted, the registry's garbage collection frees what it has left", q.Provider)
 	}
 	if found != nil {
 		out.Digest, out.Platforms = found.Index.Digest, found.Platforms()

@@ -326,6 +326,9 @@ func TestRemoveInterrupted(t *testing.T) {
 				}
 				_, out := b.remove(false, q)
 				for _, f := range out.Failures {
+					if errors.Is(f.Err, origin.ErrVersionNotFound) && !strings.Contains(hint.Of(f.Err), "garbage collection frees what it has left") {
+						t.Errorf("change %d: %v, hint %q", n, f.Err, hint.Of(f.Err))
+					}
 					if !errors.Is(f.Err, origin.ErrVersionNotFound) && !errors.Is(f.Err, origin.ErrPlatformNotFound) {
 						t.Fatalf("change %d: %v", n, f.Err)
 					}
