@@ -162,3 +162,52 @@ func testRemovedPlatform(t *testing.T, program registry.Program) {
 	}
 	s.mustRun("verify", "--packages", "--template", template(r), world.Null)
 }
+
+// TestUsersSeeTheReason shows that both clients print the reason of a denial, through a host block and through exec:
+// beside another version, if every version is denied, and after the denied version was removed.
+func TestUsersSeeTheReason(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	const other = "1.0.1"
+	s.offer(other)
+	s.push(world.Null+"@"+nullVersion, world.Null+"@"+other)
+	flags := []string{"--data", s.data, "--config", s.configured(denying(world.Null) + "pull_through {\n  enabled = false\n}\n")}
+	gateway := s.serve(flags...)
+	block := hostBlock(world.Host, strings.TrimSuffix(gateway.URL, "providers/")+"hosts/"+world.Host+"/v1/providers/")
+	// flat returns an output without the line breaks and the frames that clients put around warnings.
+	flat := func(out string) string {
+		return strings.Join(strings.FieldsFunc(out, func(r rune) bool { return r == ' ' || r == '\n' || r == '│' }), " ")
+	}
+	warning, refusal := "- "+nullVersion+" is denied here: "+denialReason, "451 Unavailable For Legal Reasons"
+	each := func(when, version string, status int, wants ...string) {
+		t.Helper()
+		for _, client := range []clients.Client{clients.Terraform(t), clients.Tofu(t)} {
+			ws, run := s.user(block, version), (*clients.Workspace).MustRun
+			if status != 0 {
+				run = (*clients.Workspace).MustFail
+			}
+			outputs := map[string]string{"host block": run(ws, t, client, "init", "-no-color")}
+			got := s.execIn(s.user("", version), append(flags, "--", client.Path, "init", "-no-color")...)
+			if outputs["exec"] = got.stdout + got.stderr; got.status != status {
+				t.Errorf("%s, exec of %s: status %d", when, client.Name, got.status)
+			}
+			for how, out := range outputs {
+				for _, want := range wants {
+					if !strings.Contains(flat(out), want) {
+						t.Errorf("%s, %s of %s: no %q in\n%s", when, how, client.Name, want, out)
+					}
+				}
+			}
+			if said := world.Null + " " + nullVersion + ": denied by configuration: " + denialReason; status != 0 && !strings.Contains(got.stderr, said) {
+				t.Errorf("%s, exec of %s: no %q in\n%s", when, client.Name, said, got.stderr)
+			}
+		}
+	}
+	each("another version", ">= 1.0.0", 0, warning, "Installing "+world.Null+" v"+other)
+	each("the denied version", nullVersion, 1, warning)
+	s.mustRun("remove", "--data", s.data, world.Null+"@"+other)
+	each("every version is denied", ">= 1.0.0", 1, warning, refusal)
+	s.mustRun("remove", "--data", s.data, world.Null+"@"+nullVersion)
+	s.mustRun("gc", "--data", s.data)
+	each("every version was removed", ">= 1.0.0", 1, warning, refusal)
+}

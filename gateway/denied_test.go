@@ -1,6 +1,9 @@
 package gateway_test
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -92,5 +95,73 @@ func TestReasonOfADenial(t *testing.T) {
 				t.Errorf("%s: %+v", path, a)
 			}
 		}
+	}
+}
+
+// TestDenialsAreWarnings shows that lists of versions warn of the versions that rules with a reason deny. A list without
+// any other version has the denied versions, because clients ignore the warnings of an empty list.
+func TestDenialsAreWarnings(t *testing.T) {
+	p := newPublisher(newBench(t))
+	for _, v := range []string{"1.0.0", "1.1.0", "1.2.0", "1.3.0", "1.4.0", "1.5.0", "1.6.0", "2.0.0"} {
+		p.push(widget, v)
+	}
+	rule := func(pattern, versions, reason string) catalog.Deny {
+		d := catalog.Deny{Pattern: provider.MustParsePattern(pattern), Reason: reason}
+		if versions != "" {
+			var err error
+			if d.Versions, err = provider.ParseConstraint(versions); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d
+	}
+	own, gadget := widget.String(), host+"/acme/gadget"
+	var many []catalog.Deny
+	for i := range 12 {
+		many = append(many, rule(own, fmt.Sprintf("9.0.%d", i), "bad"))
+	}
+	list := func(deny []catalog.Deny, path string) (string, string) {
+		p.options.Catalog = p.bench.catalog(catalog.Options{Deny: deny})
+		a := p.serve().get(path)
+		var got struct {
+			Versions []struct{ Version string }
+			Warnings []string
+		}
+		if a.status == http.StatusOK {
+			if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return fmt.Sprintf("%d %v %s", a.status, got.Versions, strings.Join(got.Warnings, "\n")), a.header.Get("ETag")
+	}
+	others := "{1.0.0} {1.1.0} {1.2.0} {1.3.0} {1.4.0} {1.5.0} {1.6.0}"
+	for name, tc := range map[string]struct {
+		deny []catalog.Deny
+		path string // "": the list of widget
+		want string
+	}{
+		"one version":              {deny: []catalog.Deny{rule(own, "2.0.0", "it leaks")}, want: "200 [" + others + "] 2.0.0 is denied here: it leaks"},
+		"without a reason":         {deny: []catalog.Deny{rule(own, "2.0.0", "")}, want: "200 [" + others + "] "},
+		"several versions":         {deny: []catalog.Deny{rule(host+"/acme/*", "< 2.0", "too old")}, want: "200 [{2.0.0}] 1.2.0, 1.3.0, 1.4.0, 1.5.0, 1.6.0 and 2 older are denied here: too old"},
+		"the first reason counts":  {deny: []catalog.Deny{rule(own, "2.0.0", "a"), rule(own, "> 1.5", "b"), rule(own, "1.6.0", "c")}, want: "200 [" + strings.TrimSuffix(others, " {1.6.0}") + "] 2.0.0 is denied here: a\n1.6.0 is denied here: b"},
+		"a removed version":        {deny: []catalog.Deny{rule(own, "3.0.0", "gone")}, want: "200 [" + others + " {2.0.0}] 3.0.0 is denied here: gone"},
+		"a version that is not":    {deny: []catalog.Deny{rule("*/*/*", "3.0.0", "gone"), rule(own, "> 3", "gone"), rule(gadget, "1.0.0", "gone")}, want: "200 [" + others + " {2.0.0}] "},
+		"every version":            {deny: []catalog.Deny{rule(own, ">= 1.0", "evil")}, want: "200 [" + others + " {2.0.0}] 1.3.0, 1.4.0, 1.5.0, 1.6.0, 2.0.0 and 3 older are denied here: evil"},
+		"every version, no reason": {deny: []catalog.Deny{rule(own, "", "")}, want: "404 [] "},
+		"the removed provider":     {deny: []catalog.Deny{rule(gadget, "1.0.0", "evil")}, path: "/hosts/" + host + "/v1/providers/acme/gadget/versions", want: "200 [{1.0.0}] 1.0.0 is denied here: evil"},
+		"no provider":              {deny: []catalog.Deny{rule("*/*/*", "", "evil")}, path: "/hosts/" + host + "/v1/providers/acme/gadget/versions", want: "404 [] "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, _ := list(tc.deny, cmp.Or(tc.path, hostsPrefix+"versions")); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+	if got, _ := list(many, hostsPrefix+"versions"); strings.Count(got, "is denied here: bad") != 10 {
+		t.Errorf("%s", got)
+	}
+	_, a := list([]catalog.Deny{rule(own, "2.0.0", "a")}, hostsPrefix+"versions")
+	if _, b := list([]catalog.Deny{rule(own, "2.0.0", "b")}, hostsPrefix+"versions"); a == b {
+		t.Error("another reason has the same ETag")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,7 +48,8 @@ type platformJSON struct {
 }
 
 // serveVersions lists the versions that clients install. If there is none, it answers with 404, so that clients treat
-// the provider as absent.
+// the provider as absent. But if there is none because rules with a reason deny versions, the list has the denied
+// versions: clients ignore the warnings of a list without versions, and a request for a denied version gets 451.
 func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provider.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
@@ -62,10 +64,53 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	if err == nil && len(out.Versions) == 0 {
 		err = errUnsigned
 	}
+	if err == nil || errors.Is(err, errAbsent) {
+		denials := g.Catalog.Denials(item)
+		out.Warnings = slices.Concat(out.Warnings, denialWarnings(denials))
+		if err != nil && len(denials) > 0 {
+			out.Versions, err = listDenied(denials), nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("list signed versions of %s: %w", a, err)
 	}
 	return writeJSON(w, r, out)
+}
+
+const (
+	// maxDenialWarnings is the maximum number of warnings about denied versions in a list.
+	maxDenialWarnings = 10
+	// maxWarnedVersions is the maximum number of versions that such a warning names.
+	maxWarnedVersions = 5
+)
+
+// denialWarnings returns a warning for each denial. Clients show these warnings to their users.
+func denialWarnings(denials []catalog.Denial) (out []string) {
+	for _, d := range denials[:min(len(denials), maxDenialWarnings)] {
+		var names []string
+		for _, v := range d.Versions[max(0, len(d.Versions)-maxWarnedVersions):] {
+			names = append(names, v.String())
+		}
+		text, verb := strings.Join(names, ", "), "is"
+		if len(names) > 1 {
+			verb = "are"
+		}
+		if more := len(d.Versions) - len(names); more > 0 {
+			text += fmt.Sprintf(" and %d older", more)
+		}
+		out = append(out, fmt.Sprintf("%s %s denied here: %s", text, verb, d.Reason))
+	}
+	return out
+}
+
+// listDenied lists denied versions without a description.
+func listDenied(denials []catalog.Denial) (out []*listedJSON) {
+	for _, d := range denials {
+		for _, v := range d.Versions {
+			out = append(out, &listedJSON{Version: v.String()})
+		}
+	}
+	return out
 }
 
 // listVersions lists the versions in an item that clients install. It reads only versions that the summary does not

@@ -102,6 +102,42 @@ func FindDeny(rules []Deny, a provider.Address, v provider.Version) (rule Deny, 
 	return rule, ok
 }
 
+// Denial says which versions of a provider a rule denies, and why.
+type Denial struct {
+	Versions []provider.Version // oldest first, never empty
+	Reason   string             // never ""
+}
+
+// Denials returns the denials that clients of a listed provider learn about, in the order of the
+// rules. A version is in at most one denial. Denials ignores rules without a reason. Beside the
+// versions in i.All, it returns a version that a rule names exactly for this provider, because
+// such a version may have been removed.
+func (c *Catalog) Denials(i *Item) (out []Denial) {
+	named := map[provider.Version]bool{}
+	for _, d := range c.opts.Deny {
+		if d.Reason == "" || !d.Pattern.Matches(i.Address) {
+			continue
+		}
+		versions := slices.Clone(i.All())
+		if !d.Versions.IsZero() {
+			versions = d.Versions.Matches(versions)
+		}
+		exact, err := provider.ParseVersion(d.Versions.String())
+		if err == nil && d.Pattern == provider.PatternFor(i.Address) && !slices.Contains(versions, exact) {
+			versions = append(versions, exact)
+		}
+		versions = slices.DeleteFunc(versions, func(v provider.Version) bool { return named[v] })
+		if len(versions) == 0 {
+			continue
+		}
+		for _, v := range versions {
+			named[v] = true
+		}
+		out = append(out, Denial{versions, d.Reason})
+	}
+	return out
+}
+
 // DeniedError means that a rule denies a version. It wraps [ErrDenied].
 type DeniedError struct {
 	Provider provider.Address

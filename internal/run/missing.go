@@ -83,8 +83,12 @@ func (r *requests) missing(n needs, upgrade bool, s settings) []Missing {
 	out = append(out, r.packages...)
 	for i, m := range out {
 		out[i].Pulled = s.Pulls(m.Provider)
-		if !m.Version.IsZero() {
-			out[i].Denied = s.Denied(m.Provider, m.Version)
+		v := m.Version
+		if v.IsZero() { // the constraint may name a single version
+			v, _ = provider.ParseVersion(m.Versions.String())
+		}
+		if !v.IsZero() {
+			out[i].Denied = s.Denied(m.Provider, v)
 		}
 	}
 	return out

@@ -48,6 +48,7 @@ func TestMissing(t *testing.T) {
 		"not the locked version":     {required("acme/widget", "~> 1.0"), locked("1.1.0"), "1.0.0", false, "[1.1.0]"},
 		"upgraded":                   {required("acme/widget", "~> 1.0"), locked("1.1.0"), "1.0.0", true, "[]"},
 		"upgraded, another version":  {required("acme/widget", "~> 1.1"), locked("1.1.0"), "1.0.0", true, "[~> 1.1]"},
+		"a denied version":           {required("acme/widget", "9.0.0"), "", "1.0.0", false, "[9.0.0 denied]"},
 		"a denied version is locked": {"", locked("9.0.0"), "1.0.0", false, "[9.0.0 denied]"},
 		"a denied version matches":   {required("acme/widget", ">= 2.0"), "", "1.0.0 9.0.0", false, "[9.0.0 denied]"},
 		"so does another":            {required("acme/widget", ">= 1.0"), "", "1.0.0 9.0.0", false, "[]"},

@@ -34,7 +34,7 @@ type LocalOptions struct {
 	// list lacks because the configuration denies them. The list is empty if the gateway does
 	// not have the provider. Concurrent requests call it concurrently.
 	Listed func(a provider.Address, versions, denied []provider.Version)
-	// Lacks is called for each request for a package that the gateway does not have.
+	// Lacks is called for each request for a package that the gateway does not have, or denies.
 	// Concurrent requests call it concurrently.
 	Lacks func(provider.Address, provider.Version, provider.Platform)
 
@@ -183,7 +183,7 @@ func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address
 		if versions, ok := answer.versions(); ok {
 			l.listed(a, versions, l.site.catalog.Union().DeniedVersions(r.Context(), a))
 		}
-	case answer.code == http.StatusNotFound:
+	case answer.code == http.StatusNotFound, answer.code == http.StatusUnavailableForLegalReasons:
 		if v, p, ok := splitDownloadPath(rest); ok {
 			l.lacks(a, v, p)
 		}

@@ -261,6 +261,7 @@ func TestLocalReports(t *testing.T) {
 		"a long list":        {"versions", long, 200, "[]", "[]"},
 		"no list":            {"versions", `<html>`, 200, "[]", "[]"},
 		"a package":          {"1.0.0/download/linux/amd64", `{}`, 200, "[]", "[]"},
+		"a denied package":   {"1.0.0/download/linux/amd64", `denied`, 451, "[]", "[" + a + " 1.0.0 linux_amd64]"},
 		"no package":         {"1.0.0/download/linux/amd64", `{}`, 404, "[]", "[" + a + " 1.0.0 linux_amd64]"},
 		"an invalid version": {"x/download/linux/amd64", `{}`, 404, "[]", "[]"},
 		"an invalid path":    {"1.0.0/download/linux", `{}`, 404, "[]", "[]"},
