@@ -109,12 +109,16 @@ func (f *removeFlags) requests(args []string) ([]pusher.RemoveRequest, error) {
 	}
 	var out []pusher.RemoveRequest
 	for _, s := range args {
-		q, err := query.ParseRelease(s)
+		q, err := query.ParseProvider(s)
 		if err != nil {
 			return nil, err
 		}
 		if q.Version.IsZero() {
-			return nil, hint.New(fmt.Sprintf("%s: %q is no single version", q.Provider, q.Versions), "name each version: ocibridge list %s shows them", q.Provider)
+			problem := "no version given"
+			if !q.Versions.IsZero() {
+				problem = fmt.Sprintf("%q is no single version", q.Versions)
+			}
+			return nil, hint.New(fmt.Sprintf("%s: %s", q.Provider, problem), "name each version: ocibridge list %s shows them", q.Provider)
 		}
 		named := func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == q.Version }
 		if !slices.ContainsFunc(out, named) {
@@ -124,8 +128,8 @@ func (f *removeFlags) requests(args []string) ([]pusher.RemoveRequest, error) {
 	return out, nil
 }
 
-// remove shows the plan. Except in a dry run, remove then carries out the plan and shows the
-// outcome.
+// remove shows the plan, which is the result of a dry run. Otherwise, remove then carries out the
+// plan and shows the outcome.
 func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests []pusher.RemoveRequest, stdout, stderr io.Writer) error {
 	var providers []provider.Address
 	for _, q := range requests {
@@ -146,11 +150,12 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 	for _, w := range run.plan.Warnings {
 		progress.Warn(w)
 	}
-	progress.removals(run.plan, f.referrers)
 	if f.dryRun {
+		progress.removals(progress.result, run.plan, f.referrers)
 		run.outcome.Failures = run.plan.Failures
 		progress.freeable(run.plan.Freeable(), back)
 	} else {
+		progress.removals(progress.note, run.plan, f.referrers)
 		run.outcome, err = remover.Apply(ctx, run.plan)
 		for _, w := range run.outcome.Warnings {
 			progress.Warn(w)
@@ -178,13 +183,29 @@ func explainAll(back *registry.Repositories, failures []pusher.Failure) {
 func (s settings) storedAgain(removals []*pusher.Removal) (out []string) {
 	for _, r := range removals {
 		for _, p := range s.file.Providers {
-			if p.Address == r.Provider && (p.Versions.IsZero() || p.Versions.Has(r.Version)) {
+			switch {
+			case p.Address != r.Provider || !p.Versions.IsZero() && !p.Versions.Has(r.Version):
+			case len(r.Left) == 0:
 				out = append(out, fmt.Sprintf("the provider block at %s selects %s: the next sync may store it again, unless versions excludes it (!= %[2]s)", p.Source, r.Version))
+			default: // versions would exclude the other platforms, too
+				if again := selected(p.Platforms, r.Platforms); len(again) > 0 {
+					out = append(out, fmt.Sprintf("the provider block at %s selects %s of %s: the next sync may store it again, unless platforms leaves it out", p.Source, joined(again, ", "), r.Version))
+				}
 			}
 		}
 		pull := s.file.PullThrough
 		if pull != nil && pull.Enabled && pull.Selector.Selects(r.Provider) && (pull.Versions.IsZero() || pull.Versions.Has(r.Version)) && !s.denies(r) {
 			out = append(out, fmt.Sprintf("pull_through covers %s: the gateway stores %s again at its next request, unless deny names it", r.Provider, r.Version))
+		}
+	}
+	return out
+}
+
+// selected returns the platforms that the argument platforms of a provider block selects.
+func selected(block, platforms []provider.Platform) (out []provider.Platform) {
+	for _, p := range platforms {
+		if len(block) == 0 || slices.Contains(block, p) {
+			out = append(out, p)
 		}
 	}
 	return out

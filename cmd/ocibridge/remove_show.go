@@ -8,21 +8,18 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// removals prints a line for each version in the plan, and for each referrer of the version.
-func (p *progress) removals(plan *pusher.RemovePlan, referrers bool) {
+// removals prints a line for each version in the plan, and for each referrer of the version. print
+// is a method of p that prints a line.
+func (p *progress) removals(print func(format string, args ...any), plan *pusher.RemovePlan, referrers bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last provider.Address
 	for _, r := range plan.Removals {
 		if r.Provider != last {
-			p.result("%s in %s", r.Provider, r.Repository)
+			print("%s in %s", r.Provider, r.Repository)
 			last = r.Provider
 		}
-		keeps := ""
-		if len(r.Left) > 0 {
-			keeps = "; keeps " + joined(r.Left, ", ")
-		}
-		p.result("  - %s  %s, %s%s", r.Version, joined(r.Platforms, ", "), size(r.Size), keeps)
+		print("  - %s  %s, %s%s", r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
 		for _, ref := range r.Referrers {
 			what := ref.ArtifactType
 			if ref.Tag != "" {
@@ -35,9 +32,17 @@ func (p *progress) removals(plan *pusher.RemovePlan, referrers bool) {
 			if referrers {
 				fate = "is removed"
 			}
-			p.result("    referrer %s%s %s", ref.Digest, what, fate)
+			print("    referrer %s%s %s", ref.Digest, what, fate)
 		}
 	}
+}
+
+// keeps names the platforms that stay. It returns "" if the whole version goes.
+func keeps(r *pusher.Removal) string {
+	if len(r.Left) == 0 {
+		return ""
+	}
+	return "; keeps " + joined(r.Left, ", ")
 }
 
 // removed prints a line for each version that was removed.
@@ -46,7 +51,7 @@ func (p *progress) removed(removals []*pusher.Removal) {
 	defer p.mu.Unlock()
 	for _, r := range removals {
 		if len(r.Left) > 0 {
-			p.result("%s %s: removed %s, %s", r.Provider, r.Version, joined(r.Platforms, ", "), size(r.Size))
+			p.result("%s %s: removed %s, %s%s", r.Provider, r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
 		} else {
 			p.result("%s %s: removed, %s", r.Provider, r.Version, size(r.Size))
 		}
