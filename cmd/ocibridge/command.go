@@ -28,6 +28,10 @@ func (f *commonFlags) register(cmd *cobra.Command, jobs string) {
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	f.jobs.register(cmd, jobs)
+	f.registerQuiet(cmd)
+}
+
+func (f *commonFlags) registerQuiet(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print no progress and no summary: only results, warnings and errors")
 }
 

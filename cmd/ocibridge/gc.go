@@ -26,7 +26,7 @@ const gcExamples = `  # how much can be freed
   ocibridge gc --dry-run --unused 90d
 
   # in a scheduled job, beside a gateway that stays up
-  ocibridge gc --data /var/lib/ocibridge --wait 10m --output json`
+  ocibridge gc --data /var/lib/ocibridge --wait 10m --quiet`
 
 // gcFlags are the flags of gc.
 type gcFlags struct {
@@ -71,6 +71,7 @@ A registry elsewhere collects its garbage itself.`,
 	f.registryFlags.register(cmd)
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
+	f.registerQuiet(cmd)
 	f.dryRunFlags.register(cmd, "print what can be freed, and delete nothing")
 	f.unused = limitFlag[time.Duration]{parse: config.ParseUnused}
 	f.maxSize = limitFlag[int64]{parse: config.ParseSize}
@@ -87,10 +88,10 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 		c := newCollection()
 		err := f.collect(ctx, s, c, cmd.ErrOrStderr())
 		if !f.output.json() {
-			c.print(cmd.OutOrStdout(), f.dryRun, err)
+			c.print(cmd.OutOrStdout(), f.dryRun, err == nil && !f.quiet)
 		}
 		if err == nil {
-			err = f.pending(len(c.Removed) > 0 || garbageText(c.Garbage, true) != nothingToFree)
+			err = f.pending(c.found())
 		}
 		return c, err
 	}, func(c *collection) any {

@@ -73,8 +73,14 @@ func (c *collection) add(back *registry.Repositories, e embedded.Expired) error 
 	return err
 }
 
-// print prints a line for each removed version, and a line about the garbage.
-func (c *collection) print(w io.Writer, dryRun bool, err error) {
+// found reports whether there is anything to remove or to free.
+func (c *collection) found() bool {
+	return len(c.Removed) > 0 || garbageText(c.Garbage, true) != nothingToFree
+}
+
+// print prints a line for each removed version, and a line about the garbage. If there is none of
+// both, it prints a line only if always is set.
+func (c *collection) print(w io.Writer, dryRun, always bool) {
 	done := "removed"
 	if dryRun {
 		done = "would be removed"
@@ -86,7 +92,7 @@ func (c *collection) print(w io.Writer, dryRun bool, err error) {
 		}
 		fmt.Fprintf(w, "%s %s: %s, %s (%s)\n", r.Provider, r.Version, done, size(r.Bytes), why)
 	}
-	if err == nil || c.Manifests+c.Blobs > 0 {
+	if always || c.found() {
 		fmt.Fprintln(w, garbageText(c.Garbage, dryRun))
 	}
 }
