@@ -168,6 +168,7 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 
 func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdout, stderr io.Writer) ([]*pusher.Result, error) {
 	progress := f.progress(stdout, stderr)
+	progress.onlyChanges = true
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
 	c.Open = func(at transfer.Location, providers []provider.Address) (*registry.Repositories, error) {
@@ -183,6 +184,8 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	case f.dryRun && err == nil:
 		progress.copyPlan(results)
 		err = f.pending(slices.ContainsFunc(results, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }))
+	case err == nil:
+		progress.copied(results)
 	}
 	return results, err
 }

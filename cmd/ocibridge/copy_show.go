@@ -66,6 +66,17 @@ func (p *progress) copyPlan(results []*pusher.Result) {
 	p.summary("Plan: %s", listed(append(parts, sent.text("to send"), omitted.text("left out"))...))
 }
 
+// copied prints the line that sums up a complete copy.
+func (p *progress) copied(results []*pusher.Result) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	by := map[string]int{}
+	for _, r := range results {
+		by[string(r.Status)]++
+	}
+	p.summary("Copy: %s", totals(by))
+}
+
 // listed joins the texts that are not empty by commas.
 func listed(texts ...string) string {
 	var out []string

@@ -23,6 +23,7 @@ type progress struct {
 	stdout, stderr io.Writer
 	json           bool // the command prints its results itself
 	quiet          bool
+	onlyChanges    bool // unchanged versions are no results
 
 	mu   sync.Mutex
 	bars *mpb.Progress // nil before the first bar
@@ -155,7 +156,11 @@ func (p *progress) Done(r *pusher.Result) {
 	if r.Referrers > 0 {
 		contents += ", " + count(r.Referrers, "referrer")
 	}
-	p.result("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
+	print := p.result
+	if p.onlyChanges && r.Status == pusher.Unchanged {
+		print = p.note
+	}
+	print("%s %s: %s, %s, %s, in %s:%s", r.Provider, r.Version, r.Status, contents, grounds, r.Repository, r.Tag)
 	for _, note := range []struct {
 		text    string
 		applies func(pusher.PackageResult) bool

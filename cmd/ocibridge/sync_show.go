@@ -127,6 +127,11 @@ func (r *syncRun) totals() string {
 			add("not done", s.Provider, s.Version)
 		}
 	}
+	return totals(by)
+}
+
+// totals returns the number of versions with each status or other outcome.
+func totals(by map[string]int) string {
 	by["in place"] = by[string(pusher.Unchanged)]
 	var parts []string
 	for _, what := range []string{

@@ -57,6 +57,9 @@ func ParseLocation(flag, s string) (Location, error) {
 			return Location{kind, name}, nil
 		}
 	}
+	if strings.HasSuffix(s, ".tar") && !strings.Contains(s, "$") {
+		return Location{}, hint.New(fmt.Sprintf("%s %s is no place", flag, s), "a bundle in a file is %s:%s", Archive, s)
+	}
 	if !strings.Contains(s, "/") || strings.HasPrefix(s, ".") || strings.HasPrefix(s, "/") {
 		return Location{}, hint.New(fmt.Sprintf("%s %s is no place", flag, s), "it is a repository template, embedded, oci:DIR, oci-archive:FILE or mirror:DIR")
 	}
