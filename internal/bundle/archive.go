@@ -56,7 +56,11 @@ func openArchive(ctx context.Context, name string) (storage, error) {
 	}
 	if err := a.scan(); err != nil {
 		file.Close()
-		return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), "name what ocibridge copy --to oci-archive:FILE wrote, uncompressed")
+		help := "name what ocibridge copy --to oci-archive:FILE wrote, uncompressed"
+		if errors.Is(err, ErrIncomplete) {
+			help = incompleteHelp
+		}
+		return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), "%s", help)
 	}
 	return a, nil
 }

@@ -162,10 +162,12 @@ func (b *Bundle) load(ctx context.Context) error {
 	case errors.Is(err, ErrNotBundle):
 		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "name what ocibridge copy --to oci:DIR or --to oci-archive:FILE wrote")
 	case errors.Is(err, ErrIncomplete):
-		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), "it was changed or damaged: transfer it again")
+		return hint.Wrap(fmt.Errorf("%s: %w", b.name, err), incompleteHelp)
 	}
 	return err
 }
+
+const incompleteHelp = "it was changed or damaged: transfer it again"
 
 func (b *Bundle) loadIndex(ctx context.Context) error {
 	if err := b.checkLayout(); err != nil {

@@ -128,7 +128,8 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 		case len(have) == 0:
 			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Provider, origin.ErrProviderNotFound, stored.Repository), "check its spelling, and that --from names the place that has it")
 		default:
-			return nil, (&origin.Listing{Versions: have}).NoMatch(q.Provider, q.Versions)
+			return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", q.Provider, q.Versions, origin.ErrVersionNotFound, stored.Repository),
+				"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
 		}
 	}
 	if len(out) == 0 {
