@@ -129,7 +129,7 @@ func TestPage(t *testing.T) {
 		b.open(root(open) + "p/" + world.Null)
 		b.wantText("Signed by a pinned key", s.Signer.Fingerprint(), zipHashOf(t, s.null, "linux", "amd64"), "h1:",
 			"terraform-provider-null_3.2.4_linux_amd64.zip", "linux_amd64", "newest",
-			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`, "Source in Terraform and OpenTofu "+world.Null, "~> 3.2")
+			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`, "Source address "+world.Null, "~> 3.2")
 		wantFiles(b, s.CA, s.null)
 		b.audit("provider")
 		b.open(root(open) + "p/" + pageWidget)

@@ -29,6 +29,7 @@ const widgetPage = "/p/" + host + "/acme/widget"
 
 func TestSignatureStates(t *testing.T) {
 	b := newBench(t)
+	b.origin.About("https://code.acme.example/widget", "2025-03-04T05:06:07Z")
 	r := b.push(widget, "1.0.0", true)
 	b.push(widget, "1.1.0", false)
 	b.index(widget, "1.2.0", artifact.Version{})
@@ -43,7 +44,7 @@ func TestSignatureStates(t *testing.T) {
 		return strings.TrimPrefix(gateway, "https://") + a.Path() + ":" + v.String()
 	}
 	c := b.serve(nil)
-	c.want(widgetPage+"/1.0.0", 200, "Signed, key not pinned", fingerprint, "Source "+host+", signed by the key below", "5.0, 6.1",
+	c.want(widgetPage+"/1.0.0", 200, "Signed, key not pinned", fingerprint, "Source "+host+", signed by the key below", "5.0, 6.1", "Published 4 March 2025", "Source code https://code.acme.example/widget", "Constraint ~&gt; 1.0",
 		"zh:"+r.Packages[0].SHA256, "h1:", r.Packages[0].Filename, "linux_amd64", "darwin_arm64", "gateway.example/"+widget.Path()+":1.0.0",
 		`source = &#34;`+widget.String()+`&#34;`, "1.2.0 no evidence", "1.1.0 checksum only", "1.0.0 signed")
 	c.want(widgetPage+"/1.1.0", 200, "Checksum only", "Source "+host)

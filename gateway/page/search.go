@@ -172,11 +172,11 @@ func rank(a provider.Address, word string) int {
 }
 
 // suggestions returns the addresses at public registries that a query may mean. Like clients, it adds the namespace
-// hashicorp to a single word, unless a provider in found has this type.
+// hashicorp to a single word, if the search has found nothing.
 func suggestions(query string, found []provider.Address) (out []provider.Address) {
 	switch {
 	case strings.Count(query, "/") == 1:
-	case query != "" && !strings.ContainsAny(query, "/ ") && (len(found) == 0 || found[0].Type() != strings.ToLower(query)):
+	case query != "" && !strings.ContainsAny(query, "/ ") && len(found) == 0:
 		query = "hashicorp/" + query
 	default:
 		return nil

@@ -16,8 +16,8 @@ func requirement(a provider.Address, v provider.Version) string {
 	return out.String()
 }
 
-// sourceView is a source address as users of some clients write it.
-type sourceView struct{ Clients, Address string }
+// sourceView is a source address as users of a client write it.
+type sourceView struct{ Title, Address string }
 
 // sources returns a provider's source address in the words of each client. A client has a default host, which its users
 // leave out.
@@ -25,11 +25,11 @@ func sources(a provider.Address) []sourceView {
 	short, full := a.Namespace()+"/"+a.Type(), a.String()
 	switch a.Hostname() {
 	case "registry.opentofu.org":
-		return []sourceView{{"OpenTofu", short}, {"Terraform", full}}
+		return []sourceView{{"Source in OpenTofu", short}, {"Source in Terraform", full}}
 	case "registry.terraform.io":
-		return []sourceView{{"Terraform", short}, {"OpenTofu", full}}
+		return []sourceView{{"Source in Terraform", short}, {"Source in OpenTofu", full}}
 	}
-	return []sourceView{{"Terraform and OpenTofu", full}}
+	return []sourceView{{"Source address", full}}
 }
 
 // constraint returns a ~> constraint that allows a version and its compatible successors: the next minor versions, or for
