@@ -56,6 +56,7 @@ func TestOverviewsWithoutAnAnswer(t *testing.T) {
 	b := newBench(t)
 	b.index(widget, "1.0.0", artifact.Version{})
 	b.options.Configured = []provider.Address{widget}
+	b.catalog.Timeout = time.Hour
 	b.lie("/tags/list", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	if a := b.serve(nil).want("/", 200, widget.String()); strings.Contains(a.text(), "1 version") {
 		t.Errorf("the list says\n%s", a.text())
