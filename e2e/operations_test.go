@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -117,6 +118,34 @@ func value(t *testing.T, metrics, name string) (v float64, there bool) {
 	return 0, false
 }
 
+var (
+	selector     = regexp.MustCompile(`(ocibridge_\w+)(?:\{([^}]*)\})?`)
+	labelMatcher = regexp.MustCompile(`(\w+)(?:=~|!~|!=|=)"`)
+)
+
+// hasMetricsOf checks that the gateway has each metric that a file of alert rules selects, with the selected labels.
+func (w *watcher) hasMetricsOf(file string) {
+	w.t.Helper()
+	rules, err := os.ReadFile(file)
+	clients.Must(w.t, err)
+	_, metrics, _ := w.get(w.metrics + "/metrics")
+	found := selector.FindAllStringSubmatch(string(rules), -1)
+	if len(found) < 10 {
+		w.t.Errorf("%s selects %q", file, found)
+	}
+	for _, m := range found {
+		series := regexp.MustCompile(`(?m)^` + m[1] + `[ {].*$`).FindString(metrics)
+		if series == "" {
+			w.t.Errorf("%s selects %s, which the gateway lacks", file, m[1])
+		}
+		for _, label := range labelMatcher.FindAllStringSubmatch(m[2], -1) {
+			if !strings.Contains(series, label[1]+`="`) {
+				w.t.Errorf("%s selects the label %s of %s, which has none: %s", file, label[1], m[1], series)
+			}
+		}
+	}
+}
+
 // ready waits until /readyz returns the status want at both addresses. It must wait, because the gateway's
 // check of a registry can time out after three seconds on a busy machine.
 func (w *watcher) ready(want int, says string) {
@@ -196,6 +225,7 @@ func TestOperations(t *testing.T) {
 	} {
 		w.atLeast(name, least)
 	}
+	w.hasMetricsOf("../deploy/prometheus/ocibridge.rules.yml")
 	if status, _, _ := w.get(w.base + "/metrics"); status != http.StatusNotFound {
 		t.Errorf("the gateway answers metrics beside their own address: %d", status)
 	}

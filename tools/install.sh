@@ -31,7 +31,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd release actionlint pebble"
+names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd release actionlint pebble promtool"
 # These tools are obtained only if an argument names them. terraform-on-path never builds
 # terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
@@ -89,6 +89,7 @@ cold_seconds() {
 	release) echo 5 ;;
 	govulncheck) echo 15 ;;
 	pebble) echo 25 ;;
+	promtool) echo 50 ;;
 	renovate) echo 22 ;;
 	gitlab-ci-local) echo 6 ;;
 	provider-null) if [ "$2" = "$host" ]; then echo 70; else echo 44; fi ;;
@@ -104,6 +105,14 @@ ldflags_of() {
 	esac
 }
 
+# tags_of MODULE: prints the build tags. promtool is built without the clients of Prometheus'
+# service discoveries, which would take most of the build time.
+tags_of() {
+	case $1 in
+	promtool) echo remove_all_sd ;;
+	esac
+}
+
 # key_of MODULE PLATFORM: prints a checksum of everything that an output depends on.
 key_of() {
 	local dir=$root/tools/$1
@@ -112,6 +121,7 @@ key_of() {
 		find "$dir" -name '*.go' ! -name '*_test.go' -print0 | LC_ALL=C sort -z | xargs -0r cat
 		(cd "$dir" && go version)
 		printf '%s\n' "$2" "${flags[*]}" "$(ldflags_of "$1")"
+		tags_of "$1"
 	} | sha256
 }
 
@@ -134,7 +144,7 @@ build() {
 	(
 		cd "$root/tools/$module"
 		GOOS=${platform%_*} GOARCH=${platform#*_} go build "${flags[@]}" \
-			-ldflags "$(ldflags_of "$module")" -o "$temp" "$package" </dev/null 9>&-
+			-tags "$(tags_of "$module")" -ldflags "$(ldflags_of "$module")" -o "$temp" "$package" </dev/null 9>&-
 	) || die "$module did not build"
 	install_output "$output" "$key"
 	say "${output##*/} is ready after $((SECONDS - start)) s"
@@ -381,7 +391,7 @@ install() {
 	chromium) chromium ;;
 	systemd) systemd ;;
 	docker-registry) docker_registry ;;
-	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | govulncheck) build "$1" "$host" "bin/$1" ;;
+	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac
 }
 

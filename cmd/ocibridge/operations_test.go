@@ -85,6 +85,14 @@ func wantMetrics(t *testing.T, where, text string, names map[string]bool) {
 	}
 }
 
+// TestAlertsNameMetrics checks that the alert rules and their unit tests use existing metrics.
+func TestAlertsNameMetrics(t *testing.T) {
+	names := metricNames(t)
+	for _, file := range []string{"deploy/prometheus/ocibridge.rules.yml", "deploy/prometheus/ocibridge.test.yml"} {
+		wantMetrics(t, file, readFile(t, file), names)
+	}
+}
+
 // TestDashboard checks that each panel shows existing metrics.
 func TestDashboard(t *testing.T) {
 	const file = "deploy/grafana/ocibridge.json"

@@ -39,7 +39,7 @@ func main() {
 		exit(serveOrigin(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,documents,archives,versions,memory,push,pull", "what to measure")
+	only := flag.String("only", "init,documents,archives,versions,memory,capacity,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -61,13 +61,13 @@ type row struct {
 	what    string
 	figure  string // the gateway's result, in its own unit
 	ratio   float64
-	than    string // the thing with which the gateway is compared
+	than    string // the thing with which the gateway is compared, or the constant nothing
 	wanted  string // the target for ratio, or the constant nothing
 	reached bool
 	nginx   float64 // the ratio to nginx; 0 if nginx was not measured
 }
 
-// nothing marks a row without a target.
+// nothing marks a row without a target or a comparison.
 const nothing = "-"
 
 // bench contains the state that all benchmarks share.
@@ -106,6 +106,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"archives":  func() error { return b.speed(archives) },
 			"versions":  b.versions,
 			"memory":    b.memory,
+			"capacity":  b.capacity,
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,
 			"init":      b.inits,
@@ -141,7 +142,11 @@ func (b *bench) print() {
 		if r.nginx > 0 {
 			nginx = fmt.Sprintf("%.2f", r.nginx)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%.2f\t%s\t%s\t%s\t%s\n", r.what, r.figure, r.ratio, r.than, r.wanted, verdict, nginx)
+		ratio := nothing
+		if r.than != nothing {
+			ratio = fmt.Sprintf("%.2f", r.ratio)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.what, r.figure, ratio, r.than, r.wanted, verdict, nginx)
 	}
 	t.Flush()
 }
