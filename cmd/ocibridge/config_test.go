@@ -6,8 +6,11 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
@@ -46,11 +49,12 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestFlagsOfTheFileExist checks that serve or push has each flag that the configuration file
-// can set.
+// TestFlagsOfTheFileExist checks that serve, push or gc has each flag that the configuration
+// file can set.
 func TestFlagsOfTheFileExist(t *testing.T) {
 	for _, name := range config.Flags() {
-		if newServeCommand().Flags().Lookup(name) == nil && newPushCommand().Flags().Lookup(name) == nil {
+		has := func(cmd *cobra.Command) bool { return cmd.Flags().Lookup(name) != nil }
+		if !slices.ContainsFunc([]*cobra.Command{newServeCommand(), newPushCommand(), newGCCommand()}, has) {
 			t.Errorf("no command has --%s", name)
 		}
 	}
