@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
@@ -112,15 +113,23 @@ func (f *gcFlags) check() error {
 // collect opens the embedded registry, applies the retention and deletes the garbage. In a dry run,
 // it only finds out what it would do.
 func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr io.Writer) error {
-	back, err := f.open(s, nil, f.log.open(stderr))
+	o, err := f.repositories(s, nil)
+	if err != nil {
+		return err
+	}
+	if len(o.Templates) > 0 {
+		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+o.Templates[0].Source(),
+			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror blocks")
+	}
+	if !embedded.IsDataFolder(o.DataFolder) {
+		return hint.New("there is no registry in "+o.DataFolder, "--data names the folder of serve and push; the first of them creates the registry")
+	}
+	o.Log = f.log.open(stderr)
+	back, err := registry.Open(o)
 	if err != nil {
 		return err
 	}
 	defer back.Close()
-	if back.Embedded == nil {
-		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+back.Templates[0].Source(),
-			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror blocks")
-	}
 	retention := embedded.Retention{Unused: f.unused.value, MaxSize: f.maxSize.value}
 	if f.dryRun {
 		var expired []embedded.Expired

@@ -143,6 +143,12 @@ func (r *Registry) Close() error {
 // example, the folder's disk is no longer mounted.
 const marker = "ocibridge-registry"
 
+// IsDataFolder reports whether a folder contains a registry.
+func IsDataFolder(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, marker))
+	return err == nil
+}
+
 // present returns an error if the data folder is gone.
 func (r *Registry) present() error {
 	if _, err := os.Stat(filepath.Join(r.dir, marker)); err != nil {
