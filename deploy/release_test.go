@@ -60,7 +60,7 @@ func examineRelease(t *testing.T, dist, sums string) {
 		t.Errorf("the archive is not in SHA256SUMS:\n%s", sums)
 	}
 	files := untar(t, archive)
-	for _, file := range []string{"README.md", "LICENSE", "docs/configuration.md", "docs/ocibridge.hcl", "completions/ocibridge.bash", "completions/ocibridge.zsh", "THIRD-PARTY-LICENCES.txt", "systemd/ocibridge.service"} {
+	for _, file := range []string{"README.md", "LICENSE", "docs/configuration.md", "docs/ocibridge.hcl", "docs/output.schema.json", "docs/images/page.png", "completions/ocibridge.bash", "completions/ocibridge.zsh", "THIRD-PARTY-LICENCES.txt", "systemd/ocibridge.service"} {
 		if len(files[name+"/"+file]) == 0 && !(runtime.GOOS != "linux" && strings.HasPrefix(file, "systemd/")) {
 			t.Errorf("%s is not in the archive", file)
 		}

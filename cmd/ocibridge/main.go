@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,9 +16,14 @@ import (
 )
 
 // version is the version of this release. The linker sets version when a release is built.
-var version = "dev"
+var version = development
+
+// development is the version of a build that is no release.
+const development = "dev"
 
 func main() {
+	build, _ := debug.ReadBuildInfo()
+	version = versionOf(version, build)
 	ctx, stop := interruptible(context.Background())
 	status := execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()

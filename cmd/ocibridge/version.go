@@ -3,9 +3,19 @@ package main
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
+
+// versionOf returns the version that the linker has set, or else the version of the module that
+// "go install" has built.
+func versionOf(linked string, build *debug.BuildInfo) string {
+	if linked == development && build != nil && build.Main.Version != "" && build.Main.Version != "(devel)" {
+		return build.Main.Version
+	}
+	return linked
+}
 
 func newVersionCommand() *cobra.Command {
 	var output outputFlag
