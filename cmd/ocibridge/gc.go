@@ -33,7 +33,7 @@ const gcExamples = `  # how much can be freed
 type gcFlags struct {
 	commonFlags
 	dryRunFlags
-	wait    time.Duration
+	wait    limitFlag[time.Duration]
 	unused  limitFlag[time.Duration]
 	maxSize limitFlag[int64]
 }
@@ -78,7 +78,8 @@ A registry elsewhere collects its garbage itself.`,
 	f.maxSize = limitFlag[int64]{parse: config.ParseSize}
 	cmd.Flags().Var(&f.unused, "unused", "first remove versions that pull-through stored and that were unused for this `time`, such as 90d; 0: without limit")
 	cmd.Flags().Var(&f.maxSize, "max-size", "first remove versions that pull-through stored, until they need at most this `size`, such as 200GiB; 0: without limit")
-	cmd.Flags().DurationVar(&f.wait, "wait", embedded.DefaultGCWait, "longest `time` to wait for writers")
+	f.wait = limitFlag[time.Duration]{value: embedded.DefaultGCWait, text: embedded.DefaultGCWait.String(), parse: config.ParseDuration}
+	cmd.Flags().Var(&f.wait, "wait", "longest `time` to wait for writers")
 	return cmd
 }
 
@@ -104,8 +105,8 @@ func (f *gcFlags) run(cmd *cobra.Command) error {
 }
 
 func (f *gcFlags) check() error {
-	if f.wait <= 0 {
-		return hint.New(fmt.Sprintf("--wait %s is no time to wait", f.wait), "give a time above 0, such as 30s or 10m")
+	if f.wait.value <= 0 {
+		return hint.New(fmt.Sprintf("--wait %s is no time to wait", &f.wait), "give a time above 0, such as 30s or 10m")
 	}
 	return f.dryRunFlags.check()
 }
@@ -144,7 +145,7 @@ func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr
 		return nil
 	}
 	remover := newExpiredRemover(back)
-	c.Garbage, err = back.Embedded.GC(ctx, embedded.GCOptions{Wait: f.wait, Retention: retention, Remove: func(ctx context.Context, e embedded.Expired) error {
+	c.Garbage, err = back.Embedded.GC(ctx, embedded.GCOptions{Wait: f.wait.value, Retention: retention, Remove: func(ctx context.Context, e embedded.Expired) error {
 		if err := removeExpired(ctx, back, remover, e); err != nil {
 			return err
 		}

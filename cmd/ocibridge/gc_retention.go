@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
-// limitFlag is a flag whose value 0 means no limit.
+// limitFlag is a flag with a duration or a size in the syntax of ocibridge.hcl, or 0.
 type limitFlag[T ~int64] struct {
 	value T
 	text  string

@@ -27,9 +27,9 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// parseDuration parses a duration in the syntax of [time.ParseDuration], with two more units: d
+// ParseDuration parses a duration in the syntax of [time.ParseDuration], with two more units: d
 // for days of 24 hours, and w for weeks.
-func parseDuration(s string) (time.Duration, error) {
+func ParseDuration(s string) (time.Duration, error) {
 	const help = "a duration is a number and a unit, such as 30s, 15m, 12h, 7d or 1w"
 	d, err := time.ParseDuration(daysAndWeeks.ReplaceAllStringFunc(s, inHours))
 	switch {
@@ -49,7 +49,7 @@ const MinUnused = 48 * time.Hour
 
 // ParseUnused parses the time for which a version may be unused.
 func ParseUnused(s string) (time.Duration, error) {
-	d, err := parseDuration(s)
+	d, err := ParseDuration(s)
 	if err == nil && d < MinUnused {
 		err = hint.New(fmt.Sprintf("%q is too short", s), "give at least 2d: the gateway records once a day that a version is used")
 	}
@@ -81,7 +81,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 	}
 	byKind = map[string]any{
 		"HOST:PORT": parseListen, "URL": parseEndpoint, "address": parseEmail,
-		"duration": parseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
+		"duration": ParseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
 		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
@@ -128,7 +128,7 @@ func parseClaims(claims map[string]string) (map[string]string, error) {
 // parseDurationOrNone parses a duration for an option whose zero value means its default.
 // It returns -1 for a duration of 0, because 0 would mean the default.
 func parseDurationOrNone(s string) (time.Duration, error) {
-	d, err := parseDuration(s)
+	d, err := ParseDuration(s)
 	if err == nil && d == 0 {
 		d = -1
 	}
@@ -136,7 +136,7 @@ func parseDurationOrNone(s string) (time.Duration, error) {
 }
 
 func parsePositiveDuration(s string) (time.Duration, error) {
-	d, err := parseDuration(s)
+	d, err := ParseDuration(s)
 	if err == nil && d == 0 {
 		return 0, hint.New("it is no time at all", "leave the argument out for the default")
 	}
