@@ -30,10 +30,10 @@ type GCOptions struct {
 }
 
 // GC first removes the versions that the retention selects. A failure to remove a version does not
-// stop GC. Then GC deletes the content that no tag reaches, through indexes, manifests, and referrers. It also
-// deletes interrupted uploads and the folders of repositories without tags. Readers can continue,
-// also in other processes. GC waits a limited time for writers, and writers that begin in the
-// meantime wait for GC.
+// stop GC. Then GC deletes the content that no tag reaches, through indexes, manifests, and
+// referrers. It also deletes interrupted uploads and the folders of repositories without tags.
+// Readers can continue, also in other processes. GC waits a limited time for writers, and writers
+// that begin in the meantime wait for GC.
 //
 // If a tag reaches a manifest that is missing or damaged, or a file cannot be read, GC deletes
 // nothing. A crash of GC leaves no tagged content damaged, and the next GC deletes the rest. freed
@@ -66,8 +66,7 @@ func (r *Registry) GC(ctx context.Context, o GCOptions) (freed Garbage, err erro
 }
 
 // Garbage returns which versions [Registry.GC] would remove and what it would delete, and changes
-// nothing. It takes no lock. Content that a running
-// writer has not tagged yet counts as garbage.
+// nothing. It takes no lock. Content that a running writer has not tagged yet counts as garbage.
 func (r *Registry) Garbage(ctx context.Context, o Retention) (found Garbage, expired []Expired, err error) {
 	found.Repositories = []string{}
 	err = r.withStorage(func(f *storageFolder, m *contentMarker) error {
