@@ -76,11 +76,11 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
-	if err == nil {
-		err = privatefolder.Make(content(dir), log) // distribution would create the folder with a mode that depends on the umask
-	}
-	if err == nil {
-		err = privatefolder.Make(filepath.Join(dir, lockFolder), log)
+	// Distribution would create the folder of the content with a mode that depends on the umask.
+	for _, folder := range []string{content(dir), filepath.Join(dir, lockFolder), filepath.Join(dir, pulledFolder)} {
+		if err == nil {
+			err = privatefolder.Make(folder, log)
+		}
 	}
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, marker), []byte("The data folder of an ocibridge registry.\n"), 0o600)

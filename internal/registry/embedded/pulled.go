@@ -41,7 +41,7 @@ func (r *Registry) MarkPulled(repository string, tag ociaddr.Tag, before, after 
 	if before == after {
 		return nil
 	}
-	root, err := r.marks(true)
+	root, err := r.marks()
 	if err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func (r *Registry) MarkPulled(repository string, tag ociaddr.Tag, before, after 
 // MarkKept records that a version is not to be removed by [Retention], because push, sync or copy
 // stores it or has found it in place.
 func (r *Registry) MarkKept(repository string, tag ociaddr.Tag) error {
-	root, err := r.marks(true)
+	root, err := r.marks()
 	if err != nil {
 		return err
 	}
@@ -85,19 +85,12 @@ func (r *Registry) MarkKept(repository string, tag ociaddr.Tag) error {
 	return files.Replace(root, name, strings.NewReader(keptLine+"\n"), nil)
 }
 
-// marks opens the folder with the marks. If it is missing, marks creates it or returns an error
-// that wraps [fs.ErrNotExist].
-func (r *Registry) marks(create bool) (*os.Root, error) {
+// marks opens the folder with the marks.
+func (r *Registry) marks() (*os.Root, error) {
 	if err := r.present(); err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(r.dir, pulledFolder)
-	if create {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, err
-		}
-	}
-	return os.OpenRoot(dir)
+	return os.OpenRoot(filepath.Join(r.dir, pulledFolder))
 }
 
 func markName(repository string, tag ociaddr.Tag) string { return path.Join(repository, string(tag)) }

@@ -88,10 +88,7 @@ func (o Retention) expired(now time.Time, versions []heldVersion, sizes map[dige
 // findExpired returns what a retention selects. If tidy is set, it also removes marks without a
 // version. The caller has then locked out all writers.
 func (r *Registry) findExpired(ctx context.Context, f *storageFolder, m *contentMarker, o Retention, now time.Time, tidy bool) ([]Expired, error) {
-	root, err := r.marks(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	root, err := r.marks()
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +167,7 @@ func (r *Registry) removeExpired(ctx context.Context, expired []Expired, remove 
 	if len(expired) == 0 {
 		return nil
 	}
-	root, err := r.marks(false)
+	root, err := r.marks()
 	if err != nil {
 		return err
 	}

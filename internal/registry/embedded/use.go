@@ -70,10 +70,7 @@ func (r *Registry) recordUse(u use) error {
 	if !filepath.IsLocal(name) {
 		return nil
 	}
-	root, err := r.marks(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	root, err := r.marks()
 	if err != nil {
 		return err
 	}
