@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -24,26 +23,11 @@ const (
 // capacity measures what an operator needs to size a gateway: requests per second of CPU time, and the memory of
 // cached answers. CPU time is independent of other load on the machine.
 func (b *bench) capacity() error {
-	certFile, keyFile, err := b.certificate()
+	fake, gateway, process, stop, err := b.startCatalogGateway()
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	fake, err := b.newFakeRegistry()
-	if err != nil {
-		return err
-	}
-	registry := &http.Server{Handler: fake}
-	go registry.Serve(l)
-	defer registry.Close()
-	gateway, process, err := b.startGateway(certFile, keyFile, l.Addr().String()+"/${hostname}/${namespace}/${type}")
-	if err != nil {
-		return err
-	}
-	defer gateway.stop()
+	defer stop()
 	c := b.connect(false)
 	defer c.close()
 	base := gateway.url + "/" + catalogProvider(0).Path()

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"regexp"
 	"strconv"
@@ -21,26 +19,11 @@ const (
 // memory measures the peak resident memory of a gateway. The gateway first answers a request for every document
 // of a large catalog. It then serves 64 concurrent downloads of packages.
 func (b *bench) memory() error {
-	certFile, keyFile, err := b.certificate()
+	fake, gateway, process, stop, err := b.startCatalogGateway()
 	if err != nil {
 		return err
 	}
-	fake, err := b.newFakeRegistry()
-	if err != nil {
-		return err
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	registry := &http.Server{Handler: fake}
-	go registry.Serve(l)
-	defer registry.Close()
-	gateway, process, err := b.startGateway(certFile, keyFile, l.Addr().String()+"/${hostname}/${namespace}/${type}")
-	if err != nil {
-		return err
-	}
-	defer gateway.stop()
+	defer stop()
 	if err := b.askAll(gateway); err != nil {
 		return err
 	}

@@ -111,6 +111,32 @@ func (b *bench) startStreaming(certFile, keyFile, template string) (*server, *wo
 	return b.startGatewayWith(certFile, keyFile, template, func(string) string { return "gateway {\n  cache {\n    enabled = false\n  }\n}\n" })
 }
 
+// startCatalogGateway starts a gateway in front of a registry with a large catalog. stop ends both.
+func (b *bench) startCatalogGateway() (fake *fakeRegistry, gateway *server, process *world.Gateway, stop func(), err error) {
+	certFile, keyFile, err := b.certificate()
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	if fake, err = b.newFakeRegistry(); err != nil {
+		return nil, nil, nil, nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	registry := &http.Server{Handler: fake}
+	go registry.Serve(l)
+	gateway, process, err = b.startGateway(certFile, keyFile, l.Addr().String()+"/${hostname}/${namespace}/${type}")
+	if err != nil {
+		registry.Close()
+		return nil, nil, nil, nil, err
+	}
+	return fake, gateway, process, func() {
+		gateway.stop()
+		registry.Close()
+	}, nil
+}
+
 // startGatewayWith starts the gateway with additional settings. settings gets the gateway's own folder, so that
 // the settings can name files there.
 func (b *bench) startGatewayWith(certFile, keyFile, template string, settings func(dir string) string) (*server, *world.Gateway, error) {
