@@ -648,7 +648,7 @@ var mutants = []mutant{
 		"p.seenByAll(a, l.seen)", "l.seen",
 		"internal/pull.TestCooldownBesideAnotherProcess"},
 	{"the mode of the embedded registry's folder", "internal/registry/embedded.Open",
-		"err = privatefolder.Make(content(dir), log)", "_ = privatefolder.Make",
+		"err = privatefolder.Make(folder, log)", "_, _ = folder, privatefolder.Make",
 		"internal/registry/embedded.TestContentIsItsOwnersAlone"},
 	{"the repository check in a list of referrers", "internal/registry/embedded.(*referrers).ServeHTTP",
 		"if _, err := reference.WithName(name); err != nil {", "if _, err := reference.WithName(name); err != nil && false {",
