@@ -133,7 +133,7 @@ func TestGCKilled(t *testing.T) {
 		gc.Stdout, gc.Stderr, push.Stdout, push.Stderr = &collected, &collected, &pushed, &pushed
 		clients.Must(t, gc.Start())
 		clients.Must(t, push.Start())
-		time.Sleep(time.Duration(k.random.IntN(300)) * time.Millisecond)
+		time.Sleep(time.Duration(k.random.IntN(300)) * time.Millisecond) // the kill comes at a random moment
 		killed := k.random.IntN(3)
 		switch killed {
 		case 0:

@@ -76,7 +76,7 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, back *registry.Re
 
 // repositoriesToExamine returns providers with different repositories. The first ones cover every template and every
 // project, which is the first part of a repository's name. A template without a configured provider has an example.
-// shadowed are the templates for which there is none.
+// shadowed are the templates that no provider uses, because other templates precede them.
 func repositoriesToExamine(set templates.Set, configured []provider.Address, only ociaddr.Registry) (selected []provider.Address, shadowed []*templates.Template) {
 	examples := slices.Clone(configured)
 	for _, t := range set {
@@ -191,7 +191,7 @@ func (s settings) origin(p config.Provider, source origin.Source) doctor.Origin 
 	return x
 }
 
-// serviceURL returns the URL of a provider's registry: that of the host block, or else that of its host.
+// serviceURL returns the URL of a provider's registry. A host block's URL precedes the URL of the host.
 func (s settings) serviceURL(a provider.Address) *url.URL {
 	text, _ := s.cli.Services()[a.ServiceHost()]["providers.v1"].(string)
 	if u, err := url.Parse(text); err == nil && u.Host != "" {
