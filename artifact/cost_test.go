@@ -37,7 +37,7 @@ func TestCostOfManifests(t *testing.T) {
 		_, err := decodeAnnouncement(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data, cheapProvider, cheapVersion)
 		return err
 	}
-	manifest := func(data []byte) error { _, err := decodeManifest(data, TypeTarget); return err }
+	manifest := func(data []byte) error { _, err := decodeManifest(data, TypeTarget, ErrNotProvider); return err }
 	record := func(data []byte) error { _, err := decodeRecord(data); return err }
 	announced := `{"artifactType":"application/vnd.opentofu.provider","annotations":{"io.github.ocibridge.provider":"a.example/b/c","io.github.ocibridge.version":"1.0.0",`
 	targets := `{"artifactType":"application/vnd.opentofu.provider-target"}`

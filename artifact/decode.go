@@ -43,15 +43,18 @@ func knownProtocols(all []string) []string {
 // Unmarshal decodes an index, a manifest or a record. It returns [ErrTooLarge] if the
 // document is larger than a provider's document can be, or contains more values. It returns
 // [ErrNotProvider] if the document is otherwise invalid.
-func Unmarshal(data []byte, out any) error { return unmarshalWithin(manifestLimits, data, out) }
+func Unmarshal(data []byte, out any) error {
+	return unmarshalWithin(manifestLimits, data, out, ErrNotProvider)
+}
 
-// unmarshalWithin is like [Unmarshal], but with different limits.
-func unmarshalWithin(limits document.Limits, data []byte, out any) error {
+// unmarshalWithin is like [Unmarshal], but with different limits. It returns an error that
+// wraps wrong instead of [ErrNotProvider].
+func unmarshalWithin(limits document.Limits, data []byte, out any, wrong error) error {
 	switch err := limits.Unmarshal(data, out); {
 	case errors.Is(err, document.ErrTooLarge):
 		return fmt.Errorf("%w: %v", ErrTooLarge, err)
 	case err != nil:
-		return fmt.Errorf("%w: %v", ErrNotProvider, err)
+		return fmt.Errorf("%w: %v", wrong, err)
 	}
 	return nil
 }

@@ -72,9 +72,9 @@ func DecodeIndex(data []byte) (*Version, error) {
 
 // DecodeLayer returns the zip layer of a platform manifest.
 func DecodeLayer(data []byte) (ocispec.Descriptor, error) {
-	m, err := decodeManifest(data, TypeTarget)
+	m, err := decodeManifest(data, TypeTarget, ErrNotProvider)
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	return zipLayer(m)
+	return zipLayer(m, ErrNotProvider)
 }

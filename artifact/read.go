@@ -195,11 +195,11 @@ func ReadPackage(ctx context.Context, store ReferenceFetcher, tag string, a prov
 
 // DecodePackage returns the package that a platform manifest describes.
 func DecodePackage(desc ocispec.Descriptor, data []byte, a provider.Address, v provider.Version, platform provider.Platform) (*Package, error) {
-	manifest, err := decodeManifest(data, TypeTarget)
+	manifest, err := decodeManifest(data, TypeTarget, ErrNotProvider)
 	if err != nil {
 		return nil, err
 	}
-	layer, err := zipLayer(manifest)
+	layer, err := zipLayer(manifest, ErrNotProvider)
 	if err != nil {
 		return nil, err
 	}
@@ -216,10 +216,12 @@ func fetchLayer(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (oc
 	if err != nil {
 		return ocispec.Descriptor{}, err
 	}
-	return zipLayer(manifest)
+	return zipLayer(manifest, ErrNotProvider)
 }
 
-func zipLayer(manifest ocispec.Manifest) (ocispec.Descriptor, error) {
+// zipLayer returns the archive/zip layer of a manifest. It returns an error that wraps
+// wrong or [ErrAmbiguous] unless the manifest has exactly one such layer.
+func zipLayer(manifest ocispec.Manifest, wrong error) (ocispec.Descriptor, error) {
 	var found []ocispec.Descriptor
 	for _, l := range manifest.Layers {
 		if l.MediaType == mediaTypeZip {
@@ -228,11 +230,11 @@ func zipLayer(manifest ocispec.Manifest) (ocispec.Descriptor, error) {
 	}
 	switch {
 	case len(found) == 0:
-		return ocispec.Descriptor{}, fmt.Errorf("%w: its manifest has no %s layer", ErrNotProvider, mediaTypeZip)
+		return ocispec.Descriptor{}, fmt.Errorf("%w: its manifest has no %s layer", wrong, mediaTypeZip)
 	case len(found) > 1:
 		return ocispec.Descriptor{}, fmt.Errorf("%w: its manifest has %d %s layers", ErrAmbiguous, len(found), mediaTypeZip)
 	case !isSHA256(found[0].Digest) || found[0].Size <= 0:
-		return ocispec.Descriptor{}, fmt.Errorf("%w: its layer %.80q of %d bytes has no SHA-256", ErrNotProvider, found[0].Digest, found[0].Size)
+		return ocispec.Descriptor{}, fmt.Errorf("%w: its layer %.80q of %d bytes has no SHA-256", wrong, found[0].Digest, found[0].Size)
 	}
 	return found[0], nil
 }
@@ -242,16 +244,18 @@ func fetchManifest(ctx context.Context, store Fetcher, desc ocispec.Descriptor, 
 	if err != nil {
 		return ocispec.Manifest{}, err
 	}
-	return decodeManifest(data, artifactType)
+	return decodeManifest(data, artifactType, ErrNotProvider)
 }
 
-func decodeManifest(data []byte, artifactType string) (ocispec.Manifest, error) {
+// decodeManifest decodes an image manifest. It returns an error that wraps wrong or
+// [ErrTooLarge] if the manifest is invalid or has another artifact type.
+func decodeManifest(data []byte, artifactType string, wrong error) (ocispec.Manifest, error) {
 	var m ocispec.Manifest
-	if err := Unmarshal(data, &m); err != nil {
+	if err := unmarshalWithin(manifestLimits, data, &m, wrong); err != nil {
 		return m, err
 	}
 	if m.MediaType != ocispec.MediaTypeImageManifest || m.ArtifactType != artifactType {
-		return m, fmt.Errorf("%w: manifest of media type %.80q and artifact type %.80q", ErrNotProvider, m.MediaType, m.ArtifactType)
+		return m, fmt.Errorf("%w: manifest of media type %.80q and artifact type %.80q", wrong, m.MediaType, m.ArtifactType)
 	}
 	return m, nil
 }

@@ -178,7 +178,7 @@ func decodeState(data []byte, a provider.Address) (*State, error) {
 		return nil, err
 	}
 	var d stateDocument
-	if err := unmarshalWithin(stateLimits, []byte(annotations[annotationState]), &d); err != nil {
+	if err := unmarshalWithin(stateLimits, []byte(annotations[annotationState]), &d, ErrNotProvider); err != nil {
 		return nil, err
 	}
 	s, err := d.state()

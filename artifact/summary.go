@@ -128,7 +128,7 @@ func decodeSummary(text string) (Summary, error) {
 		return nil, nil
 	}
 	var d summaryDocument
-	if err := unmarshalWithin(summaryLimits, []byte(text), &d); err != nil {
+	if err := unmarshalWithin(summaryLimits, []byte(text), &d, ErrNotProvider); err != nil {
 		return nil, err
 	}
 	if d.Format != summaryFormat {

@@ -143,11 +143,11 @@ func lintIndex(data []byte) (any, error) {
 }
 
 func readManifest(data []byte) (any, error) {
-	m, err := decodeManifest(data, TypeTarget)
+	m, err := decodeManifest(data, TypeTarget, ErrNotProvider)
 	if err != nil {
 		return nil, err
 	}
-	return zipLayer(m)
+	return zipLayer(m, ErrNotProvider)
 }
 
 func readRecordOf(data []byte) (any, error) { return decodeRecord(data) }

@@ -185,6 +185,23 @@ func Versions(tags []Tag) []provider.Version {
 	return out
 }
 
+// ModuleTags returns the tag of each version of a module. Tags of modules may begin with a v,
+// such as v1.2.3. If a version has both tags, its [VersionTag] takes precedence.
+func ModuleTags(tags []Tag) map[provider.Version]Tag {
+	out := map[provider.Version]Tag{}
+	for _, t := range tags {
+		v, ok := t.Version()
+		if ok {
+			out[v] = t
+			continue
+		}
+		if v, ok = Tag(strings.TrimPrefix(string(t), "v")).Version(); ok && out[v] == "" {
+			out[v] = t
+		}
+	}
+	return out
+}
+
 // partialPrefix is the prefix of announcement tags. A push of only some platforms of a version uses such a tag to
 // announce these platforms to other pushes. No client mistakes an announcement tag for a version.
 const partialPrefix = "ocibridge-part."

@@ -245,3 +245,16 @@ func FuzzTagVersion(f *testing.F) {
 		}
 	})
 }
+
+func TestModuleTags(t *testing.T) {
+	got := ModuleTags([]Tag{"v1.0.0", "1.0.0", "v1.1.0_b1", "2.0.0", "v2.0.0", "latest", "vv1.0.0", "v1.0", "ocibridge-state", "v"})
+	want := map[string]Tag{"1.0.0": "1.0.0", "1.1.0+b1": "v1.1.0_b1", "2.0.0": "2.0.0"}
+	if len(got) != len(want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	for v, tag := range want {
+		if got[provider.MustParseVersion(v)] != tag {
+			t.Errorf("%s has the tag %q, want %s", v, got[provider.MustParseVersion(v)], tag)
+		}
+	}
+}

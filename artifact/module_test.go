@@ -1,0 +1,160 @@
+package artifact
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+var (
+	aModule  = module.MustParseAddress("registry.example.com/acme/net/aws")
+	aVersion = provider.MustParseVersion("1.2.3+b1")
+)
+
+func exampleModule() Module {
+	h1, err := provider.ParseHash("h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=")
+	if err != nil {
+		panic(err)
+	}
+	return Module{Address: aModule, Version: aVersion, Digest: digest.FromString("zip"), Size: 3, H1: h1, Revision: "0a1b2c"}
+}
+
+// tagged is a store that has manifests under tags, and nothing else.
+type tagged map[string]string
+
+func (s tagged) Fetch(context.Context, ocispec.Descriptor) (io.ReadCloser, error) {
+	return nil, errdef.ErrNotFound
+}
+
+func (s tagged) FetchReference(_ context.Context, tag string) (ocispec.Descriptor, io.ReadCloser, error) {
+	data, ok := s[tag]
+	if !ok {
+		return ocispec.Descriptor{}, nil, errdef.ErrNotFound
+	}
+	return newBlob(ocispec.MediaTypeImageManifest, []byte(data)).Descriptor, io.NopCloser(strings.NewReader(data)), nil
+}
+
+func TestModuleRoundTrip(t *testing.T) {
+	blob, err := EncodeModule(exampleModule())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := EncodeModule(exampleModule())
+	if err != nil || !bytes.Equal(blob.Data, again.Data) {
+		t.Errorf("encoded again: %s, %v", again.Data, err)
+	}
+	want := exampleModule()
+	want.Manifest = blob.Descriptor
+	for _, tag := range []string{"1.2.3_b1", "v1.2.3_b1"} {
+		got, err := ReadModule(t.Context(), tagged{tag: string(blob.Data)}, aModule, aVersion)
+		if err != nil || !reflect.DeepEqual(*got, want) {
+			t.Errorf("%s: %+v, %v; want %+v", tag, got, err, want)
+		}
+	}
+	other := exampleModule()
+	other.Digest = digest.FromString("other")
+	exact, err := EncodeModule(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadModule(t.Context(), tagged{"v1.2.3_b1": string(blob.Data), "1.2.3_b1": string(exact.Data)}, aModule, aVersion); err != nil || got.Digest != other.Digest {
+		t.Errorf("the tag with a v wins: %+v, %v", got, err)
+	}
+	if _, err := ReadModule(t.Context(), tagged{}, aModule, aVersion); !errors.Is(err, errdef.ErrNotFound) {
+		t.Errorf("absent: %v", err)
+	}
+}
+
+func TestModulesOfOtherTools(t *testing.T) {
+	layer := fmt.Sprintf(`{"mediaType":"archive/zip","digest":%q,"size":3}`, digest.FromString("zip"))
+	manifest := func(media, artifact, layers, annotations string) string {
+		return fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"artifactType":%q,"config":{},"layers":[%s],"annotations":{%s}}`, media, artifact, layers, annotations)
+	}
+	const image = ocispec.MediaTypeImageManifest
+	readme := fmt.Sprintf(`{"mediaType":"text/markdown","digest":%q,"size":2}`, digest.FromString("md"))
+	for name, data := range map[string]string{
+		"the documented recipe": manifest(image, TypeModule, layer, ""),
+		"with other layers":     manifest(image, TypeModule, readme+","+layer, `"org.opencontainers.image.created":"2026-01-01"`),
+		"a long commit":         manifest(image, TypeModule, layer, fmt.Sprintf(`%q:%q`, ocispec.AnnotationRevision, strings.Repeat("a", 129))),
+		"a bad hash":            manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"zh:00"`, annotationH1)),
+	} {
+		m, err := ReadModule(t.Context(), tagged{"1.2.3_b1": data}, aModule, aVersion)
+		if err != nil || m.Digest != digest.FromString("zip") || m.Size != 3 || !m.H1.IsZero() || m.Revision != "" || !m.Address.IsZero() {
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		data string
+		want error
+	}{
+		"an index":         {manifest(ocispec.MediaTypeImageIndex, TypeModule, layer, ""), ErrNotModule},
+		"no media type":    {manifest("", TypeModule, layer, ""), ErrNotModule},
+		"an image":         {manifest(image, "application/vnd.oci.image.config.v1+json", layer, ""), ErrNotModule},
+		"no zip":           {manifest(image, TypeModule, readme, ""), ErrNotModule},
+		"two zips":         {manifest(image, TypeModule, layer+","+layer, ""), ErrAmbiguous},
+		"no JSON":          {"<html>", ErrNotModule},
+		"another module":   {manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"r.example.com/a/b/c"`, annotationModule)), ErrForeign},
+		"another version":  {manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"1.2.4"`, annotationVersion)), ErrForeign},
+		"a broken address": {manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"acme/net"`, annotationModule)), ErrNotModule},
+		"a broken version": {manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"one"`, annotationVersion)), ErrNotModule},
+	} {
+		if m, err := ReadModule(t.Context(), tagged{"1.2.3_b1": c.data}, aModule, aVersion); !errors.Is(err, c.want) || !IsInvalid(err) {
+			t.Errorf("%s: %+v, %v; want %v", name, m, err, c.want)
+		}
+	}
+}
+
+func TestEncodeModuleRefuses(t *testing.T) {
+	for name, change := range map[string]func(*Module){
+		"no digest":  func(m *Module) { m.Digest = "" },
+		"no size":    func(m *Module) { m.Size = 0 },
+		"no address": func(m *Module) { m.Address = module.Address{} },
+		"no version": func(m *Module) { m.Version = provider.Version{} },
+		"a long commit": func(m *Module) {
+			m.Revision = strings.Repeat("a", maxRevision+1)
+		},
+	} {
+		m := exampleModule()
+		change(&m)
+		if blob, err := EncodeModule(m); err == nil {
+			t.Errorf("%s: %s", name, blob.Data)
+		}
+	}
+}
+
+// FuzzModule checks that a module that was read can be encoded, and is read as the same again.
+func FuzzModule(f *testing.F) {
+	blob, err := EncodeModule(exampleModule())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(blob.Data)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := ReadModule(t.Context(), tagged{"1.2.3_b1": string(data)}, aModule, aVersion)
+		if err != nil {
+			return
+		}
+		m.Address, m.Version = aModule, aVersion
+		blob, err := EncodeModule(*m)
+		if err != nil {
+			t.Fatalf("%+v: %v", m, err)
+		}
+		again, err := ReadModule(t.Context(), tagged{"1.2.3_b1": string(blob.Data)}, aModule, aVersion)
+		m.Manifest = blob.Descriptor
+		if err != nil || !reflect.DeepEqual(again, m) {
+			t.Errorf("%+v, %v; want %+v", again, err, m)
+		}
+	})
+}

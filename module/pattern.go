@@ -1,0 +1,131 @@
+package module
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// Pattern matches module addresses part by part. Examples are
+// registry.opentofu.org/terraform-aws-modules/*/* and */*/*/*. A part may be the wildcard *
+// only if every following part is a wildcard too.
+type Pattern struct {
+	host      svchost.Hostname
+	namespace string
+	name      string
+	system    string
+}
+
+const wildcard = "*"
+
+// ParsePattern parses a pattern of four parts.
+func ParsePattern(s string) (Pattern, error) {
+	if len(s) > maxAddressLen || !utf8.ValidString(s) {
+		return Pattern{}, invalidPattern(s, errors.New("it is too long, or not UTF-8"))
+	}
+	parts := strings.Split(s, "/")
+	if len(parts) != 4 {
+		return Pattern{}, invalidPattern(s, errors.New("it must have four parts"))
+	}
+	any := slices.Index(parts, wildcard)
+	if any < 0 {
+		any = len(parts)
+	}
+	if slices.ContainsFunc(parts[any:], func(part string) bool { return part != wildcard }) {
+		return Pattern{}, invalidPattern(s, errors.New("a part can be * only if every part after it is"))
+	}
+	// The address library checks whole addresses only. These parts are valid in every address.
+	whole := slices.Concat(parts[:any], []string{"example.com", "example", "example", "example"}[any:])
+	a, err := ParseAddress(strings.Join(whole, "/"))
+	if err != nil {
+		return Pattern{}, invalidPattern(s, err)
+	}
+	p := Pattern(a)
+	for i, part := range []*string{(*string)(&p.host), &p.namespace, &p.name, &p.system} {
+		if i >= any {
+			*part = wildcard
+		}
+	}
+	return p, nil
+}
+
+// MustParsePattern is like [ParsePattern], but panics on error. It is for constants.
+func MustParsePattern(s string) Pattern { return must(ParsePattern(s)) }
+
+func invalidPattern(s string, err error) error {
+	return hint.Wrap(fmt.Errorf("invalid module pattern %.200q: %w", s, err),
+		"a pattern is HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/terraform-aws-modules/*/*")
+}
+
+// PatternFor returns the pattern that matches only the given address.
+func PatternFor(a Address) Pattern { return Pattern(a) }
+
+// Matches reports whether the pattern matches the address.
+func (p Pattern) Matches(a Address) bool {
+	return (p.host == wildcard || p.host == a.host) &&
+		(p.namespace == wildcard || p.namespace == a.namespace) &&
+		(p.name == wildcard || p.name == a.name) &&
+		(p.system == wildcard || p.system == a.system)
+}
+
+// ServiceHost returns the host in the pattern. named reports whether the host is not a
+// wildcard.
+func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
+	return p.host, p.host != wildcard && p.host != ""
+}
+
+// Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
+// that match the same address, the one with more parts is more specific.
+func (p Pattern) Parts() int {
+	n := 0
+	for _, part := range p.parts() {
+		if part != wildcard {
+			n++
+		}
+	}
+	return n
+}
+
+func (p Pattern) parts() [4]string {
+	return [4]string{string(p.host), p.namespace, p.name, p.system}
+}
+
+// String returns the pattern, with the hostname in Unicode.
+func (p Pattern) String() string {
+	return svchost.ForDisplay(string(p.host)) + "/" + p.namespace + "/" + p.name + "/" + p.system
+}
+
+// Selector selects modules. The zero value selects all.
+type Selector struct {
+	Include []Pattern // empty selects every module
+	Exclude []Pattern // takes precedence over Include
+}
+
+// Selects reports whether the module is included and not excluded.
+func (s Selector) Selects(a Address) bool {
+	matches := func(p Pattern) bool { return p.Matches(a) }
+	return !slices.ContainsFunc(s.Exclude, matches) &&
+		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
+}
+
+// SingleParts reports, for each of hostname, namespace, name and system, whether the include
+// patterns contain exactly one value. A repository template need not contain a placeholder
+// for such a part. Wildcards in other patterns are ignored, as for providers.
+func (s Selector) SingleParts() (single [4]bool) {
+	for i := range single {
+		named := map[string]bool{}
+		for _, p := range s.Include {
+			if v := p.parts()[i]; v != wildcard {
+				named[v] = true
+			}
+		}
+		single[i] = len(named) == 1
+	}
+	return single
+}
