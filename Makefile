@@ -107,7 +107,7 @@ release-check: ## build the last commit twice, and compare (PLATFORMS: of linux_
 	.tools/bin/release check $(if $(PLATFORMS),-platforms '$(PLATFORMS)')
 
 .PHONY: licences
-licences: ## write docs/licences.md: what is in the program, and under which licences
+licences: ## write docs/developers/licences.md: what is in the program, and under which licences
 	@tools/install.sh release
 	.tools/bin/release licences -update
 

@@ -14,18 +14,18 @@ const (
 )
 
 // TestAlertRules runs promtool on the alert rules and on their unit tests. Each alert has a unit test, annotations, and
-// a section in docs/operations.md, to which its runbook leads.
+// a section in docs/reference/operations.md, to which its runbook leads.
 func TestAlertRules(t *testing.T) {
 	output(t, command(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", alertRules))
 	output(t, command(t, "promtool", "test", "rules", alertTests))
 
-	rules, tests, page := read(t, alertRules), read(t, alertTests), read(t, "../docs/operations.md")
+	rules, tests, page := read(t, alertRules), read(t, alertTests), read(t, "../docs/reference/operations.md")
 	alerts := submatches(rules, `(?m)^      - alert: (\w+)$`)
 	if len(alerts) < 10 {
 		t.Fatalf("alerts %q", alerts)
 	}
 	for i, block := range strings.Split(rules, "      - alert: ")[1:] {
-		for _, want := range []string{"labels: { severity: ", "summary: ", "description: ", "runbook_url: https://github.com/ocibridge/ocibridge/blob/main/docs/operations.md#" + strings.ToLower(alerts[i]) + "\n"} {
+		for _, want := range []string{"labels: { severity: ", "summary: ", "description: ", "runbook_url: https://github.com/ocibridge/ocibridge/blob/main/docs/reference/operations.md#" + strings.ToLower(alerts[i]) + "\n"} {
 			if !strings.Contains(block, want) {
 				t.Errorf("%s lacks %q", alerts[i], want)
 			}
@@ -35,7 +35,7 @@ func TestAlertRules(t *testing.T) {
 		t.Errorf("unit tests of %q, want %q", got, alerts)
 	}
 	if got := submatches(page, `(?m)^### (Ocibridge\w+)$`); !slices.Equal(got, alerts) {
-		t.Errorf("docs/operations.md has sections %q, want %q", got, alerts)
+		t.Errorf("docs/reference/operations.md has sections %q, want %q", got, alerts)
 	}
 }
 

@@ -120,10 +120,10 @@ func (a author) wantStored(t *testing.T, want bool) {
 	}
 }
 
-// examples returns the YAML blocks in docs/ci.md.
+// examples returns the YAML blocks in docs/howto/ci.md.
 func examples(t *testing.T) (blocks []string) {
 	t.Helper()
-	text, err := os.ReadFile("../docs/ci.md")
+	text, err := os.ReadFile("../docs/howto/ci.md")
 	clients.Must(t, err)
 	for _, m := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		blocks = append(blocks, m[1])

@@ -123,7 +123,7 @@ func TestActionInstallsProviders(t *testing.T) {
 	}
 }
 
-// TestGitLabInstallsProviders shows that the example in docs/ci.md installs from the registry, and plans.
+// TestGitLabInstallsProviders shows that the example in docs/howto/ci.md installs from the registry, and plans.
 func TestGitLabInstallsProviders(t *testing.T) {
 	t.Parallel()
 	a, dir := pushed(t)

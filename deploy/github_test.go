@@ -241,7 +241,7 @@ func TestActionPushes(t *testing.T) {
 	a.wantStored(t, true)
 }
 
-// TestExamplesOfActions shows that the workflows in docs/ci.md are valid, and give the actions inputs that exist.
+// TestExamplesOfActions shows that the workflows in docs/howto/ci.md are valid, and give the actions inputs that exist.
 func TestExamplesOfActions(t *testing.T) {
 	t.Parallel()
 	project := t.TempDir()
@@ -266,6 +266,6 @@ func TestExamplesOfActions(t *testing.T) {
 		refused(t, lint(replace(t, local, `          template:`, "          templates:")), `input "templates" is not defined`)
 	}
 	if workflows != len(actions) {
-		t.Errorf("docs/ci.md has %d workflows", workflows)
+		t.Errorf("docs/howto/ci.md has %d workflows", workflows)
 	}
 }

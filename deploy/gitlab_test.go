@@ -54,7 +54,7 @@ func clientPath(t *testing.T) string {
 	return filepath.Dir(clients.Terraform(t).Path) + string(os.PathListSeparator) + os.Getenv("PATH")
 }
 
-// gitlabExample returns the GitLab configuration in docs/ci.md, for a given template and release. Its jobs run
+// gitlabExample returns the GitLab configuration in docs/howto/ci.md, for a given template and release. Its jobs run
 // without containers.
 func gitlabExample(t *testing.T, template string, release pinned) string {
 	t.Helper()
@@ -71,7 +71,7 @@ func gitlabExample(t *testing.T, template string, release pinned) string {
 			)
 		}
 	}
-	t.Fatal("docs/ci.md has no GitLab configuration")
+	t.Fatal("docs/howto/ci.md has no GitLab configuration")
 	return ""
 }
 
@@ -88,7 +88,7 @@ func TestGitLabInstalls(t *testing.T) {
 	}
 }
 
-// TestGitLabPushes shows that the example in docs/ci.md pushes a release folder, with the job's own login and with
+// TestGitLabPushes shows that the example in docs/howto/ci.md pushes a release folder, with the job's own login and with
 // the login in DOCKER_AUTH_CONFIG.
 func TestGitLabPushes(t *testing.T) {
 	t.Parallel()

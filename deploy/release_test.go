@@ -60,7 +60,7 @@ func examineRelease(t *testing.T, dist, sums string) {
 		t.Errorf("the archive is not in SHA256SUMS:\n%s", sums)
 	}
 	files := untar(t, archive)
-	for _, file := range []string{"README.md", "LICENSE", "docs/configuration.md", "docs/ocibridge.hcl", "docs/output.schema.json", "docs/images/page.png", "completions/ocibridge.bash", "completions/ocibridge.zsh", "THIRD-PARTY-LICENCES.txt", "systemd/ocibridge.service"} {
+	for _, file := range []string{"README.md", "LICENSE", "docs/README.md", "docs/developers/licences.md", "docs/reference/configuration.md", "docs/reference/ocibridge.hcl", "docs/reference/output.schema.json", "docs/images/page.png", "completions/ocibridge.bash", "completions/ocibridge.zsh", "THIRD-PARTY-LICENCES.txt", "systemd/ocibridge.service"} {
 		if len(files[name+"/"+file]) == 0 && !(runtime.GOOS != "linux" && strings.HasPrefix(file, "systemd/")) {
 			t.Errorf("%s is not in the archive", file)
 		}
@@ -99,7 +99,7 @@ func untar(t *testing.T, archive []byte) map[string][]byte {
 	}
 }
 
-// TestLicences shows that docs/licences.md lists the program's modules, and that all their licences are
+// TestLicences shows that docs/developers/licences.md lists the program's modules, and that all their licences are
 // allowed.
 func TestLicences(t *testing.T) {
 	t.Parallel()

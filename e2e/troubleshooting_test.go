@@ -18,7 +18,7 @@ import (
 
 // problem is a situation in which clients fail.
 type problem struct {
-	heading string // in docs/troubleshooting.md
+	heading string // in docs/howto/troubleshooting.md
 	gateway string // HOST:PORT of the gateway
 	token   string // the client's token for the gateway
 	version string // the version that the client requires; "" means nullVersion
@@ -27,7 +27,7 @@ type problem struct {
 	spoil   func(*testing.T, *clients.Workspace)
 }
 
-// problems starts the gateways of all sections of docs/troubleshooting.md.
+// problems starts the gateways of all sections of docs/howto/troubleshooting.md.
 func (s *scene) problems() []problem {
 	s.push(world.Null + "@" + nullVersion)
 	open, controlled := authority(s.serve("--data", s.data)), authority(s.controlled(""))
@@ -84,10 +84,10 @@ func (p problem) configs(s *scene) map[string]string {
 	}
 }
 
-// quoted returns the messages in each section of docs/troubleshooting.md: the indented lines below its heading.
+// quoted returns the messages in each section of docs/howto/troubleshooting.md: the indented lines below its heading.
 func quoted(t *testing.T) map[string][]string {
 	t.Helper()
-	page, err := os.ReadFile("../docs/troubleshooting.md")
+	page, err := os.ReadFile("../docs/howto/troubleshooting.md")
 	clients.Must(t, err)
 	out := map[string][]string{}
 	for _, m := range regexp.MustCompile("(?ms)^### ([^\n]+)\n\n((?:    [^\n]+\n)+)").FindAllStringSubmatch(string(page), -1) {
@@ -98,7 +98,7 @@ func quoted(t *testing.T) map[string][]string {
 	return out
 }
 
-// TestMessagesOfClients compares docs/troubleshooting.md with the clients: each quoted message is part of some
+// TestMessagesOfClients compares docs/howto/troubleshooting.md with the clients: each quoted message is part of some
 // client's output, and each client's output contains one of the quoted messages.
 func TestMessagesOfClients(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestMessagesOfClients(t *testing.T) {
 		t.Run(p.heading, func(t *testing.T) {
 			t.Parallel()
 			if len(page[p.heading]) == 0 {
-				t.Errorf("docs/troubleshooting.md has no such heading")
+				t.Errorf("docs/howto/troubleshooting.md has no such heading")
 			}
 			sub := *s
 			sub.t = t

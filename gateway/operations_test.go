@@ -10,9 +10,9 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 )
 
-// TestEveryEndpointIsDocumented checks that docs/operations.md describes every route.
+// TestEveryEndpointIsDocumented checks that docs/reference/operations.md describes every route.
 func TestEveryEndpointIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/operations.md")
+	page, err := os.ReadFile("../docs/reference/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestEveryEndpointIsDocumented(t *testing.T) {
 	}
 	for _, path := range paths {
 		if !strings.Contains(string(page), "| `"+path+"` |") {
-			t.Errorf("docs/operations.md does not describe %s", path)
+			t.Errorf("docs/reference/operations.md does not describe %s", path)
 		}
 	}
 }

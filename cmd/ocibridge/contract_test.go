@@ -33,7 +33,7 @@ type contract struct {
 	textOnly bool
 }
 
-// contracts contains every command. Its schema in docs/output.schema.json has the name of the
+// contracts contains every command. Its schema in docs/reference/output.schema.json has the name of the
 // command, with dashes in place of spaces.
 var contracts = map[string]contract{
 	"push": {ok: "push --release-dir dist --as W@1.0.0 --public-key key.asc --data data", fails: "push --release-dir missing --as W@1.0.0 --public-key key.asc --data data", usage: "push"},
@@ -76,7 +76,7 @@ func TestEveryCommandHasAContract(t *testing.T) {
 		delete(missing, name)
 		switch {
 		case !ok:
-			t.Errorf("contracts has no %q: add it, and its schema to docs/output.schema.json", name)
+			t.Errorf("contracts has no %q: add it, and its schema to docs/reference/output.schema.json", name)
 		case c.textOnly != (cmd.Flags().Lookup("output") == nil):
 			t.Errorf("%s: whether it has --output is not as in contracts", name)
 		case cmd.Flags().Lookup("detailed-exitcode") != nil && c.pending == "":
@@ -95,7 +95,7 @@ func TestEveryCommandHasAContract(t *testing.T) {
 }
 
 // TestContracts runs every command, with and without --output json. It shows the exit
-// statuses that docs/output.md documents. With --output json, standard output is exactly one
+// statuses that docs/reference/output.md documents. With --output json, standard output is exactly one
 // document that fits the schema, also after an error and an interrupt. The document contains
 // the error that standard error shows.
 func TestContracts(t *testing.T) {
@@ -139,15 +139,15 @@ func TestContracts(t *testing.T) {
 	}
 }
 
-// TestExitStatusesAreDocumented shows that docs/output.md lists the exit statuses.
+// TestExitStatusesAreDocumented shows that docs/reference/output.md lists the exit statuses.
 func TestExitStatusesAreDocumented(t *testing.T) {
 	var got []string
-	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(readFile(t, "docs/output.md"), -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| (\d+) \|`).FindAllStringSubmatch(readFile(t, "docs/reference/output.md"), -1) {
 		got = append(got, row[1])
 	}
 	want := fmt.Sprint([]int{0, exitFailed, exitUsage, exitPending, exitSignal + int(syscall.SIGINT), exitSignal + int(syscall.SIGTERM)})
 	if fmt.Sprint(got) != want {
-		t.Errorf("docs/output.md lists %v, want %s", got, want)
+		t.Errorf("docs/reference/output.md lists %v, want %s", got, want)
 	}
 }
 
@@ -269,7 +269,7 @@ func (r ran) checkDocument(t *testing.T, schema *jsonschema.Compiler, command st
 // one change: it allows only documented members.
 func closedSchema(t *testing.T) *jsonschema.Compiler {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, "docs/output.schema.json")))
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, "docs/reference/output.schema.json")))
 	must(t, err)
 	closeObjects(doc)
 	c := jsonschema.NewCompiler()

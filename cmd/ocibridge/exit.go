@@ -12,7 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/run"
 )
 
-// The exit statuses, which docs/output.md documents. A command that a signal has interrupted
+// The exit statuses, which docs/reference/output.md documents. A command that a signal has interrupted
 // ends with exitSignal and the number of the signal.
 const (
 	exitFailed  = 1

@@ -28,7 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// TestHarborHowTo shows that the commands in docs/harbor.md work. It runs the page's blocks in
+// TestHarborHowTo shows that the commands in docs/howto/harbor.md work. It runs the page's blocks in
 // one shell. The registry imitates Harbor, and the part of Harbor's REST API that the page
 // uses. Each block must print the lines that the page shows after the block. In these lines,
 // "..." matches any text.

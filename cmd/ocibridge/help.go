@@ -51,12 +51,17 @@ func subcommand(root *cobra.Command, name string) *cobra.Command {
 	return root.Commands()[i]
 }
 
-// listTopics prints the names and titles of the documentation's pages. This list ends the root
-// command's help.
+// listTopics prints the names and titles of the documentation's pages, shelf by shelf. This
+// list ends the root command's help.
 func listTopics(w io.Writer) {
 	fmt.Fprint(w, "\nTopics, printed by \"ocibridge help TOPIC\":\n")
+	var shelf docs.Shelf
 	for _, t := range docs.Topics() {
-		fmt.Fprintf(w, "  %-14s %s\n", t.Name, t.Title)
+		if t.Shelf != shelf {
+			shelf = t.Shelf
+			fmt.Fprintf(w, "\n%s:\n", shelf.Title)
+		}
+		fmt.Fprintf(w, "  %-15s %s\n", t.Name, t.Title)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// The tests in this file compare docs/operations.md and the dashboard with the program. A
+// The tests in this file compare docs/reference/operations.md and the dashboard with the program. A
 // test in package gateway compares the endpoints.
 
 const root = "../.."
@@ -56,14 +56,14 @@ func metricNames(t *testing.T) map[string]bool {
 }
 
 func TestEveryMetricIsDocumented(t *testing.T) {
-	page := readFile(t, "docs/operations.md")
+	page := readFile(t, "docs/reference/operations.md")
 	names := metricNames(t)
 	for name := range names {
 		if !strings.Contains(page, "`"+name+"`") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
-			t.Errorf("docs/operations.md does not describe %s", name)
+			t.Errorf("docs/reference/operations.md does not describe %s", name)
 		}
 	}
-	wantMetrics(t, "docs/operations.md", page, names)
+	wantMetrics(t, "docs/reference/operations.md", page, names)
 }
 
 var (
@@ -127,7 +127,7 @@ func TestDashboard(t *testing.T) {
 // fields and span attributes in the source. It must also contain the messages of all warnings
 // and errors.
 func TestEveryLogLineIsDocumented(t *testing.T) {
-	page := readFile(t, "docs/operations.md")
+	page := readFile(t, "docs/reference/operations.md")
 	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}
 	for _, dir := range []string{"artifact", "auth", "cmd", "gateway", "internal", "ociaddr", "origin", "provider", "pusher", "templates", "trust"} {
 		l.readAll(t, dir)
@@ -137,16 +137,16 @@ func TestEveryLogLineIsDocumented(t *testing.T) {
 	}
 	for _, field := range slices.Sorted(maps.Keys(l.fields)) {
 		if !strings.Contains(page, "`"+field+"`") {
-			t.Errorf("docs/operations.md does not say what %q is, in %s", field, l.fields[field])
+			t.Errorf("docs/reference/operations.md does not say what %q is, in %s", field, l.fields[field])
 		}
 	}
 	_, todo, ok := strings.Cut(page, "### Warnings and errors")
 	if !ok {
-		t.Fatal("docs/operations.md has no part about warnings and errors")
+		t.Fatal("docs/reference/operations.md has no part about warnings and errors")
 	}
 	for _, message := range slices.Sorted(maps.Keys(l.messages)) {
 		if !strings.Contains(todo, "`"+message+"`") {
-			t.Errorf("docs/operations.md does not say what to do about %q, in %s", message, l.messages[message])
+			t.Errorf("docs/reference/operations.md does not say what to do about %q, in %s", message, l.messages[message])
 		}
 	}
 }

@@ -3,7 +3,7 @@
 // The package finds the file, and checks everything that can be checked before the program
 // starts. schema.go defines the syntax of the file. The package also decides whether a
 // flag, a variable, the file, the user's CLI configuration or a default sets a value. The
-// reference page docs/configuration.md is generated from schema.go.
+// reference page docs/reference/configuration.md is generated from schema.go.
 //
 // The value of an argument is an HCL expression, which can call two functions, env("NAME")
 // and file("PATH"). The value of repository_template is not evaluated, because it is itself

@@ -915,7 +915,7 @@ oci_credentials "b.io" {
 // example returns the example file of the documentation.
 func example(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("../../docs/ocibridge.hcl")
+	b, err := os.ReadFile("../../docs/reference/ocibridge.hcl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-//go:generate go run ./reference schema.go ../../docs/configuration.md
+//go:generate go run ./reference schema.go ../../docs/reference/configuration.md
 
 // The types of this file define the syntax of ocibridge.hcl, and are the source of
-// docs/configuration.md: the comment of a field becomes the page's description of
+// docs/reference/configuration.md: the comment of a field becomes the page's description of
 // the argument or block. A field holds the parsed value of its argument, or the
 // default if the file does not set the argument. Some defaults are constants, which
 // the tags name. A field with such a default is 0 if the file does not set the

@@ -1,4 +1,4 @@
-// Package doccheck checks the documentation. docs/threat-model.md and docs/reliability.md name a test for each
+// Package doccheck checks the documentation. docs/explanation/threat-model.md and docs/explanation/reliability.md name a test for each
 // of their promises. The tests of this package fail if such a test does not exist.
 package doccheck
 
@@ -22,9 +22,9 @@ const root = "../.."
 // documents maps each page with checked tables to the minimum number of their rows. Because of the minimum, a
 // lost table is noticed.
 var documents = map[string]int{
-	"docs/threat-model.md": 110,
-	"docs/reliability.md":  55,
-	"docs/fuzzing.md":      30,
+	"docs/explanation/threat-model.md": 110,
+	"docs/explanation/reliability.md":  55,
+	"docs/developers/fuzzing.md":       30,
 }
 
 // reference matches the name of a test in a document. The form of a name is `pkg/path.TestName`, with an
@@ -137,10 +137,10 @@ func (p *pkg) has(test, sub string) bool {
 	return err == nil && len(scripts) > 0
 }
 
-// TestEveryFuzzTestIsListed shows that docs/fuzzing.md lists every fuzz test and the property that it shows, and
+// TestEveryFuzzTestIsListed shows that docs/developers/fuzzing.md lists every fuzz test and the property that it shows, and
 // that every fuzz test has a corpus.
 func TestEveryFuzzTestIsListed(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/fuzzing.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs/developers/fuzzing.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestEveryFuzzTestIsListed(t *testing.T) {
 		for _, m := range fuzzTest.FindAllStringSubmatch(string(src), -1) {
 			found++
 			if test := "`" + filepath.ToSlash(dir) + "." + m[1] + "`"; !strings.Contains(string(page), test) {
-				t.Errorf("docs/fuzzing.md does not list %s", test)
+				t.Errorf("docs/developers/fuzzing.md does not list %s", test)
 			}
 			if corpus, err := os.ReadDir(filepath.Join(filepath.Dir(name), "testdata", "fuzz", m[1])); err != nil || len(corpus) == 0 {
 				t.Errorf("%s has no corpus, %v: make fuzz, and then make fuzz-corpus", m[1], err)

@@ -41,7 +41,7 @@ func TestMessagesNameNoFilesOfTheSources(t *testing.T) {
 // texts, the comments that become documentation, and the pages.
 func TestNamedTopicsExist(t *testing.T) {
 	files := programFiles(t)
-	for _, pattern := range []string{"docs/*.*", "README.md", "CONTRIBUTING.md", "internal/config/reference/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.*", "README.md", "CONTRIBUTING.md", "internal/config/reference/*.md"} {
 		pages, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(pages) == 0 {
 			t.Fatalf("%s: %v", pattern, err)

@@ -3,7 +3,7 @@
 // the clients of registries and origins are the real code with production limits. The network is in memory,
 // with the virtual time of package testing/synctest, so no test has to wait for the limits.
 //
-// docs/reliability.md describes the result of each fault, and names the tests.
+// docs/explanation/reliability.md describes the result of each fault, and names the tests.
 package faults_test
 
 import (

@@ -1,5 +1,5 @@
 // Command mutants removes guards from the source, one at a time. For each guard, it runs the test that
-// docs/threat-model.md names. This test must fail. The command does not change the source files, because it
+// docs/explanation/threat-model.md names. This test must fail. The command does not change the source files, because it
 // passes the changed source to the compiler as an overlay.
 package main
 
@@ -18,7 +18,7 @@ const timeout = "5m"
 
 func main() {
 	only := flag.String("only", "", "run only the mutants whose package, function or test contains this text")
-	table := flag.Bool("table", false, "print the table of docs/threat-model.md, and run nothing")
+	table := flag.Bool("table", false, "print the table of docs/explanation/threat-model.md, and run nothing")
 	flag.Parse()
 	if *table {
 		fmt.Print(tableOf(mutants))
@@ -119,7 +119,7 @@ func (m mutant) mutated() (file, src string, err error) {
 	return file, src[:from] + strings.Replace(decl, m.old, m.new, 1) + src[to:], nil
 }
 
-// tableOf returns the table of mutants in docs/threat-model.md.
+// tableOf returns the table of mutants in docs/explanation/threat-model.md.
 func tableOf(mutants []mutant) string {
 	var out strings.Builder
 	out.WriteString("| removed guard | in | failing test |\n|---|---|---|\n")

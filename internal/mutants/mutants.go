@@ -9,7 +9,7 @@ type mutant struct {
 }
 
 // mutants are the most important guards. There is at least one for each party in
-// docs/threat-model.md.
+// docs/explanation/threat-model.md.
 var mutants = []mutant{
 	{"the check of a package's SHA-256", "trust.(*Verifier).Accept",
 		"ok && want != p.sum", "ok && want != p.sum && false",

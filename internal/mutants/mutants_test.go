@@ -81,11 +81,11 @@ func TestMutantOfNothing(t *testing.T) {
 }
 
 func TestTableIsCurrent(t *testing.T) {
-	page, err := os.ReadFile("../../docs/threat-model.md")
+	page, err := os.ReadFile("../../docs/explanation/threat-model.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), tableOf(mutants)) {
-		t.Errorf("docs/threat-model.md does not contain the table that go run ./internal/mutants -table prints")
+		t.Errorf("docs/explanation/threat-model.md does not contain the table that go run ./internal/mutants -table prints")
 	}
 }

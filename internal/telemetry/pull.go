@@ -16,7 +16,7 @@ type pull struct {
 }
 
 // pullResults contains the metric and the outcomes of each kind of result of pull-through.
-// docs/operations.md explains the outcomes.
+// docs/reference/operations.md explains the outcomes.
 var pullResults = map[string]struct {
 	name, help string
 	outcomes   []string

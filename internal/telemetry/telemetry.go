@@ -1,6 +1,6 @@
 // Package telemetry shows operators what a gateway does. It provides metrics for
 // Prometheus, OpenTelemetry traces, the ids of requests in the log, and readiness. No other
-// package imports Prometheus' client or OpenTelemetry. docs/operations.md describes every
+// package imports Prometheus' client or OpenTelemetry. docs/reference/operations.md describes every
 // metric, and a test compares that page with the metrics.
 //
 // Contexts carry the id and the trace of a request. Other packages start spans with

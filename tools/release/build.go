@@ -15,7 +15,7 @@ import (
 )
 
 // documents are the files in every archive. README.md links to the files in docs.
-var documents = []string{"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs/*.md", "docs/*.hcl", "docs/*.json", "docs/images/*.png"}
+var documents = []string{"README.md", "CHANGELOG.md", "LICENSE", "SECURITY.md", "docs/*.md", "docs/*/*.md", "docs/*/*.hcl", "docs/*/*.json", "docs/images/*.png"}
 
 // host is the platform of this machine.
 const host = runtime.GOOS + "_" + runtime.GOARCH

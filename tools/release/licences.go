@@ -48,7 +48,7 @@ func recognise(text string) (found []string) {
 	return found
 }
 
-// licences compares docs/licences.md with the licences of the program's modules. With
+// licences compares docs/developers/licences.md with the licences of the program's modules. With
 // -update, it rewrites the file instead.
 func licences(o options) error {
 	modules, err := linked(&builder{options: o, goCache: os.Getenv("GOCACHE")})
@@ -59,7 +59,7 @@ func licences(o options) error {
 	if err != nil {
 		return err
 	}
-	file := filepath.Join(o.root, "docs", "licences.md")
+	file := filepath.Join(o.root, "docs", "developers", "licences.md")
 	if o.update {
 		return os.WriteFile(file, list, 0o644)
 	}
@@ -73,7 +73,7 @@ func licences(o options) error {
 	return nil
 }
 
-// table returns the content of docs/licences.md. It contains no versions, which are in
+// table returns the content of docs/developers/licences.md. It contains no versions, which are in
 // go.mod and the SBOM.
 func table(modules []module) ([]byte, error) {
 	var out bytes.Buffer

@@ -42,7 +42,7 @@ func main() {
 	flags.StringVar(&o.out, "out", "dist", "`folder` for the release")
 	flags.StringVar(&o.version, "version", "", "`version` of the release (default: git describe)")
 	list := flags.String("platforms", platforms, "`platforms`, with commas between")
-	flags.BoolVar(&o.update, "update", false, "write docs/licences.md, rather than compare it")
+	flags.BoolVar(&o.update, "update", false, "write docs/developers/licences.md, rather than compare it")
 	_ = flags.Parse(os.Args[2:])
 	o.platforms = strings.Split(*list, ",")
 	root, err := filepath.Abs(o.root)

@@ -11,11 +11,11 @@ func TestPageIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../../docs/configuration.md")
+	got, err := os.ReadFile("../../../docs/reference/configuration.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Error("docs/configuration.md is stale: run go generate ./internal/config")
+		t.Error("docs/reference/configuration.md is stale: run go generate ./internal/config")
 	}
 }
