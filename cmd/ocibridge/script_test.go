@@ -28,6 +28,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -41,7 +42,9 @@ import (
 // output, standard error and the exit status.
 
 func TestMain(m *testing.M) {
-	testscript.Main(leaks.M{M: m}, map[string]func(){"ocibridge": main, "curl": curl, "docker": dockerLogin})
+	programs := howto.Commands()
+	programs["ocibridge"] = main
+	testscript.Main(leaks.M{M: m}, programs)
 }
 
 func TestScripts(t *testing.T) {
