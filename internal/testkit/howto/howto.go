@@ -31,7 +31,7 @@ import (
 )
 
 // limit bounds the time of a page, whose loops might wait forever.
-const limit = 4 * time.Minute
+const limit = 2 * time.Minute
 
 // mark begins the line that the shell prints before each block.
 const mark = "== block "
@@ -108,6 +108,9 @@ func (r Run) run(text string, exempt []Exemption) (Outputs, error) {
 	cmd := exec.CommandContext(ctx, "sh", "-c", script)
 	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = r.Dir, r.Env, file, file
 	failed := runGroup(cmd)
+	if ctx.Err() != nil {
+		failed = fmt.Errorf("the page did not end within %v", limit)
+	}
 	all, err := os.ReadFile(file.Name())
 	if err != nil {
 		return Outputs{}, err
