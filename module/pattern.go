@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/opentofu/registry-address/v2"
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -78,6 +79,18 @@ func (p Pattern) Matches(a Address) bool {
 // wildcard.
 func (p Pattern) ServiceHost() (host svchost.Hostname, named bool) {
 	return p.host, p.host != wildcard && p.host != ""
+}
+
+// Example returns an address that the pattern matches. It replaces wildcards with common
+// values.
+func (p Pattern) Example() Address {
+	a := Address(p)
+	for i, part := range []*string{(*string)(&a.host), &a.namespace, &a.name, &a.system} {
+		if *part == wildcard {
+			*part = []string{string(regaddr.DefaultModuleRegistryHost), "terraform-aws-modules", "vpc", "aws"}[i]
+		}
+	}
+	return a
 }
 
 // Parts returns the number of parts of the pattern that are not wildcards. Of two patterns

@@ -9,9 +9,17 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// markers replace the parts of an address in a template, in the order of symbols. The
-// literal text of a template is very unlikely to contain a marker.
-var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0ocibridge0"}
+// markers replace the parts of an address in a template. The literal text of a template is
+// very unlikely to contain a marker.
+func (p parts) markers() []string {
+	out := make([]string, len(p.names))
+	for i, name := range p.names {
+		out[i] = "0" + name + "0" + markerEnd
+	}
+	return out
+}
+
+const markerEnd = "ocibridge0"
 
 // Providers returns the selected providers that the template maps to the given repository.
 // There may be several providers if the template joins parts with a character that parts can
@@ -19,21 +27,10 @@ var markers = []string{"0hostname0ocibridge0", "0namespace0ocibridge0", "0type0o
 // template does not use come from the include patterns. In a template with conditions, such
 // as %{ if }, only the branch for providers that no condition names is considered.
 func (t *Template) Providers(repo ociaddr.Repository) []provider.Address {
-	shape, err := t.evaluate(markers[0], markers[1], markers[2])
-	if err != nil {
-		return nil
-	}
 	var out []provider.Address
 	for _, pattern := range t.patterns() {
-		example := pattern.Example()
-		found := [3]string{}
-		used := shape.String()
-		for i, part := range []string{example.Hostname(), example.Namespace(), example.Type()} {
-			if !strings.Contains(used, markers[i]) {
-				found[i] = part
-			}
-		}
-		match(used, repo.String(), found, func(parts [3]string) {
+		e := pattern.Example()
+		t.match(repo, []string{e.Hostname(), e.Namespace(), e.Type()}, func(parts []string) {
 			a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
 			if err != nil || !t.Selects(a) || slices.Contains(out, a) {
 				return
@@ -55,10 +52,28 @@ func (t *Template) patterns() []provider.Pattern {
 	return t.selector.Include
 }
 
+// match calls yield for every address to whose repository the template could lead, with the
+// parts of the address. A part that the template does not use has the value of the example.
+func (e *expression) match(repo ociaddr.Repository, example []string, yield func([]string)) {
+	markers := e.parts.markers()
+	shape, err := e.evaluate(markers)
+	if err != nil {
+		return
+	}
+	used := shape.String()
+	found := make([]string, len(markers))
+	for i, m := range markers {
+		if !strings.Contains(used, m) {
+			found[i] = example[i]
+		}
+	}
+	match(used, repo.String(), markers, found, yield)
+}
+
 // match calls yield for every way in which s matches shape, with the values of the markers in
 // s. The values in found are already known. All occurrences of a marker must have the same
 // value.
-func match(shape, s string, found [3]string, yield func([3]string)) {
+func match(shape, s string, markers, found []string, yield func([]string)) {
 	at, which := len(shape), -1
 	for i, m := range markers {
 		if j := strings.Index(shape, m); j >= 0 && j < at {
@@ -81,16 +96,16 @@ func match(shape, s string, found [3]string, yield func([3]string)) {
 			return // parts of an address contain no slash
 		}
 		if known := found[which]; known == "" || known == rest[:end] {
-			next := found
+			next := slices.Clone(found)
 			next[which] = rest[:end]
-			match(shape, rest[end:], next, yield)
+			match(shape, rest[end:], markers, next, yield)
 		}
 	}
 }
 
 // Registry returns the registry of the template's repositories. The bool reports whether the
 // registry is the same for all repositories.
-func (t *Template) Registry() (ociaddr.Registry, bool) {
-	repo, err := t.evaluate(markers[0], markers[1], markers[2])
-	return repo.Registry, err == nil && !strings.Contains(string(repo.Registry), "0ocibridge0")
+func (e *expression) Registry() (ociaddr.Registry, bool) {
+	repo, err := e.evaluate(e.parts.markers())
+	return repo.Registry, err == nil && !strings.Contains(string(repo.Registry), markerEnd)
 }

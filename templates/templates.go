@@ -1,90 +1,54 @@
-// Package templates implements repository_template, the HCL template that maps a provider to
-// its OCI repository.
+// Package templates implements repository_template, the HCL template that maps a provider or a
+// module to its OCI repository.
 //
-// A template can use hostname, namespace and type, but no functions. The rules are those of
-// OpenTofu, so both programs can use the same template. If the include patterns of a template
-// do not restrict a part of an address to one value, the template must use that part.
-// Otherwise two providers would share a repository. [Parse] reports errors that affect every
-// provider. [Template.Repository] reports errors that depend on the provider.
+// The template of providers can use hostname, namespace and type. The template of modules can
+// use hostname, namespace, name and system. No template can use functions. For providers, the
+// rules are those of OpenTofu, so both programs can use the same template. If the include
+// patterns of a template do not restrict a part of an address to one value, the template must
+// use that part. Otherwise two providers or modules would share a repository. [Parse] and
+// [ParseModule] report errors that affect every address. [Template.Repository] and
+// [ModuleTemplate.Repository] report errors that depend on the address.
 package templates
 
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/convert"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// The reasons why a provider or a module has no repository.
+var (
+	// ErrNotSelected means that no template selects the address.
+	ErrNotSelected = errors.New("no repository template selects this address")
+	// ErrNoRepository means that the result of the template is not a repository.
+	ErrNoRepository = errors.New("it yields no repository")
+)
+
 // Template maps each provider that its selector selects to a repository. It is immutable.
 type Template struct {
-	source   string
-	expr     hclsyntax.Expression
+	expression
 	selector provider.Selector
 }
 
-// symbols are the variables that a template may use.
-var symbols = []string{"hostname", "namespace", "type"}
-
-const helpExample = "for example: ghcr.io/acme/providers/${hostname}/${namespace}/${type}"
+// providers are the parts of a provider's address, which its template may use.
+var providers = parts{
+	names:    []string{"hostname", "namespace", "type"},
+	ordinary: []string{"example.com", "example-namespace", "example-type"},
+	help:     "for example: ghcr.io/acme/providers/${hostname}/${namespace}/${type}",
+}
 
 // Parse parses and checks a template. The template applies to the providers that sel selects.
 func Parse(source string, sel provider.Selector) (*Template, error) {
-	if ociaddr.HideLogin(source) != source {
-		// The parser's error could quote the login.
-		return nil, invalid(source, errors.New("it contains a login, or a character that no repository name has"), "leave the login out, and log in with: ocibridge login REGISTRY")
-	}
-	expr, diags := hclsyntax.ParseTemplate([]byte(source), "repository_template", hcl.InitialPos)
-	if diags.HasErrors() {
-		return nil, invalid(source, diagsError(diags), helpExample)
-	}
-	used := map[string]bool{}
-	for _, traversal := range expr.Variables() {
-		used[traversal.RootName()] = true
-	}
-	if err := checkSymbols(used, sel); err != nil {
-		return nil, invalid(source, err, helpExample)
-	}
-	t := &Template{source, expr, sel}
-	// An evaluation with unknown values finds errors that do not depend on the provider, such
-	// as a function call. The evaluation with an ordinary address below shows whether the
-	// result is a repository.
-	unknown := cty.UnknownVal(cty.String)
-	if _, diags := expr.Value(context(unknown, unknown, unknown)); diags.HasErrors() {
-		return nil, invalid(source, diagsError(diags), helpExample)
-	}
-	if _, err := t.evaluate("example.com", "example-namespace", "example-type"); err != nil {
-		return nil, invalid(source, err, helpExample)
-	}
-	return t, nil
-}
-
-func checkSymbols(used map[string]bool, sel provider.Selector) error {
-	for name := range used {
-		if !slices.Contains(symbols, name) {
-			return fmt.Errorf("it refers to %q, but only hostname, namespace and type are available", name)
-		}
-	}
 	single := sel.SingleParts()
-	for i, name := range symbols {
-		if !used[name] && !single[i] {
-			return hint.New(fmt.Sprintf("it does not refer to ${%s}, and the include patterns do not name exactly one %[1]s", name),
-				"add ${%s} to the template, or include patterns that name one %[1]s", name)
-		}
+	expr, err := parse(source, providers, single[:])
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	return &Template{expr, sel}, nil
 }
-
-// Source returns the template as written.
-func (t *Template) Source() string { return t.source }
 
 // Selector returns the selector of the template.
 func (t *Template) Selector() provider.Selector { return t.selector }
@@ -96,68 +60,26 @@ func (t *Template) Selects(a provider.Address) bool { return t.selector.Selects(
 // provider. If the result is not a repository, the error wraps ErrNoRepository. A hostname
 // with a port is one possible reason.
 func (t *Template) Repository(a provider.Address) (ociaddr.Repository, error) {
-	repo, err := t.evaluate(a.Hostname(), a.Namespace(), a.Type())
-	if err != nil {
-		if strings.Contains(a.Hostname(), ":") {
-			err = hint.Replace(err, "a repository name cannot hold the port of %s: leave ${hostname} out of the template and write the host's name in its place", a.Hostname())
-		}
-		return ociaddr.Repository{}, fmt.Errorf("repository_template %q for %s: %w: %w", t.source, a, ErrNoRepository, err)
-	}
-	return repo, nil
-}
-
-func (t *Template) evaluate(hostname, namespace, typ string) (ociaddr.Repository, error) {
-	val, diags := t.expr.Value(context(cty.StringVal(hostname), cty.StringVal(namespace), cty.StringVal(typ)))
-	if diags.HasErrors() {
-		return ociaddr.Repository{}, diagsError(diags)
-	}
-	val, err := convert.Convert(val, cty.String)
-	if err != nil || val.IsNull() || !val.IsKnown() {
-		return ociaddr.Repository{}, errors.New("it does not yield a string")
-	}
-	return ociaddr.ParseRepository(val.AsString())
-}
-
-func context(hostname, namespace, typ cty.Value) *hcl.EvalContext {
-	return &hcl.EvalContext{Variables: map[string]cty.Value{"hostname": hostname, "namespace": namespace, "type": typ}}
-}
-
-func invalid(source string, err error, help string) error {
-	return hint.Wrap(fmt.Errorf("invalid repository_template %q: %w", ociaddr.HideLogin(source), err), "%s", help)
-}
-
-// diagsError returns the first error in diags, with a message on one line. The message omits
-// the position, because nearly all templates have a single line.
-func diagsError(diags hcl.Diagnostics) error {
-	for _, d := range diags {
-		if d.Severity == hcl.DiagError {
-			return fmt.Errorf("%s: %s", strings.ToLower(d.Summary[:1])+d.Summary[1:], strings.Join(strings.Fields(d.Detail), " "))
-		}
-	}
-	return diags
+	return t.repository(a.String(), a.Hostname(), a.Namespace(), a.Type())
 }
 
 // Set is an ordered list of templates. The first template that selects a provider applies to
 // the provider.
 type Set []*Template
 
-// The reasons why a provider has no repository.
-var (
-	// ErrNotSelected means that no template selects the provider.
-	ErrNotSelected = errors.New("no repository template is for this provider")
-	// ErrNoRepository means that the result of the template is not a repository.
-	ErrNoRepository = errors.New("it yields no repository")
-)
-
 // For returns the first template that selects the provider. If no template selects it, the
 // error wraps ErrNotSelected.
-func (s Set) For(a provider.Address) (*Template, error) {
-	for _, t := range s {
+func (s Set) For(a provider.Address) (*Template, error) { return first(s, a) }
+
+// first returns the first template that selects the address.
+func first[T interface{ Selects(A) bool }, A fmt.Stringer](set []T, a A) (T, error) {
+	for _, t := range set {
 		if t.Selects(a) {
 			return t, nil
 		}
 	}
-	return nil, hint.Wrap(fmt.Errorf("%s: %w", a, ErrNotSelected),
+	var none T
+	return none, hint.Wrap(fmt.Errorf("%s: %w", a, ErrNotSelected),
 		"widen the include patterns, or give --template")
 }
 

@@ -32,7 +32,7 @@ func URITemplate(source string) (string, bool) {
 			out.WriteString(part.Val.AsString())
 		case *hclsyntax.ScopeTraversalExpr:
 			name := part.Traversal.RootName()
-			if len(part.Traversal) != 1 || !slices.Contains(symbols, name) {
+			if len(part.Traversal) != 1 || !slices.Contains(providers.names, name) {
 				return "", false
 			}
 			out.WriteString("{" + name + "}")

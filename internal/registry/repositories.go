@@ -14,16 +14,19 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// Options configures which repositories hold the providers.
+// Options configures which repositories hold the providers and modules.
 type Options struct {
-	// Templates name the repositories. If there are no templates, the embedded registry
-	// holds the providers.
-	Templates templates.Set
+	// Templates name the repositories of providers, and ModuleTemplates those of modules. If
+	// there are no templates of either kind, the embedded registry holds providers and
+	// modules. If there are templates of one kind only, the other kind has no repositories.
+	Templates       templates.Set
+	ModuleTemplates templates.ModuleSet
 	// Auth holds the logins and settings for the templates' registries.
 	Auth auth.Options
 	// DataFolder is the data folder of the embedded registry. "" means that the user has
@@ -35,12 +38,13 @@ type Options struct {
 	OpenEmbedded func(dataFolder string) (*embedded.Registry, func() error, error)
 }
 
-// Repositories gives access to the repositories of providers. The repositories are in the
-// registries that templates name, or in the embedded registry.
+// Repositories gives access to the repositories of providers and modules. The repositories
+// are in the registries that templates name, or in the embedded registry.
 type Repositories struct {
-	Templates templates.Set
-	Client    *auth.Client       // nil if the embedded registry holds the providers
-	Embedded  *embedded.Registry // nil if templates name other registries
+	Templates       templates.Set
+	ModuleTemplates templates.ModuleSet
+	Client          *auth.Client       // nil if the embedded registry holds the providers and modules
+	Embedded        *embedded.Registry // nil if templates name other registries
 
 	close func() error // nil if there is nothing to close
 }
@@ -51,12 +55,12 @@ var ErrNoDataFolder = hint.New("no folder for data: this user has no home folder
 
 // Open opens the repositories. The caller must call [Repositories.Close].
 func Open(o Options) (*Repositories, error) {
-	if len(o.Templates) > 0 {
+	if len(o.Templates) > 0 || len(o.ModuleTemplates) > 0 {
 		o.Auth.Log = o.Log
 		if err := o.Auth.Validate(); err != nil {
 			return nil, err
 		}
-		return &Repositories{Templates: o.Templates, Client: auth.New(o.Auth)}, nil
+		return &Repositories{Templates: o.Templates, ModuleTemplates: o.ModuleTemplates, Client: auth.New(o.Auth)}, nil
 	}
 	if o.DataFolder == "" {
 		return nil, ErrNoDataFolder
@@ -65,7 +69,11 @@ func Open(o Options) (*Repositories, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Repositories{Templates: templates.Set{t}}
+	m, err := templates.ParseModule(string(embedded.Host)+"/"+embedded.ModuleTemplate, module.Selector{})
+	if err != nil {
+		return nil, err
+	}
+	r := &Repositories{Templates: templates.Set{t}, ModuleTemplates: templates.ModuleSet{m}}
 	if o.OpenEmbedded != nil {
 		r.Embedded, r.close, err = o.OpenEmbedded(o.DataFolder)
 	} else if r.Embedded, err = embedded.Open(o.DataFolder, o.Log); err == nil {
@@ -89,21 +97,33 @@ func (r *Repositories) Close() error {
 // repository. If no template assigns a repository to the provider, Repository returns the
 // zero address and an error.
 func (r *Repositories) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
-	return r.open(ctx, a, r.Client.Repository)
+	addr, err := r.Templates.Repository(a)
+	if err != nil {
+		return addr, nil, err
+	}
+	return r.open(ctx, addr, r.Client.Repository)
 }
 
 // RepositoryWithReferrers is like [Repositories.Repository], but the client can read and
 // push referrers.
 func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
-	return r.open(ctx, a, r.Client.RepositoryWithReferrers)
-}
-
-func (r *Repositories) open(ctx context.Context, a provider.Address, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (ociaddr.Repository, *remote.Repository, error) {
 	addr, err := r.Templates.Repository(a)
 	if err != nil {
 		return addr, nil, err
 	}
-	var repo *remote.Repository
+	return r.open(ctx, addr, r.Client.RepositoryWithReferrers)
+}
+
+// Module is like [Repositories.Repository], for the repository of a module.
+func (r *Repositories) Module(ctx context.Context, a module.Address) (ociaddr.Repository, *remote.Repository, error) {
+	addr, err := r.ModuleTemplates.Repository(a)
+	if err != nil {
+		return addr, nil, err
+	}
+	return r.open(ctx, addr, r.Client.Repository)
+}
+
+func (r *Repositories) open(ctx context.Context, addr ociaddr.Repository, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (_ ociaddr.Repository, repo *remote.Repository, err error) {
 	if r.Embedded != nil {
 		repo, err = r.Embedded.Repository(addr.Name)
 	} else {
@@ -162,10 +182,16 @@ func (r *Repositories) ExplainFor(a provider.Address, err error) error {
 // Registries returns the registries that the templates name, except the embedded
 // registry. It omits a template whose repositories are in more than one registry.
 func (r *Repositories) Registries() (out []ociaddr.Registry) {
-	for _, t := range r.Templates {
-		if name, ok := t.Registry(); ok && name != embedded.Host && !slices.Contains(out, name) {
+	add := func(name ociaddr.Registry, ok bool) {
+		if ok && name != embedded.Host && !slices.Contains(out, name) {
 			out = append(out, name)
 		}
+	}
+	for _, t := range r.Templates {
+		add(t.Registry())
+	}
+	for _, t := range r.ModuleTemplates {
+		add(t.Registry())
 	}
 	return out
 }
@@ -197,7 +223,7 @@ func (r *Repositories) Reachable(ctx context.Context) (reachable, asked int, err
 }
 
 // NoRepository reports whether err means that the templates assign no repository to a
-// provider.
+// provider or module.
 func NoRepository(err error) bool {
 	return errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository)
 }

@@ -2,11 +2,15 @@ package registry_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -41,6 +45,10 @@ func TestOpen(t *testing.T) {
 	if addr, repo, err := own.Repository(t.Context(), a); err != nil || repo == nil || addr.Registry != embedded.Host {
 		t.Errorf("in the embedded registry: %s, %v", addr, err)
 	}
+	net := module.MustParseAddress("registry.acme.example/acme/net/aws")
+	if addr, repo, err := own.Module(t.Context(), net); err != nil || repo == nil || addr.String() != "embedded/modules/registry.acme.example/acme/net/aws" {
+		t.Errorf("a module in the embedded registry: %s, %v", addr, err)
+	}
 	if reachable, asked, err := own.Reachable(t.Context()); reachable != 1 || asked != 1 || err != nil {
 		t.Errorf("the embedded registry: %d of %d, %v", reachable, asked, err)
 	}
@@ -65,6 +73,36 @@ func TestOpen(t *testing.T) {
 	}
 	addr, repo, err := remote.Repository(t.Context(), provider.MustParseAddress("registry.fourth.example/acme/widget"))
 	if addr != (ociaddr.Repository{}) || repo != nil || !registry.NoRepository(err) {
+		t.Errorf("without a template: %s, %v", addr, err)
+	}
+}
+
+// TestOpenModules shows that module templates name the repositories of modules, and that
+// modules have no repository if only providers have templates.
+func TestOpenModules(t *testing.T) {
+	net := module.MustParseAddress("registry.acme.example/acme/net/aws")
+	log := slog.New(slog.DiscardHandler)
+	modules, err := templates.ParseModule("ghcr.io/m/${hostname}/${namespace}/${name}/${system}", module.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	both, err := registry.Open(registry.Options{Log: log, Templates: templates.Set{template(t, "harbor.example/${hostname}/${namespace}/${type}")}, ModuleTemplates: templates.ModuleSet{modules}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer both.Close()
+	if addr, _, err := both.Module(t.Context(), net); err != nil || addr.String() != "ghcr.io/m/registry.acme.example/acme/net/aws" {
+		t.Errorf("by a template: %s, %v", addr, err)
+	}
+	if got := fmt.Sprint(both.Registries()); got != "[harbor.example ghcr.io]" {
+		t.Errorf("the registries are %s", got)
+	}
+	providers, err := registry.Open(registry.Options{Log: log, Templates: both.Templates})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer providers.Close()
+	if addr, repo, err := providers.Module(t.Context(), net); addr != (ociaddr.Repository{}) || repo != nil || !registry.NoRepository(err) || !strings.Contains(hint.Of(err), "module_mirror") {
 		t.Errorf("without a template: %s, %v", addr, err)
 	}
 }

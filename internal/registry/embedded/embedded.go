@@ -45,6 +45,10 @@ const Host = ociaddr.Registry("embedded")
 // the configuration of clients, the gateway's HOST:PORT precedes the template.
 const Template = "${hostname}/${namespace}/${type}"
 
+// ModuleTemplate is the repository template of the embedded registry for modules, without the
+// registry.
+const ModuleTemplate = "modules/${hostname}/${namespace}/${name}/${system}"
+
 // maxCatalogEntries is the maximum number of repositories on one page of the catalog.
 const maxCatalogEntries = 1000
 

@@ -1,0 +1,102 @@
+package templates
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// ModuleTemplate maps each module that its selector selects to a repository. It is immutable.
+type ModuleTemplate struct {
+	expression
+	selector module.Selector
+}
+
+// modules are the parts of a module's address, which its template may use.
+var modules = parts{
+	names:    []string{"hostname", "namespace", "name", "system"},
+	ordinary: []string{"example.com", "example-namespace", "example-name", "examplesystem"},
+	help:     "for example: ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system}",
+}
+
+// ParseModule parses and checks a template. The template applies to the modules that sel
+// selects.
+func ParseModule(source string, sel module.Selector) (*ModuleTemplate, error) {
+	single := sel.SingleParts()
+	expr, err := parse(source, modules, single[:])
+	if err != nil {
+		return nil, err
+	}
+	return &ModuleTemplate{expr, sel}, nil
+}
+
+// Selector returns the selector of the template.
+func (t *ModuleTemplate) Selector() module.Selector { return t.selector }
+
+// Selects reports whether the template applies to the module.
+func (t *ModuleTemplate) Selects(a module.Address) bool { return t.selector.Selects(a) }
+
+// Repository returns the repository of a module, even if the template does not select the
+// module. If the result is not a repository, the error wraps ErrNoRepository. A hostname with
+// a port, and a name with capitals, are possible reasons.
+func (t *ModuleTemplate) Repository(a module.Address) (ociaddr.Repository, error) {
+	repo, err := t.repository(a.String(), a.Hostname(), a.Namespace(), a.Name(), a.System())
+	if errors.Is(err, ErrNoRepository) && !strings.Contains(a.Hostname(), ":") {
+		err = hint.Replace(err, "a repository name has lower-case letters and digits, joined by single dots, one or two underscores, or dashes: "+
+			"give %s a template of its own, with a name of this form in place of the part", a)
+	}
+	return repo, err
+}
+
+// Modules returns the selected modules that the template maps to the given repository. See
+// [Template.Providers].
+func (t *ModuleTemplate) Modules(repo ociaddr.Repository) []module.Address {
+	include := t.selector.Include
+	if len(include) == 0 {
+		include = []module.Pattern{module.MustParsePattern("*/*/*/*")}
+	}
+	var out []module.Address
+	for _, pattern := range include {
+		e := pattern.Example()
+		t.match(repo, []string{e.Hostname(), e.Namespace(), e.Name(), e.System()}, func(parts []string) {
+			a, err := module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
+			if err != nil || !t.Selects(a) || slices.Contains(out, a) {
+				return
+			}
+			if own, err := t.Repository(a); err == nil && own == repo {
+				out = append(out, a)
+			}
+		})
+	}
+	slices.SortFunc(out, func(a, b module.Address) int { return cmp.Compare(a.String(), b.String()) })
+	return out
+}
+
+// ModuleSet is an ordered list of templates. The first template that selects a module applies
+// to the module.
+type ModuleSet []*ModuleTemplate
+
+// For returns the first template that selects the module. If no template selects it, the error
+// wraps ErrNotSelected.
+func (s ModuleSet) For(a module.Address) (*ModuleTemplate, error) {
+	t, err := first(s, a)
+	if err != nil {
+		return nil, hint.Replace(err, "add a module_mirror block that includes it, or give --template")
+	}
+	return t, nil
+}
+
+// Repository returns the repository of a module, according to the first template that selects
+// the module. If no template selects it, the error wraps ErrNotSelected.
+func (s ModuleSet) Repository(a module.Address) (ociaddr.Repository, error) {
+	t, err := s.For(a)
+	if err != nil {
+		return ociaddr.Repository{}, err
+	}
+	return t.Repository(a)
+}
