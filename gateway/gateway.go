@@ -25,6 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -169,7 +170,7 @@ func (g *gateway) router() *mux.Router {
 		r.Handle("/-/refresh", g.Access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
 	if g.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(addressOfRepository, boundWrites(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
+		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(resourceOfRepository, boundWrites(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
 	}
 	return r
 }
@@ -285,4 +286,15 @@ func addressOfRepository(name string) (provider.Address, error) {
 		return provider.Address{}, errors.New("no repository of a provider")
 	}
 	return provider.AddressFromPath(parts[0], parts[1], parts[2])
+}
+
+// resourceOfRepository returns the provider or the module of a repository in the embedded registry.
+func resourceOfRepository(name string) (access.Resource, error) {
+	if rest, ok := strings.CutPrefix(name, "modules/"); ok && strings.Count(rest, "/") == 3 {
+		parts := strings.Split(rest, "/")
+		a, err := module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
+		return access.Module(a), err
+	}
+	a, err := addressOfRepository(name)
+	return access.Provider(a), err
 }

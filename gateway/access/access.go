@@ -1,4 +1,4 @@
-// Package access decides who may read which providers of a gateway.
+// Package access decides who may read which providers and modules of a gateway.
 //
 // A client authenticates with a bearer token. The token is valid if its SHA-256 sum is configured, or if a
 // configured OpenID Connect issuer signed it. Clients send the token only with requests for documents. They
@@ -7,8 +7,8 @@
 //
 // Invariants:
 //
-//   - A client without a valid token gets 401. A client whose token does not cover the requested provider gets
-//     403, whether or not the provider exists.
+//   - A client without a valid token gets 401. A client whose token does not cover the requested provider or
+//     module gets 403, whether or not it exists.
 //   - A token is compared with all configured tokens in constant time. An expired token gets the same response
 //     as an unknown token.
 //   - No token and no capability appears in a log, an error or the path that
@@ -32,6 +32,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -56,14 +57,18 @@ type Options struct {
 
 // Token is a bearer token.
 type Token struct {
-	Name     string
-	SHA256   [sha256.Size]byte // the SHA-256 sum of the token
-	Selector provider.Selector // the providers that the token may read
-	Expires  time.Time         // zero: the token never expires
+	Name   string
+	SHA256 [sha256.Size]byte // the SHA-256 sum of the token
+	// Selector and Modules select the providers and modules that the token may read. If both
+	// are zero, the token may read all. If only one of them has include patterns, the token
+	// may read nothing of the other kind.
+	Selector provider.Selector
+	Modules  module.Selector
+	Expires  time.Time // zero: the token never expires
 	Operator bool
 }
 
-// Control decides which providers a client may read. It is safe for concurrent use.
+// Control decides which providers and modules a client may read. It is safe for concurrent use.
 type Control struct {
 	tokens  []*grant // in the order of Options.Tokens; grants begins with the same elements
 	issuers []*issuer
@@ -92,7 +97,7 @@ func New(o Options) *Control {
 	for _, t := range o.Tokens {
 		c.tokens = append(c.tokens, &grant{
 			kind: "token", name: t.Name, binding: t.SHA256,
-			selector: t.Selector, expires: t.Expires, operator: t.Operator,
+			scope: scope{t.Selector, t.Modules}, expires: t.Expires, operator: t.Operator,
 		})
 	}
 	c.grants = slices.Clone(c.tokens)
@@ -105,24 +110,56 @@ func New(o Options) *Control {
 	return c
 }
 
-// grant is a token, or a rule of an issuer, that gives read access to some providers.
+// Resource is a provider or a module that a client may read.
+type Resource struct {
+	provider provider.Address
+	module   module.Address
+}
+
+// Provider returns the resource of a provider.
+func Provider(a provider.Address) Resource { return Resource{provider: a} }
+
+// Module returns the resource of a module.
+func Module(a module.Address) Resource { return Resource{module: a} }
+
+// scope selects the providers and modules that a grant covers. The zero value selects all.
+type scope struct {
+	providers provider.Selector
+	modules   module.Selector
+}
+
+// selects reports whether the scope selects the resource. If the scope has include patterns
+// for one kind of resources only, it selects nothing of the other kind.
+func (s scope) selects(what Resource) bool {
+	any := len(s.providers.Include)+len(s.modules.Include) == 0
+	if what.module.IsZero() {
+		return (any || len(s.providers.Include) > 0) && s.providers.Selects(what.provider)
+	}
+	return (any || len(s.modules.Include) > 0) && s.modules.Selects(what.module)
+}
+
+// everything reports whether the scope selects all providers and all modules.
+func (s scope) everything() bool {
+	if len(s.providers.Exclude)+len(s.modules.Exclude) > 0 {
+		return false
+	}
+	return len(s.providers.Include)+len(s.modules.Include) == 0 ||
+		slices.Contains(s.providers.Include, provider.MustParsePattern("*/*/*")) && slices.Contains(s.modules.Include, module.MustParsePattern("*/*/*/*"))
+}
+
+// grant is a token, or a rule of an issuer, that gives read access to some providers and
+// modules.
 type grant struct {
 	kind, name string
 	// binding is a hash of the token, or of the rule's conditions. The grant's ID depends on the binding, and a
 	// capability contains the ID. So a capability becomes invalid when the token or the conditions change.
 	binding  [sha256.Size]byte
-	selector provider.Selector
+	scope    scope
 	expires  time.Time
 	operator bool
 }
 
 func (g *grant) expired(now time.Time) bool { return !g.expires.IsZero() && !now.Before(g.expires) }
-
-// everything reports whether the grant covers all providers.
-func (g *grant) everything() bool {
-	return len(g.selector.Exclude) == 0 &&
-		(len(g.selector.Include) == 0 || slices.Contains(g.selector.Include, provider.MustParsePattern("*/*/*")))
-}
 
 // Subject is an authenticated client.
 type Subject struct {
@@ -132,13 +169,18 @@ type Subject struct {
 }
 
 // MayRead reports whether the subject may read the given provider.
-func (s *Subject) MayRead(a provider.Address) bool { return s.grantFor(a) != nil }
+func (s *Subject) MayRead(a provider.Address) bool { return s.grantFor(Provider(a)) != nil }
 
-func (s *Subject) mayReadAll() bool { return slices.ContainsFunc(s.grants, (*grant).everything) }
+// MayReadModule reports whether the subject may read the given module.
+func (s *Subject) MayReadModule(a module.Address) bool { return s.grantFor(Module(a)) != nil }
 
-func (s *Subject) grantFor(a provider.Address) *grant {
+func (s *Subject) mayReadAll() bool {
+	return slices.ContainsFunc(s.grants, func(g *grant) bool { return g.scope.everything() })
+}
+
+func (s *Subject) grantFor(what Resource) *grant {
 	for _, g := range s.grants {
-		if g.selector.Selects(a) {
+		if g.scope.selects(what) {
 			return g
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -44,6 +45,16 @@ var encoding = base64.RawURLEncoding.Strict()
 // returns ref unchanged. The handler that serves the file must be behind [Control.Guard], and must call
 // [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest.Digest) string {
+	return c.link(r, Provider(a), ref, d)
+}
+
+// LinkModule is like [Control.Link], for a module's file. The handler that serves the file must be behind
+// [Control.GuardModule].
+func (c *Control) LinkModule(r *http.Request, a module.Address, ref string, d digest.Digest) string {
+	return c.link(r, Module(a), ref, d)
+}
+
+func (c *Control) link(r *http.Request, of Resource, ref string, d digest.Digest) string {
 	if c == nil {
 		return ref
 	}
@@ -51,7 +62,7 @@ func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest
 	if s == nil {
 		return ref // the request has no token, and only a client with a token gets capabilities
 	}
-	g := s.grantFor(a)
+	g := s.grantFor(of)
 	if g == nil {
 		return ref // cannot happen behind Guard; the link does not work without a capability
 	}
@@ -82,10 +93,10 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 	return mac(key, []byte("capability\x00"), claims, []byte(file))
 }
 
-// verify checks a capability for a file of the given provider. It returns the capability's grant, and the hash
+// verify checks a capability for a file of the given provider or module. It returns the capability's grant, and the hash
 // of the digest that the capability covers. The grant is nil if the capability is invalid. The amount of work
 // does not depend on the reason why a capability is invalid.
-func (c *Control) verify(capability, file string, a provider.Address, now time.Time) (*grant, [sha256.Size]byte) {
+func (c *Control) verify(capability, file string, of Resource, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)
 	wellFormed := 0
@@ -101,7 +112,7 @@ func (c *Control) verify(capability, file string, a provider.Address, now time.T
 			same := c.equal(id, raw[timeSize:timeSize+idSize])
 			// Two rules of an issuer have the same ID if their claims are the same. They may still select
 			// different providers.
-			if !c.grants[g].selector.Selects(a) {
+			if !c.grants[g].scope.selects(of) {
 				same = 0
 			}
 			found = subtle.ConstantTimeSelect(ours&same, g, found)

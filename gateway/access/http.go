@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -52,20 +53,35 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 // rejects all other requests. address returns the requested provider. If address fails, a request with a valid
 // token gets 404.
 func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
+	return c.guard(func(r *http.Request) (Resource, error) {
+		a, err := address(r)
+		return Provider(a), err
+	}, next)
+}
+
+// GuardModule is like [Control.Guard], for requests for a module.
+func (c *Control) GuardModule(address func(*http.Request) (module.Address, error), next http.Handler) http.Handler {
+	return c.guard(func(r *http.Request) (Resource, error) {
+		a, err := address(r)
+		return Module(a), err
+	}, next)
+}
+
+func (c *Control) guard(requested func(*http.Request) (Resource, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w = keepPrivate(w)
-		a, err := address(r)
+		what, err := requested(r)
 		s := stateOf(r.Context())
 		if s.capability != "" {
-			g, what := c.verify(s.capability, r.URL.Path, a, time.Now())
+			g, digest := c.verify(s.capability, r.URL.Path, what, time.Now())
 			if g == nil || err != nil {
 				c.ForbidCapability(w)
 				return
 			}
-			s.digest, s.name = what, g.kind+" "+g.name
+			s.digest, s.name = digest, g.kind+" "+g.name
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -73,7 +89,7 @@ func (c *Control) Guard(address func(*http.Request) (provider.Address, error), n
 		case subject == nil:
 		case err != nil:
 			http.Error(w, "not found", http.StatusNotFound)
-		case !subject.MayRead(a):
+		case subject.grantFor(what) == nil:
 			c.n.Forbidden.Add(1)
 			forbid(w)
 		default:
@@ -132,10 +148,11 @@ func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	forbid(w)
 }
 
-// forbid answers with 403 if a token does not cover the requested provider, or if a capability is invalid.
+// forbid answers with 403 if a token does not cover the requested provider or module, or if a capability is
+// invalid.
 func forbid(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", Private)
-	http.Error(w, "not allowed: the token does not cover this provider, or the link has expired", http.StatusForbidden)
+	http.Error(w, "not allowed: the token does not cover this address, or the link has expired", http.StatusForbidden)
 }
 
 // count counts a failed authentication.
@@ -162,9 +179,9 @@ func (c *Control) refuse(w http.ResponseWriter, err error) {
 // registryPath is the prefix of the embedded registry's paths.
 const registryPath = "/v2/"
 
-// GuardRegistry is like [Control.Guard], for the embedded registry at /v2/. address returns the provider of a
-// repository. A client may also send its token as a password, with any user name.
-func (c *Control) GuardRegistry(address func(repository string) (provider.Address, error), next http.Handler) http.Handler {
+// GuardRegistry is like [Control.Guard], for the embedded registry at /v2/. resource returns the provider or
+// module of a repository. A client may also send its token as a password, with any user name.
+func (c *Control) GuardRegistry(resource func(repository string) (Resource, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
 	}
@@ -185,7 +202,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 			return
 		}
 		stateOf(r.Context()).setSubject(subject)
-		if !subject.mayAsk(r, address) {
+		if !subject.mayAsk(r, resource) {
 			c.n.Forbidden.Add(1)
 			RegistryError(w, http.StatusForbidden, "DENIED", "the token does not cover this repository")
 			return
@@ -195,7 +212,7 @@ func (c *Control) GuardRegistry(address func(repository string) (provider.Addres
 }
 
 // mayAsk reports whether the subject may send the given request to the embedded registry.
-func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address, error)) bool {
+func (s *Subject) mayAsk(r *http.Request, resource func(string) (Resource, error)) bool {
 	if s.mayReadAll() || r.URL.Path == registryPath {
 		return true
 	}
@@ -204,8 +221,8 @@ func (s *Subject) mayAsk(r *http.Request, address func(string) (provider.Address
 	if !ok || r.URL.RawPath != "" {
 		return false
 	}
-	a, err := address(name)
-	return err == nil && s.MayRead(a)
+	what, err := resource(name)
+	return err == nil && s.grantFor(what) != nil
 }
 
 // repositoryOf returns the repository in the path of a request that reads from a registry. The bool is false

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -27,12 +28,14 @@ type Issuer struct {
 	Rules    []Rule
 }
 
-// Rule gives tokens with certain claims access to some providers.
+// Rule gives tokens with certain claims access to some providers and modules.
 type Rule struct {
 	// Claims are the claims that a token must have, with their exact values. A token's claim that is a list
 	// matches if one of its elements matches. A claim that is a bool or a number is compared as JSON text.
-	Claims   map[string]string
+	Claims map[string]string
+	// Selector and Modules select the providers and modules, as in [Token].
 	Selector provider.Selector
+	Modules  module.Selector
 }
 
 // issuer is an [Issuer] with its keys. Issuers with the same URL share their keys.
@@ -63,7 +66,7 @@ func newIssuers(in []Issuer, before *Control, client *http.Client, log *slog.Log
 		iss := &issuer{name: i.Name, url: i.URL, audience: i.Audience, keys: sources[i.URL], log: log}
 		for _, r := range i.Rules {
 			iss.rules = append(iss.rules, rule{r.Claims, &grant{
-				kind: "oidc", name: i.Name, binding: ruleSum(i, r), selector: r.Selector,
+				kind: "oidc", name: i.Name, binding: ruleSum(i, r), scope: scope{r.Selector, r.Modules},
 			}})
 		}
 		out = append(out, iss)

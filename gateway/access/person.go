@@ -30,7 +30,7 @@ func (c *Control) Person(r *http.Request) (*Subject, error) {
 }
 
 // Refused counts a refused request. err is the error of [Control.Person], or nil if the subject is known but
-// may not read the provider.
+// may not read the provider or module.
 func (c *Control) Refused(err error) {
 	if err == nil {
 		c.n.Forbidden.Add(1)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -19,16 +20,24 @@ func basic(password string) string {
 func TestRegistry(t *testing.T) {
 	c := access.New(access.Options{Tokens: []access.Token{
 		token("all", "all-token"), token("acme", "acme-token", "registry.acme.example/acme/*"),
+		token("every-provider", "providers-token", "*/*/*"), moduleToken("net", "net-token", "registry.acme.example/acme/net/*"),
+		moduleToken("every-module", "modules-token", "*/*/*/*"),
 	}})
 	reached := false
-	h := c.Handler(c.GuardRegistry(func(name string) (provider.Address, error) {
+	h := c.Handler(c.GuardRegistry(func(name string) (access.Resource, error) {
 		parts := strings.Split(name, "/")
-		if len(parts) != 3 {
-			return provider.Address{}, errors.New("no provider")
+		switch len(parts) {
+		case 3:
+			a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
+			return access.Provider(a), err
+		case 5:
+			a, err := module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
+			return access.Module(a), err
 		}
-		return provider.AddressFromPath(parts[0], parts[1], parts[2])
+		return access.Resource{}, errors.New("no provider and no module")
 	}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })))
 	const mine, other = "/v2/registry.acme.example/acme/widget", "/v2/registry.acme.example/secret/widget"
+	const net, vpc = "/v2/modules/registry.acme.example/acme/net/aws", "/v2/modules/registry.acme.example/acme/vpc/aws"
 	for _, tt := range []struct {
 		path, authorization string
 		status              int
@@ -51,6 +60,18 @@ func TestRegistry(t *testing.T) {
 		{"/v2/absent/absent/absent/tags/list", basic("acme-token"), 403},
 		{"/v2/_catalog", basic("acme-token"), 403},
 		{"/v2/_catalog", basic("all-token"), 200},
+		// Modules, and catalogs with both kinds.
+		{net + "/tags/list", basic("all-token"), 200},
+		{net + "/tags/list", basic("acme-token"), 403},
+		{net + "/tags/list", basic("providers-token"), 403},
+		{net + "/tags/list", basic("net-token"), 200},
+		{vpc + "/tags/list", basic("net-token"), 403},
+		{vpc + "/tags/list", basic("modules-token"), 200},
+		{mine + "/tags/list", basic("modules-token"), 403},
+		{mine + "/tags/list", basic("net-token"), 403},
+		{other + "/tags/list", basic("providers-token"), 200},
+		{"/v2/_catalog", basic("providers-token"), 403},
+		{"/v2/_catalog", basic("modules-token"), 403},
 		// Paths that the registry might parse differently.
 		{mine + "/../../secret/widget/tags/list", basic("acme-token"), 403},
 		{mine + "/%2e%2e/%2e%2e/secret/widget/tags/list", basic("acme-token"), 403},
