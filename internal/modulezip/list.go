@@ -1,0 +1,104 @@
+package modulezip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// entry is a file of the module.
+type entry struct {
+	name    string // relative to the folder, with slashes
+	refused error  // the reason why the file cannot be packed; nil: it can
+}
+
+// list returns the files of a folder, sorted by name. It follows links inside the folder.
+func list(ctx context.Context, root *os.Root) ([]entry, error) {
+	l := lister{ctx: ctx, root: root}
+	if err := l.folder(".", nil); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(l.entries, func(a, b entry) int { return strings.Compare(a.name, b.name) })
+	return l.entries, nil
+}
+
+// lister lists the files of a folder.
+type lister struct {
+	ctx     context.Context
+	root    *os.Root
+	seen    int // files and folders
+	entries []entry
+}
+
+// folder lists a folder. above are the folders that contain it.
+func (l *lister) folder(name string, above []fs.FileInfo) error {
+	f, err := l.root.Open(name)
+	if err != nil {
+		return fmt.Errorf("read the module: %w", err)
+	}
+	defer f.Close()
+	self, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("read the module: %w", err)
+	}
+	if slices.ContainsFunc(above, func(dir fs.FileInfo) bool { return os.SameFile(dir, self) }) {
+		l.refuse(name, "replace the link by the files that the module needs", "%s is a link to a folder that contains the link", name)
+		return nil
+	}
+	names, err := f.ReadDir(maxEntries + 1 - l.seen)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read the module: %w", err)
+	}
+	if l.seen += len(names); l.seen > maxEntries {
+		return refuse(helpLarge, "it has more than %d files and folders", maxEntries)
+	}
+	for _, n := range names {
+		if n.Name() == ".git" || n.Name() == ".terraform" {
+			continue
+		}
+		if err := context.Cause(l.ctx); err != nil {
+			return err
+		}
+		if err := l.add(path.Join(name, n.Name()), n.Type(), append(above, self)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add lists a file, a folder or a link.
+func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
+	if kind&fs.ModeSymlink != 0 {
+		info, err := l.root.Stat(name)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link to a file that does not exist", name)
+			return nil
+		case err != nil:
+			l.refuse(name, "copy the file into the folder in place of the link, or name the link in .terraformignore; a link inside the folder must be relative",
+				"%s is a link that leaves the folder, or cannot be followed: %v", name, err)
+			return nil
+		}
+		kind = info.Mode().Type()
+	}
+	switch {
+	case kind.IsDir():
+		return l.folder(name, above)
+	case kind.IsRegular():
+		l.entries = append(l.entries, entry{name: name})
+	default:
+		l.refuse(name, "remove it, or name it in .terraformignore", "%s is neither a file, a folder nor a link (%v)", name, kind)
+	}
+	return nil
+}
+
+// refuse lists a file that cannot be packed. It is no error if .terraformignore excludes it.
+func (l *lister) refuse(name, help, format string, args ...any) {
+	l.entries = append(l.entries, entry{name, refuse(help, format, args...)})
+}
