@@ -52,6 +52,8 @@ type Module struct {
 	Revision string
 	// Manifest describes the manifest itself. It is zero if the module is not stored.
 	Manifest ocispec.Descriptor
+	// Tag is the tag from which [ReadModule] has read the module, or "".
+	Tag ociaddr.Tag
 }
 
 // Layer returns the descriptor of the module's zip.
@@ -95,7 +97,8 @@ func ReadModule(ctx context.Context, store ReferenceFetcher, a module.Address, v
 	}
 	desc, data, err := fetchTag(ctx, store, string(tag))
 	if errors.Is(err, errdef.ErrNotFound) {
-		desc, data, err = fetchTag(ctx, store, "v"+string(tag))
+		tag = "v" + tag
+		desc, data, err = fetchTag(ctx, store, string(tag))
 	}
 	if err != nil {
 		return nil, err
@@ -109,6 +112,7 @@ func ReadModule(ctx context.Context, store ReferenceFetcher, a module.Address, v
 	case !m.Version.IsZero() && m.Version != v:
 		return nil, fmt.Errorf("%w: the manifest says that it is version %s", ErrForeign, m.Version)
 	}
+	m.Tag = tag
 	return m, nil
 }
 

@@ -24,10 +24,9 @@ import (
 
 // push is the push of one release to one repository.
 type push struct {
-	*Pusher
+	writer
 	release *origin.Release
 	sums    *trust.Checksums
-	dest    Destination
 	tag     ociaddr.Tag
 	clock   *outgoing.Clock // the registry's clock
 
@@ -143,7 +142,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 		return nil, err
 	}
 	return &push{
-		Pusher: p, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, dest: dest, tag: tag, clock: outgoing.NewClock(p.o.Now), unlock: unlock,
+		writer: writer{p, dest}, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, tag: tag, clock: outgoing.NewClock(p.o.Now), unlock: unlock,
 		uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},
 	}, nil
 }
@@ -255,7 +254,7 @@ func (w *push) present(p provider.Platform) *artifact.Package {
 }
 
 func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
-	w.o.OnEvent(Event{w.release.Provider(), w.release.Version(), p, stage, n, total})
+	w.o.OnEvent(Event{Provider: w.release.Provider(), Version: w.release.Version(), Platform: p, Stage: stage, Bytes: n, Total: total})
 }
 
 // warn adds a warning, unless the push already has the same warning.
@@ -265,7 +264,7 @@ func (w *push) warn(format string, args ...any) {
 	}
 }
 
-func (w *push) registryError(op string, err error) error {
+func (w *writer) registryError(op string, err error) error {
 	if refusals.UnknownBlob(err) {
 		err = hint.Wrap(err, "parts of the version are gone, perhaps by a clean-up job: --force sends them again")
 	}
@@ -282,33 +281,46 @@ const ownerProbes, maxOwnerProbes = 3, 20
 // are a-b/c and a/b-c. checkOwner warns if a policy of the registry forbids reading all of
 // these versions.
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
-	versions := ociaddr.Versions(tags)
+	forbidden, err := w.probeOwner(ctx, w.tag, ociaddr.Versions(tags), helpForeign, func(v provider.Version) (bool, error) {
+		found, err := artifact.Read(ctx, w.dest.Store, a, v)
+		return err == nil && !found.Provider.IsZero(), err
+	})
+	if forbidden != nil {
+		w.warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.dest.Repository, forbidden)
+	}
+	return err
+}
+
+// probeOwner reads the newest of the given versions, oldest first, with the function read. It
+// returns [ErrOccupied] if one of them is foreign. tag is the tag that the push will write. read
+// also reports whether the version names its owner. forbidden is not nil if a policy of the
+// registry forbids reading all of these versions.
+func (w *writer) probeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
 	slices.Reverse(versions)
-	var forbidden error
 	probes := 0
 	for _, v := range versions[:min(len(versions), maxOwnerProbes)] {
 		if probes == ownerProbes {
-			return nil
+			return nil, nil
 		}
-		found, err := artifact.Read(ctx, w.dest.Store, a, v)
+		named, err := read(v)
 		if errors.Is(err, artifact.ErrForeign) {
-			return occupied(w.dest.Repository, w.tag, fmt.Errorf("its tag %s: %w", tagOf(v), err), helpForeign)
+			return nil, occupied(w.dest.Repository, tag, fmt.Errorf("its tag %s: %w", tagOf(v), err), help)
 		}
 		switch {
-		case err == nil && !found.Provider.IsZero():
-			return nil
+		case named:
+			return nil, nil
 		case refusals.Policy(err):
 			forbidden = err
 			continue
 		case err != nil && !isUnusable(err):
-			return w.registryError("read "+string(tagOf(v))+" in", err)
+			return nil, w.registryError("read "+string(tagOf(v))+" in", err)
 		}
 		probes++
 	}
-	if forbidden != nil && probes == 0 {
-		w.warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.dest.Repository, forbidden)
+	if probes > 0 {
+		forbidden = nil
 	}
-	return nil
+	return forbidden, nil
 }
 
 func occupied(r ociaddr.Repository, tag ociaddr.Tag, err error, help string) error {

@@ -180,7 +180,7 @@ func (a *removalRun) reduce(ctx context.Context, removal *Removal) error {
 	if err != nil {
 		return err
 	}
-	w := &push{Pusher: a.pusher, dest: a.state.dest, tag: tag}
+	w := &push{writer: writer{a.pusher, a.state.dest}, tag: tag}
 	if err := w.sendBlob(ctx, "push index to", index); err != nil {
 		return err
 	}

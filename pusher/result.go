@@ -9,6 +9,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -30,9 +31,11 @@ const (
 	StageOmitted Stage = "omitted" // the package was left out, according to Options.Omits
 )
 
-// Event reports the progress of one package. Each stage begins with an event of 0 bytes.
+// Event reports the progress of one package, or of a module's zip. Each stage begins with an
+// event of 0 bytes.
 type Event struct {
 	Provider provider.Address
+	Module   module.Address // zero unless the event is about a module; Provider and Platform are then zero
 	Version  provider.Version
 	Platform provider.Platform
 	Stage    Stage

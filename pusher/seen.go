@@ -97,7 +97,7 @@ func (p *planner) checkFirstSync(ctx context.Context) error {
 		p.state.firstSync = true
 		return nil
 	}
-	w := &push{Pusher: p.pusher, dest: p.state.dest, tag: ociaddr.StateTag}
+	w := &push{writer: writer{p.pusher, p.state.dest}, tag: ociaddr.StateTag}
 	if err := w.checkOwner(ctx, p.want.Provider, p.state.tags); err != nil {
 		return err
 	}

@@ -22,8 +22,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 )
 
+// writer writes to one repository.
+type writer struct {
+	*Pusher
+	dest Destination
+}
+
 // sendBlob stores a small blob or a manifest, unless the repository has it.
-func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
+func (w *writer) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	err := w.putMissing(ctx, b)
 	if httpStatus(err) == http.StatusNotFound {
 		// The HTTP client repeats a request if its connection breaks. If the first request
@@ -37,8 +43,8 @@ func (w *push) sendBlob(ctx context.Context, op string, b artifact.Blob) error {
 	return nil
 }
 
-// putMissing calls [push.put] without a tag, unless the repository has the content.
-func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
+// putMissing calls [writer.put] without a tag, unless the repository has the content.
+func (w *writer) putMissing(ctx context.Context, b artifact.Blob) error {
 	exists, err := w.dest.Store.Exists(ctx, b.Descriptor)
 	if httpStatus(err) == http.StatusPreconditionFailed {
 		err = nil // a policy may forbid reading the manifest, and the response to HEAD has no body that says so
@@ -52,7 +58,7 @@ func (w *push) putMissing(ctx context.Context, b artifact.Blob) error {
 // sendTag stores a manifest under a tag. It returns [ErrImmutable] with the given hint if the
 // registry does not move the tag. It succeeds if the registry refuses the request because of
 // a rule about the tag, but the tag already names the manifest.
-func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, tag, help string) error {
+func (w *writer) sendTag(ctx context.Context, op string, manifest artifact.Blob, tag, help string) error {
 	err := w.put(ctx, manifest, tag)
 	if err == nil {
 		return nil
@@ -75,7 +81,7 @@ func (w *push) sendTag(ctx context.Context, op string, manifest artifact.Blob, t
 // 2 does so while it rewrites the file that links the blob to the repository. It rewrites
 // that file whenever a push sends the blob, and does not find the blob until the file is
 // written.
-func (w *push) put(ctx context.Context, b artifact.Blob, tag string) error {
+func (w *writer) put(ctx context.Context, b artifact.Blob, tag string) error {
 	return w.retry(ctx, refusals.UnknownBlob, func() error {
 		if tag == "" {
 			return w.dest.Store.Push(ctx, b.Descriptor, bytes.NewReader(b.Data))

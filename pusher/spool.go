@@ -123,6 +123,15 @@ func (s *spool) Close() {
 	<-s.filled
 }
 
+// open implements [layerContent].
+func (s *spool) open(ctx context.Context) (io.ReadCloser, error) {
+	file, ok := s.file.Open(ctx)
+	if !ok {
+		return nil, s.failure()
+	}
+	return file, nil
+}
+
 // failure returns the error of the download or the verification, or nil if neither has
 // failed.
 func (s *spool) failure() error { return s.file.State().Err }
@@ -160,7 +169,7 @@ func (s *spool) truncated(cause error) error {
 
 // spoolReader is the body of one upload.
 type spoolReader struct {
-	file   *fill.Reader
+	file   io.ReadCloser
 	before func()    // called before each read
 	after  func(int) // called after each read, with the number of bytes that were read
 

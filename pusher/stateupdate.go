@@ -87,7 +87,7 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 	}
 	defer end()
 	ctx = mayPush(ctx, dest.Repository)
-	w := &push{Pusher: p, dest: dest, tag: ociaddr.StateTag}
+	w := &push{writer: writer{p, dest}, tag: ociaddr.StateTag}
 	var older []artifact.Replaced // states that this call has read or written
 	prepared := false
 	for range stateRounds {

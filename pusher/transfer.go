@@ -47,7 +47,7 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 	stage := StageFound
 	exists, err := w.dest.Store.Exists(ctx, layer)
 	if err == nil && !exists {
-		stage, err = w.upload(ctx, platform, layer, s)
+		stage, err = w.upload(ctx, layer, s, func(n int) { w.event(platform, StageSend, n, layer.Size) })
 	}
 	if err == nil && stage != StageDone {
 		err = s.drain() // the h1: hash needs the bytes even if they are not sent
@@ -62,32 +62,42 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 	return stage, nil
 }
 
-// upload makes the registry mount a package from another repository, or sends it, with
-// retries. It returns StageMounted or StageDone. If the registry or a proxy responds that the
-// request is too large, upload sends this package and all later packages in chunks.
-func (w *push) upload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (stage Stage, err error) {
+// layerContent is the content of a layer. Each attempt to upload the layer reads it anew.
+type layerContent interface {
+	open(ctx context.Context) (io.ReadCloser, error)
+	// failure returns the error that ended the content early, or nil. Uploads of the content
+	// are then not retried.
+	failure() error
+}
+
+// upload makes the registry mount a layer from another repository, or sends it, with
+// retries. It returns StageMounted or StageDone. It calls sent with the number of bytes that
+// were sent, which is negative after an attempt that failed. If the registry or a proxy
+// responds that the request is too large, upload sends this layer and all later layers in
+// chunks.
+func (w *writer) upload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int)) (stage Stage, err error) {
 	from := w.mountSource(layer.Digest)
-	temporary := func(err error) bool { return s.failure() == nil && worthRetrying(err) }
+	temporary := func(err error) bool { return c.failure() == nil && worthRetrying(err) }
 	err = w.retry(ctx, temporary, func() error {
 		_, chunked := w.chunked.Load(w.dest.Repository.Registry)
-		stage, err = w.tryUpload(ctx, platform, layer, s, from, chunked)
+		stage, err = w.tryUpload(ctx, layer, c, sent, from, chunked)
 		from = ""
 		if httpStatus(err) == http.StatusRequestEntityTooLarge && !chunked {
 			w.chunked.Store(w.dest.Repository.Registry, true)
-			stage, err = w.tryUpload(ctx, platform, layer, s, from, true)
+			stage, err = w.tryUpload(ctx, layer, c, sent, from, true)
 		}
 		return err
 	})
 	return stage, err
 }
 
-// tryUpload makes one attempt to mount or send a package.
-func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool, from string, chunked bool) (Stage, error) {
+// tryUpload makes one attempt to mount or send a layer.
+func (w *writer) tryUpload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int), from string, chunked bool) (Stage, error) {
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	file, ok := s.file.Open(sending)
-	if !ok {
-		return "", s.failure()
+	file, err := c.open(sending)
+	if err != nil {
+		return "", err
 	}
 	stall := time.AfterFunc(w.o.StallTimeout, func() { cancel(errStalled) })
 	defer stall.Stop()
@@ -98,24 +108,24 @@ func (w *push) tryUpload(ctx context.Context, platform provider.Platform, layer 
 		after: func(n int) {
 			stall.Reset(w.o.StallTimeout)
 			if n > 0 {
-				w.event(platform, StageSend, n, layer.Size)
+				sent(n)
 			}
 		},
 	}
-	stage, err := w.uploadTo(sending, layer, body, from, chunked, func() { w.event(platform, StageSend, 0, layer.Size) })
+	stage, err := w.uploadTo(sending, layer, body, from, chunked, func() { sent(0) })
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(sending), errStalled) {
 		err = hint.Wrap(fmt.Errorf("%w: %v", errStalled, err), "the registry takes no bytes: ask the operator of the registry, and run the push again")
 	}
 	if n := body.end(); err != nil && n > 0 {
-		w.event(platform, StageSend, -int(n), layer.Size)
+		sent(-int(n))
 	}
 	return stage, err
 }
 
-// uploadTo makes the registry mount a package, or sends it. It calls begin before it sends
+// uploadTo makes the registry mount a layer, or sends it. It calls begin before it sends
 // the first byte. If the upload fails for any reason but a stall, uploadTo tries to cancel
 // the upload session.
-func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
+func (w *writer) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
 	repo := w.dest.Store.Remote()
 	if repo == nil {
 		begin()
@@ -142,7 +152,7 @@ func (w *push) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.R
 // mountOrBegin makes the registry mount a package from another of its repositories. If from
 // is "", or if the registry refuses the mount, mountOrBegin begins an upload instead. The
 // bool result reports whether the registry mounted the package.
-func (w *push) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
+func (w *writer) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
 	session, mounted, err := upload.Begin(ctx, repo, layer, from)
 	if err == nil || from == "" || ctx.Err() != nil {
 		return session, mounted, err
@@ -177,7 +187,7 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 // this Pusher knows no such repository, mountSource returns the destination's sibling. It
 // returns "" if there is no such repository either, or if the registry has refused to mount
 // from it.
-func (w *push) mountSource(d digest.Digest) string {
+func (w *writer) mountSource(d digest.Digest) string {
 	if known, ok := w.locations.Load(location{w.dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
 		return known.(string)
 	}
@@ -190,7 +200,7 @@ func (w *push) mountSource(d digest.Digest) string {
 // mayMount reports whether the registry might mount packages from a repository. It returns
 // false for the destination itself, and for a repository from which the registry has refused
 // to mount.
-func (w *push) mayMount(from string) bool {
+func (w *writer) mayMount(from string) bool {
 	_, refused := w.unmountable.Load(mountKey{w.dest.Repository, from})
 	return from != w.dest.Repository.Name && !refused
 }

@@ -159,11 +159,17 @@ type registryFlags struct {
 
 func (f *registryFlags) register(cmd *cobra.Command) {
 	f.connectionFlags.register(cmd)
+	f.registerPlace(cmd, "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags := cmd.Flags()
-	flags.Var(&givenText{text: &f.template, help: emptyTemplateHelp}, "template", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
-	flags.StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
+}
+
+// registerPlace adds the flags that name a place in a registry. template is the usage text of
+// --template.
+func (f *registryFlags) registerPlace(cmd *cobra.Command, template string) {
+	cmd.Flags().Var(&givenText{text: &f.template, help: emptyTemplateHelp}, "template", template)
+	cmd.Flags().StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
 	cmd.MarkFlagDirname("data")
 }
 

@@ -97,7 +97,7 @@ own, on a data folder.`,
 		}
 		return usage(hint.Wrap(err, "%s%s --help lists the flags", didYouMean(cmd, err), cmd.CommandPath()))
 	})
-	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newGCCommand(), newDoctorCommand(), newLoginCommand(), newLogoutCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newPushCommand(), newSyncCommand(), newRemoveCommand(), newServeCommand(), newExecCommand(), newListCommand(), newInspectCommand(), newVerifyCommand(), newLockCommand(), newCopyCommand(), newGCCommand(), newDoctorCommand(), newLoginCommand(), newLogoutCommand(), newModuleCommand(), newFingerprintCommand(), newConfigCommand(), newVersionCommand())
 	addHelp(root)
 	addCompletion(root)
 	return root

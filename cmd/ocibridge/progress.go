@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/inventory"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -32,6 +33,7 @@ type progress struct {
 
 type packageKey struct {
 	provider provider.Address
+	module   module.Address
 	version  provider.Version
 	platform provider.Platform
 }
@@ -98,7 +100,11 @@ func (p *progress) Event(e pusher.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := fmt.Sprintf("%s %s %s", e.Provider.Type(), e.Version, e.Platform)
-	key := packageKey{e.Provider, e.Version, e.Platform}
+	total := 2 * e.Total // every byte of a package counts twice, because it is downloaded and uploaded
+	if !e.Module.IsZero() {
+		name, total = fmt.Sprintf("%s %s", e.Module.Name(), e.Version), e.Total
+	}
+	key := packageKey{e.Provider, e.Module, e.Version, e.Platform}
 	bar := p.live[key]
 	ending, ends := endings[e.Stage]
 	switch {
@@ -114,9 +120,7 @@ func (p *progress) Event(e pusher.Event) {
 		}
 	default:
 		if bar == nil {
-			// Every byte of a package counts twice, because the program downloads and uploads
-			// it.
-			bar = p.bars.AddBar(2*e.Total, mpb.BarRemoveOnComplete(),
+			bar = p.bars.AddBar(total, mpb.BarRemoveOnComplete(),
 				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Name(" of "+size(e.Total))))
 			p.live[key] = bar
 		}

@@ -94,9 +94,8 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 // are given, it applies to all providers.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
-		if !strings.ContainsAny(f.template, "$@") && !strings.Contains(f.template, "://") && strings.Contains(f.template+"/", "//") {
-			return nil, usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
-				"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
+		if err := f.checkTemplate(); err != nil {
+			return nil, err
 		}
 		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
 		if err != nil {
@@ -134,6 +133,15 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 	return set, nil
 }
 
+// checkTemplate returns an error if a shell seems to have removed the placeholders of --template.
+func (f *registryFlags) checkTemplate() error {
+	if strings.ContainsAny(f.template, "$@") || strings.Contains(f.template, "://") || !strings.Contains(f.template+"/", "//") {
+		return nil
+	}
+	return usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
+		"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
+}
+
 // ownTemplate returns the template that serve prints for clients. If the CLI configuration
 // contains this template, ocibridge opens the embedded registry itself instead of sending
 // requests to the gateway.
@@ -161,9 +169,16 @@ func (f *registryFlags) open(s settings, providers []provider.Address, log *slog
 // repositories returns the options that open the configured repositories.
 func (f *registryFlags) repositories(s settings, providers []provider.Address) (registry.Options, error) {
 	set, err := f.templateSet(s, providers)
-	o := registry.Options{Templates: set, Auth: s.authOptions(), DataFolder: f.dataFolder()}
-	o.Auth.PlainHTTP = f.plainHTTP
+	o := f.options(s)
+	o.Templates = set
 	return o, err
+}
+
+// options returns the options that open repositories, without templates.
+func (f *registryFlags) options(s settings) registry.Options {
+	o := registry.Options{Auth: s.authOptions(), DataFolder: f.dataFolder()}
+	o.Auth.PlainHTTP = f.plainHTTP
+	return o
 }
 
 // authOptions returns the configured logins and registries. The logins of the configuration

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -32,6 +33,12 @@ func Destination(r *registry.Repositories) func(context.Context, provider.Addres
 		addr, repo, err := r.Repository(ctx, a)
 		return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 	}
+}
+
+// ModuleDestination opens a module's destination in a registry.
+func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (pusher.Destination, error) {
+	addr, repo, err := r.Module(ctx, a)
+	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // destinationOfCopies is like [Destination], but for copies. from maps each provider to the

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+func newModuleCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "module",
+		Short: "Store modules in an OCI registry",
+		Long: `module stores the modules of Terraform and OpenTofu in OCI registries.
+
+The module HOSTNAME/NAMESPACE/NAME/SYSTEM has a repository of its own, and each
+version is a tag. OpenTofu 1.10 and later installs modules from there by oci://
+addresses.`,
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newModulePushCommand())
+	return cmd
+}
+
+// registerModule adds the flags of a command that processes a single module.
+func (f *commonFlags) registerModule(cmd *cobra.Command) {
+	f.connectionFlags.register(cmd)
+	f.registerPlace(cmd, "repository `template`, such as ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system} (default: the module_mirror blocks of ocibridge.hcl, else the embedded registry)")
+	f.output.register(cmd)
+	f.log.register(cmd, slog.LevelWarn)
+	f.registerQuiet(cmd)
+}
+
+// openForModule opens the repositories of modules. --template applies only to the given module.
+// The caller must close them.
+func (f *registryFlags) openForModule(s settings, a module.Address, log *slog.Logger) (*registry.Repositories, error) {
+	if f.template == "" {
+		return f.open(s, nil, log)
+	}
+	if err := f.checkTemplate(); err != nil {
+		return nil, err
+	}
+	t, err := templates.ParseModule(f.template, module.Selector{Include: []module.Pattern{module.PatternFor(a)}})
+	if err != nil {
+		return nil, usage(err)
+	}
+	o := f.options(s)
+	o.ModuleTemplates, o.Log = templates.ModuleSet{t}, log
+	return registry.Open(o)
+}
+
+// parseModuleVersion parses MODULE@VERSION.
+func parseModuleVersion(s string) (module.Address, provider.Version, error) {
+	address, version, found := strings.Cut(s, "@")
+	a, err := module.ParseAddress(address)
+	if err != nil {
+		return a, provider.Version{}, err
+	}
+	if !found || version == "" {
+		return a, provider.Version{}, hint.New(fmt.Sprintf("%s names no version", s), "write the version of the module, such as %s@1.4.0", a)
+	}
+	v, err := provider.ParseVersion(version)
+	return a, v, hint.Wrap(err, "write the version of the module, such as %s@1.4.0", a)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/modulezip"
+	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+const modulePushExamples = `  # into the embedded registry
+  ocibridge module push . --as registry.acme.example/platform/vpc/aws@1.4.0
+
+  # into GHCR, with the commit that the module was made from
+  ocibridge module push modules/vpc --as registry.acme.example/platform/vpc/aws@1.4.0 \
+    --template 'ghcr.io/acme/modules/${namespace}/${name}/${system}' \
+    --revision "$(git rev-parse HEAD)"
+
+  # what that would store
+  ocibridge module push modules/vpc --as registry.acme.example/platform/vpc/aws@1.4.0 --dry-run`
+
+// modulePushFlags are the flags of module push.
+type modulePushFlags struct {
+	commonFlags
+	dryRunFlags
+	as       string
+	revision string
+	force    bool
+}
+
+// modulePushPlan is the parsed command line of module push.
+type modulePushPlan struct {
+	dir     string
+	module  module.Address
+	version provider.Version
+}
+
+// modulePushed is the result of module push.
+type modulePushed struct {
+	*pusher.ModuleResult
+	Entries int `json:"entries"` // the number of files in the folder
+}
+
+func newModulePushCommand() *cobra.Command {
+	f := &modulePushFlags{}
+	cmd := &cobra.Command{
+		Use:   "push DIR --as HOSTNAME/NAMESPACE/NAME/SYSTEM@VERSION",
+		Short: "Store a module's folder as a version in an OCI registry",
+		Long: `module push packs a folder as a zip, and stores it as one version of a module. The
+zip depends only on the names and contents of the files. It omits .git, .terraform
+and the files that .terraformignore excludes. A link inside the folder becomes a
+copy. A link that leaves the folder is an error.
+
+A version that is stored with the same files stays unchanged. Other files under
+the same version are a conflict.`,
+		Example: modulePushExamples,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return perform(&f.commonFlags, cmd, func(settings) (*modulePushPlan, error) {
+				return f.plan(args)
+			}, func(ctx context.Context, s settings, p *modulePushPlan) ([]modulePushed, error) {
+				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}, f.document)
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+	}
+	f.registerModule(cmd)
+	f.dryRunFlags.register(cmd, "print what would be stored, and write nothing")
+	flags := cmd.Flags()
+	flags.StringVar(&f.as, "as", "", "the `MODULE@VERSION` in the folder")
+	flags.StringVar(&f.revision, "revision", "", "the source `commit`, which is recorded with the module")
+	flags.BoolVar(&f.force, "force", false, "replace the stored version if it differs, and send deleted parts again")
+	return cmd
+}
+
+// plan parses and checks the command line.
+func (f *modulePushFlags) plan(args []string) (*modulePushPlan, error) {
+	switch {
+	case len(args) == 0:
+		return nil, hint.New("no folder to push", "name the folder of the module, such as . for this folder")
+	case len(args) > 1:
+		return nil, hint.New(fmt.Sprintf("unexpected argument %q", args[1]), "push one folder at a time")
+	case f.as == "":
+		return nil, hint.New("--as does not say which module this is", "add --as HOSTNAME/NAMESPACE/NAME/SYSTEM@VERSION")
+	}
+	a, v, err := parseModuleVersion(f.as)
+	if err != nil {
+		return nil, fmt.Errorf("--as: %w", err)
+	}
+	return &modulePushPlan{args[0], a, v}, f.dryRunFlags.check()
+}
+
+// push packs the folder and stores it.
+func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPlan, stdout, stderr io.Writer) ([]modulePushed, error) {
+	repos, err := f.openForModule(s, p.module, f.log.open(stderr))
+	if err != nil {
+		return nil, err
+	}
+	defer repos.Close()
+	dest, err := transfer.ModuleDestination(ctx, repos, p.module)
+	if err != nil {
+		return nil, err
+	}
+	z, err := modulezip.Pack(ctx, p.dir)
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	progress := f.progress(stdout, stderr)
+	defer progress.Close()
+	for _, text := range z.Warnings {
+		progress.Warn(fmt.Sprintf("%s %s: %s", p.module, p.version, text))
+	}
+	to := pusher.New(pusher.Options{Force: f.force, OnEvent: progress.Event})
+	put := to.PushModule
+	if f.dryRun {
+		put = to.PlanModule
+	}
+	r, err := put(ctx, dest, pusher.ModulePackage{
+		Module: artifact.Module{Address: p.module, Version: p.version, Digest: z.Digest, Size: z.Size, H1: z.H1, Revision: f.revision},
+		Open:   z.Open,
+	})
+	if err != nil {
+		return nil, transfer.Explain(repos, err)
+	}
+	out := modulePushed{r, z.Entries}
+	progress.module(out, f.dryRun)
+	return []modulePushed{out}, f.pending(r.Status != pusher.Unchanged)
+}
+
+// document returns the JSON output.
+func (f *modulePushFlags) document(results []modulePushed) any {
+	return struct {
+		DryRun  bool           `json:"dry_run,omitempty"`
+		Results []modulePushed `json:"results"`
+	}{f.dryRun, orEmpty(results)}
+}
+
+// module shows the result of module push.
+func (p *progress) module(r modulePushed, planned bool) {
+	for _, text := range r.Warnings {
+		p.Warn(fmt.Sprintf("%s %s: %s", r.Module, r.Version, text))
+	}
+	status := string(r.Status)
+	if planned && r.Status != pusher.Unchanged {
+		status = "would be " + status
+	}
+	p.result("%s %s: %s, %s, %s, in %s:%s", r.Module, r.Version, status, count(r.Entries, "file"), size(r.Size), r.Repository, r.Tag)
+}
