@@ -17,7 +17,7 @@
 # build flags.
 #
 # Some tools are not built. npm installs the versions of axe, Renovate and gitlab-ci-local
-# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd and Node.js
+# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx and Node.js
 # must be on PATH. If they are not, the script installs them with apt-get if the user is
 # root. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
 # the script unpacks it from Debian's package.
@@ -31,7 +31,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd release actionlint pebble promtool"
+names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx release actionlint pebble promtool"
 # These tools are obtained only if an argument names them. terraform-on-path never builds
 # terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
@@ -325,6 +325,18 @@ systemd() {
 	on_path systemd-analyze || die "apt-get installed systemd, and still PATH has no systemd-analyze. See $out/systemd.log"
 }
 
+# nginx installs nginx, which a test runs in front of two gateways, if it is not on PATH. Debian's nginx-light also
+# starts a service on port 80 if the machine runs services.
+nginx() {
+	if on_path nginx; then
+		current=$((current + 1))
+		return
+	fi
+	may_install || die "the test of two gateways needs nginx, and PATH has none. Install nginx (on Debian, as root: apt-get install nginx-light; it is in /usr/sbin)"
+	apt_install nginx nginx-light
+	on_path nginx || die "apt-get installed nginx-light, and still PATH has no nginx. See $out/nginx.log"
+}
+
 # is_distribution_28 PATH: succeeds if the program is the registry of distribution 2.8 and
 # runs on this machine.
 is_distribution_28() { [[ $("$1" --version 2>/dev/null </dev/null) =~ distribution\ v?2\.8\. ]]; }
@@ -390,6 +402,7 @@ install() {
 	renovate | gitlab-ci-local) npm_tool "$1" ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
+	nginx) nginx ;;
 	docker-registry) docker_registry ;;
 	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac

@@ -320,6 +320,16 @@ func TestSystemdIsInstalled(t *testing.T) {
 	m.wantInstalled("systemd")
 }
 
+// TestNginxIsInstalled shows that the script does not mistake its own function nginx for the program.
+func TestNginxIsInstalled(t *testing.T) {
+	m := newMachine(t, 0)
+	m.fakeApt("nginx")
+	if out, err := m.install("nginx"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m.wantInstalled("nginx-light")
+}
+
 // fakeDebian puts an apt-get and a dpkg on PATH. They download a package, and unpack a
 // docker-registry of the given version from it.
 func (m *machine) fakeDebian(version string) {

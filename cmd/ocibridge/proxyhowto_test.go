@@ -3,23 +3,17 @@ package main
 import (
 	"encoding/base64"
 	"io"
-	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"sync"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
-	"github.com/ocibridge/ocibridge/internal/testkit/ports"
-	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
@@ -35,18 +29,10 @@ func TestProxyHowTo(t *testing.T) {
 	if err := os.Rename(file, filepath.Join(home, "corporate-ca.pem")); err != nil {
 		t.Fatal(err)
 	}
-	signer := pgp.For(t, "Acme")
-	var releases []*release.Release
-	for _, v := range []string{"3.7.1", "3.7.2"} {
-		releases = append(releases, release.For(t, release.Spec{
-			Host: "registry.opentofu.org", Namespace: "hashicorp", Type: "random", Version: v, Signer: signer,
-			Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-random_v" + v: []byte(v)}}},
-		}))
-	}
 	proxy := &forwardProxy{login: "ci:p@ssw0rd", to: map[string]string{}}
 	for name, handler := range map[string]http.Handler{
 		"ghcr.io":               registryOf(t, "ghcr"),
-		"registry.opentofu.org": testorigin.New(testorigin.Options{}, releases...),
+		"registry.opentofu.org": testorigin.New(testorigin.Options{}, releasesOf(t, "random", "3.7.1", "3.7.2")...),
 	} {
 		proxy.to[name+":443"] = startTLS(t, ca, name, handler)
 	}
@@ -104,41 +90,4 @@ func (p *forwardProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		far.Close()
 	}()
 	io.Copy(near, far)
-}
-
-// freePort returns a port of the loopback interface that nothing but a server for this very port gets.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	var held ports.Held
-	held.Hold(l.Addr().String())
-	t.Cleanup(held.Release)
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
-}
-
-// registryOf starts no server: it returns a registry with the profile of the given name.
-func registryOf(t *testing.T, name string) *quirks.Registry {
-	t.Helper()
-	profiles := quirks.Profiles()
-	return quirks.For(t, profiles[slices.IndexFunc(profiles, func(p quirks.Profile) bool { return p.Name == name })].Settings)
-}
-
-// startTLS serves a handler with a certificate for a name, and returns the server's HOST:PORT.
-func startTLS(t *testing.T, ca *tlsca.CA, name string, handler http.Handler) string {
-	t.Helper()
-	config, err := ca.ServerConfig(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(handler)
-	server.TLS = config
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes of clients that do not trust the certificate fail
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server.Listener.Addr().String()
 }
