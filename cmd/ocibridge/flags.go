@@ -335,7 +335,10 @@ func variableOf(f *pflag.Flag) string {
 // warning, nobody would notice that a push with a misspelt OCIBRIDGE_TEMPLATE goes to the
 // embedded registry.
 func warnUnknownVariables(cmd *cobra.Command) {
-	known := map[string]bool{variablePrefix + "VERSION": true} // many installation scripts set OCIBRIDGE_VERSION
+	known := map[string]bool{
+		variablePrefix + "VERSION": true, // many installation scripts set it
+		variablePrefix + "TOKEN":   true, // the secret of the CI jobs that config client prints
+	}
 	var learn func(*cobra.Command)
 	learn = func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) { known[variableOf(f)] = true })

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/howto"
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+)
+
+// TestRenovateHowTo runs docs/howto/renovate.md with the real Renovate.
+func TestRenovateHowTo(t *testing.T) {
+	clients.Node(t)
+	home := t.TempDir()
+	ca := tlsca.For(t)
+	caFile, err := ca.WriteFile(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := startTLS(t, ca, "localhost", testorigin.New(testorigin.Options{}, releasesOf(t, "random", "3.7.1", "3.7.2")...))
+	howto.Run{
+		Page:    "renovate",
+		Replace: []string{"registry.example.com", registry.For(t, registry.Options{}).Host, "providers.example.com:8443", "localhost:" + freePort(t)},
+		Before:  map[string]string{"--for renovate": renovateGateway},
+		Dir:     home,
+		Env: []string{
+			"OCIBRIDGE_TOKEN=" + renovateToken, "SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin),
+			"PATH=" + filepath.Join(clients.RenovateModules(t), ".bin") + string(os.PathListSeparator) + os.Getenv("PATH"),
+		},
+	}.Do(t)
+}
+
+const renovateToken = "renovate-t0ken"
+
+// renovateGateway starts the gateway, which requires the token.
+const renovateGateway = `random() { head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1; }
+mkdir gateway
+(umask 077; random > gateway/keys)
+cat ocibridge.hcl - > gateway/ocibridge.hcl <<END
+gateway {
+  capability_key_file = "keys"
+  token "renovate" {
+    sha256  = "$(printf %s "$OCIBRIDGE_TOKEN" | sha256sum | cut -d ' ' -f 1)"
+    include = ["*/*/*"]
+  }
+}
+END
+ocibridge push registry.opentofu.org/hashicorp/random@3.7.1 registry.opentofu.org/hashicorp/random@3.7.2
+ocibridge serve --config gateway/ocibridge.hcl --listen providers.example.com:8443 > serve.txt &
+until grep -q ^Serving serve.txt; do sleep 0.1; done
+cp ~/.local/share/ocibridge/ca/ca.pem .`
