@@ -250,6 +250,9 @@ func (p *pruner) deleteError(op string, err error) error {
 	case isHeld(err):
 		return hint.Wrap(out, "a rule about the tag, or another manifest that names this one, keeps it in the registry: remove that reason and run it again")
 	}
+	if p.state.dest.Repository.Registry == "ghcr.io" {
+		return hint.Wrap(out, "GHCR's registry deletes nothing: delete the version on GitHub, among the versions of the package")
+	}
 	return hint.Wrap(out, "the registry must allow deletes, and the credential must have that right")
 }
 

@@ -56,6 +56,18 @@ func TestGitLabHowTo(t *testing.T) {
 	}.Do(t)
 }
 
+// TestPushingHowTo runs docs/howto/pushing.md.
+func TestPushingHowTo(t *testing.T) {
+	s := newSite(t, "distribution", nil)
+	howto.Run{Page: "pushing", Replace: []string{"registry.example.com", s.host}, Dir: s.home, Env: s.env}.Do(t)
+}
+
+// TestSyncingHowTo runs docs/howto/syncing.md.
+func TestSyncingHowTo(t *testing.T) {
+	s := newSite(t, "distribution", nil)
+	howto.Run{Page: "syncing", Replace: []string{"registry.example.com", s.host}, Dir: s.home, Env: s.env}.Do(t)
+}
+
 // site is a registry that imitates another one, an origin, and a home folder for the user who follows a page.
 type site struct {
 	t        *testing.T

@@ -70,7 +70,7 @@ func TestRemove(t *testing.T) {
 		out = b.remove(true, "1.0.0")
 		c = b.contents()
 		if !b.deletesTags() {
-			if len(out.Removed) > 0 || !strings.Contains(failureOf(out), "(") || c.Tags["1.0.0"] == "" {
+			if len(out.Removed) > 0 || !strings.Contains(failureOf(out), "(") || b.profile.Name == "ghcr" && !strings.Contains(failureOf(out), "on GitHub") || c.Tags["1.0.0"] == "" {
 				t.Errorf("%+v, tags %q", out, c.TagNames())
 			}
 			return
