@@ -25,25 +25,23 @@ func TestRenovateHowTo(t *testing.T) {
 	howto.Run{
 		Page:    "renovate",
 		Replace: []string{"registry.example.com", registry.For(t, registry.Options{}).Host, "providers.example.com:8443", "localhost:" + freePort(t)},
-		Before:  map[string]string{"--for renovate": renovateGateway},
+		Before:  map[string]string{"--for renovate": tokenGateway},
 		Dir:     home,
 		Env: []string{
-			"OCIBRIDGE_TOKEN=" + renovateToken, "SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin),
+			"OCIBRIDGE_TOKEN=renovate-t0ken", "SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin),
 			"PATH=" + filepath.Join(clients.RenovateModules(t), ".bin") + string(os.PathListSeparator) + os.Getenv("PATH"),
 		},
 	}.Do(t)
 }
 
-const renovateToken = "renovate-t0ken"
-
-// renovateGateway starts the gateway, which requires the token.
-const renovateGateway = `random() { head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1; }
+// tokenGateway starts a gateway that requires the token in OCIBRIDGE_TOKEN. It has two versions of hashicorp/random.
+const tokenGateway = `random() { head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1; }
 mkdir gateway
 (umask 077; random > gateway/keys)
 cat ocibridge.hcl - > gateway/ocibridge.hcl <<END
 gateway {
   capability_key_file = "keys"
-  token "renovate" {
+  token "tool" {
     sha256  = "$(printf %s "$OCIBRIDGE_TOKEN" | sha256sum | cut -d ' ' -f 1)"
     include = ["*/*/*"]
   }
