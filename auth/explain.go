@@ -150,7 +150,7 @@ func (c *Client) explainTLS(err error, r ociaddr.Repository) string {
 		if file := c.opts.Environment.getenv("SSL_CERT_FILE"); file != "" {
 			own = fmt.Sprintf("or add the CA to %s, which SSL_CERT_FILE names. If it is from a public CA, unset SSL_CERT_FILE: it replaces the bundle of public CAs on systems that keep them in no folder", file)
 		}
-		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file with --ca-file, as ca_file in a registry block, %s", r.Registry, own)
+		return fmt.Sprintf("if the certificate of %s is from a CA of your own, name the CA's PEM file with --ca-file, as ca_file in a registry block, %s", r.Registry, own) + outgoing.InspectionHint(string(r.Registry))
 	case certificateRefused.MatchString(err.Error()):
 		if s, _ := c.conns.settings(string(r.Registry)); s.ClientCert != nil {
 			return fmt.Sprintf("%s does not accept the certificate that client_cert_file names%s: find out which authority it accepts", r.Registry, at(s.Origin))

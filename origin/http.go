@@ -294,10 +294,11 @@ func explainTransport(err error) error {
 	}
 	proxyHelp := outgoing.ProxyHint(err)
 	var asked *url.Error
+	host := ""
 	if errors.As(err, &asked) {
 		at := "request"
 		if u, perr := url.Parse(asked.URL); perr == nil {
-			at = redactedURL(u)
+			at, host = redactedURL(u), u.Host
 		}
 		err = fmt.Errorf("%s: %w", at, asked.Err)
 	}
@@ -312,7 +313,7 @@ func explainTransport(err error) error {
 	case errors.As(err, &dns):
 		return hint.Wrap(err, "the host does not resolve: check its name; if a gateway serves this host, name the gateway in a host block of the CLI configuration")
 	case errors.As(err, &certificate):
-		return hint.Wrap(err, "%s", certificateHelp(certificate.Err))
+		return hint.Wrap(err, "%s", certificateHelp(certificate.Err, host))
 	case errors.As(err, &op) && op.Op == "dial":
 		return hint.Wrap(err, "nothing answers there: check the address, and HTTPS_PROXY if a proxy is needed")
 	case asked != nil:
@@ -321,8 +322,8 @@ func explainTransport(err error) error {
 	return err
 }
 
-// certificateHelp returns the hint for an error in verifying a server's certificate.
-func certificateHelp(err error) string {
+// certificateHelp returns the hint for an error in verifying the certificate of a host.
+func certificateHelp(err error, host string) string {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	switch {
@@ -331,5 +332,5 @@ func certificateHelp(err error) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "its certificate is not valid today: have it renewed, and check this machine's clock"
 	}
-	return "a CA that this machine does not trust signed its certificate: name the CA's PEM file with --ca-file, or in SSL_CERT_FILE. If that names another CA already, such as a gateway's, put both into one file"
+	return "a CA that this machine does not trust signed its certificate: name the CA's PEM file with --ca-file, or in SSL_CERT_FILE. If that names another CA already, such as a gateway's, put both into one file" + outgoing.InspectionHint(host)
 }

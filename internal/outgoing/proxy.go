@@ -121,6 +121,17 @@ func ProxyHint(err error) string {
 	return fmt.Sprintf("%s is not reached: correct the variable, %s", proxy, bypass(to))
 }
 
+// InspectionHint returns the end of a hint about a certificate of an unknown authority, from the host (HOST or
+// HOST:PORT). It returns "" if https requests to the host use no proxy.
+func InspectionHint(host string) string {
+	to := &url.URL{Scheme: "https", Host: host}
+	proxy := environmentProxy(to)
+	if proxy == nil {
+		return ""
+	}
+	return fmt.Sprintf(". If %s inspects TLS, it is the CA of the proxy", named(to, proxy))
+}
+
 // ProxyLoginHint returns the hint for a plain HTTP request that a proxy answered with
 // status 407.
 func ProxyLoginHint(to *url.URL) string { return loginHint(to, environmentProxy(to)) }
