@@ -30,6 +30,18 @@ oci_mirror {
   exclude             = ["registry.terraform.io/*/*"]
 }
 
+# The repository of each module. fall_through redirects clients to the origin of a
+# public module that the registry lacks.
+module_mirror {
+  repository_template = "harbor.internal:8443/acme/modules/${namespace}/${name}/${system}"
+  include             = ["registry.acme.example/*/*/*"]
+}
+module_mirror {
+  repository_template = "ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system}"
+  include             = ["registry.opentofu.org/*/*/*", "registry.terraform.io/*/*/*"]
+  fall_through        = true
+}
+
 # Logins. Logins that docker, podman and helm have stored need no block.
 oci_credentials "harbor.internal:8443/acme" {
   username = "robot$ocibridge"        # a $ needs no escape
@@ -83,7 +95,7 @@ gateway {
   capability_key_file = "capability.key"
   token "ci" {
     sha256  = env("CI_TOKEN_SHA256")
-    include = ["registry.opentofu.org/*/*"]
+    include = ["registry.opentofu.org/*/*", "registry.acme.example/platform/*/*"]
     expires = "2030-01-31"
   }
   token "operators" {

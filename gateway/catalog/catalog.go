@@ -35,6 +35,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -80,18 +81,29 @@ type Account struct {
 	DeniedMeansAbsent bool
 }
 
-// Deny is a rule for versions that are never served.
+// Deny is a rule for versions that are never served. Either Pattern or Module is zero. A zero
+// pattern matches nothing.
 type Deny struct {
 	Pattern  provider.Pattern
+	Module   module.Pattern
 	Versions provider.VersionSet // the zero value means all versions
 	Reason   string              // what clients and people learn, or ""
 }
 
-// FindDeny returns a rule that denies a version. It prefers a rule with a reason. ok is false if
-// no rule denies the version.
+// FindDeny returns a rule that denies a version of a provider. It prefers a rule with a reason.
+// ok is false if no rule denies the version.
 func FindDeny(rules []Deny, a provider.Address, v provider.Version) (rule Deny, ok bool) {
+	return findDeny(rules, v, func(d Deny) bool { return d.Pattern.Matches(a) })
+}
+
+// FindModuleDeny is like [FindDeny], for a version of a module.
+func FindModuleDeny(rules []Deny, a module.Address, v provider.Version) (rule Deny, ok bool) {
+	return findDeny(rules, v, func(d Deny) bool { return d.Module.Matches(a) })
+}
+
+func findDeny(rules []Deny, v provider.Version, matches func(Deny) bool) (rule Deny, ok bool) {
 	for _, d := range rules {
-		if !d.Pattern.Matches(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
+		if !matches(d) || d.Versions.String() != "" && !d.Versions.Has(v) {
 			continue
 		}
 		if d.Reason != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -34,6 +35,7 @@ const DefaultShutdownTimeout = 5 * time.Minute
 func (d *decoder) config(f *fileBlock) *Config {
 	c := &Config{Jobs: f.Jobs}
 	c.templates, c.mirrors = d.mirrors(f)
+	c.modules = d.moduleMirrors(f.ModuleMirrors)
 	c.Logins = d.logins(f.Credentials)
 	c.Defaults = d.defaults(f.Defaults)
 	c.registries = d.registries(f.Registries)
@@ -103,6 +105,42 @@ func (d *decoder) mirrors(f *fileBlock) (set templates.Set, written []MirrorText
 		written = append(written, TextOf(t, b.source))
 	}
 	return set, written
+}
+
+func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror) {
+	for i := range blocks {
+		m, b := &blocks[i], d.of(&blocks[i])
+		if m.Template == "" {
+			continue // another diagnostic reports the missing or invalid template
+		}
+		t, err := templates.ParseModule(m.Template, module.Selector{Include: m.Include, Exclude: m.Exclude})
+		if err != nil {
+			d.errorf(b.at("repository_template"), "repository_template", err)
+			continue
+		}
+		out = append(out, ModuleMirror{t, m.FallThrough})
+	}
+	return out
+}
+
+// readable splits the patterns of a token or a rule into those for providers and those for modules.
+func (d *decoder) readable(b *block, include, exclude []readablePattern) (providers provider.Selector, modules module.Selector) {
+	for i, p := range include {
+		if p.module != (module.Pattern{}) {
+			modules.Include = append(modules.Include, p.module)
+			continue
+		}
+		providers.Include = append(providers.Include, p.provider)
+		d.warnOfClients(b.atElement("include", i), p.provider.ClientWarning())
+	}
+	for _, p := range exclude {
+		if p.module != (module.Pattern{}) {
+			modules.Exclude = append(modules.Exclude, p.module)
+		} else {
+			providers.Exclude = append(providers.Exclude, p.provider)
+		}
+	}
+	return providers, modules
 }
 
 func (d *decoder) selector(b *block, include, exclude []provider.Pattern) provider.Selector {

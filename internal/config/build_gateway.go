@@ -41,8 +41,9 @@ func (d *decoder) tokens(blocks []tokenBlock) []access.Token {
 		if !d.incomplete && slices.ContainsFunc(out, func(o access.Token) bool { return o.Name != t.Name && o.SHA256 == t.SHA256 && t.SHA256 != [32]byte{} }) {
 			d.fail(b.at("sha256"), "Duplicate token", "Another token block has the same sum: give each its own token, or remove one of them.")
 		}
+		providers, modules := d.readable(b, t.Include, t.Exclude)
 		out = append(out, access.Token{
-			Name: t.Name, SHA256: t.SHA256, Selector: d.selector(b, t.Include, t.Exclude), Expires: t.Expires, Operator: t.Operator,
+			Name: t.Name, SHA256: t.SHA256, Selector: providers, Modules: modules, Expires: t.Expires, Operator: t.Operator,
 		})
 	}
 	return out
@@ -55,7 +56,8 @@ func (d *decoder) oidc(blocks []oidcBlock) []access.Issuer {
 		issuer := access.Issuer{Name: o.Name, URL: o.Issuer, Audience: o.Audience}
 		for i := range o.Rules {
 			r := &o.Rules[i]
-			issuer.Rules = append(issuer.Rules, access.Rule{Claims: r.Claims, Selector: d.selector(d.of(r), r.Include, r.Exclude)})
+			providers, modules := d.readable(d.of(r), r.Include, r.Exclude)
+			issuer.Rules = append(issuer.Rules, access.Rule{Claims: r.Claims, Selector: providers, Modules: modules})
 		}
 		if len(o.Rules) == 0 {
 			d.fail(b.header, "Missing rule block", "Without a rule block, no token of this issuer may read anything.")
@@ -124,7 +126,7 @@ func (d *decoder) checkRetention(f *fileBlock, c *Config) {
 	switch {
 	case !b.has("unused") && !b.has("max_size"):
 		d.conflict(b.header, "Neither unused nor max_size says what to remove: give one of them.")
-	case len(c.templates) > 0:
+	case c.namesRepositories():
 		d.errorf(b.header, "retention", ErrRetentionElsewhere)
 	}
 }
@@ -148,7 +150,7 @@ func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
 // is off and the registry is not embedded, serve refuses to start.
 func (d *decoder) checkCooldown(f *fileBlock, c *Config) {
 	p := c.PullThrough
-	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache == nil || c.Gateway.Cache.Enabled || len(c.templates) == 0 {
+	if p == nil || !p.Enabled || p.Cooldown == 0 || c.Gateway.Cache == nil || c.Gateway.Cache.Enabled || !c.namesRepositories() {
 		return
 	}
 	d.warn(d.of(f.PullThrough).header, "A cooldown without a cache", `With this, serve refuses to start: since when versions are known is kept in the folder of the cache. Leave out enabled = false in the cache block.`)

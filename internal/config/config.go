@@ -24,6 +24,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/pull"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -61,6 +62,7 @@ type Config struct {
 
 	templates templates.Set
 	mirrors   []MirrorText // the oci_mirror blocks that define templates
+	modules   []ModuleMirror
 	tree      *block
 	files     []fileArgument
 }
@@ -68,6 +70,41 @@ type Config struct {
 // Templates returns the templates of the oci_mirror blocks in the order of the file. For
 // each provider, the first template that includes it applies.
 func (c *Config) Templates() templates.Set { return c.templates }
+
+// ModuleMirror is a module_mirror block.
+type ModuleMirror struct {
+	Template *templates.ModuleTemplate
+	// FallThrough means that the gateway redirects clients to the origin of a module whose
+	// requested version the registry lacks.
+	FallThrough bool
+}
+
+// ModuleMirrors returns the module_mirror blocks in the order of the file.
+func (c *Config) ModuleMirrors() []ModuleMirror { return c.modules }
+
+// ModuleTemplates returns the templates of the module_mirror blocks in the order of the file.
+// For each module, the first template that includes it applies.
+func (c *Config) ModuleTemplates() templates.ModuleSet {
+	var set templates.ModuleSet
+	for _, m := range c.modules {
+		set = append(set, m.Template)
+	}
+	return set
+}
+
+// FallsThrough reports whether the module_mirror block of the module has fall_through.
+func (c *Config) FallsThrough(a module.Address) bool {
+	for _, m := range c.modules {
+		if m.Template.Selects(a) {
+			return m.FallThrough
+		}
+	}
+	return false
+}
+
+// namesRepositories reports whether the file names repositories. Otherwise, the registry is embedded, unless the
+// CLI configuration or a flag names repositories.
+func (c *Config) namesRepositories() bool { return len(c.templates)+len(c.modules) > 0 }
 
 // RegistrySettings returns the settings of the registry blocks for [auth.Options].
 func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {

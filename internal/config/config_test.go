@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -258,6 +259,11 @@ func TestZeroConfig(t *testing.T) {
 	}
 }
 
+func denies(c *Config, a, version string) bool {
+	_, denied := c.Gateway.DeniesModule(module.MustParseAddress(a), provider.MustParseVersion(version))
+	return denied
+}
+
 func TestValues(t *testing.T) {
 	ca := tlsca.For(t)
 	cert, err := ca.IssueClient("robot")
@@ -268,6 +274,15 @@ func TestValues(t *testing.T) {
 data = "data"
 oci_mirror {
   repository_template = "ghcr.io/${hostname}/${namespace}/${type}"
+}
+module_mirror {
+  repository_template = "ghcr.io/m/${namespace}/${name}/${system}"
+  include             = ["registry.acme.example/*/*/*"]
+  exclude             = ["registry.acme.example/acme/secret/*"]
+  fall_through        = true
+}
+module_mirror {
+  repository_template = "ghcr.io/m/${hostname}/${namespace}/${name}/${system}"
 }
 registry "Harbor.example:8443" {
   ca_file             = "ca.pem"
@@ -297,7 +312,7 @@ pull_through {
 gateway {
   listen = "[::1]:0"
   stale_if_error = "0s"
-  deny   = ["registry.opentofu.org/acme/*", { match = "registry.opentofu.org/acme/widget@1.4.0", reason = " CVE-2026-1 " }]
+  deny   = ["registry.opentofu.org/acme/*", { match = "registry.opentofu.org/acme/widget@1.4.0", reason = " CVE-2026-1 " }, "registry.acme.example/acme/net/aws@< 2.0"]
   cache {
     directory = "/var/cache/ocibridge"
   }
@@ -305,22 +320,35 @@ gateway {
     sha256  = "9F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08"
     expires = "2030-01-31T12:00:00+02:00"
   }
+  token "modules" {
+    sha256  = "1F86D081884C7D659A2FEAA0C55AD015A3BF4F1B2B0B822CD15D6C15B0F00A08"
+    include = ["registry.acme.example/acme/*/*", "registry.acme.example/acme/*"]
+    exclude = ["registry.acme.example/acme/secret/*"]
+  }
 }
 `, machine{files: map[string]string{testDir + "/ca.pem": string(ca.CertPEM()), testDir + "/robot.pem": string(cert.CertPEM), "/run/robot.key": string(cert.KeyPEM)}})
 	s := c.RegistrySettings()["Harbor.example:8443"]
 	for name, check := range map[string]bool{
 		"data":        strings.Contains(string(c.InForce(Surroundings{}).HCL()), "data = \""+testDir+"/data\""),
 		"templates":   len(c.Templates()) == 1 && c.mirrors[0].Source == testFile+":3",
-		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":6",
+		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":15",
 		"redirect":    s.RedirectsBlobs,
 		"fingerprint": c.Trust[0].Policy.Keys[0] == "C874011F0AB405110D02105534365D9472D7468F",
 		"mirror URL":  c.Providers[0].From == Source{MirrorURL: "https://mirror.example/a/"} && c.Providers[0].Latest == 2,
 		"folder":      c.Providers[1].From == Source{Folder: testDir + "/../mirror"} && c.Providers[1].Cooldown.Hours() == 168,
-		"pull":        c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
-		"listen":      c.Gateway.Listen == "[::1]:0",
-		"defaults":    c.Gateway.TagTTL == 0 && c.Gateway.StaleIfError == -1 && c.Gateway.Cache.Enabled && c.Gateway.Cache.MaxSize == 0,
+		"modules": len(c.ModuleTemplates()) == 2 && c.ModuleMirrors()[0].FallThrough && !c.ModuleMirrors()[1].FallThrough &&
+			c.FallsThrough(module.MustParseAddress("registry.acme.example/acme/net/aws")) && !c.FallsThrough(module.MustParseAddress("registry.acme.example/acme/secret/aws")),
+		"pull":     c.PullThrough.Enabled && c.PullThrough.MaxSize == 1<<30 && c.PullThrough.MaxSpool == 2<<30,
+		"listen":   c.Gateway.Listen == "[::1]:0",
+		"defaults": c.Gateway.TagTTL == 0 && c.Gateway.StaleIfError == -1 && c.Gateway.Cache.Enabled && c.Gateway.Cache.MaxSize == 0,
 		"deny": c.Gateway.Deny[0].Versions.String() == "" && c.Gateway.Deny[1].Versions.Has(provider.MustParseVersion("1.4.0")) &&
 			c.Gateway.Deny[0].Reason == "" && c.Gateway.Deny[1].Reason == "CVE-2026-1",
+		"deny of modules": denies(c, "registry.acme.example/acme/net/aws", "1.9.0") && !denies(c, "registry.acme.example/acme/net/aws", "2.0.0") &&
+			!denies(c, "registry.acme.example/acme/vpc/aws", "1.9.0") && c.Gateway.Deny[2].Pattern == provider.Pattern{},
+		"token of modules": reflect.DeepEqual(c.Gateway.Tokens[1].Modules, module.Selector{
+			Include: []module.Pattern{module.MustParsePattern("registry.acme.example/acme/*/*")},
+			Exclude: []module.Pattern{module.MustParsePattern("registry.acme.example/acme/secret/*")},
+		}) && reflect.DeepEqual(c.Gateway.Tokens[1].Selector.Include, []provider.Pattern{provider.MustParsePattern("registry.acme.example/acme/*")}) && c.Gateway.Tokens[1].Selector.Exclude == nil,
 		"token": c.Gateway.Tokens[0].SHA256[0] == 0x9f && c.Gateway.Tokens[0].Expires.UTC().Hour() == 10,
 	} {
 		if !check {
@@ -493,7 +521,7 @@ func TestSuggestions(t *testing.T) {
 		"frobnicate = 1":                    "",
 		strings.Repeat("a", 1000) + " = 1":  "",
 		"gateway {\n  ca_file = \"x\"\n}":   "It belongs outside of all blocks, or in the block registry or gateway.tls.acme.",
-		"gateway {\n  include = [\"x\"]\n}": "It belongs in the block oci_mirror or provider_installation.oci_mirror or pull_through or gateway.token or gateway.oidc.rule.",
+		"gateway {\n  include = [\"x\"]\n}": "It belongs in the block oci_mirror or provider_installation.oci_mirror or module_mirror or pull_through or gateway.token or gateway.oidc.rule.",
 	} {
 		_, err := parse(src+"\n", machine{})
 		var invalid *Error

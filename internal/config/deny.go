@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -26,6 +27,12 @@ const maxReason = 500
 // denied is false if no rule denies the version.
 func (g *Gateway) Denies(a provider.Address, v provider.Version) (reason string, denied bool) {
 	rule, denied := catalog.FindDeny(g.Deny, a, v)
+	return rule.Reason, denied
+}
+
+// DeniesModule is like [Gateway.Denies], for a version of a module.
+func (g *Gateway) DeniesModule(a module.Address, v provider.Version) (reason string, denied bool) {
+	rule, denied := catalog.FindModuleDeny(g.Deny, a, v)
 	return rule.Reason, denied
 }
 

@@ -17,6 +17,7 @@ func TestDenyRefused(t *testing.T) {
 		`{ match = "a.example/b/c", why = "" }`: "the unknown or invalid attribute \"why\"",
 		`{ match = "b/c" }`:                     "b/c",
 		`{ match = "a.example/b/c@x" }`:         "x",
+		`{ match = "a.example/b/*/d" }`:         "Invalid module pattern",
 		`{ match = "a.example/b/c", reason = " " }`:                               "The reason is empty",
 		`{ match = "a.example/b/c", reason = "a\nb" }`:                            "a line break",
 		`{ match = "a.example/b/c", reason = "a\u202eb" }`:                        "a line break",

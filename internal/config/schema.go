@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -61,6 +62,11 @@ type fileBlock struct {
 	// installation methods concern only clients and have no effect here.
 	Installations []installationBlock `hcl:"provider_installation,block"`
 
+	// The repository of each module. May be repeated: the first block that covers a module applies. `--template` of the
+	// `module` commands replaces all blocks. With an `oci_mirror` block and no `module_mirror` block, there is no
+	// repository for modules. With neither, the embedded registry holds providers and modules.
+	ModuleMirrors []moduleMirrorBlock `hcl:"module_mirror,block"`
+
 	// A login for a registry, or for the repositories of a registry whose names begin with a path. The most specific
 	// block applies. If two are equally specific, a block in this file takes precedence over one in the CLI
 	// configuration. Set one of `username` with `password`, `access_token`, and `docker_credentials_helper`.
@@ -91,6 +97,19 @@ type mirrorBlock struct {
 	Include []provider.Pattern `hcl:"include,optional" value:"patterns" flag:"include"`
 	// Exceptions from `include`.
 	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns" flag:"exclude"`
+}
+
+type moduleMirrorBlock struct {
+	// The repository of a module. It can use `hostname`, `namespace`, `name` and `system`, but no function: the text is
+	// taken literally, in one pair of quotes.
+	Template string `hcl:"repository_template,optional" value:"template" required:"true"`
+	// The modules that the block covers, such as `registry.acme.example/platform/*/*`; without it, all.
+	Include []module.Pattern `hcl:"include,optional" value:"module patterns"`
+	// Exceptions from `include`.
+	Exclude []module.Pattern `hcl:"exclude,optional" value:"module patterns"`
+	// Whether the gateway redirects clients to a module's origin if the registry lacks the requested version. Clients
+	// send no token with such a redirect, so this is for public modules only.
+	FallThrough bool `hcl:"fall_through,optional" value:"bool" default:"false"`
 }
 
 type installationBlock struct {
@@ -276,7 +295,8 @@ type Gateway struct {
 	// How long to serve stale answers while the registry cannot answer, counted from when the registry last confirmed
 	// them. With the cache on disk, stale answers survive a restart.
 	StaleIfError time.Duration `hcl:"stale_if_error,optional" value:"duration" default:"catalog.DefaultStaleIfError"`
-	// Versions that the gateway never serves: provider patterns, each optionally with `@` and a version or version
+	// Versions that the gateway never serves: patterns of providers (three parts) or modules (four parts), each
+	// optionally with `@` and a version or version
 	// constraint. A constraint covers prereleases only if it names them. An object such as
 	// `{ match = "...", reason = "..." }` also gives a reason, of at most 500 bytes. The log, `inspect`, the page and
 	// the answers to clients show it.
@@ -386,10 +406,12 @@ type tokenBlock struct {
 	// The SHA-256 sum of the token, in hexadecimal: `printf %s "$TOKEN" | sha256sum`. No file contains the token
 	// itself.
 	SHA256 [sha256.Size]byte `hcl:"sha256,optional" value:"sha256" required:"true"`
-	// The providers that the token may read; without it, all.
-	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
+	// The providers and modules that the token may read; without it, all. A pattern of three parts is for providers, a
+	// pattern of four parts for modules. A token whose patterns are all for providers reads no modules, and a token
+	// whose patterns are all for modules reads no providers.
+	Include []readablePattern `hcl:"include,optional" value:"provider and module patterns"`
 	// Exceptions from `include`.
-	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
+	Exclude []readablePattern `hcl:"exclude,optional" value:"provider and module patterns"`
 	// When the token expires: a date (at the start of that day in UTC), or a time as in RFC 3339.
 	Expires time.Time `hcl:"expires,optional" value:"time"`
 	// Whether the token belongs to an operator, who may also read metrics and drop cached answers.
@@ -427,8 +449,9 @@ type Login struct {
 type ruleBlock struct {
 	// The claims that the token must have, each with exactly that value.
 	Claims map[string]string `hcl:"claims,optional" value:"map of text" required:"true"`
-	// The providers that the token may then read; without it, all.
-	Include []provider.Pattern `hcl:"include,optional" value:"patterns"`
+	// The providers and modules that the token may then read; without it, all. The patterns are those of a `token`
+	// block.
+	Include []readablePattern `hcl:"include,optional" value:"provider and module patterns"`
 	// Exceptions from `include`.
-	Exclude []provider.Pattern `hcl:"exclude,optional" value:"patterns"`
+	Exclude []readablePattern `hcl:"exclude,optional" value:"provider and module patterns"`
 }

@@ -105,7 +105,7 @@ const templateHelp = `write the template itself, in one pair of quotes, such as 
 func (d *decoder) template(attr *hclsyntax.Attribute) string {
 	text, err := templateText(d.source.src[attr.EqualsRange.End.Byte:attr.SrcRange.End.Byte])
 	if err == nil && text == "" {
-		err = hint.New("it is empty", "for the embedded registry, leave out the oci_mirror block")
+		err = hint.New("it is empty", "for the embedded registry, leave out the block")
 	}
 	if err != nil {
 		d.errorf(attr.Expr.Range(), attr.Name, hint.Wrap(err, "%s", templateHelp))

@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -84,6 +85,7 @@ func (d *decoder) parsers() (byName, byKind map[string]any) {
 		"duration": ParseDuration, "file": d.parsePath, "files": d.parsePath, "fingerprints": parseFingerprint, "folder": d.parsePath,
 		"level": parseLevel, "list of names": parseDomain, "list of text": parseScope, "list of two numbers": parsePorts,
 		"map of text": parseClaims, "name": parseText, "number": numberTo(MaxCount), "off or required": parseVerify,
+		"module patterns": module.ParsePattern, "provider and module patterns": parseReadable,
 		"patterns": provider.ParsePattern, "platforms": provider.ParsePlatform, "secret": parseSecret, "sha256": parseSHA256,
 		"size": ParseSize, "source": d.parseSource, "text": parseText, "text or json": parseFormat, "time": parseTime,
 		"unsigned": parseUnsigned, "version constraint": provider.ParseConstraint,
@@ -289,15 +291,31 @@ func parseUnsigned(s string) (unsigned, error) {
 	return "", hint.New(fmt.Sprintf("%q is not known", s), "write true, false or %q", trust.AsClients)
 }
 
+// readablePattern is a pattern for providers or for modules. The other pattern is zero.
+type readablePattern struct {
+	provider provider.Pattern
+	module   module.Pattern
+}
+
+// parseReadable parses a pattern. Patterns for modules have four parts.
+func parseReadable(s string) (p readablePattern, err error) {
+	if strings.Count(s, "/") == 3 {
+		p.module, err = module.ParsePattern(s)
+	} else {
+		p.provider, err = provider.ParsePattern(s)
+	}
+	return p, err
+}
+
 // parseDeny parses PATTERN[@VERSIONS].
 func parseDeny(s string) (catalog.Deny, error) {
 	name, versions, ok := strings.Cut(s, "@")
-	p, err := provider.ParsePattern(name)
-	if err != nil || !ok {
-		return catalog.Deny{Pattern: p}, err
+	p, err := parseReadable(name)
+	rule := catalog.Deny{Pattern: p.provider, Module: p.module}
+	if err == nil && ok {
+		rule.Versions, err = provider.ParseConstraint(versions)
 	}
-	set, err := provider.ParseConstraint(versions)
-	return catalog.Deny{Pattern: p, Versions: set}, err
+	return rule, err
 }
 
 // parseFingerprint parses the whole fingerprint of an OpenPGP key, with or without spaces.
