@@ -1,6 +1,7 @@
 package faults_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,13 +39,20 @@ var originSteps = []step{
 // TestPushRegistry tests every fault at every step between a push and the registry. It tests each fault for one
 // request and permanently.
 func TestPushRegistry(t *testing.T) {
-	pushes(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry)
+	pushes(t, registryHost, registrySteps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry, ofProvider)
+}
+
+// TestPushModule tests every fault at every step between a push of a module and the registry. It tests each fault
+// for one request and permanently.
+func TestPushModule(t *testing.T) {
+	steps := slices.DeleteFunc(slices.Clone(registrySteps), func(s step) bool { return s.name == "look for a manifest" || s.name == "store a manifest" })
+	pushes(t, registryHost, steps, func(r *rig) *faultproxy.Server { return r.registry }, toRegistry, ofModule)
 }
 
 // TestPushOrigin tests every fault at every step between a push and the origin. It tests each fault for one
 // request and permanently.
 func TestPushOrigin(t *testing.T) {
-	pushes(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin }, toOrigin)
+	pushes(t, originHost, originSteps, func(r *rig) *faultproxy.Server { return r.origin }, toOrigin, ofProvider)
 }
 
 // outcome is the expected result of a push with a fault.
@@ -93,7 +101,18 @@ func toOrigin(f fault, step string) outcome {
 	return outcome{once: f.passes() || f.name == "500"}
 }
 
-func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server, want func(fault, string) outcome) {
+// pushed is what a push stores: a version of a provider or of a module.
+type pushed struct {
+	push   func(*rig, context.Context) error
+	tagged func(*rig) bool // reports whether the version is tagged, and checks that it is complete
+}
+
+var (
+	ofProvider = pushed{func(r *rig, ctx context.Context) error { return r.push(ctx, widget) }, (*rig).tagged}
+	ofModule   = pushed{(*rig).pushModule, (*rig).moduleTagged}
+)
+
+func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.Server, want func(fault, string) outcome, of pushed) {
 	for _, f := range faultsFor(host) {
 		for _, s := range steps {
 			if f.name == "reset in the request" && s.name != "upload" {
@@ -104,11 +123,11 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 				for times, succeeds := range []bool{want(f, s.name).stays, want(f, s.name).once} {
 					inRig(t, func(r *rig) {
 						end := f.begin(r, at(r), s, times)
-						err := r.pushWithin(maxPush)
+						err := r.pushWithin(maxPush, of)
 						if at(r).Hits() == 0 {
 							r.t.Error("the fault affected no request")
 						}
-						tagged := r.tagged()
+						tagged := of.tagged(r)
 						switch {
 						case want(f, s.name).either:
 						case succeeds != (err == nil):
@@ -120,7 +139,7 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 						r.checkError(err)
 						end()
 						r.newSource() // the next run of a push also has a new client of origins
-						if err := r.pushWithin(time.Minute); err != nil || !r.tagged() {
+						if err := r.pushWithin(time.Minute, of); err != nil || !of.tagged(r) {
 							r.t.Errorf("after the fault: %v", err)
 						}
 					})
@@ -131,10 +150,10 @@ func pushes(t *testing.T, host string, steps []step, at func(*rig) *faultproxy.S
 }
 
 // pushWithin runs a push, and fails the test if the push takes longer than limit.
-func (r *rig) pushWithin(limit time.Duration) error {
+func (r *rig) pushWithin(limit time.Duration, of pushed) error {
 	r.t.Helper()
 	start := time.Now()
-	err := r.push(r.t.Context(), widget)
+	err := of.push(r, r.t.Context())
 	if took := time.Since(start); took > limit {
 		r.t.Errorf("the push took %s: %v", took, err)
 	}

@@ -70,6 +70,7 @@ type world struct {
 	signer   *pgp.Signer
 	release  *release.Release // the release of widget
 	large    *release.Release
+	module   pusher.ModulePackage
 	registry *embedded.Registry // outside of all bubbles, because it has no time limits
 	temp     string             // TMPDIR
 }
@@ -137,6 +138,9 @@ func (w *world) make(data string) error {
 		return err
 	}
 	if w.large, err = w.build("large", 1<<20); err != nil {
+		return err
+	}
+	if w.module, err = packModule(); err != nil {
 		return err
 	}
 	w.registry, err = embedded.Open(data, slog.New(slog.DiscardHandler))

@@ -16,7 +16,7 @@ type Profile struct {
 }
 
 // opentofu lists the artifact types that GitLab accepts from a push.
-var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target"}
+var opentofu = []string{"application/vnd.opentofu.provider", "application/vnd.opentofu.provider-target", "application/vnd.opentofu.modulepkg"}
 
 // referenced is Docker Hub's error for the deletion of a manifest that a tag or an index refers to.
 var referenced = Refusal{http.StatusForbidden, "DENIED", "the manifest is still referenced"}

@@ -1,0 +1,268 @@
+package pusher_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/modulezip"
+	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+)
+
+var vpc = module.MustParseAddress(host + "/platform/vpc/aws")
+
+// modulePackage packs a module with one file.
+func modulePackage(t *testing.T, version, content string) pusher.ModulePackage {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	z, err := modulezip.Pack(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { z.Close() })
+	return pusher.ModulePackage{
+		Module: artifact.Module{Address: vpc, Version: provider.MustParseVersion(version), Digest: z.Digest, Size: z.Size, H1: z.H1}, Open: z.Open,
+	}
+}
+
+func (b *bench) moduleDestination() pusher.Destination {
+	return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}
+}
+
+func (b *bench) pushModule(pkg pusher.ModulePackage) (*pusher.ModuleResult, error) {
+	return pusher.New(b.options).PushModule(b.t.Context(), b.moduleDestination(), pkg)
+}
+
+// mustPushModule pushes a module, and checks the status, and that a plan has the same result.
+func (b *bench) mustPushModule(pkg pusher.ModulePackage, want pusher.Status) *pusher.ModuleResult {
+	b.t.Helper()
+	planned, err := pusher.New(b.options).PlanModule(b.t.Context(), b.moduleDestination(), pkg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := b.pushModule(pkg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if r.Status != want || planned.Status != want || planned.Tag != r.Tag || planned.Digest != r.Digest {
+		b.t.Errorf("%+v, planned %+v, want %s", r, planned, want)
+	}
+	return r
+}
+
+// stored returns the stored version of the module.
+func (b *bench) storedModule(v string) *artifact.Module {
+	b.t.Helper()
+	m, err := artifact.ReadModule(b.t.Context(), b.repo, vpc, provider.MustParseVersion(v))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return m
+}
+
+// TestPushModule shows the order of a push's requests, and what it stores. The next push of the
+// module sends nothing.
+func TestPushModule(t *testing.T) {
+	b := newBench(t)
+	pkg := modulePackage(t, "1.0.0+build", "one")
+	pkg.Revision = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+	first := b.mustPushModule(pkg, pusher.Pushed)
+	var writes []string
+	for _, r := range b.registry.Requests(recorder.Writes()) {
+		writes = append(writes, r.Method+" "+r.Path)
+	}
+	if last := writes[len(writes)-1]; len(writes) != 5 || last != "PUT /v2/acme/widget/manifests/1.0.0_build" {
+		t.Errorf("requests %q", writes)
+	}
+	m := b.storedModule("1.0.0+build")
+	if m.Address != vpc || m.H1 != pkg.H1 || m.Digest != pkg.Digest || m.Revision != pkg.Revision || m.Tag != "1.0.0_build" || m.Manifest.Digest.String() != first.Digest {
+		t.Errorf("stored %+v, result %+v", m, first)
+	}
+	body, err := b.repo.Fetch(t.Context(), m.Layer())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer body.Close()
+	if data, err := io.ReadAll(body); err != nil || digest.FromBytes(data) != pkg.Digest {
+		t.Errorf("%d bytes, %v", len(data), err)
+	}
+	if !first.Sent || first.Tag != "1.0.0_build" || first.Revision != pkg.Revision {
+		t.Errorf("result %+v", first)
+	}
+	b.registry.Reset()
+	second := b.mustPushModule(pkg, pusher.Unchanged)
+	if n := b.registry.Count(); n != 2 || b.registry.Count(recorder.Writes()) != 0 || second.Digest != first.Digest || second.Sent { // of the plan and of the push
+		t.Errorf("%d requests: %v, result %+v", n, b.registry.Requests(), second)
+	}
+}
+
+// TestModuleConflict shows that other content under a version is a conflict that names both, and
+// that --force replaces it.
+func TestModuleConflict(t *testing.T) {
+	b := newBench(t)
+	one, two := modulePackage(t, "1.0.0", "one"), modulePackage(t, "1.0.0", "two")
+	b.mustPushModule(one, pusher.Pushed)
+	b.registry.Reset()
+	_, err := b.pushModule(two)
+	if !errors.Is(err, pusher.ErrConflict) || !strings.Contains(err.Error(), one.H1.String()) || !strings.Contains(err.Error(), two.H1.String()) || hint.Of(err) == "" {
+		t.Errorf("%v (%s)", err, hint.Of(err))
+	}
+	if _, err := pusher.New(b.options).PlanModule(t.Context(), b.moduleDestination(), two); !errors.Is(err, pusher.ErrConflict) {
+		t.Errorf("plan: %v", err)
+	}
+	if n := b.registry.Count(recorder.Writes()); n != 0 {
+		t.Errorf("%d requests that write", n)
+	}
+	b.options.Force = true
+	b.mustPushModule(two, pusher.Replaced)
+	b.mustPushModule(two, pusher.Unchanged)
+	if got := b.storedModule("1.0.0").H1; got != two.H1 {
+		t.Errorf("stored %s, want %s", got, two.H1)
+	}
+}
+
+// TestSameModuleInAnotherZip shows that a push is unchanged if the stored zip has other bytes but
+// the same files, and if the stored module has no h1: hash but the same zip.
+func TestSameModuleInAnotherZip(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*pusher.ModulePackage)
+	}{
+		{"another zip", func(p *pusher.ModulePackage) {
+			data := []byte("the same files, compressed")
+			p.Digest, p.Size, p.Open = digest.FromBytes(data), int64(len(data)), func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
+		}},
+		{"no h1: hash", func(p *pusher.ModulePackage) { p.H1 = provider.Hash{} }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			other := modulePackage(t, "1.0.0", "one")
+			tt.change(&other)
+			first := b.mustPushModule(other, pusher.Pushed)
+			if r := b.mustPushModule(modulePackage(t, "1.0.0", "one"), pusher.Unchanged); r.Digest != first.Digest || r.Zip != first.Zip {
+				t.Errorf("%+v, want %+v", r, first)
+			}
+			if _, err := b.pushModule(modulePackage(t, "1.0.0", "two")); !errors.Is(err, pusher.ErrConflict) {
+				t.Errorf("other content: %v", err)
+			}
+		})
+	}
+}
+
+// TestModuleTagWithV shows that a version whose tag begins with a v is unchanged or a conflict,
+// and that a forced push writes the exact tag.
+func TestModuleTagWithV(t *testing.T) {
+	b := newBench(t)
+	one, two := modulePackage(t, "1.0.0", "one"), modulePackage(t, "1.0.0", "two")
+	manifest, err := artifact.EncodeModule(one.Module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, config := one.Open(), artifact.Config()
+	if err := errors.Join(b.repo.Push(t.Context(), one.Layer(), body), b.repo.Push(t.Context(), config.Descriptor, bytes.NewReader(config.Data))); err != nil {
+		t.Fatal(err)
+	}
+	b.pushManifest(manifest.Descriptor.MediaType, manifest.Data, "v1.0.0")
+	if r := b.mustPushModule(one, pusher.Unchanged); r.Tag != "v1.0.0" {
+		t.Errorf("result %+v", r)
+	}
+	if _, err := b.pushModule(two); !errors.Is(err, pusher.ErrConflict) || !strings.Contains(err.Error(), ":v1.0.0 has "+one.H1.String()) {
+		t.Error(err)
+	}
+	b.options.Force = true
+	if r := b.mustPushModule(two, pusher.Replaced); r.Tag != "1.0.0" || b.storedModule("1.0.0").H1 != two.H1 {
+		t.Errorf("result %+v", r)
+	}
+}
+
+// TestModuleInForeignRepository shows that a push refuses a repository of another module or of a
+// provider, whether the version exists there or not.
+func TestModuleInForeignRepository(t *testing.T) {
+	for name, prepare := range map[string]func(*bench){
+		"a provider": func(b *bench) { b.mustPush() },
+		"another module": func(b *bench) {
+			other := modulePackage(b.t, "1.0.0", "one")
+			other.Address = module.MustParseAddress(host + "/platform/vpc/azure")
+			b.mustPushModule(other, pusher.Pushed)
+		},
+	} {
+		for _, version := range []string{"1.0.0", "2.0.0"} {
+			t.Run(name+" "+version, func(t *testing.T) {
+				b := newBench(t)
+				prepare(b)
+				b.registry.Reset()
+				_, err := b.pushModule(modulePackage(t, version, "one"))
+				if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || b.registry.Count(recorder.Writes()) != 0 {
+					t.Errorf("%v (%s)", err, hint.Of(err))
+				}
+			})
+		}
+	}
+}
+
+// TestInterruptedModulePush shows that a push that fails leaves no tag, and that the next push
+// completes it. Without the tag, nothing is sent twice.
+func TestInterruptedModulePush(t *testing.T) {
+	for _, step := range []struct{ method, path string }{{"POST", "/blobs/uploads/"}, {"PUT", "/blobs/uploads/"}, {"PUT", "/manifests/1.0.0"}} {
+		t.Run(step.method+step.path, func(t *testing.T) {
+			b := newBench(t)
+			pkg := modulePackage(t, "1.0.0", "one")
+			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != step.method || !strings.Contains(r.URL.Path, step.path) {
+					return false
+				}
+				w.WriteHeader(http.StatusForbidden)
+				return true
+			})
+			var failure *pusher.RegistryError
+			if _, err := b.pushModule(pkg); !errors.As(err, &failure) {
+				t.Error(err)
+			}
+			if _, err := artifact.ReadModule(t.Context(), b.repo, vpc, pkg.Version); err == nil {
+				t.Error("the version is there")
+			}
+			b.registry.Intercept(nil)
+			b.registry.Reset()
+			b.mustPushModule(pkg, pusher.Pushed)
+		})
+	}
+}
+
+// TestModuleOfConcurrentPush shows that a push compares its content again after the upload.
+func TestModuleOfConcurrentPush(t *testing.T) {
+	for content, want := range map[string]error{"one": nil, "two": pusher.ErrConflict} {
+		t.Run(content, func(t *testing.T) {
+			b := newBench(t)
+			other := modulePackage(t, "1.0.0", content)
+			o := b.options
+			o.OnEvent = func(e pusher.Event) {
+				if e.Module != vpc || e.Stage != pusher.StageDone {
+					return
+				}
+				b.mustPushModule(other, pusher.Pushed)
+			}
+			r, err := pusher.New(o).PushModule(context.WithoutCancel(t.Context()), b.moduleDestination(), modulePackage(t, "1.0.0", "one"))
+			if !errors.Is(err, want) || err == nil && r.Status != pusher.Unchanged || b.storedModule("1.0.0").H1 != other.H1 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}
