@@ -129,6 +129,29 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	return Hash{h}, nil
 }
 
+// CheckEntries returns the number and the total size in bytes of the files in a zip. It refuses
+// the entries that [H1] refuses, except directory entries, and unpacks nothing. The errors are
+// those of [H1].
+func CheckEntries(ctx context.Context, r io.ReaderAt, size int64) (entries int, unpacked int64, err error) {
+	z, err := newSourceReader(ctx, r, size).open(size)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, f := range z.File {
+		if f.Mode().IsDir() && fs.ValidPath(strings.TrimSuffix(f.Name, "/")) && !strings.ContainsAny(f.Name, "\\\n") {
+			continue
+		}
+		if reason := unhashable(f); reason != "" {
+			return 0, 0, fmt.Errorf("%w: entry %q %s", ErrNoH1, f.Name, reason)
+		}
+		if f.UncompressedSize64 > maxUnpackedBytes || unpacked+int64(f.UncompressedSize64) > maxUnpackedBytes {
+			return 0, 0, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
+		}
+		entries, unpacked = entries+1, unpacked+int64(f.UncompressedSize64)
+	}
+	return entries, unpacked, nil
+}
+
 // CheckZip returns nil if the first size bytes of r end with the directory of a zip, and
 // otherwise an error that wraps ErrNotZip. It reads at most the directory. It returns errors
 // of r and ctx unchanged.

@@ -118,9 +118,9 @@ func (f *gcFlags) collect(ctx context.Context, s settings, c *collection, stderr
 	if err != nil {
 		return err
 	}
-	if len(o.Templates) > 0 {
+	if len(o.Templates)+len(o.ModuleTemplates) > 0 {
 		return hint.New("gc is for the embedded registry, and the configured repositories are in another registry: "+o.Templates[0].Source(),
-			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror blocks")
+			"that registry collects its garbage itself, as its operator has scheduled it; for the embedded registry, leave out --template and the oci_mirror and module_mirror blocks")
 	}
 	if !embedded.IsDataFolder(o.DataFolder) {
 		return hint.New("there is no registry in "+o.DataFolder, "--data names the folder of serve and push; the first of them creates the registry")

@@ -64,7 +64,7 @@ type report interface {
 // read returns about them. It fails if the report contains an error. The function text formats
 // the report for people. The parameter w is the writer that show prints the text to.
 func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
-	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+	stderr := cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
 	if err != nil {
 		return err
@@ -85,10 +85,16 @@ func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, r
 	if err != nil {
 		return err
 	}
+	return printReport(&f.commonFlags, cmd, r, text)
+}
+
+// printReport prints a report, and returns its error.
+func printReport[R report](f *commonFlags, cmd *cobra.Command, r R, text func(r R, w io.Writer) string) error {
 	if f.output.json() {
 		return f.output.print(cmd, r, r.Failed())
 	}
-	if _, err = io.WriteString(stdout, text(r, stdout)); err != nil {
+	stdout := cmd.OutOrStdout()
+	if _, err := io.WriteString(stdout, text(r, stdout)); err != nil {
 		return err
 	}
 	return r.Failed()

@@ -27,6 +27,9 @@ addresses.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newModulePushCommand())
+	cmd.AddCommand(newModuleListCommand())
+	cmd.AddCommand(newModuleInspectCommand())
+	cmd.AddCommand(newModuleVerifyCommand())
 	return cmd
 }
 
@@ -42,13 +45,23 @@ func (f *commonFlags) registerModule(cmd *cobra.Command) {
 // openForModule opens the repositories of modules. --template applies only to the given module.
 // The caller must close them.
 func (f *registryFlags) openForModule(s settings, a module.Address, log *slog.Logger) (*registry.Repositories, error) {
+	return f.openForModules(s, []module.Address{a}, log)
+}
+
+// openForModules opens the repositories of modules. --template applies only to the given modules,
+// or to all modules if none are given. The caller must close them.
+func (f *registryFlags) openForModules(s settings, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
 	if f.template == "" {
 		return f.open(s, nil, log)
 	}
 	if err := f.checkTemplate(); err != nil {
 		return nil, err
 	}
-	t, err := templates.ParseModule(f.template, module.Selector{Include: []module.Pattern{module.PatternFor(a)}})
+	var sel module.Selector
+	for _, a := range modules {
+		sel.Include = append(sel.Include, module.PatternFor(a))
+	}
+	t, err := templates.ParseModule(f.template, sel)
 	if err != nil {
 		return nil, usage(err)
 	}

@@ -174,9 +174,9 @@ func (f *registryFlags) repositories(s settings, providers []provider.Address) (
 	return o, err
 }
 
-// options returns the options that open repositories, without templates.
+// options returns the options that open repositories, without templates of providers.
 func (f *registryFlags) options(s settings) registry.Options {
-	o := registry.Options{Auth: s.authOptions(), DataFolder: f.dataFolder()}
+	o := registry.Options{ModuleTemplates: s.file.ModuleTemplates(), Auth: s.authOptions(), DataFolder: f.dataFolder()}
 	o.Auth.PlainHTTP = f.plainHTTP
 	return o
 }

@@ -27,26 +27,36 @@ func ParseRelease(s string) (Query, error) {
 	if err != nil {
 		return Query{}, err
 	}
-	if !ok || strings.TrimSpace(versions) == "" {
-		return Query{}, hint.New(fmt.Sprintf("%s: no version given", a), "write %s@VERSION, or %[1]s@'>= 0' for the newest", a)
+	q := Query{Provider: a}
+	q.Version, q.Versions, err = parseVersions(a.String(), versions, ok)
+	if err != nil {
+		return Query{}, err
+	}
+	return q, nil
+}
+
+// parseVersions parses the version or the constraint after the @ of an argument. given is false
+// if the argument has no @.
+func parseVersions(address, versions string, given bool) (v provider.Version, set provider.VersionSet, err error) {
+	if !given || strings.TrimSpace(versions) == "" {
+		return v, set, hint.New(fmt.Sprintf("%s: no version given", address), "write %s@VERSION, or %[1]s@'>= 0' for the newest", address)
 	}
 	if versions == "latest" {
-		return Query{}, hint.New(fmt.Sprintf("%s: there is no version called latest", a), "write %s@'>= 0' for the newest", a)
+		return v, set, hint.New(fmt.Sprintf("%s: there is no version called latest", address), "write %s@'>= 0' for the newest", address)
 	}
-	q := Query{Provider: a}
-	if q.Version, err = provider.ParseVersion(versions); err == nil {
-		return q, nil
+	if v, err = provider.ParseVersion(versions); err == nil {
+		return v, set, nil
 	}
 	// If the text looks like a single version, the error of ParseVersion is more useful
 	// than the error of ParseConstraint.
 	var cerr error
-	if q.Versions, cerr = provider.ParseConstraint(versions); cerr == nil {
-		return q, nil
+	if set, cerr = provider.ParseConstraint(versions); cerr == nil {
+		return v, set, nil
 	}
 	if !strings.ContainsAny(versions, "=<>~!, ") {
 		cerr = err
 	}
-	return Query{}, fmt.Errorf("%s: %w", a, cerr)
+	return v, set, fmt.Errorf("%s: %w", address, cerr)
 }
 
 // ParseProvider parses PROVIDER, PROVIDER@VERSION or PROVIDER@CONSTRAINT.

@@ -11,11 +11,12 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Unlisted describes a registry, template or repository whose providers could not be
+// Unlisted describes a registry, template or repository whose providers or modules could not be
 // listed.
 type Unlisted struct {
 	Where string
@@ -26,12 +27,28 @@ type Unlisted struct {
 // templates' registries. unlisted says which registries, templates and repositories
 // could not be listed. err is not nil only if the context has ended.
 func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, unlisted []Unlisted, err error) {
+	return discover(ctx, r, r.Templates, r.owner)
+}
+
+// Modules is like [Repositories.Providers], for modules.
+func (r *Repositories) Modules(ctx context.Context) (out []module.Address, unlisted []Unlisted, err error) {
+	return discover(ctx, r, r.ModuleTemplates, r.moduleOwner)
+}
+
+// discover returns the owners of the repositories in the catalogs of the templates'
+// registries. The function owner returns the zero address for a repository that the templates
+// assign to nothing.
+func discover[A comparable, T interface {
+	Registry() (ociaddr.Registry, bool)
+	Source() string
+}](ctx context.Context, r *Repositories, set []T, owner func(context.Context, ociaddr.Repository) (A, error)) (out []A, unlisted []Unlisted, err error) {
 	skip := func(where string, err error) {
 		unlisted = append(unlisted, Unlisted{where, err})
 	}
 	var asked []ociaddr.Registry
-	seen := map[provider.Address]bool{{}: true}
-	for _, t := range r.Templates {
+	var none A
+	seen := map[A]bool{none: true}
+	for _, t := range set {
 		registry, ok := t.Registry()
 		if !ok {
 			skip(t.Source(), errors.New("its repositories are in more than one registry"))
@@ -46,7 +63,7 @@ func (r *Repositories) Providers(ctx context.Context) (out []provider.Address, u
 			skip(string(registry), err)
 		}
 		for _, repo := range repositories {
-			a, err := r.owner(ctx, repo)
+			a, err := owner(ctx, repo)
 			if err != nil {
 				skip(repo.String(), err)
 			} else if !seen[a] {
@@ -100,11 +117,8 @@ func (r *Repositories) list(ctx context.Context, registry ociaddr.Registry) ([]o
 // several providers, the annotations of the repository's versions decide.
 func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (provider.Address, error) {
 	candidates := r.candidates(repo)
-	switch len(candidates) {
-	case 0:
-		return provider.Address{}, nil
-	case 1:
-		return candidates[0], nil
+	if len(candidates) < 2 {
+		return one(candidates), nil
 	}
 	_, store, err := r.Repository(ctx, candidates[0])
 	if err != nil {
@@ -119,8 +133,53 @@ func (r *Repositories) owner(ctx context.Context, repo ociaddr.Repository) (prov
 			return a, nil
 		}
 	}
-	return provider.Address{}, hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", candidates[0], candidates[1]),
-		"name the provider, or let the template keep the parts of an address apart")
+	return provider.Address{}, ambiguous(candidates[0], candidates[1])
+}
+
+// one returns the only candidate, or the zero address without candidates.
+func one[A any](candidates []A) (a A) {
+	if len(candidates) == 1 {
+		a = candidates[0]
+	}
+	return a
+}
+
+func ambiguous(a, b fmt.Stringer) error {
+	return hint.New(fmt.Sprintf("it may belong to %s or to %s, and does not say to which", a, b),
+		"give the full address, or let the template keep the parts of an address apart")
+}
+
+// moduleOwner is like owner, for modules.
+func (r *Repositories) moduleOwner(ctx context.Context, repo ociaddr.Repository) (module.Address, error) {
+	var candidates []module.Address
+	for _, t := range r.ModuleTemplates {
+		for _, a := range t.Modules(repo) {
+			if first, err := r.ModuleTemplates.For(a); err == nil && first == t {
+				candidates = append(candidates, a)
+			}
+		}
+	}
+	if len(candidates) < 2 {
+		return one(candidates), nil
+	}
+	_, store, err := r.Module(ctx, candidates[0])
+	if err != nil {
+		return module.Address{}, err
+	}
+	tags, err := artifact.ListTags(ctx, store)
+	if err != nil {
+		return module.Address{}, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
+	}
+	for _, a := range candidates {
+		for v := range ociaddr.ModuleTags(tags) {
+			if m, err := artifact.ReadModule(ctx, store, a, v); err == nil && m.Address == a {
+				return a, nil
+			} else if errors.Is(err, artifact.ErrForeign) {
+				break // the version belongs to another candidate
+			}
+		}
+	}
+	return module.Address{}, ambiguous(candidates[0], candidates[1])
 }
 
 // candidates returns the providers to which the templates assign the repository.
