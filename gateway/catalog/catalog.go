@@ -1,4 +1,4 @@
-// Package catalog lists the versions of providers and reads their content from the
+// Package catalog lists the versions of providers and modules, and reads their content from the
 // registry, with as few requests as possible.
 //
 // Lists of tags, and the indexes that tags name, are current for a short time and are then
@@ -9,7 +9,7 @@
 //
 // Invariants:
 //
-//   - A version or provider is reported as absent only while the registry's own answer is
+//   - A version, provider or module is reported as absent only while the registry's own answer is
 //     current. Absence is never kept on disk and never served stale.
 //   - Content is used only if its digest is right. The digest of content on disk is checked
 //     again whenever the content is read.
@@ -52,9 +52,9 @@ type Store interface {
 }
 
 var (
-	// ErrNotServed means that the gateway has no repository for a provider. Either no template
-	// matches the provider, or no matching template can name a repository for it.
-	ErrNotServed = errors.New("provider is not served here")
+	// ErrNotServed means that the gateway has no repository for a provider or module. Either no
+	// template matches it, or no matching template can name a repository for it.
+	ErrNotServed = errors.New("not served here")
 	// ErrAbsent means that the registry itself has answered that it lacks a repository or
 	// version.
 	ErrAbsent = errors.New("not in the registry")
@@ -150,16 +150,20 @@ func (c *Catalog) Denials(i *Item) (out []Denial) {
 	return out
 }
 
-// DeniedError means that a rule denies a version. It wraps [ErrDenied].
+// DeniedError means that a rule denies a version of a provider or a module. It wraps [ErrDenied].
 type DeniedError struct {
-	Provider provider.Address
+	Provider provider.Address // zero if the version is of a module
+	Module   module.Address   // zero if the version is of a provider
 	Version  provider.Version
 	Reason   string // "" if the rule has none
 }
 
 func (e *DeniedError) Error() string {
-	return withReason(fmt.Sprintf("%s %s: %v", e.Provider, e.Version, ErrDenied), e.Reason)
+	return withReason(fmt.Sprintf("%s %s: %v", e.Subject(), e.Version, ErrDenied), e.Reason)
 }
+
+// Subject returns the address of the provider or module, in the form for people.
+func (e *DeniedError) Subject() string { return subject{e.Provider, e.Module}.String() }
 
 // Unwrap returns [ErrDenied].
 func (e *DeniedError) Unwrap() error { return ErrDenied }
@@ -189,6 +193,9 @@ type Options struct {
 	// Account returns the account of a provider's repository. If Account is nil, all
 	// repositories have the zero [Account].
 	Account func(provider.Address) Account
+	// Modules configures the catalog of modules. Its zero value means that the gateway has no
+	// repository for any module.
+	Modules ModuleOptions
 	// FreshToken returns a context whose requests use new tokens. The registry's response then
 	// shows what the login is allowed to read now. If FreshToken is nil, "denied" never means
 	// absent.
@@ -233,7 +240,7 @@ type Options struct {
 // maxFlights is the maximum number of fetches from the registry in flight.
 const maxFlights = 512
 
-// Catalog caches the registry's answers about providers and versions. It is safe for
+// Catalog caches the registry's answers about providers, modules and versions. It is safe for
 // concurrent use.
 type Catalog struct {
 	opts  Options
@@ -264,6 +271,7 @@ func New(o Options) (*Catalog, error) {
 	if o.Account == nil {
 		o.Account = func(provider.Address) Account { return Account{} }
 	}
+	o.Modules.setDefaults()
 	c := &Catalog{opts: o, watch: newWatch()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	flights := maxFlights
@@ -277,7 +285,7 @@ func New(o Options) (*Catalog, error) {
 	})
 	if o.Directory != "" {
 		var err error
-		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.Account, o.Log); err != nil {
+		if c.disk, err = openDisk(o.Directory, o.DirectorySize, o.account, o.Log); err != nil {
 			return nil, err
 		}
 		c.sweep()
@@ -372,7 +380,7 @@ func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error
 	if of.Found.Evidence == nil {
 		return nil, nil
 	}
-	item, err := v.get(ctx, v.contentOf(evidence, of.Address, *of.Found.Evidence))
+	item, err := v.get(ctx, v.contentOf(evidence, of.about.subject, *of.Found.Evidence))
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +398,7 @@ type metadata struct {
 
 // Fetch implements [artifact.Fetcher].
 func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	item, err := m.v.get(ctx, m.v.contentOf(content, m.a, desc))
+	item, err := m.v.get(ctx, m.v.contentOf(content, subject{address: m.a}, desc))
 	if err != nil {
 		return nil, err
 	}
@@ -417,8 +425,8 @@ func (v View) Package(ctx context.Context, a provider.Address, of provider.Versi
 // background.
 func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	a := v.c.cache.Current(v.c.prefix(v.union)+path, now)
-	if a == nil {
-		return nil, false
+	if a == nil || a.Value.about.isModule() {
+		return nil, false // a document about a module is not at this path
 	}
 	if a.Value.document.Load() != nil {
 		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again from a method that counts
@@ -440,9 +448,13 @@ func (c *Catalog) Refresh(a provider.Address) int {
 	if c.opts.Origin != nil {
 		c.opts.Origin.Forget(a)
 	}
-	return c.cache.Drop(func(q question) bool { return q.address == a }, func() {
+	return c.refresh(subject{address: a})
+}
+
+func (c *Catalog) refresh(of subject) int {
+	return c.cache.Drop(func(q question) bool { return q.subject == of }, func() {
 		if c.disk != nil {
-			c.disk.drop(a)
+			c.disk.drop(of)
 		}
 	})
 }
@@ -450,7 +462,7 @@ func (c *Catalog) Refresh(a provider.Address) int {
 // Denied returns a *[DeniedError] if a rule in Options.Deny denies a version, and nil otherwise.
 func (c *Catalog) Denied(a provider.Address, v provider.Version) error {
 	if rule, ok := FindDeny(c.opts.Deny, a, v); ok {
-		return &DeniedError{a, v, rule.Reason}
+		return &DeniedError{Provider: a, Version: v, Reason: rule.Reason}
 	}
 	return nil
 }
@@ -485,7 +497,7 @@ func (i *Item) All() []provider.Version { return merge(i.tagged, i.offers) }
 func (c *Catalog) Known() []provider.Address {
 	var out []provider.Address
 	for _, a := range c.cache.Good() {
-		if a.Value.IsListing() {
+		if a.Value.IsListing() && !a.Value.about.isModule() {
 			out = append(out, a.Value.Address)
 		}
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// disk caches good answers in a folder. Each provider has a folder below that folder. It
+// disk caches good answers in a folder. Each provider and each module has a folder below that folder. It
 // contains a record of the provider's list of tags, a record of each version's index, a record of
 // the summary, and content named by its digest. A file is written under a temporary name and renamed. Each file
 // is checked whenever it is read. If a crash has damaged a file, the file counts as absent.
@@ -43,7 +43,7 @@ import (
 type disk struct {
 	dir     string
 	limit   int64 // bytes
-	account func(provider.Address) Account
+	account func(subject) Account
 	log     *slog.Logger
 	bytes   atomic.Int64 // roughly the size of the folder, once the first sweep has counted it
 	sweeps  sync.Mutex
@@ -53,7 +53,7 @@ type disk struct {
 // record is the JSON of an answer on disk. The file begins with a line that holds the SHA-256
 // of the JSON in hexadecimal.
 type record struct {
-	Provider  string             `json:"provider"`
+	Provider  string             `json:"provider"` // the result of subject.path
 	Version   provider.Version   `json:"version,omitzero"`
 	Confirmed time.Time          `json:"confirmed"`      // by the registry
 	Index     ocispec.Descriptor `json:"index,omitzero"` // or the manifest of the state
@@ -75,18 +75,18 @@ const (
 // about 20 values.
 var recordLimits = document.Limits{Bytes: maxRecord, Values: maxVersions + 100, Elements: maxVersions}
 
-func openDisk(dir string, limit int64, account func(provider.Address) Account, log *slog.Logger) (*disk, error) {
+func openDisk(dir string, limit int64, account func(subject) Account, log *slog.Logger) (*disk, error) {
 	if err := privatefolder.Make(dir, log); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("catalog cache: %w", err), "the folder of the gateway's cache must be writable for the user that serve runs as")
 	}
 	return &disk{dir: dir, limit: limit, account: account, log: log}, nil
 }
 
-// folder returns the path of the folder for a provider. If the provider's repository changes,
+// folder returns the path of the folder for a provider or module. If its repository changes,
 // the path changes, so that answers about another repository are not found.
-func (d *disk) folder(a provider.Address) string {
-	name := a.Path()
-	if repository := d.account(a).Repository; repository != "" {
+func (d *disk) folder(of subject) string {
+	name := of.path()
+	if repository := d.account(of).Repository; repository != "" {
 		name += "\n" + repository
 	}
 	sum := sha256.Sum256([]byte(name))
@@ -103,12 +103,12 @@ func contentName(dgst digest.Digest) (string, bool) {
 
 // content returns the content of a digest. The result is false if the content is not on disk or
 // is damaged.
-func (d *disk) content(a provider.Address, dgst digest.Digest) ([]byte, bool) {
+func (d *disk) content(of subject, dgst digest.Digest) ([]byte, bool) {
 	name, ok := contentName(dgst)
 	if !ok {
 		return nil, false
 	}
-	file := filepath.Join(d.folder(a), name)
+	file := filepath.Join(d.folder(of), name)
 	data, ok := d.read(file, artifact.MaxManifestBytes)
 	touch(file)
 	return data, ok && digest.FromBytes(data) == dgst
@@ -143,8 +143,8 @@ func (d *disk) record(file string) (r record, ok bool) {
 }
 
 // putRecord writes a record, unless another process has written a record of a later answer.
-func (d *disk) putRecord(a provider.Address, name string, r record) error {
-	before, ok := d.record(filepath.Join(d.folder(a), name))
+func (d *disk) putRecord(of subject, name string, r record) error {
+	before, ok := d.record(filepath.Join(d.folder(of), name))
 	// A time in the future comes from a wrong clock.
 	if ok && before.Confirmed.After(r.Confirmed) && !before.Confirmed.After(time.Now()) {
 		return nil
@@ -153,12 +153,12 @@ func (d *disk) putRecord(a provider.Address, name string, r record) error {
 	if err != nil {
 		return err
 	}
-	return d.put(a, name, append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...))
+	return d.put(of, name, append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...))
 }
 
-// put writes a file of a provider. If it fails, the earlier file with this name is unchanged.
-func (d *disk) put(a provider.Address, name string, data []byte) error {
-	if err := privatefolder.Write(filepath.Join(d.folder(a), name), data); err != nil {
+// put writes a file of a provider or module. If it fails, the earlier file with this name is unchanged.
+func (d *disk) put(of subject, name string, data []byte) error {
+	if err := privatefolder.Write(filepath.Join(d.folder(of), name), data); err != nil {
 		return err
 	}
 	d.bytes.Add(int64(len(data)) + fileOverhead)
@@ -168,9 +168,9 @@ func (d *disk) put(a provider.Address, name string, data []byte) error {
 // isOver reports whether the folder exceeds its maximum size by more than a tenth.
 func (d *disk) isOver() bool { return d.bytes.Load() > d.limit+d.limit/10 }
 
-// drop removes the files of a provider.
-func (d *disk) drop(a provider.Address) {
-	if err := os.RemoveAll(d.folder(a)); err != nil {
+// drop removes the files of a provider or module.
+func (d *disk) drop(of subject) {
+	if err := os.RemoveAll(d.folder(of)); err != nil {
 		d.warn(err)
 	}
 }

@@ -30,7 +30,7 @@ func (c *Catalog) Swept() int64 {
 
 // RecordFile returns the path of a provider's record with the given file name.
 func RecordFile(c *Catalog, a provider.Address, name string) string {
-	return filepath.Join(c.disk.folder(a), name)
+	return filepath.Join(c.disk.folder(subject{address: a}), name)
 }
 
 // HoldDisk prevents answers from being saved on disk until release is called.

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// maxVersions is the maximum number of versions of a provider.
+// maxVersions is the maximum number of versions of a provider or module.
 const maxVersions = 100_000
 
 // ask implements [fresh.Options].Fetch. It asks the registry, or the union of the registry
@@ -39,7 +39,7 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 	err = shorten(err)
 	end(err)
 	if !errors.Is(err, ErrNotServed) {
-		c.watch.answered(q.account().Name, q.address, err == nil, q.kind == listing && err != nil)
+		c.watch.answered(q.account().Name, q.subject, err == nil, q.kind == listing && err != nil)
 	}
 	a := c.newAnswer(item, err)
 	if c.disk != nil && !q.union {
@@ -57,7 +57,7 @@ func (c *Catalog) ask(ctx context.Context, q question, last *answer) (answer, er
 func (c *Catalog) fetch(ctx context.Context, up *upstream) (*Item, error) {
 	item := newItem(up.question)
 	var err error
-	if up.store, err = c.opts.Repository(ctx, up.address); err != nil {
+	if up.store, err = c.repository(ctx, up.subject); err != nil {
 		if !errors.Is(err, ErrNotServed) {
 			up.fail(err)
 		}
@@ -84,19 +84,19 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	if before != nil && before.Err == nil {
 		etag = before.Value.etag
 	}
-	versions, etag, err := listTags(ctx, up.store, etag)
+	versions, etag, err := listTags(ctx, up.store, up.subject, etag)
 	// A stale answer shows that the repository existed. While there is a stale answer, a
 	// denial therefore does not mean that the repository is absent.
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
 		// The token may have been issued before the repository was created.
-		versions, etag, err = listTags(c.opts.FreshToken(ctx), up.store, "")
+		versions, etag, err = listTags(c.opts.FreshToken(ctx), up.store, up.subject, "")
 	}
 	switch {
 	case errors.Is(err, errUnchanged):
 		versions, etag, err = before.Value.tagged, before.Value.etag, nil
 	case err == nil, errors.Is(err, ErrAbsent):
-	case mayBeAbsent && c.deniedIsAbsent(ctx, account, up.address, err):
+	case mayBeAbsent && c.deniedIsAbsent(ctx, account, up.subject, err):
 		err = fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
 	default:
 		up.fail(err)
@@ -122,7 +122,7 @@ func (i *Item) lists(other *Item) bool {
 // list sets the tagged versions of an item, and the versions that it lists for clients.
 func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
 	item.tagged, item.etag, item.Versions = tagged, etag, merge(tagged, item.offers)
-	denied := func(v provider.Version) bool { return c.Denied(item.Address, v) != nil }
+	denied := func(v provider.Version) bool { return c.denied(item.about.subject, v) != nil }
 	if slices.ContainsFunc(item.Versions, denied) {
 		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
 	}
@@ -135,16 +135,11 @@ var errUnchanged = errors.New("not modified")
 // wraps [ErrAbsent] if the registry has no versions. It is errUnchanged if the list still has
 // the given ETag. If the given ETag is "", the request is not conditional. Any other error
 // means that the registry failed.
-func listTags(ctx context.Context, store Store, etag string) ([]provider.Version, string, error) {
+func listTags(ctx context.Context, store Store, of subject, etag string) ([]provider.Version, string, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
 	tags, err := artifact.ListTags(context.WithValue(ctx, conditionKey{}, cond), counted)
-	var out []provider.Version
-	for _, t := range tags {
-		if v, ok := t.Version(); ok {
-			out = append(out, v)
-		}
-	}
+	out := of.versions(tags)
 	switch {
 	case etag != "" && counted.pages == 0 && cond.unchanged:
 		return nil, etag, errUnchanged
@@ -229,7 +224,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 
 // check calls [Options].Check to decide about a version.
 func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
-	if c.opts.Check == nil {
+	if c.opts.Check == nil || up.isModule() {
 		return nil
 	}
 	found := item.read
@@ -253,7 +248,7 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 // readVersion reads a version from the registry. Its error is part of the registry's answer,
 // or it is the failure that readVersion has recorded in up.
 func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Version, error) {
-	found, err := artifact.ReadAvailable(ctx, up, up.address, up.version)
+	found, err := up.readContent(ctx, up, up.version)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 		absent := c.confirmAbsent(ctx, up, err)
 		if !errors.Is(absent, ErrLost) {
@@ -262,7 +257,7 @@ func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Vers
 		// The version may have been tagged between the request for its tag and the request
 		// for the list.
 		up.failure = nil
-		if found, err = artifact.ReadAvailable(ctx, up, up.address, up.version); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
+		if found, err = up.readContent(ctx, up, up.version); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 			up.fail(absent)
 		}
 	}
@@ -342,10 +337,10 @@ func resolvesTo(ctx context.Context, store Store, tag ociaddr.Tag, manifest dige
 // is absent. It may come from a proxy, and oras-go drops the response body, which would show
 // this. Besides, a version that index.json lists must not be reported as absent.
 func (c *Catalog) confirmAbsent(ctx context.Context, up *upstream, missing error) error {
-	list := c.cache.Last(c.Registry().listingOf(up.address))
+	list := c.cache.Last(c.Registry().question(listing, up.subject))
 	if !list.Current(time.Now()) || isTagged(list, up.version) {
 		var err error
-		if list, err = c.cache.Ask(ctx, c.Registry().listingOf(up.address)); err != nil {
+		if list, err = c.cache.Ask(ctx, c.Registry().question(listing, up.subject)); err != nil {
 			up.fail(err)
 			return up.failure
 		}
@@ -367,7 +362,7 @@ func (c *Catalog) isListedSince(q question, a *answer) bool {
 	if q.kind != version || !errors.Is(a.Err, ErrAbsent) {
 		return false
 	}
-	list := c.cache.Last(View{c, q.union}.listingOf(q.address))
+	list := c.cache.Last(View{c, q.union}.question(listing, q.subject))
 	return list != nil && list.Err == nil && slices.Contains(list.Value.Versions, q.version)
 }
 

@@ -14,7 +14,6 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // failed implements [fresh.Options].Failed. It logs the failure if a stale answer is
@@ -53,7 +52,7 @@ type watch struct {
 
 type observed struct {
 	failed time.Time // when the registry last failed; zero: it has answered since
-	exist  []provider.Address
+	exist  []subject
 }
 
 func newWatch() *watch { return &watch{accounts: map[string]*observed{}} }
@@ -68,18 +67,18 @@ func (w *watch) account(name string) *observed {
 	return o
 }
 
-// answered records that a registry answered a question about a provider. Exists means that,
-// according to the answer, the provider's repository exists. Absent means that, according
+// answered records that a registry answered a question about a provider or module. Exists means that,
+// according to the answer, its repository exists. Absent means that, according
 // to the answer, the repository does not exist.
-func (w *watch) answered(account string, a provider.Address, exists, absent bool) {
+func (w *watch) answered(account string, of subject, exists, absent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.account(account)
 	o.failed = time.Time{}
-	i := slices.Index(o.exist, a)
+	i := slices.Index(o.exist, of)
 	switch {
 	case exists && i < 0:
-		o.exist = append(o.exist[max(0, len(o.exist)-witnesses+1):], a)
+		o.exist = append(o.exist[max(0, len(o.exist)-witnesses+1):], of)
 	case absent && i >= 0:
 		o.exist = slices.Delete(o.exist, i, i+1)
 	}
@@ -97,12 +96,12 @@ func (w *watch) lastFailure(account string) time.Time {
 	return w.account(account).failed
 }
 
-// witnessesFor returns the other providers of an account whose repositories are known to
+// witnessesFor returns the other providers and modules of an account whose repositories are known to
 // exist.
-func (w *watch) witnessesFor(account string, a provider.Address) []provider.Address {
+func (w *watch) witnessesFor(account string, of subject) []subject {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(w.account(account).exist), func(b provider.Address) bool { return a == b })
+	return slices.DeleteFunc(slices.Clone(w.account(account).exist), func(other subject) bool { return of == other })
 }
 
 // ofRegistry reports whether err means that the whole registry is unreachable or cannot
@@ -163,16 +162,16 @@ func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
 // two conditions hold. The registry denies access to absent repositories. The registry also
 // lists another repository if the same credential is used with a new token, so the
 // credential is still valid.
-func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, a provider.Address, err error) bool {
+func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subject, err error) bool {
 	if !c.mayMeanAbsent(account, err) {
 		return false
 	}
-	for _, witness := range c.watch.witnessesFor(account.Name, a) {
-		store, err := c.opts.Repository(ctx, witness)
+	for _, witness := range c.watch.witnessesFor(account.Name, of) {
+		store, err := c.repository(ctx, witness)
 		if err != nil {
 			return false
 		}
-		if versions, _, err := listTags(c.opts.FreshToken(ctx), store, ""); err == nil && len(versions) > 0 {
+		if versions, _, err := listTags(c.opts.FreshToken(ctx), store, witness, ""); err == nil && len(versions) > 0 {
 			return true
 		}
 	}

@@ -20,7 +20,7 @@ import (
 type kind int
 
 const (
-	listing  kind = iota // the versions of a provider
+	listing  kind = iota // the versions of a provider or module
 	version              // the index that a version's tag names
 	evidence             // the evidence that desc names
 	content              // the content that desc names
@@ -31,40 +31,44 @@ var kindNames = [...]string{listing: "versions", version: "version", evidence: "
 
 // question is one question to the registry, or to the union of the registry and the origin.
 type question struct {
-	kind    kind
-	union   bool
-	prefix  string // the beginning of the name under which the answer is cached
-	address provider.Address
+	kind   kind
+	union  bool
+	prefix string // the beginning of the name under which the answer is cached
+	subject
 	version provider.Version   // only if kind is version
 	desc    ocispec.Descriptor // only if kind is evidence or content
-	// account returns the account of the provider's repository. Only the first call calls
+	// account returns the account of the subject's repository. Only the first call calls
 	// Options.Account.
 	account func() Account
 }
 
-// question returns a question about a provider.
-func (v View) question(k kind, a provider.Address) question {
+// question returns a question about a provider or a module.
+func (v View) question(k kind, of subject) question {
 	return question{
-		kind: k, union: v.union, prefix: v.c.prefix(v.union), address: a,
-		account: sync.OnceValue(func() Account { return v.c.opts.Account(a) }),
+		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
+		account: sync.OnceValue(func() Account { return v.c.opts.account(of) }),
 	}
 }
 
-func (v View) listingOf(a provider.Address) question { return v.question(listing, a) }
+func (v View) listingOf(a provider.Address) question { return v.question(listing, subject{address: a}) }
 
-func (v View) versionOf(a provider.Address, version_ provider.Version) question {
-	q := v.question(version, a)
+func (v View) versionOf(a provider.Address, of provider.Version) question {
+	return v.versionQuestion(subject{address: a}, of)
+}
+
+func (v View) versionQuestion(of subject, version_ provider.Version) question {
+	q := v.question(version, of)
 	q.version = version_
 	return q
 }
 
 // contentOf returns a question of kind evidence or content. The question is about the union
 // only if the origin has the content in memory.
-func (v View) contentOf(k kind, a provider.Address, desc ocispec.Descriptor) question {
+func (v View) contentOf(k kind, of subject, desc ocispec.Descriptor) question {
 	if v.union {
-		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
+		_, v.union = v.c.opts.Origin.Blob(of.address, desc.Digest)
 	}
-	q := v.question(k, a)
+	q := v.question(k, of)
 	// The cache keeps the question. Annotations are left out, because they can have any length.
 	q.desc = ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
 	return q
@@ -82,15 +86,15 @@ func (c *Catalog) ofRegistry(q question) question {
 func (q question) name() string {
 	switch q.kind {
 	case listing:
-		return q.prefix + q.address.Path() + "/index.json"
+		return q.prefix + q.path() + "/index.json"
 	case version:
-		return q.prefix + q.address.Path() + "/" + q.version.String() + ".json"
+		return q.prefix + q.path() + "/" + q.version.String() + ".json"
 	case evidence:
-		return q.prefix + q.address.Path() + "/" + string(q.desc.Digest)
+		return q.prefix + q.path() + "/" + string(q.desc.Digest)
 	case summary:
-		return q.prefix + q.address.Path() + "@summary"
+		return q.prefix + q.path() + "@summary"
 	}
-	return q.prefix + q.address.Path() + "@" + string(q.desc.Digest)
+	return q.prefix + q.path() + "@" + string(q.desc.Digest)
 }
 
 // registryPrefix is the prefix of the registry's answers if there is also an origin. The
@@ -106,7 +110,7 @@ func (c *Catalog) prefix(union bool) string {
 
 // span begins the span of a question to the registry.
 func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
-	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String("provider", q.address.String()), slog.String("version", q.version.String()))
+	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String(q.label(), q.subject.String()), slog.String("version", q.version.String()))
 }
 
 // answer is an answer of the registry or of the union. If its Err is not nil, the version or
@@ -126,10 +130,11 @@ func (c *Catalog) newAnswer(item *Item, err error) answer {
 // Item is the content of one answer. It is immutable, apart from the document that is cached
 // with it.
 type Item struct {
+	// Address is the provider that the item is about. It is zero if the item is about a module.
 	Address provider.Address
 	// Version is the version that the item is about. It is zero in a list of versions.
 	Version provider.Version
-	// Versions lists a provider's versions, oldest first. Callers must not change it.
+	// Versions lists the versions of the provider or module, oldest first. Callers must not change it.
 	Versions []provider.Version
 	// Warnings are the origin's warnings to the provider's users. Callers must not change
 	// them.

@@ -43,7 +43,7 @@ func (c *Catalog) save(up *upstream, item *Item, err error, latest *answer) {
 	if err != nil {
 		if name != "" && !errors.Is(err, ErrNotServed) {
 			// A deleted version must not be served stale after a restart.
-			if err := os.Remove(filepath.Join(c.disk.folder(up.address), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			if err := os.Remove(filepath.Join(c.disk.folder(up.subject), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				c.disk.warn(err)
 			}
 		}
@@ -83,7 +83,7 @@ func (c *Catalog) isSaved(last *answer) bool {
 	if name == "" {
 		return true
 	}
-	dir := c.disk.folder(item.Address)
+	dir := c.disk.folder(item.about.subject)
 	if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 		return false
 	}
@@ -107,7 +107,7 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 		if !ok {
 			continue
 		}
-		if err := c.disk.put(up.address, file, data); err != nil {
+		if err := c.disk.put(up.subject, file, data); err != nil {
 			return err
 		}
 	}
@@ -120,18 +120,18 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 			continue
 		}
 		if file, ok := contentName(part); ok {
-			if _, err := os.Stat(filepath.Join(c.disk.folder(up.address), file)); err != nil {
+			if _, err := os.Stat(filepath.Join(c.disk.folder(up.subject), file)); err != nil {
 				return errNotSaved
 			}
 		}
 	}
-	return c.disk.putRecord(up.address, name, newRecord(item, at))
+	return c.disk.putRecord(up.subject, name, newRecord(item, at))
 }
 
 // newRecord returns the record of an item. The time at is when the registry last confirmed
 // the item.
 func newRecord(item *Item, at time.Time) record {
-	r := record{Provider: item.Address.Path(), Version: item.Version, Confirmed: at, ETag: item.etag, Versions: item.tagged}
+	r := record{Provider: item.about.path(), Version: item.Version, Confirmed: at, ETag: item.etag, Versions: item.tagged}
 	if found := item.Found; found != nil {
 		r.Index = found.Index
 		for _, m := range found.Missing {
@@ -176,10 +176,10 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		item.content, err = up.whole(c.ctx, up.desc)
 		return item, time.Now(), err
 	}
-	file := filepath.Join(c.disk.folder(up.address), up.recordName())
+	file := filepath.Join(c.disk.folder(up.subject), up.recordName())
 	r, ok := c.disk.record(file)
 	touch(file)
-	if !ok || r.Provider != up.address.Path() || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
+	if !ok || r.Provider != up.path() || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
 		return nil, at, errNotSaved
 	}
 	if up.kind == listing {
@@ -192,9 +192,9 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		item.parts = up.parts
 		return item, r.Confirmed, err
 	}
-	item.Found, err = artifact.ReadAvailable(c.ctx, saved, up.address, up.version)
+	item.Found, err = up.readContent(c.ctx, saved, up.version)
 	item.read = item.Found
-	if err == nil && c.opts.Check != nil {
+	if err == nil && c.opts.Check != nil && !up.isModule() {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.address, up.version, item.Found)
 	}
 	item.parts = up.parts

@@ -90,7 +90,7 @@ func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSum
 // from the registry alone.
 func (v View) summaryOf(a provider.Address) question {
 	v.union = false
-	return v.question(summary, a)
+	return v.question(summary, subject{address: a})
 }
 
 // fetchSummary reads the summary in a repository's state. The answer is [ErrAbsent] if there

@@ -21,10 +21,9 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
-// upstream reads from a provider's repository during one fetch. It reads content by digest
+// upstream reads from the repository of a provider or module during one fetch. It reads content by digest
 // from the cache first. It records a failure of the registry, because the error that package
 // artifact returns may hide the failure.
 type upstream struct {
@@ -109,7 +108,7 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 	if desc.Size > artifact.MaxManifestBytes {
 		return nil, fmt.Errorf("%w: %s has %d bytes", artifact.ErrTooLarge, desc.Digest, desc.Size)
 	}
-	if data, ok := u.c.cached(u.address, desc.Digest); ok {
+	if data, ok := u.c.cached(u.subject, desc.Digest); ok {
 		u.note(desc.Digest)
 		return data, nil
 	}
@@ -187,11 +186,11 @@ func (u *upstream) remember(d digest.Digest, data []byte) error {
 
 // cached returns content by its digest. It looks on disk, or in memory if there is no folder
 // on disk. The result is false if the content is not cached.
-func (c *Catalog) cached(a provider.Address, d digest.Digest) ([]byte, bool) {
+func (c *Catalog) cached(of subject, d digest.Digest) ([]byte, bool) {
 	if c.disk != nil {
-		return c.disk.content(a, d)
+		return c.disk.content(of, d)
 	}
-	last := c.cache.Last(c.Registry().contentOf(content, a, ocispec.Descriptor{Digest: d}))
+	last := c.cache.Last(c.Registry().contentOf(content, of, ocispec.Descriptor{Digest: d}))
 	if last == nil || last.Err != nil {
 		return nil, false
 	}
@@ -205,7 +204,7 @@ func (c *Catalog) cacheContent(u *upstream, index digest.Digest) {
 		if d == index {
 			continue
 		}
-		item := newItem(c.Registry().contentOf(content, u.address, ocispec.Descriptor{Digest: d}))
+		item := newItem(c.Registry().contentOf(content, u.subject, ocispec.Descriptor{Digest: d}))
 		item.content = data
 		a := c.newAnswer(item, nil)
 		a.At = time.Now()
