@@ -419,7 +419,7 @@ func TestDiscoveryOfHosts(t *testing.T) {
 			b.options.PublicURL = parseURL(t, tc.public)
 		}
 		w := asks(gateway.NewWithin(b.options, b.limits), "/hosts/"+tc.hostname+"/.well-known/terraform.json", tc.host, tc.tls)
-		if w.Code != tc.status || tc.want != "" && (w.Body.String() != fmt.Sprintf(`{"providers.v1":%q}`, tc.want) || w.Header().Get("Content-Type") != "application/json") {
+		if w.Code != tc.status || tc.want != "" && (w.Body.String() != fmt.Sprintf(`{"modules.v1":%q,"providers.v1":%q}`, strings.Replace(tc.want, "v1/providers", "v1/modules", 1), tc.want) || w.Header().Get("Content-Type") != "application/json") {
 			t.Errorf("%s: %d %s, want %d %s", name, w.Code, w.Body, tc.status, tc.want)
 		}
 	}

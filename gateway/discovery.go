@@ -88,7 +88,7 @@ func (g *gateway) serveHostDiscovery(w http.ResponseWriter, r *http.Request) {
 		g.fail(w, r, err)
 		return
 	}
-	if err := writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath)}); err != nil {
+	if err := writeJSON(w, r, map[string]string{"providers.v1": absolute(".." + RegistryPath), modulesID: absolute(".." + ModulesPath)}); err != nil {
 		g.fail(w, r, err)
 	}
 }
@@ -100,7 +100,8 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	services := map[string]any{}
 	if at := g.announced(); ownHost(at) != "" {
 		// The URL is relative to the requested host, so it works behind a proxy and on any port.
-		services["providers.v1"] = strings.TrimSuffix(at.EscapedPath(), "/") + RegistryPath
+		path := strings.TrimSuffix(at.EscapedPath(), "/")
+		services["providers.v1"], services[modulesID] = path+RegistryPath, path+ModulesPath
 	}
 	if g.Login != nil {
 		services["login.v1"] = g.Login.document()
@@ -115,20 +116,24 @@ func (g *gateway) routeDiscovery(r *mux.Router) {
 	r.HandleFunc(DiscoveryPath, func(w http.ResponseWriter, r *http.Request) { found.write(w, r) }).Name("discovery")
 }
 
-// routeRegistry adds the routes of the provider registry protocol. If the gateway announces no host name, there
-// are no routes for the gateway's own providers.
+// routeRegistry adds the routes of the provider and module registry protocols. If the gateway announces no host
+// name, there are no routes for the gateway's own providers and modules.
 func (g *gateway) routeRegistry(r *mux.Router) {
-	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, func(next http.HandlerFunc) http.HandlerFunc { return next })
+	unchanged := func(next http.HandlerFunc) http.HandlerFunc { return next }
+	g.routeHost(r, HostsPath+"{hostname}"+RegistryPath, unchanged)
+	g.routeModules(r, HostsPath+"{hostname}"+ModulesPath, unchanged)
 	host := ownHost(g.announced())
 	if host == "" {
 		return
 	}
-	g.routeHost(r, RegistryPath, func(next http.HandlerFunc) http.HandlerFunc {
+	own := func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			mux.Vars(r)["hostname"] = host // as if the path contained it
 			next(w, r)
 		}
-	})
+	}
+	g.routeHost(r, RegistryPath, own)
+	g.routeModules(r, ModulesPath, own)
 }
 
 // routeHost adds the routes of one host's providers below a path. It does not use a subrouter, because mux would

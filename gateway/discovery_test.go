@@ -86,10 +86,10 @@ func parseURL(t testing.TB, s string) *url.URL {
 
 func TestDiscoveryDocument(t *testing.T) {
 	for public, want := range map[string]string{
-		"https://providers.example.com/":         `{"providers.v1":"/v1/providers/"}`,
-		"https://providers.example.com:8443/":    `{"providers.v1":"/v1/providers/"}`,
-		"https://providers.example.com/a/b%20c/": `{"providers.v1":"/a/b%20c/v1/providers/"}`,
-		"https://bücher.example/":                `{"providers.v1":"/v1/providers/"}`,
+		"https://providers.example.com/":         `{"modules.v1":"/v1/modules/","providers.v1":"/v1/providers/"}`,
+		"https://providers.example.com:8443/":    `{"modules.v1":"/v1/modules/","providers.v1":"/v1/providers/"}`,
+		"https://providers.example.com/a/b%20c/": `{"modules.v1":"/a/b%20c/v1/modules/","providers.v1":"/a/b%20c/v1/providers/"}`,
+		"https://bücher.example/":                `{"modules.v1":"/v1/modules/","providers.v1":"/v1/providers/"}`,
 		"https://[::1]:8443/":                    "",
 		"":                                       "",
 	} {

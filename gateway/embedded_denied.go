@@ -10,7 +10,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 // withoutDenied hides the tags of denied versions in the embedded registry. Lists omit these tags, and
@@ -23,36 +22,51 @@ func (g *gateway) withoutDenied(next http.Handler) http.Handler {
 			return
 		}
 		name, kind, what := strings.Join(parts[:len(parts)-2], "/"), parts[len(parts)-2], parts[len(parts)-1]
-		a, err := addressOfRepository(name)
-		if err == nil && kind == "manifests" {
-			if denied := g.deniedTag(a, what); denied != nil {
+		denies := g.deniesIn(name)
+		if denies != nil && kind == "manifests" {
+			if denied := denies(what); denied != nil {
 				access.RegistryError(w, http.StatusUnavailableForLegalReasons, "DENIED", g.sayDenied(r, denied))
 				return
 			}
 		}
 		switch {
-		case err != nil:
+		case denies == nil:
 			next.ServeHTTP(w, r)
 		case kind == "tags" && what == "list":
 			list := &tagList{ResponseWriter: w, status: http.StatusOK}
 			next.ServeHTTP(list, r)
-			list.end(func(tag string) bool { return g.deniedTag(a, tag) != nil })
+			list.end(func(tag string) bool { return denies(tag) != nil })
 		default:
 			next.ServeHTTP(w, r)
 		}
 	})
 }
 
-// deniedTag returns an error if a tag belongs to a denied version, or to a part of a denied version.
-func (g *gateway) deniedTag(a provider.Address, tag string) error {
-	v, ok := ociaddr.Tag(tag).Version()
-	if !ok {
-		v, ok = ociaddr.Tag(tag).PartOf()
+// deniesIn returns a function that returns an error if a tag in a repository belongs to a denied version, or to a part
+// of a denied version. It returns nil if the repository belongs to neither a provider nor a module.
+func (g *gateway) deniesIn(repository string) func(tag string) error {
+	if m, err := moduleOfRepository(repository); err == nil {
+		return func(tag string) error {
+			for v := range ociaddr.ModuleTags([]ociaddr.Tag{ociaddr.Tag(tag)}) {
+				return g.Catalog.DeniedModule(m, v)
+			}
+			return nil
+		}
 	}
-	if !ok {
+	a, err := addressOfRepository(repository)
+	if err != nil {
 		return nil
 	}
-	return g.Catalog.Denied(a, v)
+	return func(tag string) error {
+		v, ok := ociaddr.Tag(tag).Version()
+		if !ok {
+			v, ok = ociaddr.Tag(tag).PartOf()
+		}
+		if !ok {
+			return nil
+		}
+		return g.Catalog.Denied(a, v)
+	}
 }
 
 // tagList is an [http.ResponseWriter] that buffers a page of tags.

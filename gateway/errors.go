@@ -22,8 +22,8 @@ import (
 )
 
 var (
-	// ErrNotServed means that the gateway has no repository for a provider. Either no template covers the
-	// provider, or the provider has no valid repository name.
+	// ErrNotServed means that the gateway has no repository for a provider or module. Either no template
+	// covers it, or it has no valid repository name.
 	ErrNotServed = catalog.ErrNotServed
 
 	// errAbsent means that the registry itself says that a repository or tag does not exist.
@@ -91,6 +91,8 @@ func RetryAfterOf(err error) int {
 func (g *gateway) hintOf(r *http.Request, err error) string {
 	if a, aerr := AddressOf(r); aerr == nil && g.Explain != nil {
 		err = g.Explain(a, err)
+	} else if m, merr := ModuleOf(r); merr == nil && g.ExplainModule != nil {
+		err = g.ExplainModule(m, err)
 	}
 	return hint.Of(err)
 }
@@ -128,7 +130,7 @@ func (g *gateway) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (g *gateway) sayDenied(r *http.Request, err error) string {
 	denied := &catalog.DeniedError{}
 	errors.As(err, &denied)
-	g.Log.InfoContext(r.Context(), "a denied version was requested", "provider", denied.Provider, "version", denied.Version, "reason", denied.Reason)
+	g.Log.InfoContext(r.Context(), "a denied version was requested", denied.Kind(), denied.Subject(), "version", denied.Version, "reason", denied.Reason)
 	return denied.Said()
 }
 
@@ -139,7 +141,7 @@ func saidOf(err error) string {
 	case limited:
 		return "this gateway has reached a limit of its fetches from origins"
 	case errors.Is(err, catalog.ErrSource):
-		return "the provider's origin is unavailable"
+		return "the origin is unavailable"
 	case errors.Is(err, artifact.ErrMissing), errors.Is(err, catalog.ErrLost), errors.Is(err, archives.ErrGone):
 		return "the registry behind this mirror lacks part of this version"
 	case isContent(err), errors.Is(err, verify.ErrRefused):

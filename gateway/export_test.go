@@ -25,6 +25,8 @@ type Limits struct {
 type Backed struct {
 	Options
 	Repository func(context.Context, provider.Address) (Store, error)
+	Modules    catalog.ModuleOptions
+	Deny       []catalog.Deny
 	Check      func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)
 }
 
@@ -51,6 +53,7 @@ func NewWithin(o Backed, l Limits) http.Handler {
 func (o Backed) with(c catalog.Options, l limits) Options {
 	if o.Catalog == nil {
 		c.Repository, c.Check, c.Timeout, c.Log = o.Repository, o.Check, l.metadata, o.Log
+		c.Modules, c.Deny = o.Modules, o.Deny
 		var err error
 		if o.Catalog, err = catalog.New(c); err != nil {
 			panic(err)

@@ -1,5 +1,5 @@
-// Package gateway serves Terraform's and OpenTofu's provider network mirror and provider registry protocols from
-// OCI repositories. It turns lists of tags into lists of versions, and layer digests into zh: hashes. It replays
+// Package gateway serves Terraform's and OpenTofu's provider network mirror, provider registry and module registry
+// protocols from OCI repositories. It turns lists of tags into lists of versions, and layer digests into zh: hashes. It replays
 // publishers' signatures byte for byte.
 //
 // The gateway has no state except caches. Its most important rule is that it reports something as absent only if
@@ -9,6 +9,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,6 +43,12 @@ type Options struct {
 	// Explain adds a hint to an error of a provider's repository. Only the log shows the hint. If Explain is
 	// nil, errors keep their own hints.
 	Explain func(provider.Address, error) error
+	// ExplainModule is like Explain, for an error of a module's repository.
+	ExplainModule func(module.Address, error) error
+	// ModuleOrigin returns the URL of the module registry protocol at a module's origin. Clients are redirected to
+	// it if the registry lacks a module or a version. The URL is nil if the module does not fall through to its
+	// origin. If ModuleOrigin is nil, no module does.
+	ModuleOrigin func(context.Context, module.Address) (*url.URL, error)
 	// H1 returns the h1: hash of the package with the given digest, computed from verified bytes. The bool is
 	// false if there is no computed hash. The gateway calls H1 only for packages without an h1: hash in their
 	// index. H1 may be nil.
@@ -288,12 +295,20 @@ func addressOfRepository(name string) (provider.Address, error) {
 	return provider.AddressFromPath(parts[0], parts[1], parts[2])
 }
 
+// moduleOfRepository returns the module of a repository in the embedded registry. The repository's name consists of
+// modules/ and the parts of the module's address.
+func moduleOfRepository(name string) (module.Address, error) {
+	parts := strings.Split(name, "/")
+	if len(parts) != 5 || parts[0] != "modules" {
+		return module.Address{}, errors.New("no repository of a module")
+	}
+	return module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
+}
+
 // resourceOfRepository returns the provider or the module of a repository in the embedded registry.
 func resourceOfRepository(name string) (access.Resource, error) {
-	if rest, ok := strings.CutPrefix(name, "modules/"); ok && strings.Count(rest, "/") == 3 {
-		parts := strings.Split(rest, "/")
-		a, err := module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
-		return access.Module(a), err
+	if a, err := moduleOfRepository(name); err == nil {
+		return access.Module(a), nil
 	}
 	a, err := addressOfRepository(name)
 	return access.Provider(a), err

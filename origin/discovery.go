@@ -23,8 +23,11 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// serviceID is the ID of the provider registry protocol in service discovery.
-const serviceID = "providers.v1"
+// The IDs of the provider registry protocol and of the module registry protocol in service discovery.
+const (
+	serviceID = "providers.v1"
+	modulesID = "modules.v1"
+)
 
 // NewDiscovery returns a service discovery client. It follows redirects and retries
 // requests by the same rules as every other request to an origin.
@@ -85,7 +88,7 @@ func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	case mediaType != "application/json":
 		data = nil // package disco reports the wrong media type
 	case err == nil && resp.StatusCode == http.StatusOK:
-		data, err = onlyProviders(data)
+		data, err = onlyRegistries(data)
 	}
 	if err != nil {
 		return nil, explainDocument(err)
@@ -96,16 +99,18 @@ func (s smallAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// onlyProviders removes all services except provider registries from a discovery
+// onlyRegistries removes all services except provider and module registries from a discovery
 // document. It returns data unchanged if it is not a JSON object.
-func onlyProviders(data []byte) ([]byte, error) {
+func onlyRegistries(data []byte) ([]byte, error) {
 	var services map[string]json.RawMessage
 	if err := discoveryLimits.Unmarshal(data, &services); errors.Is(err, document.ErrTooLarge) {
 		return nil, err
 	} else if err != nil {
 		return data, nil
 	}
-	maps.DeleteFunc(services, func(id string, _ json.RawMessage) bool { return !strings.HasPrefix(id, "providers.") })
+	maps.DeleteFunc(services, func(id string, _ json.RawMessage) bool {
+		return !strings.HasPrefix(id, "providers.") && !strings.HasPrefix(id, "modules.")
+	})
 	return json.Marshal(services)
 }
 
@@ -141,7 +146,7 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	services := r.servicesFor(a.ServiceHost())
 	base, err := services.DiscoverServiceURL(ctx, a.ServiceHost(), serviceID)
 	if err != nil {
-		return nil, nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)), a)
+		return nil, nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", a.Hostname(), explainTransport(err)), a.Hostname())
 	}
 	if n := len(base.String()); n > maxBase {
 		return nil, nil, hint.New(fmt.Sprintf("service discovery of %s: the URL of %s has %d bytes, more than %d", a.Hostname(), serviceID, n, maxBase), "ask the operator of the origin")
@@ -167,15 +172,31 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	}, nil
 }
 
-// explainDiscovery adds a hint to an error of service discovery for the provider's host.
-func explainDiscovery(err error, a provider.Address) error {
+// Modules returns the base URL of the module registry protocol at a host. The URL is https.
+func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL, error) {
+	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
+	defer cancel()
+	at := &url.URL{Scheme: "https", Host: string(host)}
+	r.guard.recordAsked(at.Hostname())
+	base, err := r.servicesFor(host).DiscoverServiceURL(ctx, host, modulesID)
+	switch {
+	case err != nil:
+		return nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", host, explainTransport(err)), string(host))
+	case len(base.String()) > maxBase, base.Host == "", base.Scheme != "https":
+		return nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %.80q, which is not an https URL of at most %d bytes", host, modulesID, redactedURL(base), maxBase), "is it the host of a module registry?")
+	}
+	return base, nil
+}
+
+// explainDiscovery adds a hint to an error of service discovery for a host.
+func explainDiscovery(err error, host string) error {
 	const help = "is it the host of a provider registry?"
 	var refused *statusError
 	if errors.As(err, &refused) && refused.status < http.StatusInternalServerError && refused.status != http.StatusTooManyRequests && !refused.unauthorized() {
 		return hint.Wrap(err, help)
 	}
-	return hint.Wrap(explainStatus(err, a.Hostname(), nil, "",
-		fmt.Sprintf("%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it", a.Hostname(), tokenVariable(a.Hostname()))), help)
+	return hint.Wrap(explainStatus(err, host, nil, "",
+		fmt.Sprintf("%s refuses its discovery document, which is usually public: a firewall may answer so. If the host wants a token, set TF_TOKEN_%s, or replace the token that is filed for it", host, tokenVariable(host))), help)
 }
 
 // explain adds a hint to the error of a request to the registry of a provider. For a

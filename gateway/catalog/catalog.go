@@ -120,14 +120,30 @@ type Denial struct {
 	Reason   string             // never ""
 }
 
-// Denials returns the denials that clients of a listed provider learn about, in the order of the
+// matches reports whether a rule is for a subject.
+func (d Deny) matches(s subject) bool {
+	if s.isModule() {
+		return d.Module.Matches(s.module)
+	}
+	return d.Pattern.Matches(s.address)
+}
+
+// names reports whether a rule is for one subject alone.
+func (d Deny) names(s subject) bool {
+	if s.isModule() {
+		return d.Module == module.PatternFor(s.module)
+	}
+	return d.Pattern == provider.PatternFor(s.address)
+}
+
+// Denials returns the denials that clients of a listed provider or module learn about, in the order of the
 // rules. A version is in at most one denial. Denials ignores rules without a reason. Beside the
 // versions in i.All, it returns a version that a rule names exactly for this provider, because
 // such a version may have been removed.
 func (c *Catalog) Denials(i *Item) (out []Denial) {
 	named := map[provider.Version]bool{}
 	for _, d := range c.opts.Deny {
-		if d.Reason == "" || !d.Pattern.Matches(i.Address) {
+		if d.Reason == "" || !d.matches(i.about.subject) {
 			continue
 		}
 		versions := slices.Clone(i.All())
@@ -135,7 +151,7 @@ func (c *Catalog) Denials(i *Item) (out []Denial) {
 			versions = d.Versions.Matches(versions)
 		}
 		exact, err := provider.ParseVersion(d.Versions.String())
-		if err == nil && d.Pattern == provider.PatternFor(i.Address) && !slices.Contains(versions, exact) {
+		if err == nil && d.names(i.about.subject) && !slices.Contains(versions, exact) {
 			versions = append(versions, exact)
 		}
 		versions = slices.DeleteFunc(versions, func(v provider.Version) bool { return named[v] })
@@ -164,6 +180,9 @@ func (e *DeniedError) Error() string {
 
 // Subject returns the address of the provider or module, in the form for people.
 func (e *DeniedError) Subject() string { return subject{e.Provider, e.Module}.String() }
+
+// Kind returns "provider" or "module".
+func (e *DeniedError) Kind() string { return subject{e.Provider, e.Module}.label() }
 
 // Unwrap returns [ErrDenied].
 func (e *DeniedError) Unwrap() error { return ErrDenied }

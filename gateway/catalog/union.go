@@ -122,7 +122,7 @@ func (u unavailable) Open(context.Context, int64, int64) (io.ReadCloser, int64, 
 }
 
 // ErrSource means that an origin, rather than the registry, failed.
-var ErrSource = errors.New("the provider's origin is unavailable")
+var ErrSource = errors.New("the origin is unavailable")
 
 // BusyError means that a limit on downloads from origins is reached. A retry can succeed once
 // RetryAfter has passed.

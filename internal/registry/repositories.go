@@ -11,6 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
@@ -155,6 +156,16 @@ func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, befor
 // does not allow callers to pass redirects of this registry on to clients.
 func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
 	addr, err := r.Templates.Repository(a)
+	return r.blobRedirect(ctx, addr, err, blob)
+}
+
+// ModuleRedirect is like [Repositories.BlobRedirect], for the zip of a module.
+func (r *Repositories) ModuleRedirect(ctx context.Context, a module.Address, zip artifact.Package) (string, error) {
+	addr, err := r.ModuleTemplates.Repository(a)
+	return r.blobRedirect(ctx, addr, err, zip.Layer())
+}
+
+func (r *Repositories) blobRedirect(ctx context.Context, addr ociaddr.Repository, err error, blob ocispec.Descriptor) (string, error) {
 	if err != nil || r.Client == nil || !r.Client.Settings(addr.Registry).RedirectsBlobs {
 		return "", err
 	}
@@ -173,6 +184,15 @@ func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 // err unchanged if the provider has no repository.
 func (r *Repositories) ExplainFor(a provider.Address, err error) error {
 	repo, rerr := r.Templates.Repository(a)
+	if rerr != nil {
+		return err
+	}
+	return r.Explain(err, repo)
+}
+
+// ExplainForModule is like [Repositories.ExplainFor], for the repository of a module.
+func (r *Repositories) ExplainForModule(a module.Address, err error) error {
+	repo, rerr := r.ModuleTemplates.Repository(a)
 	if rerr != nil {
 		return err
 	}

@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"oras.land/oras-go/v2/registry/remote"
+
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -21,7 +25,8 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
 		Repository: s.store, Account: s.account, FreshToken: auth.WithFreshToken, Deny: g.Deny,
-		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
+		Modules: catalog.ModuleOptions{Repository: s.moduleStore, Account: s.moduleAccount},
+		TagTTL:  g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
 	if g.VerifyRequired {
 		s.requireEvidence(&o)
@@ -33,7 +38,7 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 		o.TagTTL = embeddedTTL
 	}
 	if g.Redirect {
-		o.Redirect = s.repositories.BlobRedirect
+		o.Redirect, o.Modules.Redirect = s.repositories.BlobRedirect, s.repositories.ModuleRedirect
 	}
 	if s.cacheFolder != "" {
 		o.Directory = filepath.Join(s.cacheFolder, catalogFolder)
@@ -49,6 +54,16 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 // [catalog.ErrNotServed] if no repository is configured for the provider.
 func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
 	_, repo, err := s.repositories.Repository(ctx, a)
+	return readOnly(repo, err)
+}
+
+// moduleStore is like [site.store], for a module.
+func (s *site) moduleStore(ctx context.Context, a module.Address) (catalog.Store, error) {
+	_, repo, err := s.repositories.Module(ctx, a)
+	return readOnly(repo, err)
+}
+
+func readOnly(repo *remote.Repository, err error) (catalog.Store, error) {
 	switch {
 	case registry.NoRepository(err):
 		return nil, fmt.Errorf("%w: %w", catalog.ErrNotServed, err)
@@ -62,7 +77,15 @@ func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, er
 // account returns the repository of a provider, and the login that the gateway uses for
 // this repository. The result is empty if the provider has no repository.
 func (s *site) account(a provider.Address) catalog.Account {
-	repo, err := s.repositories.Templates.Repository(a)
+	return s.accountOf(s.repositories.Templates.Repository(a))
+}
+
+// moduleAccount is like [site.account], for a module.
+func (s *site) moduleAccount(a module.Address) catalog.Account {
+	return s.accountOf(s.repositories.ModuleTemplates.Repository(a))
+}
+
+func (s *site) accountOf(repo ociaddr.Repository, err error) catalog.Account {
 	if err != nil {
 		return catalog.Account{}
 	}

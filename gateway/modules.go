@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gorilla/mux"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// ModulesPath is the root of the module registry protocol for modules whose address has the gateway's own host
+// name. The paths of another host begin with [HostsPath], the host's name and ModulesPath.
+const ModulesPath = "/v1/modules/"
+
+// modulesID is the ID of the module registry protocol in service discovery.
+const modulesID = "modules.v1"
+
+// ModulesURL is like [RegistryURL], for the module registry protocol.
+func ModulesURL(public, hostname string) string {
+	return strings.TrimSuffix(public, "/") + HostsPath + hostname + ModulesPath
+}
+
+// moduleVersionsJSON is the response of "List Available Versions for a Specific Module".
+type moduleVersionsJSON struct {
+	Modules [1]moduleJSON `json:"modules"`
+}
+
+type moduleJSON struct {
+	Versions []moduleVersionJSON `json:"versions"`
+}
+
+type moduleVersionJSON struct {
+	Version string `json:"version"`
+}
+
+// moduleDownloadJSON is the response of "Download Source Code for a Specific Module Version". OpenTofu reads it,
+// and Terraform reads the header X-Terraform-Get.
+type moduleDownloadJSON struct {
+	Location string `json:"location"`
+}
+
+// ModuleOf returns the module address in a request's path. The route must have the variables hostname,
+// namespace, name and system.
+func ModuleOf(r *http.Request) (module.Address, error) {
+	if hasEncodedSlash(r) {
+		return module.Address{}, errors.New("encoded slash in a path")
+	}
+	v := mux.Vars(r)
+	return module.AddressFromURL(v["hostname"], v["namespace"], v["name"], v["system"])
+}
+
+// moduleHandler is like [providerHandler], for a request about a module.
+type moduleHandler func(w http.ResponseWriter, r *http.Request, a module.Address) error
+
+// guardedModule is like [gateway.guarded], for a module.
+func (g *gateway) guardedModule(h moduleHandler) http.HandlerFunc {
+	return g.Access.GuardModule(ModuleOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := ModuleOf(r)
+		if err != nil {
+			notFound(w, r)
+			return
+		}
+		if err := h(w, r, a); err != nil {
+			g.fail(w, r, err)
+		}
+	})).ServeHTTP
+}
+
+// routeModules adds the routes of one host's modules below a path. See [gateway.routeHost].
+func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
+	path += "{namespace}/{name}/{system}/"
+	r.HandleFunc(path+"versions", wrap(g.guardedModule(g.orOrigin(g.serveModuleVersions)))).Name("versions")
+	r.HandleFunc(path+"{version}/download", wrap(g.guardedModule(g.orOrigin(g.serveModuleDownload)))).Name("download")
+	r.HandleFunc(path+"{version}/{filename}", wrap(g.guardedModule(g.serveModuleArchive))).Name("archive")
+}
+
+// serveModuleVersions lists the versions of a module. If rules deny all versions, it lists the denied versions that
+// a rule with a reason names, so that a client requests one and gets the reason.
+func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	item, err := g.Catalog.ModuleVersions(ctx, a)
+	if err != nil {
+		return fmt.Errorf("list versions of the module %s: %w", a, err)
+	}
+	return g.answer(w, r, item, true, func() any {
+		versions := item.Versions
+		if len(versions) == 0 {
+			for _, d := range g.Catalog.Denials(item) {
+				versions = append(versions, d.Versions...)
+			}
+		}
+		out := []moduleVersionJSON{}
+		for _, v := range versions {
+			out = append(out, moduleVersionJSON{v.String()})
+		}
+		return moduleVersionsJSON{[1]moduleJSON{{out}}}
+	})
+}
+
+// serveModuleDownload says where the zip of a module's version is. The URL ends in ?archive=zip, because clients
+// otherwise treat the response as a page with a link.
+func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a module.Address) error {
+	absolute, err := g.references(w, r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+	defer cancel()
+	zip, _, err := g.moduleZip(ctx, r, a)
+	if err != nil {
+		return err
+	}
+	// The document is at VERSION/download. Clients take a reference without ./ for another kind of address.
+	location := absolute(g.Access.LinkModule(r, a, "./"+zip.Filename, zip.Digest)) + "?archive=zip"
+	w.Header().Set("X-Terraform-Get", location)
+	return writeJSON(w, r, moduleDownloadJSON{location})
+}
+
+// serveModuleArchive serves the zip of a module's version.
+func (g *gateway) serveModuleArchive(w http.ResponseWriter, r *http.Request, a module.Address) error {
+	ctx, cancel := context.WithTimeout(r.Context(), g.limits.Start)
+	defer cancel()
+	zip, blob, err := g.moduleZip(ctx, r, a)
+	switch {
+	case err != nil:
+		return err
+	case mux.Vars(r)["filename"] != zip.Filename:
+		return errAbsent
+	case !access.Covers(r.Context(), zip.Digest):
+		g.Access.ForbidCapability(w)
+		return nil
+	}
+	return g.archives.Serve(w, r, archives.Archive{Package: zip, Blob: blob})
+}
+
+// moduleZip returns the zip of the version in a request's path.
+func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Address) (artifact.Package, catalog.Blob, error) {
+	v, err := versionOf(r)
+	if err != nil {
+		return artifact.Package{}, nil, err
+	}
+	item, err := g.Catalog.ModuleVersion(ctx, a, v)
+	if err != nil {
+		return artifact.Package{}, nil, err
+	}
+	zip := item.Found.Packages[0]
+	return zip, g.Catalog.ModulePackage(context.WithoutCancel(ctx), a, zip), nil
+}
+
+// orOrigin redirects a request to the module's origin if h fails because the registry lacks the module or the
+// version, and [Options].ModuleOrigin names the origin. If the registry cannot answer, there is no redirect.
+func (g *gateway) orOrigin(h moduleHandler) moduleHandler {
+	if g.ModuleOrigin == nil {
+		return h
+	}
+	return func(w http.ResponseWriter, r *http.Request, a module.Address) error {
+		absent := h(w, r, a)
+		if !errors.Is(absent, errAbsent) && !errors.Is(absent, ErrNotServed) {
+			return absent
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
+		defer cancel()
+		base, err := g.ModuleOrigin(ctx, a)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %w", catalog.ErrSource, err)
+		case base == nil:
+			return absent
+		case r.Header.Get("Authorization") != "" && g.isBelowOwnHost(r, base):
+			return hint.New(fmt.Sprintf("no redirect from %s to %s: clients would send the gateway's token there", r.Host, base.Host),
+				"give the gateway a host name that the origin's host name does not end in")
+		}
+		to := base.JoinPath(a.Namespace(), a.Name(), a.System(), "versions")
+		if v, err := provider.ParseVersion(mux.Vars(r)["version"]); err == nil {
+			to = base.JoinPath(a.Namespace(), a.Name(), a.System(), v.String(), "download")
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Location", to.String())
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return nil
+	}
+}
+
+// isBelowOwnHost reports whether a URL is on the gateway's own host or on a subdomain of it. HTTP clients keep the
+// Authorization header on a redirect to such a host.
+func (g *gateway) isBelowOwnHost(r *http.Request, to *url.URL) bool {
+	hosts := []string{(&url.URL{Host: r.Host}).Hostname()}
+	if own := g.announced(); own != nil {
+		hosts = append(hosts, own.Hostname())
+	}
+	name := strings.ToLower(strings.TrimSuffix(to.Hostname(), "."))
+	for _, host := range hosts {
+		host = strings.ToLower(strings.TrimSuffix(host, "."))
+		if host != "" && (name == host || strings.HasSuffix(name, "."+host)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,366 @@
+package gateway_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const modulePrefix = "/hosts/" + host + "/v1/modules/acme/net/aws/"
+
+var (
+	netModule   = module.MustParseAddress(host + "/acme/net/aws")
+	otherModule = module.MustParseAddress(host + "/acme/other/aws")
+)
+
+// modules makes the gateway serve the modules of the bench's registry.
+func (b *bench) modules() *bench {
+	b.options.Modules.Repository = func(_ context.Context, a module.Address) (catalog.Store, error) {
+		if a.Hostname() == "elsewhere.example" {
+			return nil, fmt.Errorf("%w: no template is for it", catalog.ErrNotServed)
+		}
+		return b.moduleRepository(a), nil
+	}
+	return b
+}
+
+func (b *bench) moduleRepository(a module.Address) *remote.Repository {
+	repo := b.repository(widget)
+	repo.Reference.Repository = "modules/" + a.Path()
+	return repo
+}
+
+// publishModule stores a version of a module under a tag, and returns its zip.
+func (b *bench) publishModule(a module.Address, version, tag string) []byte {
+	b.t.Helper()
+	content, err := release.Zip(map[string][]byte{"main.tf": []byte("# " + a.String() + " " + version)})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	m := artifact.Module{Address: a, Version: provider.MustParseVersion(version), Digest: digest.FromBytes(content), Size: int64(len(content))}
+	manifest, err := artifact.EncodeModule(m)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	repo := b.moduleRepository(a)
+	b.send(repo, artifact.Config(), artifact.Blob{Descriptor: m.Layer(), Data: content}, manifest)
+	if err := repo.Tag(b.t.Context(), manifest.Descriptor, tag); err != nil {
+		b.t.Fatal(err)
+	}
+	return content
+}
+
+// location returns the location in a download document, which must also be in the header.
+func (c *client) location(path string) string {
+	c.t.Helper()
+	a := c.get(path)
+	var doc struct{ Location string }
+	if err := json.Unmarshal([]byte(a.body), &doc); err != nil || a.status != http.StatusOK || doc.Location == "" || a.header.Get("X-Terraform-Get") != doc.Location {
+		c.t.Fatalf("%s: %+v", path, a)
+	}
+	if !strings.HasSuffix(doc.Location, "?archive=zip") {
+		c.t.Errorf("location %s", doc.Location)
+	}
+	return doc.Location
+}
+
+// relative returns the path of a location that is relative to a download document.
+func relative(document, location string) string {
+	base, _ := url.Parse(document)
+	to, err := base.Parse(location)
+	if err != nil {
+		return location
+	}
+	return to.Path
+}
+
+func TestModules(t *testing.T) {
+	b := newBench(t).modules()
+	exact := b.publishModule(netModule, "1.0.0", "1.0.0")
+	b.publishModule(netModule, "1.0.0-wrong", "v1.0.0-wrong")
+	tagged := b.publishModule(netModule, "1.10.0", "v1.10.0")
+	b.options.PublicURL = parseURL(t, "https://"+host+"/tf/")
+	c := b.serve()
+	for _, prefix := range []string{modulePrefix, "/v1/modules/acme/net/aws/"} {
+		if a := c.get(prefix + "versions"); a.status != 200 || a.body != `{"modules":[{"versions":[{"version":"1.0.0-wrong"},{"version":"1.0.0"},{"version":"1.10.0"}]}]}` || a.header.Get("Etag") == "" {
+			t.Errorf("%s: %+v", prefix, a)
+		}
+		for version, content := range map[string][]byte{"1.0.0": exact, "1.10.0": tagged} {
+			want := "https://" + host + "/tf" + prefix + version + "/net-" + version + ".zip?archive=zip"
+			if got := c.location(prefix + version + "/download"); got != want {
+				t.Errorf("location %s, want %s", got, want)
+			}
+			zip := prefix + version + "/net-" + version + ".zip"
+			if a := c.get(zip + "?archive=zip"); a.status != 200 || a.body != string(content) || a.header.Get("Etag") != `"`+digest.FromBytes(content).String()+`"` {
+				t.Errorf("%s: %d, %d bytes", zip, a.status, len(a.body))
+			}
+		}
+	}
+	for _, path := range []string{
+		"9.9.9/download", "v1.0.0/download", "nonsense/download", "1.0.0/other.zip", "1.0.0", "", "1.0.0/download/linux/amd64",
+	} {
+		if a := c.get(modulePrefix + path); a.status != 404 {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+	for _, path := range []string{"/hosts/" + host + "/v1/modules/acme/absent/aws/versions", "/hosts/elsewhere.example/v1/modules/acme/net/aws/versions", "/providers/module:" + netModule.Path() + "/index.json"} {
+		if a := c.get(path); a.status != 404 {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+}
+
+// TestModulesAreCached shows that many clients cost one request each for the tags, the manifest and the zip, and that a
+// module is served stale, also after a restart.
+func TestModulesAreCached(t *testing.T) {
+	b := newBench(t).modules()
+	content := b.publishModule(netModule, "1.0.0", "1.0.0")
+	cache, err := archives.OpenCache(t.TempDir(), 1<<20, archives.CacheOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cache.Close() })
+	b.options.Cache = cache
+	folder := t.TempDir()
+	open := func() *client {
+		var err error
+		b.options.Catalog, err = catalog.New(catalog.Options{Modules: b.options.Modules, Directory: folder, TagTTL: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.serve()
+	}
+	read := func(c *client) {
+		t.Helper()
+		if a := c.get(modulePrefix + "versions"); a.status != 200 {
+			t.Errorf("versions: %+v", a)
+		}
+		document := modulePrefix + "1.0.0/download"
+		if a := c.get(relative(document, c.location(document))); a.status != 200 || a.body != string(content) {
+			t.Errorf("archive: %d, %q", a.status, a.body)
+		}
+	}
+	c := open()
+	read(c)
+	b.registry.Reset()
+	read(c)
+	for _, r := range b.registry.Requests() {
+		if strings.Contains(r.Path, "/blobs/") || r.Method == http.MethodGet && strings.Contains(r.Path, "/manifests/") {
+			t.Errorf("fetched again: %s %s", r.Method, r.Path)
+		}
+	}
+	if err := b.options.Catalog.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.stopRegistry()
+	c = open()
+	t.Cleanup(func() { b.options.Catalog.Close() })
+	read(c)
+	if a := c.get(modulePrefix + "9.9.9/download"); a.status != 502 {
+		t.Errorf("a version that may exist: %d", a.status)
+	}
+}
+
+// TestModuleFailuresAreNeverAbsence shows that a module is reported as absent only if the list of tags says so, and that
+// no such failure is a redirect to the origin.
+func TestModuleFailuresAreNeverAbsence(t *testing.T) {
+	answer := func(status int, body string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			fmt.Fprint(w, body)
+		}
+	}
+	const denied = `{"errors":[{"code":"DENIED","message":"no"}]}`
+	for name, tc := range map[string]struct {
+		part   string
+		lie    http.HandlerFunc
+		status int
+		broken bool // the response may begin before the lie is noticed
+	}{
+		"tags: 500":                 {"/tags/list", answer(500, ""), 502, false},
+		"tags: 429":                 {"/tags/list", answer(429, ""), 503, false},
+		"tags: 403":                 {"/tags/list", answer(403, denied), 502, false},
+		"tags: a proxy's 404":       {"/tags/list", answer(404, "<html>"), 502, false},
+		"tags: no list":             {"/tags/list", answer(200, `{"hello":1}`), 502, false},
+		"manifest: 404, but listed": {"/manifests/", answer(404, ""), 502, false},
+		"manifest: 401":             {"/manifests/", answer(401, denied), 502, false},
+		"manifest: not a module":    {"/manifests/", answer(200, `{"schemaVersion":2}`), 502, false},
+		"manifest: another one":     {"/manifests/", answer(200, strings.Repeat(" ", 5<<20)), 502, false},
+		"blob: 404":                 {"/blobs/", answer(404, ""), 502, false},
+		"blob: other bytes":         {"/blobs/", answer(200, "x"), 502, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t).modules()
+			b.publishModule(netModule, "1.0.0", "1.0.0")
+			b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
+				t.Error("the origin was looked up")
+				return url.Parse("https://origin.example/v1/modules/")
+			}
+			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.Contains(r.URL.Path, tc.part) {
+					return false
+				}
+				tc.lie(w, r)
+				return true
+			})
+			path := map[string]string{"/tags/list": "versions", "/manifests/": "1.0.0/download", "/blobs/": "1.0.0/net-1.0.0.zip"}[tc.part]
+			c := b.serve()
+			status, body, err := c.download(modulePrefix + path)
+			if status != tc.status && !(tc.broken && err != nil) {
+				t.Errorf("%d %s %v, want %d", status, body, err, tc.status)
+			}
+		})
+	}
+}
+
+func TestAccessToModules(t *testing.T) {
+	b := newBench(t).modules()
+	content := b.publishModule(netModule, "1.0.0", "1.0.0")
+	b.publishModule(otherModule, "1.0.0", "1.0.0")
+	token := func(text string, providers []string, modules ...string) access.Token {
+		out := access.Token{Name: text, SHA256: sha256.Sum256([]byte(text))}
+		for _, p := range providers {
+			out.Selector.Include = append(out.Selector.Include, provider.MustParsePattern(p))
+		}
+		for _, p := range modules {
+			out.Modules.Include = append(out.Modules.Include, module.MustParsePattern(p))
+		}
+		return out
+	}
+	b.options.Access = access.New(access.Options{Tokens: []access.Token{
+		token("net", nil, netModule.String()), token("both", nil, host+"/acme/*/*"), token("providers", []string{"*/*/*"}), token("all", nil),
+	}})
+	anybody := b.serve()
+	other := "/hosts/" + host + "/v1/modules/acme/other/aws/"
+	for name, tc := range map[string]struct {
+		c           *client
+		net, others int
+	}{
+		"no token":  {anybody, 401, 401},
+		"nonsense":  {anybody.as("nonsense"), 401, 401},
+		"net":       {anybody.as("net"), 200, 403},
+		"both":      {anybody.as("both"), 200, 200},
+		"providers": {anybody.as("providers"), 403, 403},
+		"all":       {anybody.as("all"), 200, 200},
+	} {
+		for _, path := range []string{"versions", "1.0.0/download"} {
+			if a := tc.c.get(modulePrefix + path); a.status != tc.net || a.header.Get("Cache-Control") != access.Private {
+				t.Errorf("%s: %s: %+v, want %d", name, path, a, tc.net)
+			}
+			if a := tc.c.get(other + path); a.status != tc.others {
+				t.Errorf("%s: %s of another module: %d, want %d", name, path, a.status, tc.others)
+			}
+		}
+	}
+	document := modulePrefix + "1.0.0/download"
+	link := relative(document, anybody.as("net").location(document))
+	if a := anybody.get(link); a.status != 200 || a.body != string(content) {
+		t.Errorf("the archive by its link: %+v", a)
+	}
+	segments := strings.Split(link, "/")
+	capability := segments[len(segments)-2]
+	for _, path := range []string{
+		modulePrefix + "1.0.0/net-1.0.0.zip", other + "1.0.0/" + capability + "/other-1.0.0.zip",
+		strings.Replace(link, capability, capability[:len(capability)-4]+"AAAA", 1),
+		modulePrefix + "1.0.0/" + capability + "/download",
+	} {
+		if a := anybody.get(path); a.status != 401 && a.status != 403 {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+}
+
+func TestDeniedModules(t *testing.T) {
+	b := newBench(t).modules()
+	b.publishModule(netModule, "1.0.0", "1.0.0")
+	b.publishModule(netModule, "1.1.0", "v1.1.0")
+	b.publishModule(otherModule, "1.0.0", "1.0.0")
+	versions, err := provider.ParseConstraint("1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.options.Deny = []catalog.Deny{
+		{Module: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"},
+		{Module: module.PatternFor(otherModule), Reason: "it is retired"},
+		{Pattern: provider.MustParsePattern("*/*/*")},
+	}
+	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
+		return url.Parse("https://origin.example/v1/modules/")
+	}
+	c := b.serve()
+	other := "/hosts/" + host + "/v1/modules/acme/other/aws/"
+	for path, want := range map[string]string{
+		modulePrefix + "versions":            `{"modules":[{"versions":[{"version":"1.0.0"}]}]}`,
+		other + "versions":                   `{"modules":[{"versions":[{"version":"1.0.0"}]}]}`,
+		modulePrefix + "1.1.0/download":      "it opens port 22",
+		modulePrefix + "1.1.0/net-1.1.0.zip": "it opens port 22",
+		other + "1.0.0/download":             "it is retired",
+	} {
+		status := 451
+		if strings.HasSuffix(path, "versions") {
+			status = 200
+		}
+		if a := c.get(path); a.status != status || !strings.Contains(a.body, want) {
+			t.Errorf("%s: %+v, want %d %s", path, a, status, want)
+		}
+	}
+	c.location(modulePrefix + "1.0.0/download")
+}
+
+// TestModulesFallThrough shows the redirects to a module's origin: only if the registry lacks the module or the version,
+// and never with the gateway's token.
+func TestModulesFallThrough(t *testing.T) {
+	b := newBench(t).modules()
+	b.publishModule(netModule, "1.0.0", "1.0.0")
+	at := "https://origin.example/v1/modules/"
+	b.options.ModuleOrigin = func(_ context.Context, a module.Address) (*url.URL, error) {
+		switch a.Name() {
+		case "unknown":
+			return nil, fmt.Errorf("no discovery document")
+		case "private":
+			return nil, nil
+		}
+		return url.Parse(at)
+	}
+	c := b.serve()
+	const base = "/hosts/" + host + "/v1/modules/acme/"
+	for path, want := range map[string]string{
+		"absent/aws/versions":         "307 https://origin.example/v1/modules/acme/absent/aws/versions",
+		"absent/aws/1.0.0/download":   "307 https://origin.example/v1/modules/acme/absent/aws/1.0.0/download",
+		"net/aws/2.0.0/download":      "307 https://origin.example/v1/modules/acme/net/aws/2.0.0/download",
+		"net/aws/2.0.0/net-2.0.0.zip": "404 ",
+		"private/aws/versions":        "404 ",
+		"unknown/aws/versions":        "502 ",
+		"net/aws/versions":            "200 ",
+	} {
+		if a := c.get(base + path); fmt.Sprint(a.status, " ", a.header.Get("Location")) != want {
+			t.Errorf("%s: %d %s, want %s", path, a.status, a.header.Get("Location"), want)
+		}
+	}
+	at = "https://sub.127.0.0.1/v1/modules/"
+	if a := c.as("token").get(base + "absent/aws/versions"); a.status != 502 || a.header.Get("Location") != "" {
+		t.Errorf("a client would keep its token: %+v", a)
+	}
+	at = "https://origin.example/v1/modules/"
+	b.stopRegistry()
+	if a := c.get(base + "absent/gcp/versions"); a.status != 502 {
+		t.Errorf("the registry is unavailable: %+v", a)
+	}
+}

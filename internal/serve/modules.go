@@ -1,0 +1,37 @@
+package serve
+
+import (
+	"context"
+	"net/url"
+	"slices"
+
+	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
+// returns nil if no block has fall_through.
+func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, error) {
+	c := s.settings.Config
+	if !slices.ContainsFunc(c.ModuleMirrors(), func(m config.ModuleMirror) bool { return m.FallThrough }) {
+		return nil
+	}
+	var named []provider.Pattern // the hosts that the user names, which may have private addresses
+	for _, m := range c.ModuleMirrors() {
+		for _, p := range m.Template.Selector().Include {
+			host, ok := p.ServiceHost()
+			if p, err := provider.ParsePattern(string(host) + "/*/*"); ok && err == nil {
+				named = append(named, p)
+			}
+		}
+	}
+	origins := s.settings.Origins.Pull(named, s.via)
+	own := s.address.URL.Hostname()
+	return func(ctx context.Context, a module.Address) (*url.URL, error) {
+		if !c.FallsThrough(a) || a.Hostname() == own {
+			return nil, nil // the gateway is itself the origin of its own modules
+		}
+		return origins.Modules(ctx, a.ServiceHost())
+	}
+}
