@@ -25,7 +25,7 @@ func curl() {
 	f.Bool("sS", false, "")
 	fail := f.Bool("fsS", false, "")
 	user, method, header, data := f.String("u", "", ""), f.String("X", "", ""), f.String("H", "", ""), f.String("d", "", "")
-	file := f.String("o", "", "")
+	file, ca := f.String("o", "", ""), f.String("cacert", "", "")
 	f.Parse(os.Args[1:])
 	url := f.Arg(0)
 	f.Parse(f.Args()[1:])
@@ -36,6 +36,9 @@ func curl() {
 	}
 	if name, value, ok := strings.Cut(*user, ":"); ok {
 		r.SetBasicAuth(name, value)
+	}
+	if *ca != "" {
+		check(os.Setenv("SSL_CERT_FILE", *ca)) // read at the first handshake
 	}
 	answer, err := http.DefaultClient.Do(r)
 	check(err)
