@@ -2,11 +2,8 @@ package main
 
 import (
 	"net/http"
-	"path/filepath"
 	"strings"
-	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 )
 
@@ -53,13 +50,4 @@ func (s *site) aws(w http.ResponseWriter, r *http.Request) {
 			s.Mutable = func(tag string) bool { return strings.HasPrefix(tag, prefix) }
 		})
 	}
-}
-
-// tools returns the folder of the tools that make tools installs.
-func tools(t *testing.T) string {
-	root, err := clients.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(root, ".tools", "bin")
 }

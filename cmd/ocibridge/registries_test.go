@@ -1,17 +1,12 @@
 package main
 
 import (
-	"fmt"
-	"io"
-	"log"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -24,9 +19,9 @@ import (
 func TestGHCRHowTo(t *testing.T) {
 	s := newSite(t, "ghcr", nil)
 	howto.Run{
-		Page: "ghcr", Replace: []string{"ghcr.io", s.host, "localhost:8080", freeAddress(t)},
+		Page: "ghcr", Replace: []string{"ghcr.io", s.host, "localhost:8080", "127.0.0.1:" + freePort(t)},
 		Fails: []string{"ocibridge list registry.opentofu.org/hashicorp/null", "ocibridge remove"},
-		Dir:   s.home, Env: append(s.env, "GHCR_TOKEN="+s.password),
+		Dir:   s.home, Env: append(s.env, "GHCR_TOKEN="+profilePassword),
 	}.Do(t)
 }
 
@@ -37,11 +32,11 @@ func TestECRHowTo(t *testing.T) {
 	s.program("aws", awsShim)
 	s.program("docker-credential-ecr-login", helperShim)
 	howto.Run{
-		Page: "ecr", Replace: []string{"123456789012.dkr.ecr.eu-west-1.amazonaws.com", s.host, "localhost:8080", freeAddress(t)},
+		Page: "ecr", Replace: []string{"123456789012.dkr.ecr.eu-west-1.amazonaws.com", s.host, "localhost:8080", "127.0.0.1:" + freePort(t)},
 		Before: map[string]string{"put-image-tag-mutability": "ocibridge push " + howToProvider + "@3.6.0"},
 		After:  "ocibridge sync",
 		Fails:  []string{"ocibridge push registry.opentofu.org/hashicorp/null"},
-		Dir:    s.home, Env: append(s.env, "AWS_SHIM=https://"+s.host+"/aws", "AWS_SHIM_PASSWORD="+s.password),
+		Dir:    s.home, Env: append(s.env, s.path(), "AWS_SHIM=https://"+s.host+"/aws", "AWS_SHIM_PASSWORD="+profilePassword),
 	}.Do(t)
 }
 
@@ -50,9 +45,9 @@ func TestGitLabHowTo(t *testing.T) {
 	s := newSite(t, "gitlab", nil)
 	s.registry.Set(func(s *quirks.Settings) { s.User = "gitlab+deploy-token-42" })
 	howto.Run{
-		Page: "gitlab", Replace: []string{"registry.gitlab.com", s.host, "localhost:8080", freeAddress(t)},
+		Page: "gitlab", Replace: []string{"registry.gitlab.com", s.host, "localhost:8080", "127.0.0.1:" + freePort(t)},
 		Fails: []string{"ocibridge exec"},
-		Dir:   s.home, Env: append(s.env, "DEPLOY_TOKEN="+s.password),
+		Dir:   s.home, Env: append(s.env, "DEPLOY_TOKEN="+profilePassword),
 	}.Do(t)
 }
 
@@ -68,44 +63,33 @@ func TestSyncingHowTo(t *testing.T) {
 	howto.Run{Page: "syncing", Replace: []string{"registry.example.com", s.host}, Dir: s.home, Env: s.env}.Do(t)
 }
 
+// profilePassword is the password of the profiles.
+const profilePassword = "pass-w0rd"
+
 // site is a registry that imitates another one, an origin, and a home folder for the user who follows a page.
 type site struct {
 	t        *testing.T
 	registry *quirks.Registry
-	password string
 	home     string
 	host     string // of the registry
 	env      []string
 }
 
-// newSite returns a site with the registry of a profile. extra, unless nil, answers requests for paths below /aws.
+// newSite returns a site with the registry of a profile. extra, unless nil, answers requests for the path /aws.
 func newSite(t *testing.T, profile string, extra http.HandlerFunc) *site {
-	i := slices.IndexFunc(quirks.Profiles(), func(p quirks.Profile) bool { return p.Name == profile })
-	p := quirks.Profiles()[i]
-	s := &site{t: t, registry: quirks.For(t, p.Settings), password: p.Password, home: t.TempDir()}
+	t.Helper()
+	s := &site{t: t, registry: registryOf(t, profile), home: t.TempDir()}
 	mux := http.NewServeMux()
 	mux.Handle("/", s.registry)
 	if extra != nil {
 		mux.HandleFunc("/aws", extra)
 	}
 	ca := tlsca.For(t)
-	config, err := ca.ServerConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
 	file, err := ca.WriteFile(s.home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	start := func(handler http.Handler) string {
-		server := httptest.NewUnstartedServer(handler)
-		server.TLS = config
-		server.Config.ErrorLog = log.New(io.Discard, "", 0)
-		server.StartTLS()
-		t.Cleanup(server.Close)
-		return server.Listener.Addr().String()
-	}
-	s.host = start(mux)
+	s.host = startTLS(t, ca, "127.0.0.1", mux)
 	signer := pgp.For(t, "Acme")
 	var releases []*release.Release
 	for _, name := range []string{"random", "null"} {
@@ -117,37 +101,31 @@ func newSite(t *testing.T, profile string, extra http.HandlerFunc) *site {
 			releases = append(releases, release.For(t, spec))
 		}
 	}
-	origin := start(testorigin.New(testorigin.Options{}, releases...))
-	cli := filepath.Join(s.home, "cli.tfrc")
-	s.write(cli, fmt.Sprintf("host %q {\n  services = {\n    \"providers.v1\" = \"https://%s%s\"\n  }\n}\n", "registry.opentofu.org", origin, testorigin.ServicePath), 0o600)
-	s.env = []string{"SSL_CERT_FILE=" + file, "TF_CLI_CONFIG_FILE=" + cli}
+	origin := startTLS(t, ca, "127.0.0.1", testorigin.New(testorigin.Options{}, releases...))
+	s.env = []string{"SSL_CERT_FILE=" + file, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin)}
 	return s
 }
 
-func (s *site) write(file, text string, mode os.FileMode) {
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// program adds a program to the PATH of the page.
+// program adds a program to the folder shims in the home folder.
 func (s *site) program(name, script string) {
+	s.t.Helper()
 	folder := filepath.Join(s.home, "shims")
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		s.t.Fatal(err)
+	err := os.MkdirAll(folder, 0o700)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(folder, name), []byte(script), 0o700)
 	}
-	s.write(filepath.Join(folder, name), script, 0o700)
-	if len(s.env) == 2 {
-		s.env = append(s.env, "PATH="+folder+string(os.PathListSeparator)+tools(s.t)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	if err != nil {
+		s.t.Fatal(err)
 	}
 }
 
-// freeAddress returns an address that no server listens on.
-func freeAddress(t *testing.T) string {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+// path returns a PATH that begins with the folder shims and the tools that make tools installs.
+func (s *site) path() string {
+	s.t.Helper()
+	root, err := clients.Root()
 	if err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	list := string(os.PathListSeparator)
+	return "PATH=" + filepath.Join(s.home, "shims") + list + filepath.Join(root, ".tools", "bin") + list + os.Getenv("PATH")
 }
