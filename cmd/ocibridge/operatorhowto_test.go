@@ -75,3 +75,11 @@ done`
 func TestUpgradeHowTo(t *testing.T) {
 	howto.Run{Page: "upgrade", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: operatorEnv(t)}.Do(t)
 }
+
+// TestRemovingHowTo runs docs/howto/removing.md.
+func TestRemovingHowTo(t *testing.T) {
+	howto.Run{
+		Page: "removing", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Fails: []string{"tofu -chdir=client init"},
+		Env: operatorEnv(t),
+	}.Do(t)
+}
