@@ -83,3 +83,8 @@ func TestRemovingHowTo(t *testing.T) {
 		Env: operatorEnv(t),
 	}.Do(t)
 }
+
+// TestDiskHowTo runs docs/howto/disk.md.
+func TestDiskHowTo(t *testing.T) {
+	howto.Run{Page: "disk", Env: operatorEnv(t)}.Do(t)
+}
