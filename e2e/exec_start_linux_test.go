@@ -43,7 +43,7 @@ func TestExecMissingFlags(t *testing.T) {
 	clients.Must(t, os.WriteFile(config, []byte("pull_through {\n  enabled = false\n}\n"), 0o600))
 	ws := s.user("", nullVersion)
 	got := s.execIn(ws, "--data", s.data, "--config", config, "--", clients.Terraform(t).Path, "init", "-no-color")
-	want := "hint: check both names; to add the provider: ocibridge push " + world.Null + ", with the same --config, --data\n"
+	want := "hint: check the names of the repository and the provider; to add the newest version: ocibridge push '" + world.Null + "@>= 0', with the same --config, --data\n"
 	if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
 		t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 	}

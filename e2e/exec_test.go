@@ -155,7 +155,7 @@ func TestExecMissing(t *testing.T) {
 	both(t, func(t *testing.T, client clients.Client) {
 		ws := s.user("", nullVersion)
 		got := s.execIn(ws, "--template", template(r), "--include", world.Host+"/*/*", "--", client.Path, "init", "-no-color")
-		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: check both names; to add the provider: ocibridge push " + world.Null + ", with the same --template, --include\n"
+		want := "error: " + r.Host + "/providers/" + world.Null + " has no signed version of " + world.Null + "\nhint: check the names of the repository and the provider; to add the newest version: ocibridge push '" + world.Null + "@>= 0', with the same --template, --include\n"
 		if got.status != 1 || !strings.HasSuffix(got.stderr, want) {
 			t.Errorf("status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 		}

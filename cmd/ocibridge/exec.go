@@ -239,5 +239,5 @@ func describeMissing(m run.Missing) (what, add string) {
 		text := hint.OneLine(m.Versions.String())
 		return fmt.Sprintf("version of %s that matches %q", a, text), fmt.Sprintf("to add one: ocibridge push '%s@%s'", a, text)
 	}
-	return "version of " + a.String(), fmt.Sprintf("check both names; to add the provider: ocibridge push %s", a)
+	return "version of " + a.String(), fmt.Sprintf("check the names of the repository and the provider; to add the newest version: ocibridge push '%s@>= 0'", a)
 }
