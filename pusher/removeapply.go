@@ -113,7 +113,7 @@ func (a *removalRun) note(ctx context.Context) {
 	if err == nil {
 		a.state.tags = append(a.state.tags, ociaddr.StateTag)
 	} else if ctx.Err() == nil {
-		a.out.warn("%s: if this removal is interrupted, no other finds the manifests that it leaves: %v", a.state.dest.Repository, err)
+		a.out.warn("%s: if this removal is interrupted, a later removal will not find the manifests that it leaves: %v", a.state.dest.Repository, err)
 	}
 }
 

@@ -32,13 +32,13 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	}
 	fmt.Fprintf(w, "Serving providers at %s\n%sWeb page: %s\n\n", mirror, listens, a.URL)
 	if a.Pulls {
-		fmt.Fprintf(w, "Those that are not in the registry are fetched from their origins, verified and stored. To turn that off: --no-pull-through\n\n")
+		fmt.Fprintf(w, "If the registry lacks a provider, serve fetches it from its origin, verifies it and stores it. To turn this off: --no-pull-through\n\n")
 	}
 	if a.AsClients {
 		fmt.Fprintf(w, "If registry.opentofu.org has no key of a publisher, checksums alone verify the provider, as in OpenTofu. A trust block in ocibridge.hcl can change that.\n\n")
 	}
 	if a.URL.Scheme == "http" {
-		fmt.Fprintf(w, "Clients speak TLS only: they need a proxy before it, and public_url in the gateway block should say where that is.\n\n")
+		fmt.Fprintf(w, "Clients speak TLS only: put a proxy that speaks TLS in front, and set public_url in the gateway block to the address of the proxy.\n\n")
 		return nil
 	}
 	fmt.Fprintf(w, "Clients need, in ~/.tofurc or ~/.terraformrc:\n\n")
@@ -52,7 +52,7 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 		fmt.Fprintf(w, "  provider_installation {\n    oci_mirror {\n      repository_template = \"%s\"\n    }\n  }\n\n", t)
 	}
 	if a.Tokens {
-		fmt.Fprintf(w, "It asks for a token: ocibridge config client prints where that goes.\n\n")
+		fmt.Fprintf(w, "Clients need a token: ocibridge config client prints where to put it.\n\n")
 	}
 	if a.CAFile != "" {
 		fmt.Fprintf(w, "The CA in the data folder signed the certificate. That CA stays the same at every start. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\n", a.CAFile)

@@ -42,7 +42,7 @@ func newGCCommand() *cobra.Command {
 	f := &gcFlags{}
 	cmd := &cobra.Command{
 		Use:   "gc",
-		Short: "Free the space of what no tag reaches in the embedded registry",
+		Short: "Delete the content of the embedded registry that no tag reaches",
 		Long: `gc deletes the content of the embedded registry that no tag reaches, through indexes,
 manifests and referrers: packages of removed versions, replaced indexes, interrupted
 uploads, and repositories without tags. No stored version loses anything.

@@ -71,12 +71,12 @@ func newRootCommand() *cobra.Command {
 		Use:   "ocibridge",
 		Short: "Terraform and OpenTofu providers in any OCI registry",
 		Long: `ocibridge puts Terraform and OpenTofu providers into any OCI registry, verified,
-and gives them back to every client.
+and serves them to every client.
 
-It is configured by ocibridge.hcl, by the user's own CLI configuration and by
-flags: ocibridge config show prints what is in force, and from where. With no
---template and no oci_mirror block in any of them, it uses a registry of its
-own, on a data folder.`,
+Its settings come from ocibridge.hcl, from the user's own CLI configuration and from
+flags: ocibridge config show prints all of them, and where each comes from. Without
+--template and without an oci_mirror block, it uses its embedded registry, which is
+a folder on this machine.`,
 		Version:           version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,

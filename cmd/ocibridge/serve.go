@@ -49,30 +49,31 @@ func (f *serveFlags) command() *cobra.Command {
 		Short: "Serve the providers in an OCI registry to every client",
 		Long: `serve answers the provider network mirror protocol under /providers/ from the
 repositories that the template names, and the provider registry protocol under
-/hosts/HOST/v1/providers/ for what is signed there. Without a template it serves
+/hosts/HOST/v1/providers/ for the signed versions among them. Without a template it serves
 the embedded registry, which OpenTofu can also read directly, as an oci_mirror.
-At / is a page for people: how to set up clients, and what there is.
+At / is a web page, which shows how to set up clients, and lists the providers.
 
-Clients speak TLS only. Give --tls-cert and --tls-key, or for a first try, let
-serve make a CA in the data folder, once, which signs a certificate at each start:
-it does so by itself on a loopback address, and elsewhere with --tls-self-signed.
-Behind a proxy that speaks TLS to them, --http does without. An acme block in the
-configuration file has a certificate issued for a public name.
+Clients speak TLS only, so serve needs a certificate:
+
+  - --tls-cert and --tls-key name the files of your own certificate.
+  - On a loopback address, or with --tls-self-signed, serve creates a CA in the data
+    folder, once. That CA signs a new certificate at each start.
+  - An acme block in the configuration file obtains a certificate for a public name.
+  - With --http, serve speaks plain HTTP, behind a proxy that speaks TLS to clients.
 
 Certificates and settings are read again when their files change, and on SIGHUP.
 
-With a pull_through block in the configuration file, providers that are not in
-the registry are fetched from their origins when they are first asked for,
-verified and stored. Without a configuration file and without a template, serve
-does so for all of them, as long as it listens on a loopback address.
---no-pull-through turns it off.
+With a pull_through block in the configuration file, serve fetches a provider that
+the registry lacks from its origin at the first request, verifies and stores it.
+Without a configuration file and without a template, serve does so for all
+providers if it listens on a loopback address. --no-pull-through turns it off.
 
 Packages and the registry's answers are cached on disk, unless the registry is
 the embedded one: in the folder that the cache block names, else in the user's
 cache folder. --no-cache turns it off.
 
-Who may read what, the token and oidc blocks of the configuration file say;
-without them, everybody may read everything.`,
+The token and oidc blocks of the configuration file say which clients may read
+which providers. Without these blocks, everybody may read everything.`,
 		Example: serveExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

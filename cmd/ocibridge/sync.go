@@ -50,7 +50,7 @@ func newSyncCommand() *cobra.Command {
 	f := &syncFlags{}
 	cmd := &cobra.Command{
 		Use:   "sync [PROVIDER | PATTERN]...",
-		Short: "Bring the registry to what the configuration asks for",
+		Short: "Push, complete and prune versions until the registry matches ocibridge.hcl",
 		Long: `sync stores the versions in the registry that the provider blocks of ocibridge.hcl
 select. It prints a line for each version that it changed, and one line with the
 totals. --dry-run prints the plan, without the versions in place:

@@ -170,7 +170,7 @@ func (u Unlisted) nothingFound() error {
 
 // Warning returns a warning that a search may have missed the providers of u.
 func (u Unlisted) Warning() string {
-	return fmt.Sprintf("%s cannot be listed, so only providers of provider blocks are looked for there: %s", u.Where, u.Problem.Message)
+	return fmt.Sprintf("%s cannot be listed, so only the providers of provider blocks are found there: %s", u.Where, u.Problem.Message)
 }
 
 // list sets the tags of the provider and the versions that the query selects. A repository
