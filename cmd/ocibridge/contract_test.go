@@ -45,7 +45,10 @@ var contracts = map[string]contract{
 		pending: "copy W --data data --to oci:new --dry-run --detailed-exitcode"},
 	"gc": {ok: "gc --data data", fails: "gc --template localhost:1/${hostname}/${namespace}/${type}", usage: "gc --wait 0s",
 		pending: "gc --data garbage --dry-run --detailed-exitcode"},
-	"module": {ok: "module", usage: "module psuh", textOnly: true},
+	"module":         {ok: "module", usage: "module psuh", textOnly: true},
+	"module list":    {ok: "module list --data data", fails: "module list W/aws --template localhost:1/${namespace}/${name}", usage: "module list widget"},
+	"module inspect": {ok: "module inspect W/aws@1.0.0 --data data", fails: "module inspect W/aws@9.9.9 --data data", usage: "module inspect"},
+	"module verify":  {ok: "module verify --data data", fails: "module verify W/aws@9.9.9 --data data", usage: "module verify widget"},
 	"module push": {ok: "module push mirror --as W/aws@1.0.0 --data data", fails: "module push missing --as W/aws@1.0.0 --data data", usage: "module push dist",
 		pending: "module push mirror --as W/aws@1.1.0 --data data --dry-run --detailed-exitcode"},
 	"list":          {ok: "list --data data", fails: "list W --template localhost:1/${namespace}/${type}", usage: "list widget"},
@@ -188,7 +191,7 @@ func contractFolder(t *testing.T) {
 		must(t, os.MkdirAll(filepath.Dir(name), 0o700))
 		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	for _, line := range []string{contracts["push"].ok, strings.Replace(contracts["push"].ok, "--data data", "--data garbage", 1), "remove W@1.0.0 --data garbage"} {
+	for _, line := range []string{contracts["push"].ok, strings.Replace(contracts["push"].ok, "--data data", "--data garbage", 1), "remove W@1.0.0 --data garbage", contracts["module push"].ok} {
 		runHere(t, t.Context(), line, false).check(t, 0)
 	}
 }

@@ -1,0 +1,94 @@
+package artifact_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"io/fs"
+	"testing"
+
+	"github.com/opencontainers/go-digest"
+	"oras.land/oras-go/v2/content/memory"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// TestRehashModule shows which zips of modules clients can unpack, and that the zip is compared
+// with the h1: hash of the manifest.
+func TestRehashModule(t *testing.T) {
+	link := func(h *zip.FileHeader) { h.SetMode(fs.ModeSymlink | 0o777) }
+	for name, tc := range map[string]struct {
+		names []string
+		head  func(*zip.FileHeader)
+		h1    bool // the manifest gives the hash of main.tf alone
+		files int
+		want  error
+	}{
+		"one file":              {names: []string{"main.tf"}, h1: true, files: 1},
+		"without a hash":        {names: []string{"main.tf", "sub/main.tf"}, files: 2},
+		"folders":               {names: []string{"sub/", "sub/main.tf"}, files: 1},
+		"another file":          {names: []string{"other.tf"}, h1: true, want: artifact.ErrDamaged},
+		"a link":                {names: []string{"main.tf"}, head: link, want: artifact.ErrNotModule},
+		"outside":               {names: []string{"../main.tf"}, want: artifact.ErrNotModule},
+		"absolute":              {names: []string{"/main.tf"}, want: artifact.ErrNotModule},
+		"a folder outside":      {names: []string{"../sub/"}, want: artifact.ErrNotModule},
+		"backslash":             {names: []string{`..\main.tf`}, want: artifact.ErrNotModule},
+		"folders with a hash":   {names: []string{"sub/", "main.tf"}, h1: true, want: artifact.ErrNotModule},
+		"nothing that is a zip": {want: artifact.ErrNotModule},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := zipOf(t, tc.head, tc.names...)
+			if tc.names == nil {
+				data = []byte("no zip")
+			}
+			m := &artifact.Module{Digest: digest.FromBytes(data), Size: int64(len(data))}
+			if tc.h1 {
+				alone := zipOf(t, nil, "main.tf")
+				h1, err := provider.H1(t.Context(), bytes.NewReader(alone), int64(len(alone)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.H1 = h1
+			}
+			store := memory.New()
+			if err := store.Push(t.Context(), m.Layer(), bytes.NewReader(data)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := artifact.RehashModule(t.Context(), store, m)
+			if !errors.Is(err, tc.want) || err != nil && tc.want == nil || err == nil && got.Entries != tc.files {
+				t.Errorf("%+v, %v; want %d files, %v", got, err, tc.files, tc.want)
+			}
+		})
+	}
+	absent := &artifact.Module{Digest: digest.FromString("absent"), Size: 6}
+	if _, err := artifact.RehashModule(t.Context(), memory.New(), absent); !errors.Is(err, artifact.ErrMissing) {
+		t.Errorf("a zip that the registry lacks: %v", err)
+	}
+}
+
+// zipOf returns a zip with the given names. Names that end in a slash are folders.
+func zipOf(t *testing.T, head func(*zip.FileHeader), names ...string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := zip.NewWriter(&out)
+	for _, name := range names {
+		h := &zip.FileHeader{Name: name, Method: zip.Store}
+		if head != nil {
+			head(h)
+		}
+		f, err := w.CreateHeader(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name[len(name)-1] != '/' {
+			if _, err := f.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
