@@ -15,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -57,8 +58,9 @@ func TestModuleRoundTrip(t *testing.T) {
 	}
 	want := exampleModule()
 	want.Manifest = blob.Descriptor
-	for _, tag := range []string{"1.2.3_b1", "v1.2.3_b1"} {
-		got, err := ReadModule(t.Context(), tagged{tag: string(blob.Data)}, aModule, aVersion)
+	for _, tag := range []ociaddr.Tag{"1.2.3_b1", "v1.2.3_b1"} {
+		want.Tag = tag
+		got, err := ReadModule(t.Context(), tagged{string(tag): string(blob.Data)}, aModule, aVersion)
 		if err != nil || !reflect.DeepEqual(*got, want) {
 			t.Errorf("%s: %+v, %v; want %+v", tag, got, err, want)
 		}
