@@ -159,7 +159,7 @@ type registryFlags struct {
 
 func (f *registryFlags) register(cmd *cobra.Command) {
 	f.connectionFlags.register(cmd)
-	f.registerPlace(cmd, "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
+	f.registerPlace(cmd, "", "repository `template`, such as ghcr.io/acme/providers/${hostname}/${namespace}/${type} (default: the oci_mirror blocks of ocibridge.hcl, else of the CLI configuration, else the embedded registry)")
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.include, "include", nil, "provider `pattern` that --template is for, such as registry.opentofu.org/hashicorp/* (repeatable)")
 	flags.StringArrayVar(&f.exclude, "exclude", nil, "provider `pattern` that --template is not for (repeatable)")
@@ -167,13 +167,13 @@ func (f *registryFlags) register(cmd *cobra.Command) {
 
 // registerPlace adds the flags that name a place in a registry. template is the usage text of
 // --template.
-func (f *registryFlags) registerPlace(cmd *cobra.Command, template string) {
-	cmd.Flags().Var(&givenText{text: &f.template, help: emptyTemplateHelp}, "template", template)
+func (f *registryFlags) registerPlace(cmd *cobra.Command, variable, template string) {
+	cmd.Flags().Var(&givenText{text: &f.template, help: fmt.Sprintf(emptyTemplateHelp, cmp.Or(variable, variablePrefix+"TEMPLATE")), variable: variable}, "template", template)
 	cmd.Flags().StringVar(&f.data, "data", "", "`folder` of the embedded registry (default "+defaultDataFolderText()+")")
 	cmd.MarkFlagDirname("data")
 }
 
-const emptyTemplateHelp = "for the embedded registry, leave out --template and unset OCIBRIDGE_TEMPLATE; a shell replaces ${type} in double quotes by nothing: use single quotes"
+const emptyTemplateHelp = "for the embedded registry, leave out --template and unset %s; a shell replaces ${type} in double quotes by nothing: use single quotes"
 
 // givenText is the value of a flag that names a source or a destination. An empty value on the
 // command line or in the flag's variable is an error, because an empty value would select the
@@ -183,6 +183,9 @@ type givenText struct {
 	help string // the hint of the error about an empty value
 	// emptyVariable is set if an empty variable counts as unset, and not as an error.
 	emptyVariable bool
+	// variable is the name of the flag's environment variable, or "" for the name that the
+	// flag's own name gives.
+	variable string
 }
 
 func (t *givenText) String() string {
@@ -322,11 +325,18 @@ func variableValue(f *pflag.Flag) (value string, given bool) {
 // variablePrefix is the prefix of the environment variables that set flags.
 const variablePrefix = "OCIBRIDGE_"
 
+// moduleTemplateVariable is the variable of --template in the commands about modules. A
+// template of providers does not suit modules, and users have both at once.
+const moduleTemplateVariable = variablePrefix + "MODULE_TEMPLATE"
+
 // variableOf returns the name of the environment variable that sets a flag. It returns "" for
 // --help and --version, because they are not settings.
 func variableOf(f *pflag.Flag) string {
 	if f.Name == "help" || f.Name == "version" {
 		return ""
+	}
+	if text, ok := f.Value.(*givenText); ok && text.variable != "" {
+		return text.variable
 	}
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }

@@ -22,7 +22,7 @@ func newModuleCommand() *cobra.Command {
 
 The module HOSTNAME/NAMESPACE/NAME/SYSTEM has a repository of its own, and each
 version is a tag. OpenTofu 1.10 and later installs modules from there by oci://
-addresses.`,
+addresses, and every client installs them from a gateway.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -36,7 +36,7 @@ addresses.`,
 // registerModule adds the flags of a command that processes a single module.
 func (f *commonFlags) registerModule(cmd *cobra.Command) {
 	f.connectionFlags.register(cmd)
-	f.registerPlace(cmd, "repository `template`, such as ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system} (default: the module_mirror blocks of ocibridge.hcl, else the embedded registry)")
+	f.registerPlace(cmd, moduleTemplateVariable, "repository `template`, such as ghcr.io/acme/modules/${hostname}/${namespace}/${name}/${system} (variable OCIBRIDGE_MODULE_TEMPLATE; default: the module_mirror blocks of ocibridge.hcl, else the embedded registry)")
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	f.registerQuiet(cmd)
