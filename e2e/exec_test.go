@@ -168,7 +168,8 @@ func TestExecMissing(t *testing.T) {
 }
 
 // TestExecMissingVersion shows what exec prints if the registry has a provider, but neither the version that the
-// configuration requires nor the one in the lock file, or if the configuration denies the version.
+// configuration requires nor the one in the lock file, if the configuration denies the version, or if nobody has
+// signed it.
 func TestExecMissingVersion(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -191,6 +192,12 @@ func TestExecMissingVersion(t *testing.T) {
 	got := s.execIn(s.user("", nullVersion), "--template", template(r), "--config", denies, "--", client.Path, "init", "-no-color")
 	if want := "\nerror: " + world.Null + " " + nullVersion + ": denied by configuration: it leaks\nhint: the gateway block of the configuration denies this version: see its deny\n"; got.status != 1 || !strings.HasSuffix(got.stderr, want) || strings.Count(got.stderr, "error: ") != 1 {
 		t.Errorf("a denied version: status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
+	}
+	unsigned := registry.For(t, registry.Options{})
+	s.pushTo(unsigned, "--allow-unsigned", "--mirror-dir", s.mirrorFolder("linux", "amd64"))
+	got = s.execIn(s.user("", nullVersion), "--template", template(unsigned), "--", client.Path, "init", "-no-color")
+	if want := "\nhint: " + nullVersion + " is stored without a valid signature. If the registry accepts no signatures, use oci_mirror, or network_mirror through a gateway. Otherwise, add the signature: ocibridge push --refresh-evidence " + world.Null + "@" + nullVersion + ", with the same --template\n"; got.status != 1 || !strings.HasSuffix(got.stderr, want) {
+		t.Errorf("an unsigned version: status %d, stderr\n%s\nwant\n%s", got.status, got.stderr, want)
 	}
 	pulls := s.configured("pull_through {\n  include = [\"" + world.Host + "/*/*\"]\n}\n")
 	got = s.execIn(s.user("", "~> 9.1"), "--template", template(r), "--config", pulls, "--", client.Path, "init", "-no-color")

@@ -106,6 +106,9 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	}
 	if !p.o.Prune || p.want.Keep {
 		p.plan.Unasked = len(unasked)
+		if p.want.Keep {
+			p.plan.Kept = len(unasked)
+		}
 	} else {
 		pruned, err := p.planEach(ctx, unasked, p.pruneStep)
 		if err != nil {

@@ -139,6 +139,9 @@ type Plan struct {
 	// Unasked is the number of stored versions that no provider block requests and that the
 	// sync does not prune.
 	Unasked int
+	// Kept is the number of those versions that no prune removes, because pull-through also writes
+	// their repositories.
+	Kept int
 
 	states []*repositoryState
 }
@@ -189,6 +192,7 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 		out.Failures = append(out.Failures, p.Failures...)
 		out.states = append(out.states, p.states...)
 		out.Unasked += p.Unasked
+		out.Kept += p.Kept
 	}
 	return out, nil
 }

@@ -208,10 +208,13 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	}
 	what, add := describeMissing(m)
 	message, help := fmt.Sprintf("%s has no signed %s", in, what), add
+	if !m.Unsigned.IsZero() {
+		help = fmt.Sprintf("%s is stored without a valid signature. If the registry accepts no signatures, use oci_mirror, or network_mirror through a gateway. Otherwise, add the signature: ocibridge push --refresh-evidence %s@%s", m.Unsigned, m.Provider, m.Unsigned)
+	}
 	switch {
 	case m.Denied != nil:
 		message, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
-	case m.Pulled:
+	case m.Pulled && m.Unsigned.IsZero():
 		help = "pull-through cannot get it from " + m.Provider.Hostname() + " either: check the name and the version, unless a warning above says that the origin is unavailable"
 	default:
 		var same []string

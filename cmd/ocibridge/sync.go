@@ -194,8 +194,8 @@ func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncR
 	if changes(run.plan) > 0 {
 		progress.note("Plan: %s", planTotals(run.plan))
 	}
-	if run.plan.Unasked > 0 {
-		progress.note("%s", unasked(run.plan))
+	for _, line := range unasked(run.plan) {
+		progress.note("%s", line)
 	}
 	run.outcome, err = syncer.Apply(ctx, run.plan, progress.Done)
 	for _, w := range run.outcome.Warnings {

@@ -44,8 +44,8 @@ func (p *progress) dryRun(plan *pusher.Plan) {
 		p.result("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
 	}
 	p.summary("Plan: %s", planTotals(plan))
-	if plan.Unasked > 0 {
-		p.summary("%s", unasked(plan))
+	for _, line := range unasked(plan) {
+		p.summary("%s", line)
 	}
 }
 
@@ -74,8 +74,16 @@ func planTotals(plan *pusher.Plan) string {
 	return cmp.Or(strings.Join(parts, ", "), "nothing to do")
 }
 
-func unasked(plan *pusher.Plan) string {
-	return count(plan.Unasked, "version") + " no block asks for: --prune removes what is not kept for a pull-through"
+// unasked returns a line about the versions that no provider block selects and that --prune would remove, and
+// a line about those that it keeps.
+func unasked(plan *pusher.Plan) (lines []string) {
+	if n := plan.Unasked - plan.Kept; n > 0 {
+		lines = append(lines, count(n, "version")+" that no provider block selects: --prune removes such versions")
+	}
+	if n := plan.Kept; n > 0 {
+		lines = append(lines, count(n, "version")+" that no provider block selects: --prune keeps versions of providers that pull_through covers. To prune them, name the providers in exclude of the pull_through block")
+	}
+	return lines
 }
 
 // changes returns the number of versions that a plan changes.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -20,6 +21,9 @@ type Missing struct {
 	Platform provider.Platform
 	// Denied says that the configuration denies the version. Nil: it does not.
 	Denied error
+	// Unsigned is the newest version that would do and that the registry stores without a signature
+	// that the gateway accepts. The zero value means that there is none.
+	Unsigned provider.Version
 	// Pulled is set if pull-through is for the provider. The origin then lacks it, too, or is
 	// unavailable.
 	Pulled bool
@@ -63,35 +67,54 @@ func (r *requests) lacks(a provider.Address, v provider.Version, p provider.Plat
 	}
 }
 
-// settings are the settings of a gateway that explain why it lacks a version.
-type settings interface {
+// reasons explain why a gateway lacks a version.
+type reasons interface {
 	Pulls(provider.Address) bool
 	Denied(provider.Address, provider.Version) error
+	// Stored returns the versions in the registry, signed or not, oldest first. It returns nil if
+	// they are unknown.
+	Stored(context.Context, provider.Address) []provider.Version
 }
 
 // missing returns what the gateway lacks of what a command needs. With upgrade, the command
 // ignores the versions in the lock file.
-func (r *requests) missing(n needs, upgrade bool, s settings) []Missing {
+func (r *requests) missing(ctx context.Context, n needs, upgrade bool, why reasons) []Missing {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []Missing
 	for _, l := range r.lists {
 		if m, ok := n.missingFrom(l, upgrade); ok {
+			m.Unsigned = m.newest(why.Stored(ctx, m.Provider))
 			out = append(out, m)
 		}
 	}
 	out = append(out, r.packages...)
 	for i, m := range out {
-		out[i].Pulled = s.Pulls(m.Provider)
+		out[i].Pulled = why.Pulls(m.Provider)
 		v := m.Version
 		if v.IsZero() { // the constraint may name a single version
 			v, _ = provider.ParseVersion(m.Versions.String())
 		}
 		if !v.IsZero() {
-			out[i].Denied = s.Denied(m.Provider, v)
+			out[i].Denied = why.Denied(m.Provider, v)
 		}
 	}
 	return out
+}
+
+// newest returns the newest of the versions, oldest first, that would do. It returns the zero value
+// if none would.
+func (m Missing) newest(versions []provider.Version) provider.Version {
+	switch {
+	case !m.Version.IsZero():
+		versions = slices.DeleteFunc(slices.Clone(versions), func(v provider.Version) bool { return v != m.Version })
+	case !m.Versions.IsZero():
+		versions = m.Versions.Matches(versions)
+	}
+	if len(versions) == 0 {
+		return provider.Version{}
+	}
+	return versions[len(versions)-1]
 }
 
 // missingFrom returns what a list of versions lacks of what a command needs.

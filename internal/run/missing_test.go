@@ -1,6 +1,7 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,9 +12,14 @@ import (
 )
 
 // gatewayOf is a gateway with pull-through for all providers of one host, which denies version 9.0.0.
-type gatewayOf string
+type gatewayOf struct {
+	host   string
+	stored []provider.Version
+}
 
-func (g gatewayOf) Pulls(a provider.Address) bool { return a.Hostname() == string(g) }
+func (g gatewayOf) Pulls(a provider.Address) bool { return a.Hostname() == g.host }
+
+func (g gatewayOf) Stored(context.Context, provider.Address) []provider.Version { return g.stored }
 
 func (gatewayOf) Denied(_ provider.Address, v provider.Version) error {
 	if v.String() == "9.0.0" {
@@ -31,7 +37,7 @@ func TestMissing(t *testing.T) {
 	locked := func(version string) string { return fmt.Sprintf("provider %q {\n version = %q\n}\n", a, version) }
 	for name, tc := range map[string]struct {
 		main, lock string
-		versions   string // those that are not 9.0.0 are listed
+		versions   string // 9.0.0 is denied, and those of 8 are not signed. The others are listed
 		upgrade    bool
 		want       string
 	}{
@@ -55,15 +61,22 @@ func TestMissing(t *testing.T) {
 		"a denied version does not":  {required("acme/widget", "~> 2.0"), "", "9.0.0", false, "[~> 2.0]"},
 		"all are denied":             {"", "", "9.0.0", false, "[9.0.0 denied]"},
 		"all are denied, one locked": {"", locked("9.0.0"), "9.0.0", false, "[9.0.0 denied]"},
+		"none is signed":             {required("acme/widget", "8.0.0"), "", "8.0.0", false, "[any unsigned 8.0.0]"},
+		"the newest unsigned match":  {required("acme/widget", "~> 8.0"), "", "1.0.0 8.0.0 8.1.0", false, "[~> 8.0 unsigned 8.1.0]"},
+		"no unsigned match":          {required("acme/widget", "~> 7.0"), "", "1.0.0 8.0.0", false, "[~> 7.0]"},
+		"an unsigned one is locked":  {required("acme/widget", "> 7.0"), locked("8.0.0"), "1.0.0 8.0.0 8.1.0", false, "[8.0.0 unsigned 8.0.0]"},
+		"a signed one matches, too":  {required("acme/widget", "> 0.1"), "", "1.0.0 8.0.0", false, "[]"},
 		"locked, and no provider":    {"", locked("1.1.0"), "", false, "[1.1.0]"},
 	} {
 		dir := workspace(t, map[string]string{"main.tf": tc.main, lockfile.Name: tc.lock})
-		var versions, denied []provider.Version
+		var stored, versions, denied []provider.Version
 		for text := range strings.FieldsSeq(tc.versions) {
 			v := provider.MustParseVersion(text)
-			if gatewayOf("").Denied(provider.Address{}, v) != nil {
+			stored = append(stored, v)
+			switch {
+			case gatewayOf{}.Denied(provider.Address{}, v) != nil:
 				denied = append(denied, v)
-			} else {
+			case !strings.HasPrefix(text, "8."):
 				versions = append(versions, v)
 			}
 		}
@@ -71,7 +84,7 @@ func TestMissing(t *testing.T) {
 		r.listed(provider.MustParseAddress(a), nil, nil) // a client that retries
 		r.listed(provider.MustParseAddress(a), versions, denied)
 		var got []string
-		for _, m := range r.missing(readNeeds(dir), tc.upgrade, gatewayOf("")) {
+		for _, m := range r.missing(t.Context(), readNeeds(dir), tc.upgrade, gatewayOf{stored: stored}) {
 			got = append(got, describe(m))
 		}
 		if fmt.Sprint(got) != tc.want {
@@ -91,6 +104,9 @@ func describe(m Missing) string {
 	case !m.Versions.IsZero():
 		out = m.Versions.String()
 	}
+	if m.Denied == nil && !m.Unsigned.IsZero() {
+		out += " unsigned " + m.Unsigned.String()
+	}
 	if m.Denied != nil {
 		out += " denied"
 	}
@@ -109,7 +125,7 @@ func TestMissingPackages(t *testing.T) {
 	}
 	r.lacks(provider.MustParseAddress("registry.other.example/acme/widget"), v, p)
 	var got []string
-	for _, m := range r.missing(needs{}, false, gatewayOf("registry.other.example")) {
+	for _, m := range r.missing(t.Context(), needs{}, false, gatewayOf{host: "registry.other.example"}) {
 		got = append(got, m.Provider.Hostname()+" "+describe(m))
 	}
 	if want := "[registry.acme.example 1.0.0 for linux_arm64 registry.other.example 1.0.0 for linux_arm64 pulled]"; fmt.Sprint(got) != want {

@@ -99,16 +99,16 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	// 4. Run the command.
 	status, err := o.run(ctx, program, merged, blocks(gateway, origins))
+	r := &Result{Status: status}
+	if err == nil && status != 0 {
+		r.Missing = requests.missing(ctx, readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
+	}
 	// 5. Stop the gateway.
 	if cerr := gateway.Close(ctx); cerr != nil {
 		o.Log.Warn("the gateway did not stop as it should", "err", cerr)
 	}
 	if err != nil {
 		return nil, err
-	}
-	r := &Result{Status: status}
-	if status != 0 {
-		r.Missing = requests.missing(readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
 	}
 	return r, nil
 }

@@ -173,6 +173,16 @@ func (l *Local) Denied(a provider.Address, v provider.Version) error {
 	return l.site.catalog.Denied(a, v)
 }
 
+// Stored returns the versions of a provider in the registry, signed or not, oldest first. It returns nil
+// if they are unknown.
+func (l *Local) Stored(ctx context.Context, a provider.Address) []provider.Version {
+	item, err := l.site.catalog.Registry().Versions(ctx, a)
+	if err != nil {
+		return nil
+	}
+	return item.All()
+}
+
 // serve answers a request for a provider for which there is a template, and reports what the
 // gateway lists and lacks.
 func (l *Local) serve(w http.ResponseWriter, r *http.Request, a provider.Address, rest string) {
