@@ -20,8 +20,8 @@ type ModuleContents struct {
 }
 
 // RehashModule downloads the zip of a module to a temporary file. It checks the file against
-// the size and the SHA-256 of m, and against the h1: hash if m has one. It refuses links, and
-// names outside the folder.
+// the size and the SHA-256 of m, and against the h1: hash if m has one. It refuses links, names
+// outside the folder, and duplicate names, and it unpacks every file.
 //
 // ErrDamaged and ErrNotModule mean that the zip is bad. Other errors mean that the registry,
 // the connection or the temporary file failed.
@@ -40,7 +40,7 @@ func RehashModule(ctx context.Context, store Fetcher, m *Module) (ModuleContents
 	if err == nil {
 		out.H1, err = provider.H1(ctx, scratch, m.Size)
 		if errors.Is(err, provider.ErrNoH1) && m.H1.IsZero() {
-			return out, nil // another tool has written directory entries, for example
+			return out, nil // another tool has written directory entries
 		}
 	}
 	switch {

@@ -22,8 +22,10 @@ func TestRehashModule(t *testing.T) {
 		names []string
 		head  func(*zip.FileHeader)
 		h1    bool // the manifest gives the hash of main.tf alone
-		files int
-		want  error
+		// damaged means that another byte replaces the contents of the files.
+		damaged bool
+		files   int
+		want    error
 	}{
 		"one file":              {names: []string{"main.tf"}, h1: true, files: 1},
 		"without a hash":        {names: []string{"main.tf", "sub/main.tf"}, files: 2},
@@ -35,12 +37,18 @@ func TestRehashModule(t *testing.T) {
 		"a folder outside":      {names: []string{"../sub/"}, want: artifact.ErrNotModule},
 		"backslash":             {names: []string{`..\main.tf`}, want: artifact.ErrNotModule},
 		"folders with a hash":   {names: []string{"sub/", "main.tf"}, h1: true, want: artifact.ErrNotModule},
+		"a name twice":          {names: []string{"main.tf", "main.tf"}, want: artifact.ErrNotModule},
+		"a damaged file":        {names: []string{"main.tf"}, damaged: true, want: artifact.ErrNotModule},
+		"damage beside folders": {names: []string{"sub/", "sub/main.tf"}, damaged: true, want: artifact.ErrNotModule},
 		"nothing that is a zip": {want: artifact.ErrNotModule},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := zipOf(t, tc.head, tc.names...)
 			if tc.names == nil {
 				data = []byte("no zip")
+			}
+			if tc.damaged {
+				data = bytes.ReplaceAll(data, []byte("contents"), []byte("Contents"))
 			}
 			m := &artifact.Module{Digest: digest.FromBytes(data), Size: int64(len(data))}
 			if tc.h1 {
@@ -82,7 +90,7 @@ func zipOf(t *testing.T, head func(*zip.FileHeader), names ...string) []byte {
 			t.Fatal(err)
 		}
 		if name[len(name)-1] != '/' {
-			if _, err := f.Write([]byte("x")); err != nil {
+			if _, err := f.Write([]byte("contents")); err != nil {
 				t.Fatal(err)
 			}
 		}

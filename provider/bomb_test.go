@@ -145,6 +145,7 @@ func TestZipsThatSayTooMuch(t *testing.T) {
 			for what, check := range map[string]func() error{
 				"CheckZip": func() error { return CheckZip(t.Context(), tc.file, tc.size) },
 				"H1":       func() error { _, err := H1(t.Context(), tc.file, tc.size); return err },
+				"entries":  func() error { _, _, err := CheckEntries(t.Context(), tc.file, tc.size); return err },
 			} {
 				cost.Check(t, 1<<10, true, func() error {
 					err := check()
@@ -163,8 +164,8 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestH1OfBombs shows that zips that unpack to a billion times their size, or to a million
-// files, have no h1 hash. H1 refuses such a zip after it has read the directory, or as much
-// of the directory as the limit allows.
+// files, have no h1 hash. H1 and CheckEntries refuse such a zip after they have read the directory,
+// or as much of the directory as the limit allows.
 func TestH1OfBombs(t *testing.T) {
 	// A zip with true sizes shows that H1 can read the zips that bomb returns.
 	honest := bomb(t, 2, 1<<20)
@@ -184,21 +185,26 @@ func TestH1OfBombs(t *testing.T) {
 		"more in an entry than it says":     {bomb(t, 1, 10), "", 200 << 10},
 		"less in an entry than it says":     {bomb(t, 1, 1<<21), "", 200 << 10},
 	} {
-		t.Run(name, func(t *testing.T) {
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			r := &counted{ReaderAt: tc.zip}
-			h, err := H1(t.Context(), r, tc.zip.Size())
-			runtime.ReadMemStats(&after)
-			if !errors.Is(err, ErrNoH1) || !strings.Contains(err.Error(), tc.says) {
-				t.Errorf("H1 = %s, %v", h, err)
-			}
-			if r.bytes > tc.read {
-				t.Errorf("%d bytes of it were read", r.bytes)
-			}
-			if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
-				t.Errorf("it took %d MiB", used>>20)
-			}
-		})
+		for what, read := range map[string]func(io.ReaderAt) error{
+			"H1":           func(r io.ReaderAt) error { _, err := H1(t.Context(), r, tc.zip.Size()); return err },
+			"CheckEntries": func(r io.ReaderAt) error { _, _, err := CheckEntries(t.Context(), r, tc.zip.Size()); return err },
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				r := &counted{ReaderAt: tc.zip}
+				err := read(r)
+				runtime.ReadMemStats(&after)
+				if !errors.Is(err, ErrNoH1) || !strings.Contains(err.Error(), tc.says) {
+					t.Error(err)
+				}
+				if r.bytes > tc.read {
+					t.Errorf("%d bytes of it were read", r.bytes)
+				}
+				if used := after.TotalAlloc - before.TotalAlloc; used > 256<<20 {
+					t.Errorf("it took %d MiB", used>>20)
+				}
+			})
+		}
 	}
 }

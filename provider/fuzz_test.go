@@ -114,6 +114,10 @@ func FuzzH1(f *testing.F) {
 	f.Add([]byte("PK"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h, err := H1(t.Context(), bytes.NewReader(data), int64(len(data)))
+		_, _, checked := CheckEntries(t.Context(), bytes.NewReader(data), int64(len(data)))
+		if checked != nil && (err == nil || !errors.Is(checked, ErrNoH1)) {
+			t.Errorf("it has the hash %s, %v, and is refused: %v", h, err, checked)
+		}
 		if err != nil {
 			if !errors.Is(err, ErrNoH1) {
 				t.Errorf("%v", err)

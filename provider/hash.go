@@ -106,10 +106,10 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	var unpacked uint64
 	for _, f := range z.File {
 		if reason := unhashable(f); reason != "" {
-			return Hash{}, fmt.Errorf("%w: entry %q %s", ErrNoH1, f.Name, reason)
+			return Hash{}, fmt.Errorf("%w: entry %.80q %s", ErrNoH1, f.Name, reason)
 		}
 		if files[f.Name] != nil {
-			return Hash{}, fmt.Errorf("%w: entry %q is there twice", ErrNoH1, f.Name)
+			return Hash{}, fmt.Errorf("%w: entry %.80q is there twice", ErrNoH1, f.Name)
 		}
 		// The sum is checked after each entry, so it cannot overflow. The code below does not
 		// read an entry beyond its stated size.
@@ -129,25 +129,45 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	return Hash{h}, nil
 }
 
-// CheckEntries returns the number and the total size in bytes of the files in a zip. It refuses
-// the entries that [H1] refuses, except directory entries, and unpacks nothing. The errors are
-// those of [H1].
+// CheckEntries returns the number and the total size in bytes of the files in a zip, and checks
+// that every file unpacks. It refuses the entries that [H1] refuses, except directory entries.
+// The errors are those of [H1].
 func CheckEntries(ctx context.Context, r io.ReaderAt, size int64) (entries int, unpacked int64, err error) {
-	z, err := newSourceReader(ctx, r, size).open(size)
+	source := newSourceReader(ctx, r, size)
+	z, err := source.open(size)
 	if err != nil {
 		return 0, 0, err
 	}
+	names := make(map[string]bool, len(z.File))
 	for _, f := range z.File {
-		if f.Mode().IsDir() && fs.ValidPath(strings.TrimSuffix(f.Name, "/")) && !strings.ContainsAny(f.Name, "\\\n") {
+		switch reason := unhashable(f); {
+		case names[f.Name]:
+			return 0, 0, fmt.Errorf("%w: entry %.80q is there twice", ErrNoH1, f.Name)
+		case f.Mode().IsDir() && fs.ValidPath(strings.TrimSuffix(f.Name, "/")) && !strings.ContainsAny(f.Name, "\\\n"):
 			continue
-		}
-		if reason := unhashable(f); reason != "" {
-			return 0, 0, fmt.Errorf("%w: entry %q %s", ErrNoH1, f.Name, reason)
-		}
-		if f.UncompressedSize64 > maxUnpackedBytes || unpacked+int64(f.UncompressedSize64) > maxUnpackedBytes {
+		case reason != "":
+			return 0, 0, fmt.Errorf("%w: entry %.80q %s", ErrNoH1, f.Name, reason)
+		case f.UncompressedSize64 > maxUnpackedBytes || unpacked+int64(f.UncompressedSize64) > maxUnpackedBytes:
 			return 0, 0, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
 		}
+		names[f.Name] = true
 		entries, unpacked = entries+1, unpacked+int64(f.UncompressedSize64)
+	}
+	for _, f := range z.File {
+		if !names[f.Name] {
+			continue // a directory
+		}
+		body, err := f.Open()
+		if err == nil {
+			_, err = io.Copy(io.Discard, body)
+			body.Close()
+		}
+		switch {
+		case source.failed != nil:
+			return 0, 0, source.failed
+		case err != nil:
+			return 0, 0, &notZipError{fmt.Errorf("entry %.80q does not unpack: %w", f.Name, err)}
+		}
 	}
 	return entries, unpacked, nil
 }
