@@ -38,22 +38,13 @@ type lister struct {
 
 // folder lists a folder. above are the folders that contain it.
 func (l *lister) folder(name string, above []fs.FileInfo) error {
-	f, err := l.root.Open(name)
-	if err != nil {
-		return fmt.Errorf("read the module: %w", err)
-	}
-	defer f.Close()
-	self, err := f.Stat()
+	self, names, err := l.read(name)
 	if err != nil {
 		return fmt.Errorf("read the module: %w", err)
 	}
 	if slices.ContainsFunc(above, func(dir fs.FileInfo) bool { return os.SameFile(dir, self) }) {
 		l.refuse(name, "replace the link by the files that the module needs", "%s is a link to a folder that contains the link", name)
 		return nil
-	}
-	names, err := f.ReadDir(maxEntries + 1 - l.seen)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("read the module: %w", err)
 	}
 	if l.seen += len(names); l.seen > maxEntries {
 		return refuse(helpLarge, "it has more than %d files and folders", maxEntries)
@@ -72,8 +63,31 @@ func (l *lister) folder(name string, above []fs.FileInfo) error {
 	return nil
 }
 
+// read opens a folder and returns the names in it, but not more than [maxEntries] allows. It closes
+// the folder, because a deep tree would otherwise need too many open files.
+func (l *lister) read(name string) (fs.FileInfo, []fs.DirEntry, error) {
+	f, err := l.root.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	self, err := f.Stat()
+	if err != nil {
+		return nil, nil, err
+	}
+	names, err := f.ReadDir(maxEntries + 1 - l.seen)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return self, names, err
+}
+
 // add lists a file, a folder or a link.
 func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
+	if len(name) > maxName {
+		l.refuse(name, "shorten the names of the folders, or name one of them in .terraformignore", "%.80s... has a path of more than %d bytes", name, maxName)
+		return nil
+	}
 	if kind&fs.ModeSymlink != 0 {
 		info, err := l.root.Stat(name)
 		switch {

@@ -35,6 +35,9 @@ const (
 	// maxEntries is the maximum number of files in a module's folder, including files that
 	// .terraformignore excludes.
 	maxEntries = 100_000
+	// maxName is the maximum length in bytes of a file's path in the folder. It also bounds the depth of
+	// the folder. Clients add the path of their own folder, and Linux opens paths of up to 4,095 bytes.
+	maxName = 1024
 	// maxBytes is the maximum size of a module's files in bytes.
 	maxBytes = 2 << 30
 	// wideEntries and wideBytes are the limits of Terragrunt. Pack warns about larger modules.

@@ -252,6 +252,43 @@ func TestManyLinks(t *testing.T) {
 	refused(t, files.write(t), "it has more than 100000 files and folders")
 }
 
+// TestDeepFolder shows that a folder whose paths are too long is refused, unless .terraformignore excludes them.
+func TestDeepFolder(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	deepen := func(levels int) {
+		t.Helper()
+		for range levels {
+			if err := root.Mkdir("d", 0o755); err != nil {
+				t.Fatal(err)
+			}
+			next, err := root.OpenRoot("d")
+			if err != nil {
+				t.Fatal(err)
+			}
+			root.Close()
+			root = next
+		}
+	}
+	dir := root.Name()
+	deepen(maxName/2 - 4)
+	if err := root.WriteFile("main.tf", nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if z, _ := pack(t, dir); z.Entries != 1 {
+		t.Errorf("%d files", z.Entries)
+	}
+	deepen(20)
+	refused(t, dir, "has a path of more than 1024 bytes")
+	if err := os.WriteFile(filepath.Join(dir, ignoreFile), []byte("d/\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	pack(t, dir)
+}
+
 func TestWarnings(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
