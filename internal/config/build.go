@@ -46,7 +46,7 @@ func (d *decoder) config(f *fileBlock) *Config {
 		d.gateway(&f.Gateway)
 		c.Gateway = f.Gateway
 		d.checkVerify(f)
-		d.checkPullThrough(f, c)
+		d.checkOrigins(f, c)
 	}
 	d.checkCooldown(f, c)
 	d.checkRetention(f, c)

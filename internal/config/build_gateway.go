@@ -131,14 +131,22 @@ func (d *decoder) checkRetention(f *fileBlock, c *Config) {
 	}
 }
 
-// checkPullThrough warns if serve would refuse to start with these settings. serve refuses
-// if clients on other machines could make the gateway fetch from any host. The warning is
+// checkOrigins warns if serve would refuse to start with these settings. serve refuses
+// if clients on other machines could make the gateway send requests to any host. The warning is
 // not an error, because a flag can change the address to listen on.
-func (d *decoder) checkPullThrough(f *fileBlock, c *Config) {
+func (d *decoder) checkOrigins(f *fileBlock, c *Config) {
 	g, p := c.Gateway, c.PullThrough
 	host, _, err := net.SplitHostPort(g.Listen)
 	beyond := err == nil && !ociaddr.Registry(host).IsLoopback() || g.PublicURL != "" || g.HTTP
-	if p == nil || !p.Enabled || !beyond || g.AsksForTokens() || p.NamesHosts() {
+	if !beyond || g.AsksForTokens() {
+		return
+	}
+	for i, m := range c.modules {
+		if m.FallThrough && !m.NamesHosts() && len(c.modules) == len(f.ModuleMirrors) {
+			d.warn(d.of(&f.ModuleMirrors[i]).header, "Redirects for everybody", `With this, serve refuses to start: whoever reaches the gateway could have it ask any host. Let include name the hosts, or add token or oidc blocks.`)
+		}
+	}
+	if p == nil || !p.Enabled || p.NamesHosts() {
 		return
 	}
 	d.warn(d.of(f.PullThrough).header, "Pull-through for everybody", `With this, serve refuses to start: whoever reaches the gateway could have it fetch from anywhere. Let include name what may be fetched, or add token or oidc blocks.`)

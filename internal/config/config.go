@@ -79,6 +79,15 @@ type ModuleMirror struct {
 	FallThrough bool
 }
 
+// NamesHosts is like [PullThrough.NamesHosts], for the include patterns of the block.
+func (m ModuleMirror) NamesHosts() bool {
+	include := m.Template.Selector().Include
+	return len(include) > 0 && !slices.ContainsFunc(include, func(p module.Pattern) bool {
+		_, named := p.ServiceHost()
+		return !named
+	})
+}
+
 // ModuleMirrors returns the module_mirror blocks in the order of the file.
 func (c *Config) ModuleMirrors() []ModuleMirror { return c.modules }
 

@@ -2,13 +2,26 @@ package serve
 
 import (
 	"context"
+	"net"
 	"net/url"
 	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
+
+// checkFallThrough returns an error if everyone could have the gateway ask any host for its
+// discovery document, and redirect browsers there. addr and controlled are those of [Settings.pullRules].
+func (s *Settings) checkFallThrough(addr net.Addr, controlled bool) error {
+	open := func(m config.ModuleMirror) bool { return m.FallThrough && !m.NamesHosts() }
+	if !s.reachable(addr) || controlled || !slices.ContainsFunc(s.Config.ModuleMirrors(), open) {
+		return nil
+	}
+	return UsageError{hint.New("with fall_through, everyone who can connect could make the gateway ask any host: other machines can connect, there is no access control, and include names no hosts",
+		`name the hosts in include of the module_mirror block, such as ["registry.opentofu.org/*/*/*"], or add token or oidc blocks`)}
+}
 
 // moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
 // returns nil if no block has fall_through.

@@ -27,7 +27,7 @@ type pullRules struct {
 // process. controlled is true if the gateway requires tokens.
 func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRules, error) {
 	p := &pullRules{}
-	reachable := s.local == nil && (!loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "") // from other machines
+	reachable := s.reachable(addr)
 	switch configured := s.Config.PullThrough; {
 	case configured != nil && !configured.Enabled:
 		return nil, nil
@@ -47,6 +47,12 @@ func (s *Settings) pullRules(addr net.Addr, embedded, controlled bool) (*pullRul
 			`name in include of the pull_through block what may be fetched, such as ["registry.opentofu.org/hashicorp/*"], or add token or oidc blocks, or start with --no-pull-through`)}
 	}
 	return p, nil
+}
+
+// reachable reports whether other machines can connect to the gateway. addr is the address that
+// the gateway listens on.
+func (s *Settings) reachable(addr net.Addr) bool {
+	return s.local == nil && (!loopback(addr) || s.gateway().HTTP || s.gateway().PublicURL != "")
 }
 
 // fetches returns a function that reports whether a request is allowed to cause a fetch. A

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -130,6 +131,40 @@ func TestPassedOn(t *testing.T) {
 			}
 			if n := strings.Count(log.String(), "level=WARN"); (n == 1) == want {
 				t.Errorf("%s: %s, by default %t: the log says\n%s", tc.name, tc.value, byDefault, log.String())
+			}
+		}
+	}
+}
+
+// TestFallThroughNeedsAnAllowList shows that if other machines can reach a gateway without access control, the
+// redirects of modules require an allow list of hosts.
+func TestFallThroughNeedsAnAllowList(t *testing.T) {
+	const named, all = `include = ["registry.opentofu.org/*/*/*"]`, `include = ["registry.opentofu.org/*/*/*", "*/*/*/*"]`
+	for name, tc := range map[string]struct {
+		include    string
+		addr       net.Addr
+		public     string
+		controlled bool
+		refused    bool
+	}{
+		"on this machine":           {addr: onLoopback},
+		"for everybody":             {addr: everywhere, refused: true},
+		"for everybody, all named":  {addr: everywhere, include: named},
+		"for everybody, one of all": {addr: everywhere, include: all, refused: true},
+		"for those with tokens":     {addr: everywhere, controlled: true},
+		"by another name":           {addr: onLoopback, public: `public_url = "https://modules.example/"`, refused: true},
+	} {
+		for _, fallThrough := range []bool{true, false} {
+			c, err := config.Parse(config.Environment{}, "ocibridge.hcl", fmt.Appendf(nil,
+				"module_mirror {\n  repository_template = \"ghcr.io/acme/${hostname}/${namespace}/${name}/${system}\"\n  fall_through = %t\n  %s\n}\ngateway {\n  %s\n}\n",
+				fallThrough, tc.include, tc.public))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := Settings{Config: c}
+			err = s.checkFallThrough(tc.addr, tc.controlled)
+			if refused := tc.refused && fallThrough; refused != errors.As(err, new(UsageError)) || !refused && err != nil || refused && !strings.Contains(hint.Of(err), "include") {
+				t.Errorf("%s, fall_through = %t: %v (%s)", name, fallThrough, err, hint.Of(err))
 			}
 		}
 	}

@@ -74,6 +74,9 @@ func (s *site) open(before *site) error {
 	if err := s.controlAccess(known); err != nil {
 		return err
 	}
+	if err := s.settings.checkFallThrough(s.addr, s.control != nil); err != nil {
+		return err
+	}
 	if err := s.openPuller(); err != nil {
 		return err
 	}
