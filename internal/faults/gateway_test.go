@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -39,9 +40,10 @@ var readSteps = []step{
 
 // isPackage reports whether a request is for a package's bytes.
 func isPackage(r *http.Request) bool {
-	return slices.ContainsFunc(slices.Concat(shared.release.Packages, shared.large.Packages), func(p release.Package) bool {
-		return strings.HasSuffix(r.URL.Path, "/blobs/sha256:"+p.SHA256)
-	})
+	return strings.HasSuffix(r.URL.Path, "/blobs/"+shared.module.Digest.String()) ||
+		slices.ContainsFunc(slices.Concat(shared.release.Packages, shared.large.Packages), func(p release.Package) bool {
+			return strings.HasSuffix(r.URL.Path, "/blobs/sha256:"+p.SHA256)
+		})
 }
 
 // document is a JSON document or a package that clients request from the gateway.
@@ -66,6 +68,16 @@ func documents(rel *release.Release) []document {
 	}
 }
 
+// moduleDocuments returns all documents of a module.
+func moduleDocuments() []document {
+	hosts := "/hosts/" + originHost + "/v1/modules/acme/vpc/aws/"
+	return []document{
+		{hosts + "versions", []string{"token", "list tags"}},
+		{hosts + version + "/download", []string{"token", "read the tag"}},
+		{hosts + version + "/vpc-" + version + ".zip", []string{"token", "read the tag", "read a package"}},
+	}
+}
+
 // serve starts a gateway as "ocibridge serve" does, with its files in dir.
 func (r *rig) serve(dir string) {
 	r.t.Helper()
@@ -81,15 +93,19 @@ func (r *rig) serveWith(dir string, origin catalog.Origin, end func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	repository := func(ctx context.Context) (catalog.Store, error) {
+		repo, err := r.auth.Repository(ctx, r.repo)
+		if err != nil {
+			return nil, err
+		}
+		repo.Client = catalog.Conditional(repo.Client)
+		return repo, nil
+	}
 	known, err := catalog.New(catalog.Options{Directory: dir, Log: log, FreshToken: auth.WithFreshToken, Origin: origin,
-		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) {
-			repo, err := r.auth.Repository(ctx, r.repo)
-			if err != nil {
-				return nil, err
-			}
-			repo.Client = catalog.Conditional(repo.Client)
-			return repo, nil
-		}})
+		Repository: func(ctx context.Context, _ provider.Address) (catalog.Store, error) { return repository(ctx) },
+		Modules: catalog.ModuleOptions{Repository: func(ctx context.Context, _ module.Address) (catalog.Store, error) {
+			return repository(ctx)
+		}}})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -140,22 +156,32 @@ func (r *rig) get(path string) answer {
 // TestGatewayRegistry tests every fault at every step between the gateway and the registry. It tests each fault
 // with empty and with filled caches, for one request and permanently.
 func TestGatewayRegistry(t *testing.T) {
-	truth := truths(t)
+	gatewayFaults(t, readSteps, ofProvider, documents(shared.release))
+}
+
+// TestGatewayModules is like [TestGatewayRegistry], for a module.
+func TestGatewayModules(t *testing.T) {
+	steps := slices.DeleteFunc(slices.Clone(readSteps), func(s step) bool { return s.name == "read evidence" })
+	gatewayFaults(t, steps, ofModule, moduleDocuments())
+}
+
+func gatewayFaults(t *testing.T, steps []step, of pushed, all []document) {
+	truth := truths(t, of, all)
 	for _, f := range faultsFor(registryHost) {
 		if f.name == "reset in the request" {
 			continue // requests of this step have no body
 		}
-		for _, s := range readSteps {
+		for _, s := range steps {
 			for _, mode := range []string{"stays", "once", "known"} {
 				t.Run(f.name+"/"+s.name+"/"+mode, func(t *testing.T) {
 					t.Parallel()
 					inRig(t, func(r *rig) {
-						if err := r.push(r.t.Context(), widget); err != nil {
+						if err := of.push(r, r.t.Context()); err != nil {
 							r.t.Fatal(err)
 						}
 						r.auth = r.newAuth() // a new client has no tokens from the push
 						r.serve(r.t.TempDir())
-						c := served{r, f, s, truth}
+						c := served{r, f, s, all, truth}
 						c.check(mode)
 					})
 				})
@@ -165,15 +191,15 @@ func TestGatewayRegistry(t *testing.T) {
 }
 
 // truths returns the bodies of the correct responses by path.
-func truths(t *testing.T) map[string][]byte {
+func truths(t *testing.T, of pushed, all []document) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
 	inRig(t, func(r *rig) {
-		if err := r.push(r.t.Context(), widget); err != nil {
+		if err := of.push(r, r.t.Context()); err != nil {
 			r.t.Fatal(err)
 		}
 		r.serve(r.t.TempDir())
-		for _, d := range documents(shared.release) {
+		for _, d := range all {
 			a := r.get(d.path)
 			if a.status != http.StatusOK || a.err != nil {
 				r.t.Fatalf("%s: %+v\n%s", d.path, a, r.log)
@@ -181,7 +207,7 @@ func truths(t *testing.T) map[string][]byte {
 			out[d.path] = a.body
 		}
 	})
-	for path, has := range map[string]string{"index.json": `"` + version + `"`, version + ".json": shared.release.Packages[0].SHA256, "amd64": shared.release.Packages[0].SHA256, "versions": `"` + version + `"`} {
+	for path, has := range map[string]string{"index.json": `"` + version + `"`, version + ".json": shared.release.Packages[0].SHA256, "amd64": shared.release.Packages[0].SHA256, "versions": `"` + version + `"`, "download": "/vpc-" + version + ".zip?archive=zip"} {
 		for p, body := range out {
 			if strings.HasSuffix(p, path) && !strings.Contains(string(body), has) {
 				t.Fatalf("%s: %s", p, body)
@@ -196,7 +222,8 @@ type served struct {
 	*rig
 	f     fault
 	s     step
-	truth map[string][]byte
+	all   []document
+	truth map[string][]byte // the bodies of the correct responses by path
 }
 
 func (c served) check(mode string) {
@@ -208,7 +235,7 @@ func (c served) check(mode string) {
 	}
 	times := map[string]int{"once": 1}[mode]
 	end := c.f.begin(c.rig, c.registry, c.s, times)
-	for _, d := range documents(shared.release) {
+	for _, d := range c.all {
 		a := c.get(d.path)
 		right := c.judge(d, a)
 		needed := slices.Contains(d.steps, c.s.name) || c.f.dial != nil
@@ -265,7 +292,7 @@ func (c served) judge(d document, a answer) bool {
 
 func (c served) allRight(when string) {
 	c.t.Helper()
-	for _, d := range documents(shared.release) {
+	for _, d := range c.all {
 		if a := c.get(d.path); !c.judge(d, a) {
 			c.t.Errorf("%s: %s: %d, %v\n%s", when, d.path, a.status, a.err, c.log)
 		}
