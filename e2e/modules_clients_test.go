@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/world"
+)
+
+// stack is a module that calls another module of the registry, with a version constraint, and a submodule of it.
+const stack = world.Host + "/platform/stack/aws"
+
+const stackFile = `module "vpc" {
+  source  = "` + vpc + `"
+  version = "~> 1.0"
+  name    = "you"
+}
+module "child" {
+  source  = "` + vpc + `//modules/child"
+  version = "1.0.0"
+  name    = "me"
+}
+output "all" { value = "${module.vpc.all}, ${module.child.greeting}" }
+`
+
+// wantAll is the output of the module stack.
+const wantAll = "hello you false notes, hello me"
+
+// pushModules pushes the modules vpc and stack into the repositories that flags name.
+func (s *scene) pushModules(flags ...string) {
+	s.t.Helper()
+	dir := s.t.TempDir()
+	clients.Must(s.t, os.WriteFile(filepath.Join(dir, "main.tf"), []byte(stackFile), 0o644))
+	for address, folder := range map[string]string{vpc: s.moduleFolder(), stack: dir} {
+		s.mustRun(append([]string{"module", "push", folder, "--as", address + "@1.0.0"}, flags...)...)
+	}
+}
+
+// modulesBlock returns a CLI configuration that sends requests for the modules of world.Host to a gateway.
+func modulesBlock(gateway *world.Gateway) string {
+	return fmt.Sprintf("host %q {\n  services = {\n    \"modules.v1\" = %q\n  }\n}\n", world.Host, hostURL(gateway)+"/v1/modules/")
+}
+
+// stackUser creates a workspace whose configuration uses the module stack.
+func (s *scene) stackUser(cliConfig string) *clients.Workspace {
+	s.t.Helper()
+	ws := s.workspace(cliConfig)
+	clients.Must(s.t, ws.WriteConfig("module \"stack\" {\n  source  = \""+stack+"\"\n  version = \">= 1.0.0\"\n}\noutput \"all\" { value = module.stack.all }\n"))
+	return ws
+}
+
+// appliesStack makes a client get, initialize and apply the configuration of a workspace. run runs the client.
+func appliesStack(t *testing.T, ws *clients.Workspace, client clients.Client, run func(args ...string)) {
+	t.Helper()
+	run("get", "-no-color")
+	run("init", "-no-color")
+	run("apply", "-no-color", "-auto-approve")
+	out, err := ws.Stdout(client, "output", "-raw", "all")
+	if err != nil || string(out) != wantAll {
+		t.Errorf("%s: %q, want %q, %v", client.Name, out, wantAll, err)
+	}
+}
+
+// TestModuleCallsModules shows that both clients get, initialize and apply a module that calls other modules of the
+// registry and their submodules. The modules are in the embedded registry, and the origin is down.
+func TestModuleCallsModules(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.pushModules("--data", s.data)
+	s.World.Close()
+	gateway := s.serve("--data", s.data)
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.stackUser(modulesBlock(gateway))
+		appliesStack(t, ws, client, func(args ...string) { ws.MustRun(t, client, args...) })
+	})
+}
+
+// moduleToken returns a token block for modules. The token is "marked-", followed by its name.
+func moduleToken(name, include string) string {
+	return fmt.Sprintf("  token %q {\n    sha256  = \"%x\"\n    include = [%q]\n  }\n", name, sha256.Sum256([]byte("marked-"+name)), include)
+}
+
+// TestPrivateModules shows that clients install modules with their token for the modules' host, and download the
+// zips without it. A token for other modules, a token for providers and no token get nothing.
+func TestPrivateModules(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.pushModules("--data", s.data)
+	s.World.Close()
+	gateway := s.controlled(moduleToken("modules", world.Host+"/platform/*/*") + moduleToken("others", world.Host+"/network/*/*"))
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.stackUser("")
+		as := func(token string) {
+			t.Helper()
+			clients.Must(t, ws.WriteCLIConfig(modulesBlock(gateway)+fmt.Sprintf("credentials %q {\n  token = %q\n}\n", world.Host, token)))
+		}
+		as("marked-modules")
+		appliesStack(t, ws, client, func(args ...string) { ws.MustRun(t, client, args...) })
+		for _, token := range []string{"", "marked-others", acmeToken} {
+			as(token)
+			clients.Must(t, ws.Clean())
+			if out, err := ws.Run(client, "init", "-no-color"); err == nil || !strings.Contains(out, "registry.acme.example") {
+				t.Errorf("%s with the token %q: %v\n%s", client.Name, token, err, out)
+			}
+		}
+	})
+	clients.Must(t, gateway.Stop()) // completes the log
+	wantNoSecrets(t, gateway)
+}
