@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -111,4 +112,29 @@ func TestPrivateModules(t *testing.T) {
 	})
 	clients.Must(t, gateway.Stop()) // completes the log
 	wantNoSecrets(t, gateway)
+}
+
+// TestModulesOfOwnHost shows that modules whose address has the gateway's own host name and port need no host block.
+// Renovate's own code finds their versions, too.
+func TestModulesOfOwnHost(t *testing.T) {
+	t.Parallel()
+	const own = "127.0.0.1/platform/vpc/aws" // repositories have no port
+	s := newScene(t)
+	for _, version := range []string{"1.0.0", "1.1.0-rc.1", "1.10.0"} {
+		s.mustRun("module", "push", s.moduleFolder(), "--as", own+"@"+version, "--data", s.data)
+	}
+	address := freeAddress(t)
+	gateway := s.serve("--data", s.data, "--listen", address, s.settings(fmt.Sprintf("gateway {\n  public_url = %q\n}\n", "https://"+address)))
+	config := "module \"vpc\" {\n  source  = \"" + address + "/platform/vpc/aws\"\n  version = \"1.0.0\"\n  name    = \"you\"\n}\noutput \"all\" { value = module.vpc.all }\n"
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteConfig(config))
+		ws.MustRun(t, client, "init", "-no-color")
+		ws.MustRun(t, client, "apply", "-no-color", "-auto-approve")
+	})
+	ws := s.workspace("")
+	clients.Must(t, ws.WriteConfig(config))
+	if releases := s.renovate(t, ws, gateway, ""); !slices.Equal(releases, []string{"1.0.0", "1.1.0-rc.1", "1.10.0"}) {
+		t.Errorf("Renovate reads the releases %q", releases)
+	}
 }

@@ -38,6 +38,7 @@ async function main() {
 
   const content = fs.readFileSync(packageFile, 'utf8');
   const { deps } = await terraform.extractPackageFile(content, packageFile, config);
+  deps.forEach((dep) => (dep.packageName ??= dep.depName));
   const found = await getPkgReleases(await applyPackageRules({ ...config, ...deps[0] }));
   if (!found) throw new Error('Renovate finds no releases');
 
