@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"archive/zip"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -32,12 +34,18 @@ output "all" { value = "${module.vpc.all}, ${module.child.greeting}" }
 // wantAll is the output of the module stack.
 const wantAll = "hello you false notes, hello me"
 
-// pushModules pushes the modules vpc and stack into the repositories that flags name.
-func (s *scene) pushModules(flags ...string) {
+// stackFolder writes the module stack into a new folder.
+func (s *scene) stackFolder() string {
 	s.t.Helper()
 	dir := s.t.TempDir()
 	clients.Must(s.t, os.WriteFile(filepath.Join(dir, "main.tf"), []byte(stackFile), 0o644))
-	for address, folder := range map[string]string{vpc: s.moduleFolder(), stack: dir} {
+	return dir
+}
+
+// pushModules pushes the modules vpc and stack into the repositories that flags name.
+func (s *scene) pushModules(flags ...string) {
+	s.t.Helper()
+	for address, folder := range map[string]string{vpc: s.moduleFolder(), stack: s.stackFolder()} {
 		s.mustRun(append([]string{"module", "push", folder, "--as", address + "@1.0.0"}, flags...)...)
 	}
 }
@@ -137,4 +145,68 @@ func TestModulesOfOwnHost(t *testing.T) {
 	if releases := s.renovate(t, ws, gateway, ""); !slices.Equal(releases, []string{"1.0.0", "1.1.0-rc.1", "1.10.0"}) {
 		t.Errorf("Renovate reads the releases %q", releases)
 	}
+}
+
+// TestModuleEverywhere shows that one artifact is the same module for all clients: from the embedded registry and from
+// distribution, by the gateway and by oci://. The ORAS CLI copies the artifact between the registries. It is the one
+// that module push has made, or the one that the ORAS CLI makes by OpenTofu's recipe, without h1: hash and under a tag
+// with v.
+func TestModuleEverywhere(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := s.tlsRegistry()
+	s.pushModules("--data", s.data)
+	oras := func(args ...string) { t.Helper(); s.ws.MustRun(t, clients.ORAS(t), args...) }
+	embedded := s.serve("--data", s.data)
+	at := authority(embedded) + "/modules/" + vpc
+	s.installsModule(at, "tag=1.0.0")
+	for _, a := range []string{vpc, stack} {
+		oras("cp", "--from-plain-http=false", "--to-plain-http=false", authority(embedded)+"/modules/"+a+":1.0.0", r.Host+"/copies/"+a+":1.0.0")
+	}
+	copied := strings.TrimSpace(string(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--plain-http=false", r.Host+"/copies/"+vpc+":1.0.0")))
+	s.installsModule(r.Host+"/copies/"+vpc, "digest="+copied)
+	s.installsModule(at, "digest="+copied)
+
+	recipe := s.workspace("")
+	for name, folder := range map[string]string{"vpc": s.moduleFolder(), "stack": s.stackFolder()} {
+		clients.Must(t, zipFolder(filepath.Join(recipe.Dir, name+".zip"), folder))
+		recipe.MustRun(t, clients.ORAS(t), "push", "--plain-http=false", "--artifact-type", "application/vnd.opentofu.modulepkg",
+			r.Host+"/recipe/"+world.Host+"/platform/"+name+"/aws:v1.0.0", name+".zip:archive/zip")
+	}
+	s.installsModule(r.Host+"/recipe/"+vpc, "tag=v1.0.0")
+
+	for _, folder := range []string{"copies", "recipe"} {
+		template := strings.Replace(moduleTemplate(r), "/modules/", "/"+folder+"/", 1)
+		gateway := s.serve(s.settings(fmt.Sprintf("module_mirror {\n  repository_template = %q\n}\n", template)))
+		both(t, func(t *testing.T, client clients.Client) {
+			ws := s.stackUser(modulesBlock(gateway))
+			appliesStack(t, ws, client, func(args ...string) { ws.MustRun(t, client, args...) })
+		})
+	}
+}
+
+// zipFolder writes the files of a module, except .git, into a zip as the program zip does: it follows links.
+func zipFolder(name, folder string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	w := zip.NewWriter(f)
+	err = filepath.Walk(folder, func(path string, info os.FileInfo, err error) error {
+		if err != nil || info.IsDir() || strings.Contains(path, ".git") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(folder, path)
+		to, err := w.Create(filepath.ToSlash(rel))
+		if err == nil {
+			_, err = to.Write(data)
+		}
+		return err
+	})
+	return errors.Join(err, w.Close())
 }
