@@ -17,8 +17,8 @@
 # build flags.
 #
 # Some tools are not built. npm installs the versions of axe, Renovate and gitlab-ci-local
-# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx and Node.js
-# must be on PATH. If they are not, the script installs them with apt-get if the user is
+# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx, GnuPG, zip and
+# Node.js must be on PATH. If they are not, the script installs them with apt-get if the user is
 # root. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
 # the script unpacks it from Debian's package.
 #
@@ -31,7 +31,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx release actionlint pebble promtool"
+names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
 # These tools are obtained only if an argument names them. terraform-on-path never builds
 # terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
@@ -337,6 +337,17 @@ nginx() {
 	on_path nginx || die "apt-get installed nginx-light, and still PATH has no nginx. See $out/nginx.log"
 }
 
+# gnupg installs gpg and zip, with which the how-tos make and sign releases, if one of them is not on PATH.
+gnupg() {
+	if on_path gpg && on_path zip; then
+		current=$((current + 1))
+		return
+	fi
+	may_install || die "the tests of the how-tos sign releases, and PATH lacks gpg or zip. Install GnuPG and zip (on Debian, as root: apt-get install gnupg zip)"
+	apt_install gnupg gnupg zip
+	on_path gpg && on_path zip || die "apt-get installed gnupg and zip, and still PATH lacks one of them. See $out/gnupg.log"
+}
+
 # is_distribution_28 PATH: succeeds if the program is the registry of distribution 2.8 and
 # runs on this machine.
 is_distribution_28() { [[ $("$1" --version 2>/dev/null </dev/null) =~ distribution\ v?2\.8\. ]]; }
@@ -403,6 +414,7 @@ install() {
 	chromium) chromium ;;
 	systemd) systemd ;;
 	nginx) nginx ;;
+	gnupg) gnupg ;;
 	docker-registry) docker_registry ;;
 	tofu | oras | registry | staticcheck | helm | deploycheck | actionlint | release | pebble | promtool | govulncheck) build "$1" "$host" "bin/$1" ;;
 	esac

@@ -330,6 +330,23 @@ func TestNginxIsInstalled(t *testing.T) {
 	m.wantInstalled("nginx-light")
 }
 
+// TestGnuPGIsInstalled shows that GnuPG and zip are installed, even if PATH contains only one of them.
+func TestGnuPGIsInstalled(t *testing.T) {
+	for _, there := range []string{"gpg", "zip"} {
+		m := newMachine(t, 0)
+		m.fake(there, "")
+		m.fakeApt("gpg", "zip")
+		if out, err := m.install("gnupg"); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		m.wantInstalled("gnupg")
+		m.wantInstalled("zip")
+		if out, err := m.install("gnupg"); err != nil || len(lines(t, m.apt)) != 2 {
+			t.Errorf("the second run: %v\n%s", err, out)
+		}
+	}
+}
+
 // fakeDebian puts an apt-get and a dpkg on PATH. They download a package, and unpack a
 // docker-registry of the given version from it.
 func (m *machine) fakeDebian(version string) {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
@@ -9,12 +11,52 @@ import (
 
 // TestPublishingHowTo runs docs/howto/publishing.md with the real gpg. Both clients install what it publishes.
 func TestPublishingHowTo(t *testing.T) {
-	server := registry.For(t, registry.Options{})
+	publish(t, registry.For(t, registry.Options{}).Host, t.TempDir())
+}
+
+// publish runs docs/howto/publishing.md in the folder dir.
+func publish(t *testing.T, host, dir string) {
+	t.Helper()
+	// Agents of gpg leave the page's process group.
+	t.Cleanup(func() {
+		for _, home := range []string{"gnupg", "other"} {
+			if err := exec.Command("gpgconf", "--homedir", filepath.Join(dir, home), "--kill", "all").Run(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	howto.Run{
 		Page:    "publishing",
-		Replace: []string{"ghcr.io", server.Host},
-		After:   "gpgconf --kill all",
-		// Nothing listens at the proxy, so that no client looks for the provider's host.
-		Env: []string{"GHCR_TOKEN=pass-w0rd", "HTTPS_PROXY=http://127.0.0.1:1"},
+		Replace: []string{"registry.example.com", host, "harbor.example.com", host, "localhost:8443", "localhost:" + freePort(t)},
+		Fails:   []string{"dist-other"},
+		Dir:     dir,
+		Env:     publishingEnv,
 	}.Do(t)
 }
+
+// publishingEnv has a proxy at which nothing listens, so that no client looks for the provider's host.
+var publishingEnv = []string{"REGISTRY_TOKEN=pass-w0rd", "HTTPS_PROXY=http://127.0.0.1:1"}
+
+// TestKeysHowTo runs docs/howto/keys.md in the folder that docs/howto/publishing.md leaves.
+func TestKeysHowTo(t *testing.T) {
+	host, dir := registry.For(t, registry.Options{}).Host, t.TempDir()
+	publish(t, host, dir)
+	howto.Run{
+		Page:    "keys",
+		Replace: []string{"registry.example.com", host, "localhost:8443", "localhost:" + freePort(t)},
+		Before:  map[string]string{"ocibridge fingerprint legacy-key.asc\nocibridge push": legacyRelease},
+		Fails: []string{
+			"release 1.1.0", "strict_expiry = true", "tofu init -no-color -upgrade",
+			"rm -r .terraform\nocibridge exec --no-cache -- tofu init -no-color\n",
+		},
+		Dir: dir,
+		Env: publishingEnv,
+	}.Do(t)
+}
+
+// legacyRelease makes a key that has expired, and a release that it signed before.
+const legacyRelease = `gpg() { command gpg --faked-system-time 20240101T000000 "$@"; }
+gpg --batch --quiet --pinentry-mode loopback --passphrase '' --quick-generate-key 'Acme Legacy <legacy@acme.example>' rsa4096 sign 2y
+release 0.9.0 legacy@acme.example
+gpg --armor --export legacy@acme.example > legacy-key.asc
+unset -f gpg`
