@@ -3,16 +3,19 @@ package main
 import (
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
-// operatorEnv returns variables for a page that fetches versions of hashicorp/null from their origin.
+// operatorEnv returns variables for a page that fetches versions of hashicorp/null and hashicorp/random from
+// their origin.
 func operatorEnv(t *testing.T) []string {
 	t.Helper()
 	ca := tlsca.For(t)
@@ -20,7 +23,8 @@ func operatorEnv(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	origin := startTLS(t, ca, "localhost", testorigin.New(testorigin.Options{}, nullReleases(t)...))
+	releases := append(nullReleases(t), releasesOf(t, "random", "3.7.2")...)
+	origin := startTLS(t, ca, "localhost", testorigin.New(testorigin.Options{}, releases...))
 	return []string{"SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin)}
 }
 
@@ -29,10 +33,13 @@ func nullReleases(t *testing.T) (out []*release.Release) {
 	t.Helper()
 	signer := pgp.For(t, "Acme")
 	for _, v := range []string{"3.2.2", "3.2.3", "3.2.4"} {
-		files := map[string][]byte{"terraform-provider-null_v" + v: []byte(v)}
+		contents := func(os, arch string) release.Content {
+			// OpenTofu panics if two platforms have the same package.
+			return release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-null_v" + v: []byte(v + os)}}
+		}
 		out = append(out, release.For(t, release.Spec{
 			Host: "registry.opentofu.org", Namespace: "hashicorp", Type: "null", Version: v, Signer: signer,
-			Contents: []release.Content{{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: files}, {OS: "openbsd", Arch: "386", Files: files}},
+			Contents: []release.Content{contents(runtime.GOOS, runtime.GOARCH), contents("darwin", "arm64")},
 		}))
 	}
 	return out
@@ -76,10 +83,23 @@ func TestUpgradeHowTo(t *testing.T) {
 	howto.Run{Page: "upgrade", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: operatorEnv(t)}.Do(t)
 }
 
-// TestRemovingHowTo runs docs/howto/removing.md.
+// TestRemovingHowTo runs docs/howto/removing.md. Terraform shows the reason, too, also after the
+// removal. Both clients install the version that is left.
 func TestRemovingHowTo(t *testing.T) {
+	const inits = `rm -f client/.terraform.lock.hcl
+sed -i 's|"hashicorp/null"|"registry.opentofu.org/hashicorp/null"|' client/main.tf
+export TF_CLI_CONFIG_FILE=$PWD/host.tfrc
+terraform -chdir=client init -no-color > terraform.log 2>&1 && exit 1
+grep -x -e '- 3.2.4 is denied here: CVE-2026-1234: use 3.2.3' terraform.log
+`
 	howto.Run{
-		Page: "removing", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Fails: []string{"tofu -chdir=client init"},
+		Page: "removing", Replace: []string{"localhost:8443", "localhost:" + freePort(t)},
+		Before: map[string]string{"ocibridge remove --dry-run": inits},
+		Fails:  []string{"mirror.tfrc tofu", "host.tfrc tofu"},
+		After: inits + `sed -i s/3.2.4/3.2.3/ client/main.tf
+terraform -chdir=client init -no-color
+rm client/.terraform.lock.hcl
+tofu -chdir=client init -no-color`,
 		Env: operatorEnv(t),
 	}.Do(t)
 }
@@ -87,4 +107,21 @@ func TestRemovingHowTo(t *testing.T) {
 // TestDiskHowTo runs docs/howto/disk.md.
 func TestDiskHowTo(t *testing.T) {
 	howto.Run{Page: "disk", Env: operatorEnv(t)}.Do(t)
+}
+
+// TestCopyingHowTo runs docs/howto/copying.md.
+func TestCopyingHowTo(t *testing.T) {
+	host := func() string {
+		return strings.Replace(registry.For(t, registry.Options{}).Host, "127.0.0.1", "localhost", 1)
+	} // oras speaks HTTP to localhost
+	howto.Run{Page: "copying", Replace: []string{"registry.example.com", host(), "harbor.internal", host()}, Env: operatorEnv(t)}.Do(t)
+}
+
+// TestLockFilesHowTo runs docs/howto/lock-files.md. Afterwards, both lock files know the packages of both platforms.
+func TestLockFilesHowTo(t *testing.T) {
+	howto.Run{
+		Page: "lock-files", Replace: []string{"registry.example.com", registry.For(t, registry.Options{}).Host}, Env: operatorEnv(t),
+		Before: map[string]string{"lock --dry-run": `cat cluster/.terraform.lock.hcl; refused grep zh: cluster/.terraform.lock.hcl`},
+		After:  `for lock in */.terraform.lock.hcl; do [ $(grep -c zh: $lock) -ge 2 ]; done`,
+	}.Do(t)
 }
