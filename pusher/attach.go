@@ -88,9 +88,9 @@ func (c *referrersCopy) enqueue(s subject, desc ocispec.Descriptor) error {
 	c.total++
 	switch {
 	case c.total > maxReferrers:
-		return c.carrier.tooMuch("more than %d referrers", maxReferrers)
+		return c.tooMuch("more than %d referrers", maxReferrers)
 	case s.depth+1 > maxReferrerDepth:
-		return c.carrier.tooMuch("referrers of referrers, more than %d deep", maxReferrerDepth)
+		return c.tooMuch("referrers of referrers, more than %d deep", maxReferrerDepth)
 	}
 	c.next = append(c.next, subject{plain(desc), s.depth + 1})
 	return nil
@@ -124,7 +124,7 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 		return false, nil
 	}
 	if err == nil {
-		err = c.carrier.storeParts(ctx, desc, data)
+		err = c.storeParts(ctx, desc, data)
 	}
 	if err == nil {
 		// If the registry lacks the referrers API, the store also lists the manifest under
@@ -139,10 +139,10 @@ func (c *referrersCopy) copyReferrer(ctx context.Context, s subject, desc ocispe
 // read returns a manifest of the source, and the subject that the manifest names. of is nil
 // if the manifest names no subject.
 func (c *referrersCopy) read(ctx context.Context, desc ocispec.Descriptor) (data []byte, of *ocispec.Descriptor, err error) {
-	if _, err := c.carrier.admit(desc); err != nil {
+	if _, err := c.admit(desc); err != nil {
 		return nil, nil, err
 	}
-	if data, err = c.carrier.fetch(ctx, desc); err != nil {
+	if data, err = c.fetch(ctx, desc); err != nil {
 		return nil, nil, err
 	}
 	var m manifestParts
@@ -179,7 +179,7 @@ func (c *referrersCopy) copyTags(ctx context.Context, s subject) error {
 			continue // the tag was deleted since the tags were listed
 		}
 		if err != nil {
-			return c.from.failed(c.release.Version(), err)
+			return c.from.failed(c.version, err)
 		}
 		if !artifact.IsManifest(desc.MediaType) {
 			c.warnReferrer("the tag %s names the media type %.80q, and is not copied", tag, desc.MediaType)
@@ -222,7 +222,7 @@ func (c *referrersCopy) copyTag(ctx context.Context, s subject, tag ociaddr.Tag,
 		}
 	}
 	if err == nil {
-		err = c.carrier.storeParts(ctx, desc, data)
+		err = c.storeParts(ctx, desc, data)
 	}
 	if err == nil {
 		err = c.sendTag(ctx, "tag "+string(tag)+" in", artifact.Blob{Descriptor: plain(desc), Data: data}, string(tag), helpImmutable)

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
@@ -34,8 +35,10 @@ var ErrTooMuchAttached = errors.New("too much is attached to the version")
 // carrier copies those manifests and blobs of one version that are verified only by their
 // digests.
 type carrier struct {
-	from Stored
-	to   *push
+	writer  // of the destination
+	from    source
+	version provider.Version
+	help    string // the hint if the carrier exceeds a limit
 
 	mu     sync.Mutex
 	count  int
@@ -43,8 +46,10 @@ type carrier struct {
 	stored map[digest.Digest]bool // content that the destination has
 }
 
-func newCarrier(from Stored, to *push) *carrier {
-	return &carrier{from: from, to: to, stored: map[digest.Digest]bool{}}
+const helpAttached = "--without-referrers copies versions alone"
+
+func newCarrier(from source, to writer, v provider.Version) *carrier {
+	return &carrier{writer: to, from: from, version: v, help: helpAttached, stored: map[digest.Digest]bool{}}
 }
 
 // markStored remembers that the destination has the content with the given digest.
@@ -77,8 +82,7 @@ func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 }
 
 func (c *carrier) tooMuch(format string, args ...any) error {
-	return hint.Wrap(fmt.Errorf("%s in %s: %w: %s", c.to.tag, c.from.Repository, ErrTooMuchAttached, fmt.Sprintf(format, args...)),
-		"--without-referrers copies versions alone")
+	return hint.Wrap(fmt.Errorf("%s in %s: %w: %s", tagOf(c.version), c.from.Repository, ErrTooMuchAttached, fmt.Sprintf(format, args...)), "%s", c.help)
 }
 
 // manifestParts are the descriptors that an index or a manifest contains.
@@ -124,10 +128,10 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 		if !admitted {
 			continue
 		}
-		exists, err := c.to.dest.Store.Exists(ctx, part)
+		exists, err := c.dest.Store.Exists(ctx, part)
 		switch {
 		case err != nil:
-			err = c.to.registryError("look for an attachment in", err)
+			err = c.registryError("look for an attachment in", err)
 		case exists:
 		case artifact.IsManifest(part.MediaType):
 			err = c.storeManifest(ctx, part, depth)
@@ -157,7 +161,7 @@ func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, de
 		err = c.storePartsAt(ctx, desc, data, depth+1)
 	}
 	if err == nil {
-		err = c.to.sendBlob(ctx, "push a manifest to", artifact.Blob{Descriptor: plain(desc), Data: data})
+		err = c.sendBlob(ctx, "push a manifest to", artifact.Blob{Descriptor: plain(desc), Data: data})
 	}
 	return err
 }
@@ -166,7 +170,7 @@ func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, de
 func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
 	data, err := artifact.FetchManifest(ctx, c.from.Store, plain(desc))
 	if err != nil && !isUnusable(err) {
-		err = c.from.failed(c.to.release.Version(), err)
+		err = c.from.failed(c.version, err)
 	}
 	return data, err
 }
@@ -183,7 +187,7 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 		var full *fill.StorageError
 		return !errors.As(err, &full) && !isUnusable(err) && worthRetrying(err)
 	}
-	err = c.to.retry(ctx, transient, func() error {
+	err = c.retry(ctx, transient, func() error {
 		return c.readBlob(ctx, desc, tempWriter{io.NewOffsetWriter(temp, 0)}) // each attempt begins at the first byte
 	})
 	if err != nil {
@@ -191,11 +195,11 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 	}
 	// Status 404 means that the upload session has ended.
 	temporary := func(err error) bool { return worthRetrying(err) || isNotFound(err) }
-	err = c.to.retry(ctx, temporary, func() error {
-		return c.to.dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
+	err = c.retry(ctx, temporary, func() error {
+		return c.dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
 	})
 	if err != nil {
-		return c.to.registryError("push a blob to", err)
+		return c.registryError("push a blob to", err)
 	}
 	return nil
 }
@@ -240,7 +244,7 @@ func (c *carrier) sourceError(err error) error {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)
 	}
 	if err != nil && !isUnusable(err) {
-		return c.from.failed(c.to.release.Version(), err)
+		return c.from.failed(c.version, err)
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // blobSource is a source with one blob.
@@ -38,7 +39,7 @@ func TestTemporaryFileCannotBeWritten(t *testing.T) {
 	}
 	defer f.Close()
 	data := []byte("signature")
-	c := newCarrier(Stored{Store: blobSource{data: data}}, nil)
+	c := newCarrier(source{Store: blobSource{data: data}}, writer{}, provider.Version{})
 	err = c.readBlob(t.Context(), content.NewDescriptorFromBytes("text/plain", data), tempWriter{io.NewOffsetWriter(f, 0)})
 	var source *RegistryError
 	if err == nil || errors.As(err, &source) || hint.Of(err) != helpTemp {

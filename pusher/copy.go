@@ -41,7 +41,7 @@ func (o *original) warnRewritten(p provider.Platform, reason string) {
 // content.
 func (w *push) rewriteIndex(reason string) {
 	w.warn("the index in %s is not copied as it is, and a new one is stored: %s", w.original.from.Repository, reason)
-	w.original.index, w.original.carrier = nil, newCarrier(w.original.from, w)
+	w.original.index, w.original.carrier = nil, newCarrier(w.original.from.source(), w.writer, w.release.Version())
 }
 
 // cannotCarry reports whether err means that a manifest cannot be copied byte for byte. This
@@ -52,7 +52,7 @@ func (w *push) cannotCarry(err error) bool {
 }
 
 // isRefusal reports whether err means that the destination does not accept the content.
-func (w *push) isRefusal(err error) bool {
+func (w *writer) isRefusal(err error) bool {
 	var registry *RegistryError
 	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && (refusesContent(err) || errors.Is(err, artifact.ErrTooLarge))
 }
@@ -79,7 +79,7 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 	}
 	referrers, sent := 0, 0
 	if !p.o.WithoutReferrers {
-		if referrers, sent, err = w.copyReferrers(ctx, after); err != nil {
+		if referrers, sent, err = w.original.carrier.copyReferrers(ctx, w.subjects(after), w.warn); err != nil {
 			return nil, err
 		}
 	}
@@ -103,7 +103,7 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 	if err != nil {
 		return nil, err
 	}
-	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from, w)}
+	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from.source(), w.writer, v)}
 	if p.o.Omits != nil {
 		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
 			w.unlock()

@@ -39,7 +39,10 @@ type ModuleResult struct {
 	H1       provider.Hash `json:"h1,omitzero"`
 	Revision string        `json:"revision,omitempty"`
 	Sent     bool          `json:"sent"` // the bytes of the zip were sent
-	Warnings []string      `json:"warnings,omitempty"`
+	// Referrers and ReferrersSent are as in [Result]. They are 0 unless the push is a copy.
+	Referrers     int      `json:"referrers,omitempty"`
+	ReferrersSent int      `json:"referrers_sent,omitempty"`
+	Warnings      []string `json:"warnings,omitempty"`
 }
 
 // modulePush is the push of one version of a module to one repository.
@@ -49,6 +52,7 @@ type modulePush struct {
 	manifest artifact.Blob
 	tag      ociaddr.Tag      // the tag that the push writes
 	stored   *artifact.Module // the stored version; nil: there is none
+	carrier  *carrier         // copies from another repository; nil: the push of a folder
 	warnings []string
 }
 
@@ -69,7 +73,11 @@ func (p *Pusher) PushModule(ctx context.Context, dest Destination, pkg ModulePac
 		return nil, err
 	}
 	defer unlock()
-	ctx = mayPush(ctx, dest.Repository)
+	return w.run(mayPush(ctx, dest.Repository))
+}
+
+// run stores the version. The caller has locked the destination.
+func (w *modulePush) run(ctx context.Context) (*ModuleResult, error) {
 	// 1. Compare with the stored version.
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
@@ -116,6 +124,11 @@ func (p *Pusher) PlanModule(ctx context.Context, dest Destination, pkg ModulePac
 	if err != nil {
 		return nil, err
 	}
+	return w.plan(ctx)
+}
+
+// plan returns the result that run would have, apart from Sent.
+func (w *modulePush) plan(ctx context.Context) (*ModuleResult, error) {
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
 	}
@@ -209,9 +222,13 @@ func (w *modulePush) conflict() error {
 	if !w.stored.H1.IsZero() {
 		stored = w.stored.H1.String()
 	}
-	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, the folder has %s", w.pkg.Address, w.pkg.Version, ErrConflict,
-		w.dest.Repository, w.stored.Tag, stored, w.pkg.H1),
-		registryUnchanged+"give changed content a version of its own. --force replaces the stored version, and users of the version then get other content")
+	offered := "the folder has " + w.pkg.H1.String()
+	help := "give changed content a version of its own. --force replaces the stored version, and users of the version then get other content"
+	if w.carrier != nil {
+		offered = fmt.Sprintf("%s has the zip %s", w.carrier.from.Repository, w.pkg.Digest)
+		help = "find out which of the two is right, and remove the other one with ocibridge remove"
+	}
+	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.pkg.Address, w.pkg.Version, ErrConflict, w.dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
 }
 
 // sendContent stores the zip and the config.
@@ -223,6 +240,9 @@ func (w *modulePush) sendContent(ctx context.Context) (Stage, error) {
 	layer := w.pkg.Layer()
 	stage := StageFound
 	exists, err := w.dest.Store.Exists(ctx, layer)
+	if err == nil && w.carrier != nil {
+		return w.carryContent(ctx, exists)
+	}
 	if err == nil && !exists {
 		stage, err = w.upload(ctx, layer, zipContent(w.pkg.Open), func(n int) { w.event(StageSend, n) })
 	}

@@ -38,9 +38,8 @@ type subject struct {
 
 // referrersCopy copies the referrers of a version.
 type referrersCopy struct {
-	*push
-	from        Stored
-	carrier     *carrier
+	*carrier
+	warn        func(format string, args ...any)
 	tags        []ociaddr.Tag // the source's tags that contain the digest of a subject
 	seen        map[digest.Digest]bool
 	next        []subject
@@ -52,16 +51,25 @@ type referrersCopy struct {
 	undescribed atomic.Int64 // number of entries that describe no manifest
 }
 
-// copyReferrers copies the referrers of a version's manifests, and their own referrers. total
+// copyReferrers copies the referrers of the given manifests, and their own referrers. total
 // is the number of referrers that the destination has afterwards, and sent is the
 // number of referrers that this copy sent.
-func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (total, sent int, err error) {
-	c := &referrersCopy{push: w, from: w.original.from, carrier: w.original.carrier, seen: map[digest.Digest]bool{}}
-	if c.tags, err = w.attachedTags(ctx, c.from); err != nil {
+func (c *carrier) copyReferrers(ctx context.Context, of []ocispec.Descriptor, warn func(format string, args ...any)) (total, sent int, err error) {
+	r := &referrersCopy{carrier: c, warn: warn, seen: map[digest.Digest]bool{}}
+	for _, desc := range of {
+		if !r.seen[desc.Digest] {
+			r.seen[desc.Digest] = true
+			r.next = append(r.next, subject{desc: plain(desc)})
+		}
+	}
+	return r.run(ctx)
+}
+
+func (c *referrersCopy) run(ctx context.Context) (total, sent int, err error) {
+	if c.tags, err = c.attachedTags(ctx, c.from); err != nil {
 		return 0, 0, err
 	}
 	defer c.warnUndescribed()
-	c.next = c.subjects(after)
 	for len(c.next) > 0 {
 		round := c.next
 		c.next = nil
@@ -83,7 +91,7 @@ func (w *push) copyReferrers(ctx context.Context, after *artifact.Version) (tota
 
 // attachedTags returns those tags of a repository that contain the digest of a subject. It
 // lists the tags once for all versions. If that fails, the next version lists them again.
-func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, error) {
+func (p *Pusher) attachedTags(ctx context.Context, from source) ([]ociaddr.Tag, error) {
 	list, _ := p.attached.LoadOrStore(from.Repository, sync.OnceValues(func() ([]ociaddr.Tag, error) {
 		tags, err := artifact.ListAnyTags(ctx, from.Store)
 		if err != nil {
@@ -97,13 +105,12 @@ func (p *Pusher) attachedTags(ctx context.Context, from Stored) ([]ociaddr.Tag, 
 
 // subjects returns those manifests of the version that are the same in the source and in the
 // destination.
-func (c *referrersCopy) subjects(after *artifact.Version) []subject {
-	found := c.original.version
-	var out []subject
+func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
+	found := w.original.version
+	var out []ocispec.Descriptor
 	add := func(there, here ocispec.Descriptor) {
-		if there.Digest == here.Digest && !c.seen[here.Digest] {
-			c.seen[here.Digest] = true
-			out = append(out, subject{desc: plain(here)})
+		if there.Digest == here.Digest {
+			out = append(out, here)
 		}
 	}
 	add(after.Index, found.Index)
@@ -150,7 +157,7 @@ func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec
 	var out []ocispec.Descriptor
 	add := func(page []ocispec.Descriptor) error {
 		if listed.Add(int64(len(page))) > maxReferrers {
-			return c.carrier.tooMuch("lists of more than %d referrers", maxReferrers)
+			return c.tooMuch("lists of more than %d referrers", maxReferrers)
 		}
 		for _, desc := range page {
 			if desc.Digest.Validate() != nil || max(len(desc.MediaType), len(desc.ArtifactType)) > maxReferrerType {

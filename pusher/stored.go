@@ -116,9 +116,19 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 	return r, nil
 }
 
-func (s Stored) failed(v provider.Version, err error) error {
+// source is a repository that copies read.
+type source struct {
+	Repository ociaddr.Repository
+	Store      StoredStore
+}
+
+func (s Stored) source() source { return source{s.Repository, s.Store} }
+
+func (s source) failed(v provider.Version, err error) error {
 	return &RegistryError{"read " + v.String() + " in", s.Repository, err}
 }
+
+func (s Stored) failed(v provider.Version, err error) error { return s.source().failed(v, err) }
 
 // choose returns the packages for the wanted platforms, or all packages if want is empty.
 func (s Stored) choose(v provider.Version, found *artifact.Version, want []provider.Platform) ([]artifact.Package, error) {

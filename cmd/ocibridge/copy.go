@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
@@ -39,6 +41,9 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
     --to 'harbor.internal/tf/${hostname}/${namespace}/${type}' \
     --platform linux_amd64 --platform darwin_arm64
 
+  # all versions of a module, into a bundle
+  ocibridge copy registry.acme.example/platform/vpc/aws --to oci-archive:modules.tar
+
   # a folder for filesystem_mirror, or for a plain web server
   ocibridge copy registry.opentofu.org/hashicorp/null --to mirror:/srv/providers`
 
@@ -57,8 +62,8 @@ type copyFlags struct {
 func newCopyCommand() *cobra.Command {
 	f := &copyFlags{}
 	cmd := &cobra.Command{
-		Use:   "copy [PROVIDER[@VERSION]]... --from PLACE --to PLACE",
-		Short: "Copy stored providers to another registry, a bundle or a mirror folder",
+		Use:   "copy [PROVIDER[@VERSION] | MODULE[@VERSION]]... --from PLACE --to PLACE",
+		Short: "Copy stored providers and modules to another registry, a bundle or a mirror folder",
 		Long: `copy reads stored versions, verifies them by the evidence that is stored with them,
 and stores them and their evidence at another place. It does not send packages again
 that this place has. A PLACE is one of
@@ -67,7 +72,11 @@ that this place has. A PLACE is one of
   embedded          the embedded registry, in the folder that --data names
   oci:DIR           a bundle: an OCI image layout with all versions, in a folder
   oci-archive:FILE  a bundle in one tar file
-  mirror:DIR        a folder as "tofu providers mirror" writes it (with --to only)
+  mirror:DIR        a folder as "tofu providers mirror" writes it (with --to only, and
+                    for providers only)
+
+A template is for providers. If it has ${name} or ${system}, or if only modules are
+named, it is for modules.
 
 Without --from or without --to, copy uses the configured registry.
 
@@ -75,16 +84,20 @@ Manifests keep their digests. copy also copies the artifacts that are attached t
 them, such as signatures and SBOMs, as referrers or by cosign's tags. Nobody verifies
 attached artifacts.
 
-PROVIDER is HOSTNAME/NAMESPACE/TYPE, for all of its versions. VERSION is a version or
-a version constraint. copy takes the newest version that matches the constraint, or
+PROVIDER is HOSTNAME/NAMESPACE/TYPE, and MODULE is HOSTNAME/NAMESPACE/NAME/SYSTEM, for
+all of their versions. VERSION is a version or a version constraint. copy takes the newest version that matches the constraint, or
 every one with --all. Without arguments it copies everything in a bundle. From a
 registry it then copies the providers that have a provider block in ocibridge.hcl, or
 without such blocks the providers in the registry's catalog: ocibridge list shows them.
+It also copies the modules in the catalog, which ocibridge module list shows.
+
+Modules have no evidence. copy compares their sizes and digests, and stores their
+manifests byte for byte.
 
 --since makes a small bundle for a destination that has an earlier one. It leaves out the
 packages of the earlier bundle, or of the versions in a listing that the destination's
 "ocibridge list --output json" wrote. If the destination lacks such a package after all,
-copying the bundle there fails.
+copying the bundle there fails. --since leaves out no modules.
 
 With --dry-run, copy prints which packages it would send, and how many bytes. It writes
 nothing, and does not count artifacts that are attached to versions.
@@ -95,7 +108,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*transfer.Copy, error) {
 				return f.plan(args, s.trustRules())
-			}, func(ctx context.Context, s settings, c *transfer.Copy) ([]*pusher.Result, error) {
+			}, func(ctx context.Context, s settings, c *transfer.Copy) (transfer.Copied, error) {
 				return f.copy(ctx, s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, f.document)
 		},
@@ -150,12 +163,19 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	}
 	constraints := false
 	for _, s := range args {
-		q, err := query.ParseProvider(s)
+		p, m, err := query.ParseEither(s)
 		if err != nil {
 			return nil, err
 		}
-		constraints = constraints || !q.Versions.IsZero()
-		c.Queries = append(c.Queries, q)
+		if m != nil {
+			c.Modules = append(c.Modules, *m)
+		} else {
+			c.Queries = append(c.Queries, *p)
+		}
+		constraints = constraints || p != nil && !p.Versions.IsZero() || m != nil && !m.Versions.IsZero()
+	}
+	if c.To.Kind == transfer.Mirror && len(c.Modules) > 0 {
+		return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", c.Modules[0].Module, c.To), "copy modules to a registry or a bundle")
 	}
 	if f.all && !constraints {
 		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT", "without a constraint, every version is copied anyway")
@@ -166,24 +186,28 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 	return c, f.dryRunFlags.check()
 }
 
-func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdout, stderr io.Writer) ([]*pusher.Result, error) {
+func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdout, stderr io.Writer) (transfer.Copied, error) {
 	progress := f.progress(stdout, stderr)
 	progress.onlyChanges = true
 	defer progress.Close()
 	c.Progress, c.Configured = progress, s.configured()
-	c.Open = func(at transfer.Location, providers []provider.Address) (*registry.Repositories, error) {
-		return f.openAt(s, at, providers, f.log.open(stderr))
+	c.Open = func(at transfer.Location, providers []provider.Address, modules []module.Address) (*registry.Repositories, error) {
+		if len(c.Queries) == 0 && at.Kind == transfer.Template && isModuleTemplate(at.Name) {
+			providers = nil
+		}
+		return f.openAt(s, at, providers, modules, f.log.open(stderr))
 	}
 	if f.dryRun {
 		c.Progress = planned{progress}
 	}
 	results, err := c.Run(ctx)
 	switch {
-	case errors.Is(err, transfer.ErrSameRepository):
+	case errors.Is(err, transfer.ErrSameRepository), errors.Is(err, transfer.ErrNoPlace):
 		err = usage(err)
 	case f.dryRun && err == nil:
 		progress.copyPlan(results)
-		err = f.pending(slices.ContainsFunc(results, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }))
+		err = f.pending(slices.ContainsFunc(results.Providers, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }) ||
+			slices.ContainsFunc(results.Modules, func(r *pusher.ModuleResult) bool { return r.Status != pusher.Unchanged }))
 	case err == nil:
 		progress.copied(results)
 	}
@@ -191,11 +215,12 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 }
 
 // document returns the JSON output of copy.
-func (f *copyFlags) document(results []*pusher.Result) any {
+func (f *copyFlags) document(copied transfer.Copied) any {
 	return struct {
-		DryRun  bool             `json:"dry_run,omitempty"`
-		Results []*pusher.Result `json:"results"`
-	}{f.dryRun, orEmpty(results)}
+		DryRun  bool                   `json:"dry_run,omitempty"`
+		Results []*pusher.Result       `json:"results"` // of providers
+		Modules []*pusher.ModuleResult `json:"modules"`
+	}{f.dryRun, orEmpty(copied.Providers), orEmpty(copied.Modules)}
 }
 
 // planned shows a dry run. It shows only the warnings of a result, because
@@ -205,16 +230,20 @@ type planned struct{ *progress }
 // Done implements [transfer.Progress].
 func (p planned) Done(r *pusher.Result) { p.warnOf(r) }
 
+// DoneModule implements [transfer.Progress].
+func (p planned) DoneModule(r *pusher.ModuleResult) { p.warnOfModule(r) }
+
 // openAt opens the registry at a location. It uses the configured templates only if the
 // location is the configured registry.
-func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provider.Address, log *slog.Logger) (*registry.Repositories, error) {
+func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
 	flags := f.registryFlags
 	switch at.Kind {
 	case transfer.Template:
 		flags.template, flags.include, flags.exclude = at.Name, nil, nil
+		s.file = s.file.WithoutModuleMirrors() // or else modules would go to another place than PLACE
 	case transfer.Embedded:
 		flags.template, flags.include, flags.exclude = "", nil, nil
 		s = settings{file: &config.Config{}, cli: &cliconfig.Config{}}
 	}
-	return flags.open(s, providers, log)
+	return flags.openFor(s, providers, modules, log)
 }

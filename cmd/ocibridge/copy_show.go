@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -30,14 +31,14 @@ func (c *packageCount) text(note string) string {
 }
 
 // copyPlan prints a line for each version of a dry run, and the totals.
-func (p *progress) copyPlan(results []*pusher.Result) {
+func (p *progress) copyPlan(copied transfer.Copied) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	signs := map[pusher.Status]string{pusher.Pushed: "+", pusher.Unchanged: "="}
 	versions := map[string]int{}
 	var sent, omitted packageCount
 	var last provider.Address
-	for _, r := range results {
+	for _, r := range copied.Providers {
 		if r.Provider != last {
 			p.result("%s to %s", r.Provider, r.Repository)
 			last = r.Provider
@@ -57,6 +58,19 @@ func (p *progress) copyPlan(results []*pusher.Result) {
 		}
 		p.result("  %s %s  %s", sign, r.Version, cmp.Or(listed(mine.text("to send"), left.text("left out")), "no package to send"))
 	}
+	for i, r := range copied.Modules {
+		if i == 0 || r.Module != copied.Modules[i-1].Module {
+			p.result("%s to %s", r.Module, r.Repository)
+		}
+		sign := cmp.Or(signs[r.Status], "~")
+		versions[sign]++
+		var mine packageCount
+		if zip := (pusher.PackageResult{Size: r.Size}); r.Sent {
+			mine.add(zip)
+			sent.add(zip)
+		}
+		p.result("  %s %s  %s", sign, r.Version, cmp.Or(mine.text("to send"), "no package to send"))
+	}
 	var parts []string
 	for _, s := range []struct{ sign, what string }{{"+", "to copy"}, {"~", "to complete"}, {"=", "in place"}} {
 		if n := versions[s.sign]; n > 0 {
@@ -67,11 +81,14 @@ func (p *progress) copyPlan(results []*pusher.Result) {
 }
 
 // copied prints the line that sums up a complete copy.
-func (p *progress) copied(results []*pusher.Result) {
+func (p *progress) copied(results transfer.Copied) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	by := map[string]int{}
-	for _, r := range results {
+	for _, r := range results.Providers {
+		by[string(r.Status)]++
+	}
+	for _, r := range results.Modules {
 		by[string(r.Status)]++
 	}
 	p.summary("Copy: %s", totals(by))

@@ -70,6 +70,22 @@ func (f *registryFlags) openForModules(s settings, modules []module.Address, log
 	return registry.Open(o)
 }
 
+// isModuleTemplate reports whether a template has a placeholder that only templates for modules
+// have.
+func isModuleTemplate(template string) bool {
+	return strings.Contains(template, "${name}") || strings.Contains(template, "${system}")
+}
+
+// openFor opens the repositories of providers and modules. --template applies to one kind only:
+// to modules if no provider is given, and a module is given or the template is for modules. The
+// caller must close the repositories.
+func (f *registryFlags) openFor(s settings, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
+	if len(providers) == 0 && (len(modules) > 0 || isModuleTemplate(f.template)) {
+		return f.openForModules(s, modules, log)
+	}
+	return f.open(s, providers, log)
+}
+
 // parseModuleVersion parses MODULE@VERSION.
 func parseModuleVersion(s string) (module.Address, provider.Version, error) {
 	address, version, found := strings.Cut(s, "@")

@@ -147,9 +147,7 @@ func (f *modulePushFlags) document(results []modulePushed) any {
 
 // module shows the result of module push.
 func (p *progress) module(r modulePushed, planned bool) {
-	for _, text := range r.Warnings {
-		p.Warn(fmt.Sprintf("%s %s: %s", r.Module, r.Version, text))
-	}
+	p.warnOfModule(r.ModuleResult)
 	status := string(r.Status)
 	if planned && r.Status != pusher.Unchanged {
 		status = "would be " + status

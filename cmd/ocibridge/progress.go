@@ -142,6 +142,29 @@ func (p *progress) warnOf(r *pusher.Result) {
 	}
 }
 
+// warnOfModule shows the warnings of the result of a module.
+func (p *progress) warnOfModule(r *pusher.ModuleResult) {
+	for _, w := range r.Warnings {
+		p.Warn(fmt.Sprintf("%s %s: %s", r.Module, r.Version, w))
+	}
+}
+
+// DoneModule implements [transfer.Progress]. It shows the result of one version of a module.
+func (p *progress) DoneModule(r *pusher.ModuleResult) {
+	p.warnOfModule(r)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	contents := size(r.Size)
+	if r.Referrers > 0 {
+		contents += ", " + count(r.Referrers, "referrer")
+	}
+	print := p.result
+	if p.onlyChanges && r.Status == pusher.Unchanged {
+		print = p.note
+	}
+	print("%s %s: %s, %s, in %s:%s", r.Module, r.Version, r.Status, contents, r.Repository, r.Tag)
+}
+
 // Done implements [transfer.Progress]. It shows the result of one version.
 func (p *progress) Done(r *pusher.Result) {
 	p.warnOf(r)

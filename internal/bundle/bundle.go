@@ -1,12 +1,12 @@
-// Package bundle stores provider versions of many repositories in one OCI image layout. The layout is a folder
+// Package bundle stores versions of many providers and modules in one OCI image layout. The layout is a folder
 // or a tar file. A bundle carries versions across an air gap.
 //
 //	oci-layout
 //	index.json           one entry per tag, and one for the list
 //	blobs/sha256/...     manifests, packages and evidence, as in a registry
 //
-// The org.opencontainers.image.ref.name of an entry is HOSTNAME/NAMESPACE/TYPE/TAG, so that other tools can find
-// the entry. The tag names a version, or attaches something to a manifest ([ociaddr.ReferrersTag],
+// The org.opencontainers.image.ref.name of an entry is HOSTNAME/NAMESPACE/TYPE/TAG for a provider, and
+// HOSTNAME/NAMESPACE/NAME/SYSTEM/TAG for a module, so that other tools can find the entry. The tag names a version, or attaches something to a manifest ([ociaddr.ReferrersTag],
 // [ociaddr.CosignTags]). The list has the artifact type [TypeBundle]. It contains every version, and the digest
 // and size of every blob, so that a lost blob is noticed.
 //
@@ -38,8 +38,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -148,11 +150,24 @@ func (b *Bundle) Providers() []provider.Address {
 	defer b.mu.Unlock()
 	found := map[provider.Address]bool{}
 	for name := range b.tags {
-		if a, _, err := parseName(name); err == nil {
-			found[a] = true
+		if n, err := parseName(name); err == nil && n.module.IsZero() {
+			found[n.provider] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(found), func(x, y provider.Address) int { return strings.Compare(x.Path(), y.Path()) })
+}
+
+// Modules returns the modules that have tags in the bundle, sorted.
+func (b *Bundle) Modules() []module.Address {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	found := map[module.Address]bool{}
+	for name := range b.tags {
+		if n, err := parseName(name); err == nil && !n.module.IsZero() {
+			found[n.module] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(x, y module.Address) int { return strings.Compare(x.Path(), y.Path()) })
 }
 
 // load reads index.json and checks that the bundle is complete.
@@ -224,9 +239,9 @@ func (b *Bundle) checkLayout() error {
 // add adds the tag in the name of an entry of index.json.
 func (b *Bundle) add(entry ocispec.Descriptor) error {
 	name := entry.Annotations[ocispec.AnnotationRefName]
-	_, tag, err := parseName(name)
-	if err != nil || !fitsTag(tag, entry.MediaType) {
-		return fmt.Errorf("%w: %s has the entry %.200q, which is neither a provider's version nor attached to one", ErrIncomplete, ocispec.ImageIndexFile, name)
+	n, err := parseName(name)
+	if err != nil || !n.fits(entry.MediaType) {
+		return fmt.Errorf("%w: %s has the entry %.200q, which is neither a version of a provider or module nor attached to one", ErrIncomplete, ocispec.ImageIndexFile, name)
 	}
 	if _, twice := b.tags[name]; twice {
 		return fmt.Errorf("%w: %s has two entries %s", ErrIncomplete, ocispec.ImageIndexFile, name)
@@ -243,22 +258,53 @@ func isKept(tag string) bool {
 	return isVersion || isAttached
 }
 
-// fitsTag reports whether a manifest of the given media type is valid under a tag. A version and a list of
-// referrers must be indexes.
-func fitsTag(tag, mediaType string) bool {
-	subject, isAttached := ociaddr.Tag(tag).Subject()
-	cosign := isAttached && ociaddr.Tag(tag) != ociaddr.ReferrersTag(subject)
-	return mediaType == ocispec.MediaTypeImageIndex || cosign && mediaType == ocispec.MediaTypeImageManifest
+// entryName is the name of an entry of index.json.
+type entryName struct {
+	provider provider.Address // zero for a module
+	module   module.Address   // zero for a provider
+	tag      ociaddr.Tag
 }
 
-// parseName returns the provider and the tag in the name of an entry of index.json, HOSTNAME/NAMESPACE/TYPE/TAG.
-func parseName(name string) (provider.Address, string, error) {
+// parseName parses HOSTNAME/NAMESPACE/TYPE/TAG or HOSTNAME/NAMESPACE/NAME/SYSTEM/TAG.
+func parseName(name string) (n entryName, err error) {
 	parts := strings.Split(name, "/")
-	if len(parts) != 4 || !isKept(parts[3]) {
-		return provider.Address{}, "", errors.New("neither a version nor attached")
+	last := len(parts) - 1
+	switch n.tag = ociaddr.Tag(parts[last]); {
+	case !isKept(parts[last]):
+		err = errors.New("neither a version nor attached")
+	case last == 3:
+		n.provider, err = provider.AddressFromPath(parts[0], parts[1], parts[2])
+	case last == 4:
+		n.module, err = module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
+	default:
+		err = errors.New("neither a provider nor a module")
 	}
-	a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
-	return a, parts[3], err
+	return n, err
+}
+
+// fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a
+// list of referrers are indexes, and a version of a module is an image manifest.
+func (n entryName) fits(mediaType string) bool {
+	subject, isAttached := n.tag.Subject()
+	switch {
+	case isAttached && n.tag != ociaddr.ReferrersTag(subject): // a tag of cosign
+		return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
+	case !isAttached && !n.module.IsZero():
+		return mediaType == ocispec.MediaTypeImageManifest
+	}
+	return mediaType == ocispec.MediaTypeImageIndex
+}
+
+// artifactType returns the artifact type of a version, or "" for an attachment.
+func (n entryName) artifactType() string {
+	_, isVersion := n.tag.Version()
+	switch {
+	case !isVersion:
+		return ""
+	case !n.module.IsZero():
+		return artifact.TypeModule
+	}
+	return artifact.TypeProvider
 }
 
 // Save writes the list and index.json, which completes the bundle.

@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -633,4 +634,45 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
+}
+
+// TestModulesAndProviders shows that a provider and a module whose address begins with the
+// provider's address have separate tags, and that a bundle is opened with both.
+func TestModulesAndProviders(t *testing.T) {
+	name := create(t, false)
+	b, err := bundle.Create(t.Context(), name, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := module.MustParseAddress(widget.String() + "/aws")
+	zip := artifact.Blob{Descriptor: content.NewDescriptorFromBytes("archive/zip", []byte("zip")), Data: []byte("zip")}
+	manifest, err := artifact.EncodeModule(artifact.Module{Address: a, Version: provider.MustParseVersion("3.0.0"), Digest: zip.Descriptor.Digest, Size: zip.Descriptor.Size})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, blob := range []artifact.Blob{zip, artifact.Config()} {
+		if err := b.Module(a).Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.Module(a).PushReference(t.Context(), manifest.Descriptor, bytes.NewReader(manifest.Data), "3.0.0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Save(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if b, err = bundle.Open(t.Context(), name, false); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if got := b.Modules(); len(got) != 1 || got[0] != a || len(b.Providers()) != 2 {
+		t.Errorf("modules %v, providers %v", got, b.Providers())
+	}
+	if v, err := (pusher.Stored{Provider: widget, Store: b.Repository(widget)}).Versions(t.Context()); err != nil || len(v) != 1 || v[0].String() != "1.0.0" {
+		t.Errorf("versions of the provider: %v, %v", v, err)
+	}
+	if m, err := artifact.ReadModule(t.Context(), b.Module(a), a, provider.MustParseVersion("3.0.0")); err != nil || m.Digest != zip.Descriptor.Digest {
+		t.Errorf("%+v, %v", m, err)
+	}
 }

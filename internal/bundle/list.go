@@ -18,7 +18,6 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
 // TypeBundle is the artifact type of the image manifest of a bundle's list. The only layer of that manifest is
@@ -216,8 +215,8 @@ func (b *Bundle) encode(ctx context.Context) ([]byte, error) {
 	for _, name := range slices.Sorted(maps.Keys(tags)) {
 		desc := tags[name]
 		entry := ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size, Annotations: map[string]string{ocispec.AnnotationRefName: name}}
-		if _, isVersion := ociaddr.Tag(path.Base(name)).Version(); isVersion {
-			entry.ArtifactType = artifact.TypeProvider
+		if n, err := parseName(name); err == nil {
+			entry.ArtifactType = n.artifactType()
 		}
 		index.Manifests = append(index.Manifests, entry)
 	}

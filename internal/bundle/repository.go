@@ -18,20 +18,25 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository is one provider's part of a bundle. A push can use it in place of a registry's repository.
+// Repository is the part of a bundle of one provider or module. A push can use it in place of a registry's
+// repository.
 type Repository struct {
-	bundle   *Bundle
-	provider provider.Address
+	bundle *Bundle
+	path   string // the address of the provider or module
 }
 
 // Repository returns the repository of a provider. The repository can be empty.
-func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a} }
+func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a.Path()} }
+
+// Module returns the repository of a module. The repository can be empty.
+func (b *Bundle) Module(a module.Address) *Repository { return &Repository{b, a.Path()} }
 
 // tagName returns the name of a tag in index.json.
-func (r *Repository) tagName(tag string) string { return r.provider.Path() + "/" + tag }
+func (r *Repository) tagName(tag string) string { return r.path + "/" + tag }
 
 // checkDigest returns an error unless d is a valid SHA-256 digest. The bundle stores blobs only under such
 // digests.
@@ -95,7 +100,7 @@ func (r *Repository) Resolve(_ context.Context, reference string) (ocispec.Descr
 	desc, ok := r.bundle.tags[r.tagName(reference)]
 	r.bundle.mu.Unlock()
 	if !ok {
-		return desc, fmt.Errorf("%s:%s in %s: %w", r.provider.Path(), reference, r.bundle.name, errdef.ErrNotFound)
+		return desc, fmt.Errorf("%s:%s in %s: %w", r.path, reference, r.bundle.name, errdef.ErrNotFound)
 	}
 	return desc, nil
 }
@@ -140,7 +145,8 @@ func (r *Repository) Tags(_ context.Context, last string, fn func(tags []string)
 	var tags []string
 	r.bundle.mu.Lock()
 	for name := range r.bundle.tags {
-		if tag, ok := strings.CutPrefix(name, r.tagName("")); ok && tag > last {
+		// HOSTNAME/NAMESPACE/TYPE can also be the beginning of a module's address.
+		if tag, ok := strings.CutPrefix(name, r.tagName("")); ok && tag > last && !strings.Contains(tag, "/") {
 			tags = append(tags, tag)
 		}
 	}

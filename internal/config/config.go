@@ -101,6 +101,13 @@ func (c *Config) ModuleTemplates() templates.ModuleSet {
 	return set
 }
 
+// WithoutModuleMirrors returns a copy of the configuration without its module_mirror blocks.
+func (c *Config) WithoutModuleMirrors() *Config {
+	out := *c
+	out.modules = nil
+	return &out
+}
+
 // FallsThrough reports whether the module_mirror block of the module has fall_through.
 func (c *Config) FallsThrough(a module.Address) bool {
 	for _, m := range c.modules {

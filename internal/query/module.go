@@ -18,6 +18,25 @@ type ModuleQuery struct {
 	Pattern  *module.Pattern
 }
 
+// ParseEither parses a provider or a module, with or without a version or a constraint. An
+// address of four parts is a module. One of the results is nil.
+func ParseEither(s string) (*Query, *ModuleQuery, error) {
+	name, _, versioned := strings.Cut(s, "@")
+	switch {
+	case strings.Count(name, "/") != 3:
+		q, err := ParseProvider(s)
+		if err != nil && strings.Count(name, "/") > 3 {
+			err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE, and a module HOSTNAME/NAMESPACE/NAME/SYSTEM")
+		}
+		return &q, nil, err
+	case versioned:
+		q, err := ParseModuleRelease(s)
+		return nil, &q, err
+	}
+	a, err := module.ParseAddress(s)
+	return nil, &ModuleQuery{Module: a}, err
+}
+
 // ParseModuleRelease parses MODULE@VERSION or MODULE@CONSTRAINT.
 func ParseModuleRelease(s string) (q ModuleQuery, err error) {
 	name, versions, given := strings.Cut(s, "@")

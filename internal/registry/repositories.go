@@ -124,6 +124,16 @@ func (r *Repositories) Module(ctx context.Context, a module.Address) (ociaddr.Re
 	return r.open(ctx, addr, r.Client.Repository)
 }
 
+// ModuleWithReferrers is like [Repositories.RepositoryWithReferrers], for the repository of a
+// module.
+func (r *Repositories) ModuleWithReferrers(ctx context.Context, a module.Address) (ociaddr.Repository, *remote.Repository, error) {
+	addr, err := r.ModuleTemplates.Repository(a)
+	if err != nil {
+		return addr, nil, err
+	}
+	return r.open(ctx, addr, r.Client.RepositoryWithReferrers)
+}
+
 func (r *Repositories) open(ctx context.Context, addr ociaddr.Repository, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (_ ociaddr.Repository, repo *remote.Repository, err error) {
 	if r.Embedded != nil {
 		repo, err = r.Embedded.Repository(addr.Name)

@@ -8,6 +8,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -15,13 +17,17 @@ import (
 
 // Copy copies stored versions from one location to another.
 type Copy struct {
-	From, To  Location
-	Since     Location      // what the destination of a bundle has, so that To can omit it; zero: nothing
-	Queries   []query.Query // the versions to copy; empty for all versions
-	All       bool          // copy every version that matches a constraint, and not only the newest
+	From, To Location
+	Since    Location // what the destination of a bundle has, so that To can omit it; zero: nothing
+	// Queries and Modules are the versions of providers and modules to copy. If both are empty,
+	// the copy includes all versions.
+	Queries   []query.Query
+	Modules   []query.ModuleQuery
+	All       bool // copy every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
-	// Configured lists the providers to copy from a registry if Queries is empty. If
+	// Configured lists the providers to copy from a registry if there are no queries. If
 	// Configured is empty too, the copy includes all providers in the registry's catalog.
+	// Without queries, the copy always includes the modules in the registry's catalog.
 	Configured []provider.Address
 	// DryRun returns the results that the copy would have, and writes nothing. The referrers
 	// are not planned.
@@ -29,9 +35,18 @@ type Copy struct {
 	// Push contains the policy, the number of jobs and the referrers option.
 	Push     pusher.Options
 	Progress Progress
-	// Open opens the registries at a location for the given providers.
-	Open func(at Location, providers []provider.Address) (*registry.Repositories, error)
+	// Open opens the registries at a location for the given providers and modules.
+	Open func(at Location, providers []provider.Address, modules []module.Address) (*registry.Repositories, error)
 }
+
+// Copied are the results of a [Copy].
+type Copied struct {
+	Providers []*pusher.Result
+	Modules   []*pusher.ModuleResult
+}
+
+// everything reports whether the copy includes all versions.
+func (c Copy) everything() bool { return len(c.Queries)+len(c.Modules) == 0 }
 
 // ErrSameRepository means that the source and the target of a provider are the same
 // repository.
@@ -42,6 +57,8 @@ type source struct {
 	registry  *registry.Repositories // nil if the location is not a registry
 	providers func(context.Context) ([]provider.Address, error)
 	stored    func(context.Context, provider.Address) (pusher.Stored, error)
+	modules   func(context.Context) ([]module.Address, error)
+	module    func(context.Context, module.Address) (pusher.StoredModule, error)
 	omits     bool // the location is a bundle that omits packages
 	close     func() error
 }
@@ -50,8 +67,10 @@ type source struct {
 type target struct {
 	registry *registry.Repositories // nil if the location is not a registry
 	put      func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error)
-	save     func(context.Context) error // nil if the location is complete after each version
-	close    func() error
+	// putModule copies a version of a module. It is nil for a location that has no modules.
+	putModule func(ctx context.Context, from pusher.StoredModule, v provider.Version) (*pusher.ModuleResult, error)
+	save      func(context.Context) error // nil if the location is complete after each version
+	close     func() error
 	// destination opens the repository of a provider. It is nil for a mirror folder.
 	destination func(context.Context, provider.Address) (pusher.Destination, error)
 	name        string // for messages
@@ -65,38 +84,56 @@ type selected struct {
 
 // Run copies the versions, and returns the results. It opens the target only after it has
 // selected the versions. Therefore it creates no target if there is nothing to copy.
-func (c Copy) Run(ctx context.Context) ([]*pusher.Result, error) {
+func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	named := query.Addresses(c.Queries)
-	if len(named) == 0 && !c.From.IsBundle() {
+	if c.everything() && !c.From.IsBundle() {
 		named = c.Configured
 	}
 	src, err := c.openSource(ctx, named)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer src.close()
-	all, err := c.selectVersions(ctx, src, named)
-	if err != nil {
-		return nil, err
+	// 1. Select the versions.
+	var all selection
+	if all.providers, err = c.selectVersions(ctx, src, named); err != nil {
+		return out, err
 	}
-	dst, err := c.openTarget(ctx, all)
+	if all.modules, err = c.selectModules(ctx, src); err != nil {
+		return out, err
+	}
+	if all.isEmpty() {
+		return out, hint.New("there is nothing to copy", "ocibridge push, sync or module push stores versions; --from says where to look")
+	}
+	// 2. Copy them.
+	dst, err := c.openTarget(ctx, &all)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer dst.close()
-	results, err := c.copyAll(ctx, src, dst, all)
+	if out.Providers, err = c.copyAll(ctx, src, dst, all.providers); err == nil {
+		out.Modules, err = c.copyModules(ctx, src, dst, all.modules)
+	}
 	if err == nil && dst.save != nil {
 		err = dst.save(ctx)
 	}
-	return results, err
+	return out, err
 }
+
+// selection is what a copy copies.
+type selection struct {
+	providers []selected
+	modules   []selectedModule
+}
+
+func (s selection) isEmpty() bool { return len(s.providers)+len(s.modules) == 0 }
 
 // selectVersions lists the versions in the source, and returns those that the queries
 // select. If there are no queries, it returns all versions of the named providers. If no
 // provider is named either, it returns all versions of all providers.
 func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.Address) ([]selected, error) {
 	queries := c.Queries
-	if len(queries) == 0 {
+	if c.everything() {
 		if len(named) == 0 {
 			var err error
 			if named, err = src.providers(ctx); err != nil {
@@ -113,29 +150,40 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 		if err != nil {
 			return nil, err
 		}
-		var have []provider.Version
-		if q.Version.IsZero() {
-			if have, err = stored.Versions(ctx); err != nil {
-				return nil, Explain(src.registry, err)
-			}
+		versions, err := c.pick(ctx, q.Provider, stored.Repository, q, stored.Versions, origin.ErrProviderNotFound)
+		if err != nil {
+			return nil, Explain(src.registry, err)
 		}
-		versions := newest(q, have, c.All)
-		switch {
-		case len(versions) > 0:
+		if len(versions) > 0 {
 			out = append(out, selected{stored, versions})
-		case len(c.Queries) == 0:
-			c.Progress.Warn(fmt.Sprintf("%s has no version of %s", stored.Repository, q.Provider))
-		case len(have) == 0:
-			return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Provider, origin.ErrProviderNotFound, stored.Repository), "check its spelling, and that --from names the place that has it")
-		default:
-			return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", q.Provider, q.Versions, origin.ErrVersionNotFound, stored.Repository),
-				"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
 		}
-	}
-	if len(out) == 0 {
-		return nil, hint.New("there is nothing to copy", "ocibridge push or sync stores providers; --from says where to look")
 	}
 	return out, nil
+}
+
+// pick returns those versions that a query selects. list lists the stored versions of what, which
+// is a provider or a module. absent is the error if there are none. If the copy includes
+// everything, that is only a warning.
+func (c Copy) pick(ctx context.Context, what fmt.Stringer, in ociaddr.Repository, q query.Query, list func(context.Context) ([]provider.Version, error), absent error) ([]provider.Version, error) {
+	var have []provider.Version
+	if q.Version.IsZero() {
+		var err error
+		if have, err = list(ctx); err != nil {
+			return nil, err
+		}
+	}
+	versions := newest(q, have, c.All)
+	switch {
+	case len(versions) > 0:
+		return versions, nil
+	case c.everything():
+		c.Progress.Warn(fmt.Sprintf("%s has no version of %s", in, what))
+		return nil, nil
+	case len(have) == 0:
+		return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", what, absent, in), "check its spelling, and that --from names the place that has it")
+	}
+	return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", what, q.Versions, origin.ErrVersionNotFound, in),
+		"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
 }
 
 // copyAll copies several versions concurrently.
@@ -154,8 +202,13 @@ func (c Copy) copyOne(ctx context.Context, src *source, dst *target, from pusher
 		from.Store = fromBoth{from.Store, from.Provider, v, dst}
 	}
 	result, err := dst.put(ctx, from, v, c.Platforms)
-	if refused := new(pusher.RegistryError); errors.As(err, &refused) && refused.Repository == from.Repository {
-		return nil, Explain(src.registry, err)
+	return result, explainCopy(src, dst, from.Repository, err)
+}
+
+// explainCopy adds the hint of the registry that caused err. from is the repository of the source.
+func explainCopy(src *source, dst *target, from ociaddr.Repository, err error) error {
+	if refused := new(pusher.RegistryError); errors.As(err, &refused) && refused.Repository == from {
+		return Explain(src.registry, err)
 	}
-	return result, Explain(dst.registry, err)
+	return Explain(dst.registry, err)
 }

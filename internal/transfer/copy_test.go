@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -43,12 +44,19 @@ func (p *progress) Done(r *pusher.Result) {
 	p.done = append(p.done, r.Provider.Type()+" "+r.Version.String()+" "+string(r.Status))
 }
 
+func (p *progress) DoneModule(r *pusher.ModuleResult) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = append(p.done, r.Module.Name()+" "+r.Version.String()+" "+string(r.Status))
+}
+
 // copies is a test that copies from the registry at the location "from" to the one at "to".
 type copies struct {
 	t        *testing.T
 	from, to *stored.Registry
 	progress *progress
 	results  []*pusher.Result // of the last run
+	modules  []*pusher.ModuleResult
 }
 
 func newCopies(t *testing.T) *copies {
@@ -67,7 +75,7 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 		From: registryAt("from"), To: registryAt("to"),
 		Push:     pusher.Options{Jobs: 2, Policy: func(provider.Address) trust.Policy { return trust.Policy{} }},
 		Progress: c.progress,
-		Open: func(at transfer.Location, _ []provider.Address) (*registry.Repositories, error) {
+		Open: func(at transfer.Location, _ []provider.Address, _ []module.Address) (*registry.Repositories, error) {
 			return map[string]*stored.Registry{"from": c.from, "to": c.to}[at.Name].Repositories, nil
 		},
 	}
@@ -81,8 +89,8 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 	if change != nil {
 		change(&run)
 	}
-	var err error
-	c.results, err = run.Run(c.t.Context())
+	copied, err := run.Run(c.t.Context())
+	c.results, c.modules = copied.Providers, copied.Modules
 	return strings.Join(c.progress.done, ", "), err
 }
 

@@ -13,7 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
+	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -66,9 +68,9 @@ func ParseLocation(flag, s string) (Location, error) {
 	return Location{Template, s}, nil
 }
 
-// repository returns a name for a provider's part of a bundle. The name has the form of a
-// repository's address.
-func (l Location) repository(a provider.Address) ociaddr.Repository {
+// repository returns a name for the part of a bundle of one provider or module. The name has the
+// form of a repository's address.
+func (l Location) repository(a interface{ Path() string }) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(l.String()), Name: a.Path()}
 }
 
@@ -111,11 +113,15 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			stored: func(_ context.Context, a provider.Address) (pusher.Stored, error) {
 				return pusher.Stored{Provider: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
 			},
+			modules: func(context.Context) ([]module.Address, error) { return b.Modules(), nil },
+			module: func(_ context.Context, a module.Address) (pusher.StoredModule, error) {
+				return pusher.StoredModule{Module: a, Repository: c.From.repository(a), Store: b.Module(a)}, nil
+			},
 			omits: omitted > 0,
 			close: b.Close,
 		}, nil
 	}
-	r, err := c.Open(c.From, named)
+	r, err := c.Open(c.From, named, query.Modules(c.Modules))
 	if err != nil {
 		return nil, err
 	}
@@ -132,11 +138,24 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
 			return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
 		},
+		modules: func(ctx context.Context) ([]module.Address, error) {
+			found, skipped, err := r.Modules(ctx)
+			for _, u := range skipped {
+				c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its modules are not copied: %v", u.Where, u.Err))
+			}
+			return found, err
+		},
+		module: func(ctx context.Context, a module.Address) (pusher.StoredModule, error) {
+			addr, repo, err := r.ModuleWithReferrers(ctx, a)
+			return pusher.StoredModule{Module: a, Repository: addr, Store: repo}, err
+		},
 		close: r.Close,
 	}, nil
 }
 
-func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
+// openTarget opens the target of a selection. If the copy includes everything, openTarget removes
+// from the selection what the target has no place for, and warns.
+func (c Copy) openTarget(ctx context.Context, all *selection) (*target, error) {
 	o := c.Push
 	if !c.DryRun {
 		o.OnEvent = c.Progress.Event
@@ -145,6 +164,9 @@ func (c Copy) openTarget(ctx context.Context, all []selected) (*target, error) {
 	case c.To.IsBundle():
 		return c.openBundle(ctx, o)
 	case c.To.Kind == Mirror:
+		if err := c.leaveModules(all, hint.New(c.To.String()+" is for providers: a mirror folder has no modules", "copy modules to a registry or a bundle")); err != nil {
+			return nil, err
+		}
 		return c.openMirror(o)
 	}
 	return c.openRegistry(ctx, all, o)
@@ -169,10 +191,15 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 		return pusher.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
 	}
 	end := func() error { return errors.Join(b.Close(), since.close()) }
+	p := pusher.New(o)
+	dst := &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}
+	dst.putModule = c.moduleTarget(p, func(_ context.Context, from pusher.StoredModule) (pusher.Destination, error) {
+		return pusher.Destination{Repository: c.To.repository(from.Module), Store: b.Module(from.Module)}, nil
+	})
 	if c.DryRun {
-		return &target{put: pusher.New(o).PlanCopy, close: end, destination: o.Destination}, nil
+		dst.put, dst.save = p.PlanCopy, nil
 	}
-	return &target{put: pusher.New(o).Copy, save: b.Save, close: end, destination: o.Destination}, nil
+	return dst, nil
 }
 
 // openPlannedMirror opens a mirror folder for a dry run. The folder need not exist.
@@ -218,31 +245,27 @@ func (c Copy) openMirror(o pusher.Options) (*target, error) {
 	return &target{put: put, close: root.Close, name: c.To.String()}, nil
 }
 
-func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options) (*target, error) {
-	var providers []provider.Address
-	from := map[provider.Address]ociaddr.Repository{}
-	for _, s := range all {
-		providers = append(providers, s.Provider)
-		from[s.Provider] = s.Repository
-	}
-	r, err := c.Open(c.To, providers)
+func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options) (*target, error) {
+	r, err := c.Open(c.To, all.addresses(), all.moduleAddresses())
 	if err != nil {
 		return nil, err
 	}
-	for _, a := range providers {
-		to, err := r.Templates.Repository(a)
-		if err == nil && to == from[a] {
-			err = hint.Wrap(fmt.Errorf("%s is stored in %s, and %w", a, to, ErrSameRepository), "let --from and --to name different places")
-		}
-		if err != nil {
-			r.Close()
-			return nil, err
-		}
+	if err := c.checkRepositories(r, all); err != nil {
+		r.Close()
+		return nil, err
+	}
+	from := map[provider.Address]ociaddr.Repository{}
+	for _, s := range all.providers {
+		from[s.Provider] = s.Repository
 	}
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
+	putModule := c.moduleTarget(p, func(ctx context.Context, from pusher.StoredModule) (pusher.Destination, error) {
+		addr, repo, err := r.ModuleWithReferrers(ctx, from.Module)
+		return destinationOfCopy(r, addr, repo, err)
+	})
 	if c.DryRun {
-		return &target{registry: r, put: p.PlanCopy, close: r.Close, destination: o.Destination}, nil
+		return &target{registry: r, put: p.PlanCopy, putModule: putModule, close: r.Close, destination: o.Destination}, nil
 	}
 	end := func() error {
 		if text := pusher.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
@@ -250,5 +273,5 @@ func (c Copy) openRegistry(ctx context.Context, all []selected, o pusher.Options
 		}
 		return r.Close()
 	}
-	return &target{registry: r, put: p.Copy, close: end, destination: o.Destination}, nil
+	return &target{registry: r, put: p.Copy, putModule: putModule, close: end, destination: o.Destination}, nil
 }

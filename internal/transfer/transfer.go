@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"oras.land/oras-go/v2/registry/remote"
+
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -25,6 +27,7 @@ type Progress interface {
 	Event(pusher.Event)
 	Warn(string)
 	Done(*pusher.Result)
+	DoneModule(*pusher.ModuleResult)
 }
 
 // Destination returns a function that opens a provider's destination in a registry.
@@ -47,17 +50,23 @@ func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.A
 func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (pusher.Destination, error) {
 	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
 		addr, repo, err := r.RepositoryWithReferrers(ctx, a)
-		if err == nil && r.Embedded != nil {
-			// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
-			// referrers. The gateway's referrers API does not need them.
-			err = repo.SetReferrersCapability(false)
-		}
-		to := pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}
+		to, err := destinationOfCopy(r, addr, repo, err)
 		if sibling := from[a]; sibling.Registry == addr.Registry {
 			to.Sibling = sibling.Name
 		}
 		return to, err
 	}
+}
+
+// destinationOfCopy returns an open repository as the destination of copies with referrers. It
+// returns err if err is not nil.
+func destinationOfCopy(r *registry.Repositories, addr ociaddr.Repository, repo *remote.Repository, err error) (pusher.Destination, error) {
+	if err == nil && r.Embedded != nil {
+		// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
+		// referrers. The gateway's referrers API does not need them.
+		err = repo.SetReferrersCapability(false)
+	}
+	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // Explain adds a hint to err if a registry refused a request. The hint says what to do
@@ -75,28 +84,28 @@ var errStopped = errors.New("an earlier version failed")
 
 // batch transfers several versions concurrently. It reports the results in the order in
 // which the versions were added to the batch.
-type batch struct {
-	report  func(*pusher.Result)
+type batch[R any] struct {
+	report  func(*R)
 	slots   chan struct{} // holds one element for each running transfer
 	failed  atomic.Bool
 	running sync.WaitGroup
 	last    chan struct{} // closed once the result of the last added version is reported
 
-	results []*pusher.Result
+	results []*R
 	err     error // the error of the first added version that failed
 }
 
 // newBatch returns a batch that runs at most jobs transfers concurrently. If jobs is 0, the
 // maximum is [pusher.DefaultJobs].
-func newBatch(jobs int, report func(*pusher.Result)) *batch {
-	b := &batch{report: report, slots: make(chan struct{}, cmp.Or(jobs, pusher.DefaultJobs)), last: make(chan struct{})}
+func newBatch[R any](jobs int, report func(*R)) *batch[R] {
+	b := &batch[R]{report: report, slots: make(chan struct{}, cmp.Or(jobs, pusher.DefaultJobs)), last: make(chan struct{})}
 	close(b.last)
 	return b
 }
 
 // add waits for a free slot, and then starts the transfer of a version. If an earlier
 // version has failed by then, add starts nothing and returns errStopped.
-func (b *batch) add(transfer func() (*pusher.Result, error)) error {
+func (b *batch[R]) add(transfer func() (*R, error)) error {
 	b.slots <- struct{}{}
 	if b.failed.Load() {
 		<-b.slots
@@ -125,7 +134,7 @@ func (b *batch) add(transfer func() (*pusher.Result, error)) error {
 
 // wait waits for all transfers, and returns their results and the first failure. If no
 // transfer has failed, wait returns the given err.
-func (b *batch) wait(err error) ([]*pusher.Result, error) {
+func (b *batch[R]) wait(err error) ([]*R, error) {
 	b.running.Wait()
 	if b.err != nil {
 		err = b.err

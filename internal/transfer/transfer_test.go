@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 // run is a batch of transfers that have names and take a given time.
 type run struct {
-	*batch
+	*batch[pusher.Result]
 	mu      sync.Mutex
 	started []string
 	now     int

@@ -1,0 +1,150 @@
+package pusher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// StoredModule is a module's repository from which versions are copied.
+type StoredModule struct {
+	Module     module.Address
+	Repository ociaddr.Repository
+	Store      StoredStore
+}
+
+// Versions lists the versions, oldest first. It returns no versions if the repository does
+// not exist.
+func (s StoredModule) Versions(ctx context.Context) ([]provider.Version, error) {
+	tags, err := artifact.ListAnyTags(ctx, s.Store)
+	if err != nil {
+		return nil, &RegistryError{"list tags of", s.Repository, err}
+	}
+	out := slices.Collect(maps.Keys(ociaddr.ModuleTags(tags)))
+	provider.SortVersions(out)
+	return out, nil
+}
+
+// read returns a version, and the bytes of its manifest. The error wraps
+// [origin.ErrVersionNotFound] if the version is not stored.
+func (s StoredModule) read(ctx context.Context, v provider.Version) (*artifact.Module, artifact.Blob, error) {
+	from := source{s.Repository, s.Store}
+	found, err := artifact.ReadModule(ctx, s.Store, s.Module, v)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Module, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
+	}
+	var data []byte
+	if err == nil {
+		data, err = artifact.FetchManifest(ctx, s.Store, found.Manifest)
+	}
+	if err == nil {
+		// A registry would attach the copy to that other manifest.
+		var attached bool
+		if attached, err = hasSubject(data); err == nil && attached {
+			err = fmt.Errorf("%w: it refers to another manifest", artifact.ErrNotModule)
+		}
+	}
+	switch {
+	case isUnusable(err):
+		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Module, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
+	case err != nil:
+		return nil, artifact.Blob{}, from.failed(v, err)
+	}
+	found.Address, found.Version = s.Module, v // other tools do not record them
+	return found, artifact.Blob{Descriptor: plain(found.Manifest), Data: data}, nil
+}
+
+// CopyModule copies a version of a module from another repository, byte for byte: its
+// manifest, everything that the manifest names, and its referrers. It verifies sizes and
+// digests. If the source has the version under a tag with a leading v, the copy has a tag
+// without it.
+//
+// The errors are those of [Pusher.PushModule]. The copy is unchanged if the destination has
+// the same content, even under another manifest. CopyModule then copies no referrers to it.
+func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*ModuleResult, error) {
+	w, err := p.newModuleCopy(ctx, from, dest, v)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := dest.lock(ctx, "copy of %s %s", from.Module, v)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	ctx = mayPush(ctx, dest.Repository)
+	out, err := w.run(ctx)
+	if err != nil || p.o.WithoutReferrers || out.Digest != w.manifest.Descriptor.Digest.String() {
+		return out, err
+	}
+	warn := func(format string, args ...any) { out.Warnings = append(out.Warnings, fmt.Sprintf(format, args...)) }
+	w.carrier.help = helpAttached
+	out.Referrers, out.ReferrersSent, err = w.carrier.copyReferrers(ctx, []ocispec.Descriptor{w.manifest.Descriptor}, warn)
+	if err != nil {
+		return nil, err
+	}
+	if out.ReferrersSent > 0 && out.Status == Unchanged {
+		out.Status = Completed
+	}
+	return out, nil
+}
+
+// PlanCopyModule returns the result that [Pusher.CopyModule] would have, without the
+// referrers. It writes nothing, and does not read the zip.
+func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*ModuleResult, error) {
+	w, err := p.newModuleCopy(ctx, from, dest, v)
+	if err != nil {
+		return nil, err
+	}
+	out, err := w.plan(ctx)
+	if err != nil || out.Status == Unchanged {
+		return out, err
+	}
+	exists, err := dest.Store.Exists(ctx, w.pkg.Layer())
+	if err != nil {
+		return nil, w.registryError("look for the zip in", err)
+	}
+	out.Sent = !exists
+	return out, nil
+}
+
+func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*modulePush, error) {
+	found, manifest, err := from.read(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	tag, err := ociaddr.VersionTag(v)
+	if err != nil {
+		return nil, err
+	}
+	to := writer{p, dest}
+	c := newCarrier(source{from.Repository, from.Store}, to, v)
+	c.help = "a module has at most 1 GiB and 2,000 parts: use the registry's own tools to copy this one"
+	return &modulePush{writer: to, pkg: ModulePackage{Module: *found}, manifest: manifest, tag: tag, carrier: c}, nil
+}
+
+// carryContent copies everything that the manifest names. exists says whether the destination
+// has the zip.
+func (w *modulePush) carryContent(ctx context.Context, exists bool) (Stage, error) {
+	stage := StageFound
+	if !exists {
+		stage = StageDone
+		w.event(StageSend, 0)
+	}
+	if err := w.carrier.storeParts(ctx, w.manifest.Descriptor, w.manifest.Data); err != nil {
+		return "", err
+	}
+	w.event(stage, 0)
+	return stage, nil
+}
