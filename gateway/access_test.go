@@ -200,7 +200,7 @@ func TestEveryRouteAsksForAToken(t *testing.T) {
 	b.options.Log = nil
 	anybody := b.serve()
 	open := map[string]bool{"/healthz": true, "/.well-known/terraform.json": true, "/hosts/{hostname}/.well-known/terraform.json": true}
-	values := strings.NewReplacer("{hostname}", host, "{namespace}", "acme", "{type}", "widget", "{version}", "1.0.0",
+	values := strings.NewReplacer("{hostname}", host, "{namespace}", "acme", "{type}", "widget", "{name}", "net", "{system}", "aws", "{version}", "1.0.0",
 		"{platform}", "linux_amd64", "{os}", "linux", "{arch}", "amd64", "{filename}", "file")
 	routes := gateway.Paths(b.options.Options)
 	for _, route := range routes {

@@ -5,10 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"oras.land/oras-go/v2/registry/remote"
@@ -53,6 +55,13 @@ func (b *bench) publishModule(a module.Address, version, tag string) []byte {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.storeModule(a, version, tag, content)
+	return content
+}
+
+// storeModule stores a version of a module with the given zip under a tag.
+func (b *bench) storeModule(a module.Address, version, tag string, content []byte) {
+	b.t.Helper()
 	m := artifact.Module{Address: a, Version: provider.MustParseVersion(version), Digest: digest.FromBytes(content), Size: int64(len(content))}
 	manifest, err := artifact.EncodeModule(m)
 	if err != nil {
@@ -63,7 +72,6 @@ func (b *bench) publishModule(a module.Address, version, tag string) []byte {
 	if err := repo.Tag(b.t.Context(), manifest.Descriptor, tag); err != nil {
 		b.t.Fatal(err)
 	}
-	return content
 }
 
 // location returns the location in a download document, which must also be in the header.
@@ -202,9 +210,25 @@ func TestModuleFailuresAreNeverAbsence(t *testing.T) {
 		"manifest: 404, but listed": {"/manifests/", answer(404, ""), 502, false},
 		"manifest: 401":             {"/manifests/", answer(401, denied), 502, false},
 		"manifest: not a module":    {"/manifests/", answer(200, `{"schemaVersion":2}`), 502, false},
-		"manifest: another one":     {"/manifests/", answer(200, strings.Repeat(" ", 5<<20)), 502, false},
+		"manifest: over 4 MiB":      {"/manifests/", answer(200, strings.Repeat(" ", 5<<20)), 502, false},
 		"blob: 404":                 {"/blobs/", answer(404, ""), 502, false},
 		"blob: other bytes":         {"/blobs/", answer(200, "x"), 502, true},
+
+		"tags: a page for people":      {"/tags/list", respond(200, "text/html", "<html>"), 502, false},
+		"tags: a reset":                {"/tags/list", cut, 502, false},
+		"tags: a broken page":          {"/tags/list", cutAfter(`{"tags":["1.0.0"`), 502, false},
+		"manifest: a page for people":  {"/manifests/", respond(200, "text/html", "<html>"), 502, false},
+		"manifest: a reset":            {"/manifests/", cut, 502, false},
+		"manifest: an index":           {"/manifests/", answer(200, moduleManifest("index.v1", "", "")), 502, false},
+		"manifest: two zips":           {"/manifests/", answer(200, moduleManifest("manifest.v1", zipOfModule+","+zipOfModule, "")), 502, false},
+		"manifest: another module":     {"/manifests/", answer(200, moduleManifest("manifest.v1", zipOfModule, `"io.github.ocibridge.module":"`+otherModule.Path()+`"`)), 502, false},
+		"manifest: another version":    {"/manifests/", answer(200, moduleManifest("manifest.v1", zipOfModule, `"io.github.ocibridge.version":"2.0.0"`)), 502, false},
+		"manifest: another digest":     {"/manifests/", withDigest(answer(200, moduleManifest("manifest.v1", zipOfModule, ""))), 502, false},
+		"manifest: a million layers":   {"/manifests/", answer(200, moduleManifest("manifest.v1", strings.Repeat("{},", 1_000_000)+"{}", "")), 502, false},
+		"manifest: megabytes of names": {"/manifests/", answer(200, moduleManifest("manifest.v1", zipOfModule, `"io.github.ocibridge.module":"`+strings.Repeat("a", 3<<20)+`"`)), 502, false},
+		"blob: a page for people":      {"/blobs/", respond(200, "text/html", "<html>"), 502, true},
+		"blob: a reset":                {"/blobs/", cut, 502, true},
+		"blob: broken off":             {"/blobs/", cutAfter("PK"), 502, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t).modules()
@@ -227,6 +251,43 @@ func TestModuleFailuresAreNeverAbsence(t *testing.T) {
 				t.Errorf("%d %s %v, want %d", status, body, err, tc.status)
 			}
 		})
+	}
+}
+
+// zipOfModule is the descriptor of a zip that no registry has.
+const zipOfModule = `{"mediaType":"archive/zip","digest":"sha256:6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d","size":1}`
+
+// moduleManifest returns a manifest of a module with the given kind, layers and annotations.
+func moduleManifest(kind, layers, annotations string) string {
+	return fmt.Sprintf(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.%s+json","artifactType":%q,"config":{},"layers":[%s],"annotations":{%s}}`,
+		kind, artifact.TypeModule, layers, annotations)
+}
+
+// withDigest adds the digest of other content to a response.
+func withDigest(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Docker-Content-Digest", digest.FromString("other").String())
+		next(w, r)
+	}
+}
+
+// TestTagListOfModuleWithoutEnd shows that the gateway stops reading a list of tags whose pages never end, and does not
+// redirect to the origin.
+func TestTagListOfModuleWithoutEnd(t *testing.T) {
+	b := newBench(t).modules()
+	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
+		return url.Parse("https://origin.example/v1/modules/")
+	}
+	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", `<`+r.URL.Path+`>; rel="next"`)
+		respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
+	})
+	b.limits.Metadata = time.Minute // long enough for the limit on pages to be reached first
+	if a := b.serve().get(modulePrefix + "versions"); a.status != http.StatusBadGateway {
+		t.Errorf("%+v", a)
+	}
+	if n := b.registry.Count(); n != artifact.MaxTagPages+1 {
+		t.Errorf("%d requests", n)
 	}
 }
 
@@ -287,6 +348,33 @@ func TestAccessToModules(t *testing.T) {
 	}
 }
 
+// TestModuleCapabilityIsForOneDigest shows that the link to a zip does not open the content that replaces it.
+func TestModuleCapabilityIsForOneDigest(t *testing.T) {
+	b := newBench(t).modules()
+	b.publishModule(netModule, "1.0.0", "1.0.0")
+	b.options.Log = slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	b.options.Access = access.New(access.Options{Log: b.options.Log, Tokens: []access.Token{{Name: "all", SHA256: sha256.Sum256([]byte("all-token"))}}})
+	c := b.serve()
+	document := modulePrefix + "1.0.0/download"
+	link := relative(document, c.as("all-token").location(document))
+	if a := c.get(link); a.status != 200 {
+		t.Fatalf("%+v", a)
+	}
+	content, err := release.Zip(map[string][]byte{"main.tf": []byte("other content")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.storeModule(netModule, "1.0.0", "1.0.0", content)
+	replica := b.serve() // with empty caches
+	if a := replica.get(link); a.status != 403 {
+		t.Errorf("the link opens other content: %+v", a)
+	}
+	capability := strings.Split(link, "/")[len(strings.Split(link, "/"))-2]
+	if log := b.log.String(); strings.Contains(log, capability) || strings.Contains(log, "all-token") || !strings.Contains(log, "REDACTED") {
+		t.Errorf("the log has a capability or a token:\n%s", log)
+	}
+}
+
 func TestDeniedModules(t *testing.T) {
 	b := newBench(t).modules()
 	b.publishModule(netModule, "1.0.0", "1.0.0")
@@ -304,6 +392,7 @@ func TestDeniedModules(t *testing.T) {
 	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
 		return url.Parse("https://origin.example/v1/modules/")
 	}
+	b.options.Registry = b.truth
 	c := b.serve()
 	other := "/hosts/" + host + "/v1/modules/acme/other/aws/"
 	for path, want := range map[string]string{
@@ -322,6 +411,18 @@ func TestDeniedModules(t *testing.T) {
 		}
 	}
 	c.location(modulePrefix + "1.0.0/download")
+	v2 := "/v2/modules/" + netModule.Path()
+	for path, status := range map[string]int{
+		v2 + "/manifests/v1.1.0": 451, v2 + "/manifests/v1%2e1.0": 451,
+		"/v2/modules/" + otherModule.Path() + "/manifests/1.0.0": 451, modulePrefix + "9.9.9/download": 307, other + "9.9.9/download": 451,
+	} {
+		if a := c.get(path); a.status != status {
+			t.Errorf("%s: %+v, want %d", path, a, status)
+		}
+	}
+	if a := c.get(v2 + "/tags/list"); a.status != 200 || strings.Contains(a.body, "1.1.0") || !strings.Contains(a.body, "1.0.0") {
+		t.Errorf("tags: %+v", a)
+	}
 }
 
 // TestModulesFallThrough shows the redirects to a module's origin: only if the registry lacks the module or the version,

@@ -17,7 +17,9 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -42,11 +44,14 @@ func (c *client) getRaw(path string) *http.Response {
 // TestMalformedPaths shows that malformed paths get 404 or 400. They cause neither a redirect nor a request to
 // the registry.
 func TestMalformedPaths(t *testing.T) {
-	b := newBench(t)
+	b := newBench(t).modules()
 	b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	b.publishModule(netModule, "1.0.0", "1.0.0")
 	c := b.serve()
-	if resp := c.getRaw(prefix + "index.json"); resp.StatusCode != http.StatusOK {
-		t.Fatalf("the right path is answered %d", resp.StatusCode)
+	for _, path := range []string{prefix + "index.json", modulePrefix + "versions"} {
+		if resp := c.getRaw(path); resp.StatusCode != http.StatusOK {
+			t.Fatalf("the right path %s is answered %d", path, resp.StatusCode)
+		}
 	}
 	b.registry.Reset()
 	const name = "terraform-provider-widget_1.0.0_linux_amd64.zip"
@@ -113,6 +118,29 @@ func TestMalformedPaths(t *testing.T) {
 		"semicolon":                        prefix + "1.0.0;x=y.json",
 		"other document of the address":    prefix + "index.html",
 		"escape that is none":              prefix + "%zz.json",
+
+		"module: two slashes":              "/hosts/" + host + "/v1/modules//acme/net/aws/versions",
+		"module: climbing":                 modulePrefix + "../aws/versions",
+		"module: climbing, encoded":        modulePrefix + "%2e%2e/aws/versions",
+		"module: climbing as a version":    modulePrefix + "../download",
+		"module: encoded slash":            "/hosts/" + host + "/v1/modules/acme%2Fnet/x/aws/versions",
+		"module: encoded slash in a part":  "/hosts/" + host + "/v1/modules/acme/net%2Faws/aws/versions",
+		"module: encoded slash in a zip":   modulePrefix + "1.0.0/x%2Fnet-1.0.0.zip",
+		"module: encoded slash twice":      "/hosts/" + host + "/v1/modules/acme/net%252Faws/aws/versions",
+		"module: NUL":                      "/hosts/" + host + "/v1/modules/acme/net%00/aws/versions",
+		"module: backslash":                "/hosts/" + host + `/v1/modules/acme/n\et/aws/versions`,
+		"module: newline":                  modulePrefix + "1.0.0%0a/download",
+		"module: not UTF-8":                "/hosts/" + host + "/v1/modules/acme/n%ffet/aws/versions",
+		"module: system in upper case":     "/hosts/" + host + "/v1/modules/acme/net/AWS/versions",
+		"module: host in upper case":       "/hosts/Registry.acme.example/v1/modules/acme/net/aws/versions",
+		"module: host with a user":         "/hosts/user@" + host + "/v1/modules/acme/net/aws/versions",
+		"module: host with a default port": "/hosts/" + host + ":443/v1/modules/acme/net/aws/versions",
+		"module: version with a v":         modulePrefix + "v1.0.0/download",
+		"module: version as its tag":       modulePrefix + "1.0.0_build/download",
+		"module: version that is a digest": modulePrefix + "sha256:" + strings.Repeat("0", 64) + "/download",
+		"module: version that is long":     modulePrefix + "1.0.0-" + strings.Repeat("a", 5000) + "/download",
+		"module: path below a zip":         modulePrefix + "1.0.0/net-1.0.0.zip/x",
+		"module: long name":                "/hosts/" + host + "/v1/modules/acme/" + strings.Repeat("a", 5000) + "/aws/versions",
 	} {
 		resp := c.getRaw(path)
 		if resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusBadRequest {
@@ -206,6 +234,12 @@ func FuzzPaths(f *testing.F) {
 	} {
 		f.Add("GET", path)
 	}
+	for _, path := range []string{
+		modulePrefix + "versions", modulePrefix + "1.0.0/download", modulePrefix + "1.0.0-rc.1+b/net-1.0.0.zip", "/v1/modules/acme/net/aws/versions", "/v1/modules/acme/net/aws/1.0.0/download",
+		"/hosts/xn--80akhbyknj4f.com/v1/modules/Acme/a_b/aws/versions", "/hosts/" + host + "/v1/modules/acme%2fnet/aws/x/versions", "/hosts/" + host + "/v1/modules/../net/aws/1.0.0/download",
+	} {
+		f.Add("GET", path)
+	}
 	f.Add("POST", prefix+"index.json")
 	f.Fuzz(func(t *testing.T, method, path string) {
 		u, err := url.ParseRequestURI(path) // as net/http's server does
@@ -213,13 +247,23 @@ func FuzzPaths(f *testing.F) {
 			return
 		}
 		var asked []provider.Address
+		var modules []module.Address
 		store := &emptyStore{}
-		h := gateway.NewBacked(gateway.Backed{Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		h := gateway.NewBacked(gateway.Backed{Modules: catalog.ModuleOptions{Repository: func(_ context.Context, a module.Address) (catalog.Store, error) {
+			modules = append(modules, a)
+			return store, nil
+		}}, Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
 			asked = append(asked, a)
 			return store, nil
 		}})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, &http.Request{Method: method, URL: u, RequestURI: path, Header: http.Header{}, Host: "gateway.example", Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1})
+		if len(modules) > 0 {
+			if modules = slices.Compact(modules); len(asked) > 0 || len(modules) != 1 || method != http.MethodGet && method != http.MethodHead || !isOfModule(u.Path, modules[0], store.tags) {
+				t.Fatalf("%s %q asks for %v, %v and the tags %q", method, path, asked, modules, store.tags)
+			}
+			return
+		}
 		if len(asked) == 0 {
 			document := (u.Path == "/healthz" || u.Path == "/.well-known/terraform.json") && w.Code == http.StatusOK
 			if !document && w.Code != http.StatusNotFound && w.Code != http.StatusMethodNotAllowed {
@@ -248,6 +292,26 @@ func FuzzPaths(f *testing.F) {
 			t.Fatalf("%q asks for %s %s", path, asked[0], v)
 		}
 	})
+}
+
+// isOfModule reports whether a path is the path of a document or of the zip of a module, for which the gateway reads the
+// given tags, or lists the tags if it reads none.
+func isOfModule(path string, a module.Address, tags []string) bool {
+	service := "/v1/modules/" + a.Namespace() + "/" + a.Name() + "/" + a.System() + "/"
+	shown, _, _ := strings.Cut(a.String(), "/")
+	rest, ok := strings.CutPrefix(path, "/hosts/"+a.Hostname()+service)
+	if !ok {
+		rest, ok = strings.CutPrefix(path, "/hosts/"+shown+service)
+	}
+	if !ok && a.Hostname() == "own.example" {
+		rest, ok = strings.CutPrefix(path, service)
+	}
+	if len(tags) == 0 {
+		return ok && rest == "versions"
+	}
+	v, isVersion := ociaddr.Tag(tags[0]).Version()
+	file, ofVersion := strings.CutPrefix(rest, v.String()+"/")
+	return ok && isVersion && ofVersion && !strings.Contains(file, "/") && !slices.ContainsFunc(tags, func(tag string) bool { return strings.TrimPrefix(tag, "v") != tags[0] })
 }
 
 // below returns the part of a path that follows the path of a provider. mirror is true for a path of the

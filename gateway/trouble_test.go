@@ -41,8 +41,8 @@ func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 // cut breaks the connection.
 func cut(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// TestTroubleIsNotAbsence shows that no failure of the registry makes the gateway report a provider, version
-// or file as absent.
+// TestTroubleIsNotAbsence shows that no failure of the registry makes the gateway report a provider, a module,
+// a version or a file as absent.
 func TestTroubleIsNotAbsence(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lie    http.HandlerFunc
@@ -85,14 +85,18 @@ func TestTroubleIsNotAbsence(t *testing.T) {
 		}, 503},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := newBench(t).modules()
 			b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+			b.publishModule(netModule, "1.0.0", "1.0.0")
 			if tc.status == http.StatusGatewayTimeout {
 				b.limits = gateway.Limits{Metadata: 50 * time.Millisecond, Start: 50 * time.Millisecond}
 			}
 			b.lie("/v2/", tc.lie)
 			c := b.serve()
-			for _, path := range []string{prefix + "index.json", prefix + "1.0.0.json", prefix + "9.9.9.json", archivePath("1.0.0", linux)} {
+			for _, path := range []string{
+				prefix + "index.json", prefix + "1.0.0.json", prefix + "9.9.9.json", archivePath("1.0.0", linux),
+				modulePrefix + "versions", modulePrefix + "1.0.0/download", modulePrefix + "9.9.9/download", modulePrefix + "1.0.0/net-1.0.0.zip",
+			} {
 				for _, method := range []string{http.MethodGet, http.MethodHead} {
 					b.checkTrouble(c.do(method, path), method+" "+path, tc.status)
 				}
