@@ -65,7 +65,8 @@ the templates names. If a template has no such pattern, there is one for each of
   - the hosts that --host names
 
 Other hosts are left alone. Providers that no template is for come from their origin,
-as they do without exec.
+as they do without exec. Modules come from the repositories of module_mirror blocks, or
+from the embedded registry, and else from their origin.
 
 exec passes signals on, and exits with the status of the command: 128 and the number
 of the signal if a signal ended the command, 127 if there is no such command, and 126

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -264,7 +265,7 @@ func readMerged(t *testing.T, ws *clients.Workspace, kind cliconfig.Client) *cli
 // writeMerged writes the configuration that the client reads into one file, and returns its name.
 func writeMerged(t *testing.T, ws *clients.Workspace, kind cliconfig.Client, hosts map[svchost.Hostname]map[string]any) string {
 	t.Helper()
-	text, err := readMerged(t, ws, kind).WithHosts(hosts)
+	text, err := readMerged(t, ws, kind).WithHosts(hosts, slices.Collect(maps.Keys(hosts)))
 	clients.Must(t, err)
 	name := filepath.Join(t.TempDir(), "merged.tfrc")
 	clients.Must(t, os.WriteFile(name, text, 0o600))

@@ -64,11 +64,10 @@ func (m *Merged) Hosts() map[svchost.Hostname]map[string]any { return maps.Clone
 
 // WithHosts returns the text of the configuration with other services for the given hosts. It replaces their host blocks.
 // The services have the form that Hosts returns, or come from a JSON document. WithHosts returns the error of
-// [Merged.CheckInstallation] if clients would not ask one of the hosts for providers.
-func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any) ([]byte, error) {
-	hosts := sortedKeys(services)
-	for _, host := range hosts {
-		if err := m.checkInstallation(host, hosts); err != nil {
+// [Merged.CheckInstallation] if clients would not ask one of the hosts in providers for providers.
+func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any, providers []svchost.Hostname) ([]byte, error) {
+	for _, host := range providers {
+		if err := m.checkInstallation(host, providers); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +77,7 @@ func (m *Merged) WithHosts(services map[svchost.Hostname]map[string]any) ([]byte
 			renderItem(&out, s.item, 0)
 		}
 	}
-	for _, host := range hosts {
+	for _, host := range sortedKeys(services) {
 		renderItem(&out, hostItem(host, services[host]), 0)
 	}
 	return []byte(out.String()), nil

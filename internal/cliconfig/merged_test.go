@@ -193,7 +193,7 @@ func mustMerge(t *testing.T, m machine, client Client) *Merged {
 
 func textOf(t *testing.T, m *Merged, services map[svchost.Hostname]map[string]any) string {
 	t.Helper()
-	text, err := m.WithHosts(services)
+	text, err := m.WithHosts(services, sortedKeys(services))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func TestCheckInstallation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := mustMerge(t, home(tt.config), OpenTofu)
-			_, err := m.WithHosts(map[svchost.Hostname]map[string]any{host: {"providers.v1": "https://g.example/"}})
+			_, err := m.WithHosts(map[svchost.Hostname]map[string]any{host: {"providers.v1": "https://g.example/"}}, []svchost.Hostname{host})
 			if got := fmt.Sprint(err); got != tt.want && (err != nil || tt.want != "") {
 				t.Errorf("error %q, want %q", got, tt.want)
 			}
@@ -422,11 +422,11 @@ func TestInstallationHint(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := mustMerge(t, home(tt.config), Terraform).WithHosts(services)
+			_, err := mustMerge(t, home(tt.config), Terraform).WithHosts(services, sortedKeys(services))
 			if err == nil || hint.Of(err) != tt.hint {
 				t.Errorf("error %v, hint %q, want %q", err, hint.Of(err), tt.hint)
 			}
-			if _, err := mustMerge(t, home(tt.followed), Terraform).WithHosts(services); err != nil {
+			if _, err := mustMerge(t, home(tt.followed), Terraform).WithHosts(services, sortedKeys(services)); err != nil {
 				t.Errorf("after the hint was followed: %v", err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
@@ -20,20 +21,75 @@ const (
 	openTofuHost  = svchost.Hostname("registry.opentofu.org")
 )
 
-// servedHosts returns the hosts of which a template selects providers, sorted. A host that an
-// include pattern names is served in any case. A host in others is served only if a template
-// selects some of its providers.
-func servedHosts(set templates.Set, others []svchost.Hostname) []svchost.Hostname {
-	var out []svchost.Hostname
+// hostRule says of which hosts a template selects providers or modules.
+type hostRule struct {
+	include, exclude []pattern
+	// hasRepository reports whether the template gives an example of the host's providers or
+	// modules a repository.
+	hasRepository func(svchost.Hostname) bool
+}
+
+// pattern is a pattern for providers or for modules.
+type pattern interface {
+	ServiceHost() (host svchost.Hostname, named bool)
+	Parts() int
+}
+
+// providerRules returns the rules for hosts of providers. Without templates of either kind,
+// there is one rule, for the embedded registry.
+func providerRules(set templates.Set, modules templates.ModuleSet) (rules []hostRule) {
+	if len(set)+len(modules) == 0 {
+		return []hostRule{{hasRepository: func(svchost.Hostname) bool { return false }}}
+	}
 	for _, t := range set {
-		for _, p := range t.Selector().Include {
-			if host, named := p.ServiceHost(); named && selectsHost(set, host) {
+		s := t.Selector()
+		rules = append(rules, hostRule{patterns(s.Include), patterns(s.Exclude), func(host svchost.Hostname) bool {
+			a, err := provider.AddressFromURL(string(host), "example", "example")
+			if err == nil {
+				_, err = t.Repository(a)
+			}
+			return err == nil
+		}})
+	}
+	return rules
+}
+
+// moduleRules returns the rules for hosts of modules.
+func moduleRules(set templates.ModuleSet) (rules []hostRule) {
+	for _, t := range set {
+		s := t.Selector()
+		rules = append(rules, hostRule{patterns(s.Include), patterns(s.Exclude), func(host svchost.Hostname) bool {
+			a, err := module.AddressFromURL(string(host), "example", "example", "example")
+			if err == nil {
+				_, err = t.Repository(a)
+			}
+			return err == nil
+		}})
+	}
+	return rules
+}
+
+func patterns[P pattern](list []P) (out []pattern) {
+	for _, p := range list {
+		out = append(out, p)
+	}
+	return out
+}
+
+// servedHosts returns the hosts that a rule selects, sorted. A host that an include pattern
+// names is served in any case. A host in others is served only if a rule selects some of its
+// providers or modules.
+func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname {
+	var out []svchost.Hostname
+	for _, r := range rules {
+		for _, p := range r.include {
+			if host, named := p.ServiceHost(); named && selectsHost(rules, host) {
 				out = append(out, host)
 			}
 		}
 	}
 	for _, host := range others {
-		if selectsHost(set, host) {
+		if selectsHost(rules, host) {
 			out = append(out, host)
 		}
 	}
@@ -41,43 +97,31 @@ func servedHosts(set templates.Set, others []svchost.Hostname) []svchost.Hostnam
 	return slices.Compact(out)
 }
 
-// selectsHost reports whether a template can select a provider of the host, and gives it a
-// repository. An empty set means the embedded registry, which has every provider, unless its
-// host has a port.
-func selectsHost(set templates.Set, host svchost.Hostname) bool {
-	if len(set) == 0 {
-		return !hasPort(host)
-	}
-	matches := func(p provider.Pattern) bool {
+// selectsHost reports whether a rule can select a provider or module of the host, and its
+// template gives it a repository.
+func selectsHost(rules []hostRule, host svchost.Hostname) bool {
+	matches := func(p pattern) bool {
 		in, named := p.ServiceHost()
 		return !named || in == host
 	}
-	whole := func(p provider.Pattern) bool {
+	whole := func(p pattern) bool {
 		_, named := p.ServiceHost()
 		return matches(p) && (!named || p.Parts() == 1)
 	}
-	return slices.ContainsFunc(set, func(t *templates.Template) bool {
-		s := t.Selector()
-		return !slices.ContainsFunc(s.Exclude, whole) && (len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches)) && (!hasPort(host) || hasRepository(t, host))
+	return slices.ContainsFunc(rules, func(r hostRule) bool {
+		return !slices.ContainsFunc(r.exclude, whole) && (len(r.include) == 0 || slices.ContainsFunc(r.include, matches)) && (!hasPort(host) || r.hasRepository(host))
 	})
 }
 
 // hasPort reports whether a host has a port. The name of a repository cannot contain a port.
 func hasPort(host svchost.Hostname) bool { return strings.Contains(string(host), ":") }
 
-// hasRepository reports whether a template gives an example of the host's providers a repository.
-func hasRepository(t *templates.Template, host svchost.Hostname) bool {
-	a, err := provider.AddressFromURL(string(host), "example", "example")
-	if err == nil {
-		_, err = t.Repository(a)
-	}
-	return err == nil
-}
-
-// needs are what the folder of a command says about providers.
+// needs are what the folder of a command says about providers and modules.
 type needs struct {
 	locked   []lockfile.Provider
 	required []requirement
+	// modules are the hosts of called modules. "" is the client's default registry.
+	modules []svchost.Hostname
 }
 
 // readNeeds reads a folder. The client reports the errors of its files.
@@ -85,7 +129,8 @@ func readNeeds(dir string) (n needs) {
 	if file, err := lockfile.Read(filepath.Join(dir, lockfile.Name)); err == nil {
 		n.locked = file.Providers
 	}
-	n.required = readRequirements(dir)
+	found := searchModules(dir)
+	n.required, n.modules = found.required, found.hosts
 	return n
 }
 
@@ -100,6 +145,18 @@ func (n needs) hosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
 			out = append(out, defaults...)
 		} else {
 			out = append(out, r.provider.ServiceHost())
+		}
+	}
+	return out
+}
+
+// moduleHosts returns the hosts of all called modules, like hosts.
+func (n needs) moduleHosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
+	for _, host := range n.modules {
+		if host == "" {
+			out = append(out, defaults...)
+		} else {
+			out = append(out, host)
 		}
 	}
 	return out

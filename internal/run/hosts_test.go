@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
@@ -80,7 +81,7 @@ func TestServedHosts(t *testing.T) {
 		"in and out":                  {[]pair{{include: []string{"a.example/*/*"}, exclude: []string{"a.example/*/*"}}}, "[]"},
 		"nothing":                     {[]pair{{exclude: []string{"*/*/*"}}}, "[]"},
 	} {
-		if got := fmt.Sprint(servedHosts(templateSet(t, tc.templates), others)); got != tc.want {
+		if got := fmt.Sprint(servedHosts(providerRules(templateSet(t, tc.templates), nil), others)); got != tc.want {
 			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
@@ -119,28 +120,77 @@ module "circle" { source = "./." }
 		"modules/unused/main.tf":      required("registry.unused.example"),
 	})
 	o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}, Hosts: []svchost.Hostname{"registry.named.example"}}
-	got, named, err := o.hosts()
+	got, err := o.hosts()
 	want := "[registry.broken.example registry.child.example registry.json.example registry.jsonchild.example registry.locked.example registry.named.example registry.native.example registry.opentofu.org registry.quoted.example registry.terraform.io]"
-	if err != nil || fmt.Sprint(got) != want {
-		t.Errorf("%v, %v, want %s", got, err, want)
+	if err != nil || fmt.Sprint(got.providers) != want {
+		t.Fatalf("%v, %v, want %s", got, err, want)
 	}
-	if want = strings.Replace(want, " registry.opentofu.org", "", 1); fmt.Sprint(named) != want {
-		t.Errorf("named are %v, want %s", named, want)
+	if want = strings.Replace(want, " registry.opentofu.org", "", 1); fmt.Sprint(got.named) != want {
+		t.Errorf("named are %v, want %s", got.named, want)
 	}
 	for _, command := range [][]string{{"terraform", "init"}, {"terraform", "init", dir}, {"terraform"}} {
 		o := Options{Command: command}
-		if got, named, err := o.hosts(); err != nil || len(named) > 0 || fmt.Sprint(got) != "[registry.opentofu.org registry.terraform.io]" {
+		if got, err := o.hosts(); err != nil || len(got.named) > 0 || fmt.Sprint(got.providers) != "[registry.opentofu.org registry.terraform.io]" {
 			t.Errorf("%q: %v, %v", command, got, err)
 		}
 	}
 	o.Settings = serve.Settings{Repositories: registry.Options{Templates: templateSet(t, []pair{{include: []string{"a.example/*/*"}}})}}
-	if _, _, err := o.hosts(); err == nil || hint.Of(err) == "" {
+	if _, err := o.hosts(); err == nil || hint.Of(err) == "" {
 		t.Errorf("a host without a template: %v", err)
 	}
 }
 
 func required(host string) string {
 	return fmt.Sprintf("terraform {\n  required_providers {\n    widget = {\n      source = %q\n    }\n  }\n}\n", host+"/acme/widget")
+}
+
+// TestModuleHosts shows the hosts whose modules the gateway serves, and that templates for modules alone are for no
+// providers.
+func TestModuleHosts(t *testing.T) {
+	dir := workspace(t, map[string]string{"main.tf": `module "far" { source = "registry.far.example/acme/module/aws//sub" }
+module "git" { source = "git::https://git.example/acme/module/aws" }
+module "web" { source = "https://web.example/acme/module/aws" }
+module "oci" { source = "oci://oci.example/acme/module/aws" }
+module "child" { source = "./child" }
+`, "child/main.tf": `module "short" { source = "acme/module/aws" }`})
+	for name, tc := range map[string]struct {
+		include, exclude string
+		providers        []pair
+		want             string
+	}{
+		"every module":          {want: "[registry.far.example registry.named.example registry.opentofu.org registry.terraform.io]"},
+		"one host":              {include: "registry.acme.example/*/*/*", want: "[registry.acme.example]"},
+		"one module":            {include: "registry.far.example/acme/module/aws", want: "[registry.far.example]"},
+		"a host excluded":       {exclude: "registry.far.example/*/*/*", want: "[registry.named.example registry.opentofu.org registry.terraform.io]"},
+		"a namespace excluded":  {exclude: "registry.far.example/acme/*/*", want: "[registry.far.example registry.named.example registry.opentofu.org registry.terraform.io]"},
+		"beside providers":      {include: "registry.acme.example/*/*/*", providers: []pair{{}}, want: "[registry.acme.example]"},
+		"beside providers, all": {providers: []pair{{}}, want: "[registry.far.example registry.named.example registry.opentofu.org registry.terraform.io]"},
+	} {
+		var sel module.Selector
+		if tc.include != "" {
+			sel.Include = []module.Pattern{module.MustParsePattern(tc.include)}
+		}
+		if tc.exclude != "" {
+			sel.Exclude = []module.Pattern{module.MustParsePattern(tc.exclude)}
+		}
+		parsed, err := templates.ParseModule("ghcr.io/acme/${hostname}/${namespace}/${name}/${system}", sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{Command: []string{"terraform", "-chdir=" + dir, "init"}}
+		if tc.include == "" {
+			o.Hosts = []svchost.Hostname{"registry.named.example"}
+		}
+		o.Settings.Repositories = registry.Options{Templates: templateSet(t, tc.providers), ModuleTemplates: templates.ModuleSet{parsed}}
+		got, err := o.hosts()
+		if err != nil || fmt.Sprint(got.modules) != tc.want || (len(got.providers) > 0) != (tc.providers != nil) {
+			t.Errorf("%s: %+v, %v, want %s", name, got, err, tc.want)
+		}
+	}
+	short := Options{Command: []string{"tofu", "-chdir=" + filepath.Join(dir, "child")}}
+	if got := readNeeds(folderOf(short.Command[1:])).moduleHosts(defaultHosts("tofu")); fmt.Sprint(got) != "[registry.opentofu.org]" {
+		t.Errorf("a short source: %v", got)
+	}
 }
 
 // TestDefaultHosts shows which hosts a source without a host names.
@@ -153,8 +203,8 @@ func TestDefaultHosts(t *testing.T) {
 		"./terraform-1.5.7": "[registry.opentofu.org registry.terraform.io]",
 	} {
 		o := Options{Command: []string{command, "-chdir=" + dir}}
-		if _, named, err := o.hosts(); err != nil || fmt.Sprint(named) != want {
-			t.Errorf("%s: %v, %v, want %s", command, named, err, want)
+		if got, err := o.hosts(); err != nil || fmt.Sprint(got.named) != want {
+			t.Errorf("%s: %v, %v, want %s", command, got, err, want)
 		}
 	}
 }
@@ -200,7 +250,7 @@ func TestWithoutBlocked(t *testing.T) {
 			for _, host := range got {
 				blocks[host] = services{providersID: "http://127.0.0.1:1/"}
 			}
-			if _, err := merged.WithHosts(blocks); (err != nil) != tc.blocks {
+			if _, err := merged.WithHosts(blocks, got); (err != nil) != tc.blocks {
 				t.Errorf("a configuration with the hosts: %v", err)
 			}
 		})
@@ -216,14 +266,14 @@ func TestModulesAreBounded(t *testing.T) {
 		files[name+"/main.tf"] = required(name + ".example")
 	}
 	dir := workspace(t, files)
-	if got := len(readRequirements(dir)); got != maxModules-1 {
+	if got := len(searchModules(dir).required); got != maxModules-1 {
 		t.Errorf("%d hosts, want %d", got, maxModules-1)
 	}
 	large := workspace(t, map[string]string{"main.tf": required("a.example") + string(make([]byte, maxModuleFile))})
-	if got := readRequirements(large); len(got) != 0 {
+	if got := searchModules(large).required; len(got) != 0 {
 		t.Errorf("a large file: %v", got)
 	}
-	if got := readRequirements(filepath.Join(dir, "missing")); len(got) != 0 {
+	if got := searchModules(filepath.Join(dir, "missing")).required; len(got) != 0 {
 		t.Errorf("a missing folder: %v", got)
 	}
 }

@@ -9,13 +9,15 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/hashicorp/hcl/v2/json"
+	"github.com/opentofu/svchost"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// The limits of a search for required_providers. A search does not find providers beyond the
-// limits. The user can name their hosts by --host. Clients parse the same files by the same library,
+// The limits of a search. A search finds neither providers nor modules beyond the limits.
+// The user can name their hosts by --host. Clients parse the same files by the same library,
 // without limits.
 const (
 	maxModules     = 256
@@ -40,9 +42,9 @@ func (r requirement) isFor(a provider.Address) bool {
 	return r.provider == a
 }
 
-// readRequirements returns the requirements of the module in a folder, and of its local child
-// modules. The client reports the errors of the modules.
-func readRequirements(dir string) []requirement {
+// searchModules searches the module in a folder, and its local child modules. The client reports
+// the errors of the modules.
+func searchModules(dir string) *moduleSearch {
 	s := &moduleSearch{seen: map[string]bool{}}
 	s.add(filepath.Clean(dir))
 	for len(s.queue) > 0 {
@@ -50,15 +52,17 @@ func readRequirements(dir string) []requirement {
 		s.queue = s.queue[1:]
 		s.module(next)
 	}
-	return s.found
+	return s
 }
 
-// moduleSearch is a search for required_providers in a tree of modules.
+// moduleSearch is a search for required_providers, and for calls of modules in registries, in a
+// tree of modules.
 type moduleSearch struct {
-	seen  map[string]bool // the folders that are or were in the queue
-	queue []string
-	files int // the number of files that were read
-	found []requirement
+	seen     map[string]bool // the folders that are or were in the queue
+	queue    []string
+	files    int // the number of files that were read
+	required []requirement
+	hosts    []svchost.Hostname // of the modules in registries; "" is the client's default registry
 }
 
 // add adds the folder of a module to the queue.
@@ -121,7 +125,7 @@ func parseJSON(src []byte) hcl.Body {
 
 var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}, {Type: "module", LabelNames: []string{"name"}}}}
 
-// body finds required_providers and local child modules in a file of the module in dir.
+// body finds required_providers and called modules in a file of the module in dir.
 func (s *moduleSearch) body(dir string, body hcl.Body) {
 	content, _, _ := body.PartialContent(moduleSchema)
 	for _, b := range content.Blocks {
@@ -131,10 +135,25 @@ func (s *moduleSearch) body(dir string, body hcl.Body) {
 		}
 		attributes, _, _ := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}}})
 		if source := attributes.Attributes["source"]; source != nil {
-			if path, ok := textOf(source.Expr); ok && (strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../")) {
-				s.add(filepath.Join(dir, filepath.FromSlash(path)))
+			if text, ok := textOf(source.Expr); ok {
+				s.call(dir, text)
 			}
 		}
+	}
+}
+
+// call adds the module that the module in dir calls. Sources that are neither a folder nor in a
+// registry are ignored.
+func (s *moduleSearch) call(dir, source string) {
+	if strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../") {
+		s.add(filepath.Join(dir, filepath.FromSlash(source)))
+		return
+	}
+	address, _, _ := strings.Cut(source, "//") // the rest is a folder inside the module
+	if _, err := module.ParseAddress(string(terraformHost) + "/" + address); err == nil {
+		s.hosts = append(s.hosts, "")
+	} else if a, err := module.ParseAddress(address); err == nil {
+		s.hosts = append(s.hosts, a.ServiceHost())
 	}
 }
 
@@ -182,7 +201,7 @@ func (s *moduleSearch) require(a *hcl.Attribute) {
 		return
 	}
 	r.versions, _ = provider.ParseConstraint(version) // the client reports an invalid constraint
-	s.found = append(s.found, r)
+	s.required = append(s.required, r)
 }
 
 // keyOf returns the key of an object expression, which may be a bare word.

@@ -3,8 +3,8 @@
 //
 // The command gets a CLI configuration for Terraform and OpenTofu in TF_CLI_CONFIG_FILE. This
 // is the configuration that the client would have read, with a host block for each host of
-// which a template selects providers. The blocks send requests for providers to the gateway,
-// and keep all other services of the hosts.
+// which a template selects providers or modules. The blocks send requests for these to the
+// gateway, and keep all other services of the hosts.
 //
 // Invariants: only the command knows the gateway's capability. The CLI configuration, which
 // contains the capability and the user's tokens, is in a file that only the user can read.
@@ -83,22 +83,29 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		o.Notices.Warn(w)
 	}
 	// 2. Find the hosts and their services.
-	served, named, err := o.hosts()
+	served, err := o.hosts()
 	if err != nil {
 		return nil, err
 	}
-	origins := o.discovery().all(ctx, o.withoutBlocked(merged, served, named), merged.Hosts())
+	served.providers = o.withoutBlocked(merged, served.providers, served.named)
+	origins := o.discovery().all(ctx, served.all(), merged.Hosts())
 	// 3. Start the gateway.
 	requests := &requests{}
 	gateway, err := serve.StartLocal(ctx, serve.LocalOptions{
 		Settings: o.Settings, Listed: requests.listed, Lacks: requests.lacks, Log: o.Log, Version: o.Version,
-		Origin: func(host svchost.Hostname) *url.URL { return originOf(host, origins[host]) },
+		Origin: func(host svchost.Hostname) *url.URL { return originOf(host, origins[host], providersID) },
+		ModuleOrigin: func(host svchost.Hostname) (*url.URL, error) {
+			if origins[host] == nil {
+				return nil, hint.New("the services of "+host.ForDisplay()+" are unknown", "is it reachable? Otherwise, push the module")
+			}
+			return originOf(host, origins[host], modulesID), nil
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	// 4. Run the command.
-	status, err := o.run(ctx, program, merged, blocks(gateway, origins))
+	status, err := o.run(ctx, program, merged, blocks(gateway, served, origins), served.providers)
 	r := &Result{Status: status}
 	if err == nil && status != 0 {
 		r.Missing = requests.missing(ctx, readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
@@ -113,9 +120,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return r, nil
 }
 
-// run runs the command with a CLI configuration that contains the given host blocks.
-func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Merged, blocks map[svchost.Hostname]services) (int, error) {
-	text, err := merged.WithHosts(blocks)
+// run runs the command with a CLI configuration that contains the given host blocks. The client
+// must be able to install providers from the given hosts.
+func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Merged, blocks map[svchost.Hostname]services, providers []svchost.Hostname) (int, error) {
+	text, err := merged.WithHosts(blocks, providers)
 	if err != nil {
 		return 0, err
 	}
@@ -138,15 +146,20 @@ func (o *Options) run(ctx context.Context, program string, merged *cliconfig.Mer
 	return runChild(cmd)
 }
 
-// blocks returns the host blocks that send requests for providers to the gateway.
-func blocks(gateway *serve.Local, origins map[svchost.Hostname]services) map[svchost.Hostname]services {
+// blocks returns the host blocks that send requests to the gateway.
+func blocks(gateway *serve.Local, served *hosts, origins map[svchost.Hostname]services) map[svchost.Hostname]services {
 	out := map[svchost.Hostname]services{}
 	for host, s := range origins {
 		s = maps.Clone(s)
 		if s == nil {
 			s = services{}
 		}
-		s[providersID] = gateway.RegistryURL(host)
+		if slices.Contains(served.providers, host) {
+			s[providersID] = gateway.RegistryURL(host)
+		}
+		if slices.Contains(served.modules, host) {
+			s[modulesID] = gateway.ModulesURL(host)
+		}
 		out[host] = s
 	}
 	return out
@@ -159,23 +172,45 @@ func (o *Options) discovery() *discovery {
 	return &discovery{transport: transport, credentials: o.Credentials, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
 }
 
-// hosts returns the hosts whose providers the gateway serves. named are those of them that a
-// template, a flag or the command's folder names. hosts returns an error if no template is for
-// a host in o.Hosts.
-func (o *Options) hosts() (served, named []svchost.Hostname, err error) {
-	set := o.Settings.Repositories.Templates
+// hosts are the hosts whose providers or modules the gateway serves.
+type hosts struct {
+	providers, modules []svchost.Hostname
+	// named are the hosts of providers that a template, a flag or the command's folder names.
+	named []svchost.Hostname
+}
+
+// all returns all hosts once.
+func (h *hosts) all() []svchost.Hostname {
+	out := slices.Concat(h.providers, h.modules)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// hosts returns the hosts that the gateway serves. It returns an error if no template is for a
+// host in o.Hosts. The embedded registry serves modules only for hosts of which it has modules:
+// for other hosts, clients keep their tokens for the host's own modules.
+func (o *Options) hosts() (*hosts, error) {
+	set, modules := o.Settings.Repositories.Templates, o.Settings.Repositories.ModuleTemplates
+	rules, ofModules := providerRules(set, modules), moduleRules(modules)
 	for _, host := range o.Hosts {
-		if !selectsHost(set, host) {
+		if !selectsHost(rules, host) && !selectsHost(ofModules, host) {
 			help := "widen the include patterns"
 			if hasPort(host) {
 				help = "a repository name cannot hold a port: include the host in a template without ${hostname}"
 			}
-			return nil, nil, hint.New("no template is for providers of "+host.ForDisplay(), "%s, or leave out --host %s", help, host.ForDisplay())
+			return nil, hint.New("no template is for providers of "+host.ForDisplay(), "%s, or leave out --host %s", help, host.ForDisplay())
 		}
 	}
-	n := readNeeds(folderOf(o.Command[1:]))
-	named = servedHosts(set, slices.Concat(o.Hosts, n.hosts(defaultHosts(o.Command[0]))))
-	return servedHosts(set, slices.Concat(publicHosts, named)), named, nil
+	n, defaults := readNeeds(folderOf(o.Command[1:])), defaultHosts(o.Command[0])
+	out := &hosts{named: servedHosts(rules, slices.Concat(o.Hosts, n.hosts(defaults)))}
+	out.providers = servedHosts(rules, slices.Concat(publicHosts, out.named))
+	if len(set)+len(modules) > 0 {
+		out.modules = servedHosts(ofModules, slices.Concat(publicHosts, o.Hosts, n.moduleHosts(defaults)))
+		return out, nil
+	}
+	var err error
+	out.modules, err = o.Settings.StoredModuleHosts()
+	return out, err
 }
 
 // withoutBlocked returns the hosts without those that a provider_installation block keeps the

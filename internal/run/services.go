@@ -30,6 +30,9 @@ type services = map[string]any
 // providersID is the ID of the provider registry protocol in service discovery.
 const providersID = "providers.v1"
 
+// modulesID is the ID of the module registry protocol in service discovery.
+const modulesID = "modules.v1"
+
 const (
 	discoveryPath = "/.well-known/terraform.json"
 	// discoveryTimeout is the maximum time that a command waits for the discovery documents of
@@ -85,7 +88,7 @@ func (d *discovery) all(ctx context.Context, hosts []svchost.Hostname, configure
 func (d *discovery) services(ctx context.Context, host svchost.Hostname) services {
 	if host == terraformHost || host == openTofuHost {
 		at := "https://" + string(host)
-		return services{"modules.v1": at + "/v1/modules/", providersID: at + "/v1/providers/"}
+		return services{modulesID: at + "/v1/modules/", providersID: at + "/v1/providers/"}
 	}
 	known := d.cached(host)
 	if within(known.Fetched, d.now(), discoveryTTL) {
@@ -106,7 +109,7 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 			d.keep(host, known)
 		}
 	}
-	d.log.Warn("the services of a host are unknown: only its providers work, unless an earlier answer is cached", "host", string(host), "err", err)
+	d.log.Warn("the services of a host are unknown: only the providers and modules that the gateway has work, unless an earlier answer is cached", "host", string(host), "err", err)
 	return known.Services
 }
 
@@ -239,10 +242,10 @@ func (d *discovery) keep(host svchost.Hostname, c cachedServices) {
 	}
 }
 
-// originOf returns the URL of the provider registry protocol in the services of a host, or
-// nil. A relative URL in a host block is relative to the host's discovery document.
-func originOf(host svchost.Hostname, s services) *url.URL {
-	text, ok := s[providersID].(string)
+// originOf returns the URL of the service with an ID in the services of a host, or nil. A
+// relative URL in a host block is relative to the host's discovery document.
+func originOf(host svchost.Hostname, s services, id string) *url.URL {
+	text, ok := s[id].(string)
 	if !ok {
 		return nil
 	}

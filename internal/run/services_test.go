@@ -222,11 +222,11 @@ func TestOriginOf(t *testing.T) {
 		"ftp://other.example/":      "<nil>",
 		"%":                         "<nil>",
 	} {
-		if got := fmt.Sprint(originOf(acme, services{providersID: text})); got != want {
+		if got := fmt.Sprint(originOf(acme, services{providersID: text}, providersID)); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
 		}
 	}
-	if got := originOf(acme, nil); got != nil {
+	if got := originOf(acme, nil, providersID); got != nil {
 		t.Errorf("without services: %v", got)
 	}
 }

@@ -30,6 +30,9 @@ type LocalOptions struct {
 	// Origin returns the URL of the provider registry protocol at a host's own service. It
 	// returns nil if the URL is unknown.
 	Origin func(svchost.Hostname) *url.URL
+	// ModuleOrigin is like Origin, for the module registry protocol. The URL is nil if the host
+	// has no such service. The error means that this is unknown.
+	ModuleOrigin func(svchost.Hostname) (*url.URL, error)
 	// Listed is called for each list of versions that a client gets, with the versions that the
 	// list lacks because the configuration denies them. The list is empty if the gateway does
 	// not have the provider. Concurrent requests call it concurrently.
@@ -42,22 +45,23 @@ type LocalOptions struct {
 	Version string // the version of the program
 }
 
-// Local is a gateway for the programs that one command starts. It serves the provider
-// registry protocol by plain HTTP on a free loopback port.
+// Local is a gateway for the programs that one command starts. It serves the provider and the
+// module registry protocol by plain HTTP on a free loopback port.
 //
 // Each of its paths begins with a random capability. All other requests are answered with
-// 404, so that other users of the machine get nothing. Requests for a provider without a
-// template are redirected to the provider's origin. The credentials in requests are dropped.
+// 404, so that other users of the machine get nothing. Requests for a provider or module without
+// a template are redirected to its origin. The credentials in requests are dropped.
 type Local struct {
 	site       *site
 	server     *http.Server
 	capability string
 	// exit is a second capability, which gives only redirects to origins. Clients name the URL
 	// that redirected them in the Referer header, so origins learn this capability.
-	exit   string
-	origin func(svchost.Hostname) *url.URL
-	listed func(a provider.Address, versions, denied []provider.Version)
-	lacks  func(provider.Address, provider.Version, provider.Platform)
+	exit    string
+	origin  func(svchost.Hostname) *url.URL
+	modules func(svchost.Hostname) (*url.URL, error) // the origin of a host's modules
+	listed  func(a provider.Address, versions, denied []provider.Version)
+	lacks   func(provider.Address, provider.Version, provider.Platform)
 }
 
 // StartLocal starts a gateway. The caller closes it.
@@ -66,7 +70,7 @@ func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, listed: o.Listed, lacks: o.Lacks}
+	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, modules: o.ModuleOrigin, listed: o.Listed, lacks: o.Lacks}
 	if err := l.open(ctx, o, listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
@@ -84,7 +88,7 @@ func (l *Local) open(ctx context.Context, o LocalOptions, addr net.Addr) error {
 	s := o.Settings
 	c := *s.Config
 	c.Gateway = localGateway(c.Gateway)
-	s.Config, s.local = &c, &url.URL{Scheme: "http", Host: addr.String(), Path: "/" + l.capability + "/"}
+	s.Config, s.local, s.moduleOrigin = &c, &url.URL{Scheme: "http", Host: addr.String(), Path: "/" + l.capability + "/"}, l.moduleExit
 	if l.site, err = p.newSite(s, nil); err != nil {
 		return err
 	}
@@ -147,7 +151,7 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	excluded := errors.Is(err, templates.ErrNotSelected)
 	switch {
 	case !ok:
-		http.NotFound(w, r)
+		l.serveModule(w, r, capability, "/"+path)
 	case same(capability, l.exit) && excluded:
 		l.redirect(w, r, a, rest)
 	case !same(capability, l.capability):
@@ -215,15 +219,26 @@ func (l *Local) redirect(w http.ResponseWriter, r *http.Request, a provider.Addr
 // splitRegistryPath splits a path of the provider registry protocol into the provider's
 // address and the rest of the path.
 func splitRegistryPath(path string) (a provider.Address, rest string, ok bool) {
-	path, ok = strings.CutPrefix(path, gateway.HostsPath)
-	host, path, _ := strings.Cut(path, "/")
-	path, found := strings.CutPrefix("/"+path, gateway.RegistryPath)
-	parts := strings.SplitN(path, "/", 3)
-	if !ok || !found || len(parts) != 3 || strings.Contains("/"+parts[2]+"/", "/../") {
+	parts := splitHostPath(path, gateway.RegistryPath, 4)
+	if parts == nil {
 		return provider.Address{}, "", false
 	}
-	a, err := provider.AddressFromURL(host, parts[0], parts[1])
-	return a, parts[2], err == nil
+	a, err := provider.AddressFromURL(parts[0], parts[1], parts[2])
+	return a, parts[3], err == nil
+}
+
+// splitHostPath splits a path below [gateway.HostsPath] and the root of a protocol into n parts:
+// the host, the other parts of an address, and the rest of the path. It returns nil for other
+// paths.
+func splitHostPath(path, root string, n int) []string {
+	path, ok := strings.CutPrefix(path, gateway.HostsPath)
+	host, path, _ := strings.Cut(path, "/")
+	path, found := strings.CutPrefix("/"+path, root)
+	parts := append([]string{host}, strings.SplitN(path, "/", n-1)...)
+	if !ok || !found || len(parts) != n || strings.Contains("/"+parts[n-1]+"/", "/../") {
+		return nil
+	}
+	return parts
 }
 
 // withoutCredentials returns a request with the given path that contains no credentials. The

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,13 +20,22 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// localConfig configures a template for all providers of one host except those of one namespace. Its gateway block has
+// localConfig configures a template for all providers of one host except those of one namespace, and for modules. Its gateway block has
 // settings that a Local must ignore. No test reaches the registry.
 const localConfig = `
 oci_mirror {
   repository_template = "localhost:1/${hostname}/${namespace}/${type}"
   include             = ["registry.acme.example/*/*"]
   exclude             = ["registry.acme.example/other/*"]
+}
+module_mirror {
+  repository_template = "localhost:1/modules/${hostname}/${namespace}/${name}/${system}"
+  include             = ["registry.acme.example/acme/*/*"]
+}
+module_mirror {
+  repository_template = "localhost:1/modules/${hostname}/${namespace}/${name}/${system}"
+  include             = ["registry.acme.example/public/*/*", "none.example/*/*/*", "registry.unknown.example/*/*/*"]
+  fall_through        = true
 }
 pull_through {}
 gateway {
@@ -46,6 +56,7 @@ type localGatewayTest struct {
 	listed []string // provider and versions
 	lacks  []string // provider, version and platform
 	served []*http.Request
+	real   http.Handler // the gateway's own handler
 }
 
 // startLocal starts a Local whose gateway answers every request with the given status.
@@ -59,6 +70,7 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Repositories.ModuleTemplates = s.Config.ModuleTemplates()
 	out := &localGatewayTest{t: t, log: &logLines{}}
 	out.Local, err = StartLocal(t.Context(), LocalOptions{
 		Settings: s, Log: slog.New(slog.NewTextHandler(out.log, nil)),
@@ -74,6 +86,15 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 			}
 			return nil
 		},
+		ModuleOrigin: func(host svchost.Hostname) (*url.URL, error) {
+			switch host {
+			case "registry.acme.example":
+				return url.Parse("https://registry.acme.example/v1/modules/")
+			case "none.example":
+				return nil, nil
+			}
+			return nil, errors.New("unknown")
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,6 +104,7 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 			t.Error(err)
 		}
 	})
+	out.real = out.site.handler
 	out.site.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out.served = append(out.served, r)
 		w.WriteHeader(status)

@@ -24,8 +24,11 @@ func (s *Settings) checkFallThrough(addr net.Addr, controlled bool) error {
 }
 
 // moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
-// returns nil if no block has fall_through.
+// returns nil if no block has fall_through. A [Local] has a function of its own.
 func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, error) {
+	if s.settings.moduleOrigin != nil {
+		return s.settings.moduleOrigin
+	}
 	c := s.settings.Config
 	if !slices.ContainsFunc(c.ModuleMirrors(), func(m config.ModuleMirror) bool { return m.FallThrough }) {
 		return nil

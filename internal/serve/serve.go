@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/originclient"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 
@@ -49,6 +50,8 @@ type Settings struct {
 
 	files *files.Snapshot // the files that the settings were read from
 	local *url.URL        // the URL of a [Local]; nil for a server
+	// moduleOrigin replaces the function that finds the origins of modules, for a [Local].
+	moduleOrigin func(context.Context, module.Address) (*url.URL, error)
 }
 
 // gateway returns the gateway block.

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -115,6 +116,22 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 
 // content returns the folder inside the data folder in which distribution stores content.
 func content(dir string) string { return filepath.Join(dir, "registry") }
+
+// ModuleHosts returns the names of the folders of modules in a data folder, which are their hosts in a registry by
+// ocibridge. It opens no registry. Without a data folder ("") there are none.
+func ModuleHosts(dir string) (names []string, err error) {
+	if dir == "" {
+		return nil, nil
+	}
+	entries, err := os.ReadDir(filepath.Join(content(dir), "docker", "registry", "v2", "repositories", "modules"))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return names, err
+}
 
 // config returns distribution's configuration for a data folder. Distribution panics if the
 // configuration is invalid. Therefore only the folder varies, and Open checks the folder
