@@ -110,6 +110,13 @@ func newAuthor(t *testing.T, dir string) author {
 	return a
 }
 
+// secretKey removes the signature of the release in the folder dir, and returns the private key to sign it again.
+func (a author) secretKey(t *testing.T, dir string) string {
+	t.Helper()
+	clients.Must(t, os.Remove(filepath.Join(dir, "dist", "terraform-provider-null_3.2.4_SHA256SUMS.sig")))
+	return a.Signer.ArmoredPrivateKey(t, "PGP PRIVATE KEY BLOCK")
+}
+
 // wantStored checks what the registry has of the author's provider.
 func (a author) wantStored(t *testing.T, want bool) {
 	t.Helper()

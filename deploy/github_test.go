@@ -131,6 +131,22 @@ func (r *runner) login(host, user, password string) {
 	clients.Must(r.t, os.WriteFile(filepath.Join(folder, "config.json"), []byte(dockerConfig(host, user, password)), 0o600))
 }
 
+// sign runs the step of docs/howto/ci.md that signs a release.
+func (r *runner) sign(secretKey string) {
+	r.t.Helper()
+	text, err := os.ReadFile("../docs/howto/ci.md")
+	clients.Must(r.t, err)
+	m := regexp.MustCompile(`      - run: \|\n((?: {10}.*\n)+)        env:\n          SIGNING_KEY:`).FindStringSubmatch(string(text))
+	if m == nil {
+		r.t.Fatal("docs/howto/ci.md has no step that signs")
+	}
+	step := actionStep{Run: strings.ReplaceAll(m[1], "          ", ""), Env: map[string]string{"SIGNING_KEY": secretKey}}
+	var out bytes.Buffer
+	if err := r.step("", compositeAction{}, step, nil, &out); err != nil {
+		r.t.Fatalf("%v\n%s", err, out.String())
+	}
+}
+
 var actions = []string{"exec", "push"}
 
 // TestActions shows that the actions keep to GitHub's schema, and that they use each input that they declare.
@@ -211,13 +227,14 @@ func TestActionRefusesReleases(t *testing.T) {
 	}
 }
 
-// TestActionPushes shows that the action pushes a release folder that the pinned key signed, with the login of
+// TestActionPushes shows that the action pushes a release folder that the pinned key signed in the job, with the login of
 // docker/login-action.
 func TestActionPushes(t *testing.T) {
 	t.Parallel()
 	r := newRunner(t)
 	a := newAuthor(t, r.dir)
 	r.login(a.registry.Host, registryUser, registryPassword)
+	r.sign(a.secretKey(t, r.dir))
 	release := publishBridge(t)
 	other, err := world.New(t.TempDir())
 	clients.Must(t, err)

@@ -67,6 +67,7 @@ func gitlabExample(t *testing.T, template string, release pinned) string {
 				`template: .*`, "template: "+strings.ReplaceAll(template, "$", "$$"),
 				`(?m)^  image:\n    name: .*\n    entrypoint: .*\n`, "",
 				`(?m)^  image: .*\n`, "",
+				`(?m)^    - apk add .*\n`, "",
 				`acme/widget@`, "acme/null@",
 			)
 		}
@@ -88,7 +89,7 @@ func TestGitLabInstalls(t *testing.T) {
 	}
 }
 
-// TestGitLabPushes shows that the example in docs/howto/ci.md pushes a release folder, with the job's own login and with
+// TestGitLabPushes shows that the example in docs/howto/ci.md signs and pushes a release folder, with the job's own login and with
 // the login in DOCKER_AUTH_CONFIG.
 func TestGitLabPushes(t *testing.T) {
 	t.Parallel()
@@ -106,7 +107,9 @@ func TestGitLabPushes(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			a := newAuthor(t, dir)
-			variables := append(login(a.registry.Host), "CI_COMMIT_TAG=v3.2.4")
+			key := filepath.Join(t.TempDir(), "key.asc")
+			clients.Must(t, os.WriteFile(key, []byte(a.secretKey(t, dir)), 0o600))
+			variables := append(login(a.registry.Host), "CI_COMMIT_TAG=v3.2.4", "SIGNING_KEY="+key)
 			out, err := gitlab(t, dir, gitlabExample(t, a.template, release), "release", variables...)
 			if err != nil || !strings.Contains(out, "signed by "+a.Signer.Fingerprint()) {
 				t.Errorf("%v\n%s", err, out)
