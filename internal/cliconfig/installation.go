@@ -66,6 +66,9 @@ func (m *Merged) checkBlock(s setting, host svchost.Hostname, all []svchost.Host
 		if alone != nil {
 			help += ", and into its " + alone.kind + " block: exclude = " + patterns
 		}
+		if alone != nil && alone.kind == "oci_mirror" {
+			help += "; or run OpenTofu without exec: by this block, it reads the registry itself"
+		}
 		return hint.New(fmt.Sprintf("%s: the provider_installation block keeps clients from asking %s for providers: it has no direct block for them", block, name), "%s", help)
 	}
 	return hint.New(fmt.Sprintf("%s: the provider_installation block installs providers of %s from elsewhere too: see its %s block at %s", block, name, other.kind, other.origin),

@@ -410,6 +410,11 @@ func TestInstallationHint(t *testing.T) {
 			"write into the provider_installation block: direct { include = " + patterns + " }, and into its network_mirror block: exclude = " + patterns,
 			mirror("exclude = "+patterns) + "direct { include = " + patterns + " }\n}",
 		},
+		"an oci_mirror alone": {
+			"provider_installation {\n oci_mirror {\n repository_template = \"r.example/$${namespace}/$${type}\"\n }\n}",
+			"write into the provider_installation block: direct { include = " + patterns + " }, and into its oci_mirror block: exclude = " + patterns + "; or run OpenTofu without exec: by this block, it reads the registry itself",
+			"provider_installation {\n oci_mirror {\n repository_template = \"r.example/$${namespace}/$${type}\"\nexclude = " + patterns + "\n }\ndirect { include = " + patterns + " }\n}",
+		},
 		"a mirror beside direct": {
 			mirror("") + "direct {}\n}",
 			"write into the network_mirror block: exclude = " + patterns,
