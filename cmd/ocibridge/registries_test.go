@@ -25,6 +25,15 @@ func TestGHCRHowTo(t *testing.T) {
 	}.Do(t)
 }
 
+// TestWithoutServerHowTo runs docs/howto/without-server.md with both clients.
+func TestWithoutServerHowTo(t *testing.T) {
+	s := newSite(t, "ghcr", nil)
+	if err := os.WriteFile(filepath.Join(s.home, "secret-acme"), []byte(profilePassword), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	howto.Run{Page: "without-server", Replace: []string{"ghcr.io", s.host}, Dir: s.home, Env: s.env}.Do(t)
+}
+
 // TestECRHowTo runs docs/howto/ecr.md.
 func TestECRHowTo(t *testing.T) {
 	var s *site

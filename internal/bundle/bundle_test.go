@@ -26,8 +26,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
