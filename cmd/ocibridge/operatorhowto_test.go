@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -50,8 +52,8 @@ func TestAirGapHowTo(t *testing.T) {
 	howto.Run{Page: "airgap", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: operatorEnv(t)}.Do(t)
 }
 
-// TestMovingInHowTo runs docs/howto/moving-in.md. A mirror folder behind a web server takes the place of
-// Artifactory.
+// TestMovingInHowTo runs docs/howto/moving-in.md. A mirror folder behind a web server that asks for a token for
+// its documents takes the place of Artifactory.
 func TestMovingInHowTo(t *testing.T) {
 	ca := tlsca.For(t)
 	caFile, err := ca.WriteFile(t.TempDir())
@@ -61,14 +63,36 @@ func TestMovingInHowTo(t *testing.T) {
 	origin := startTLS(t, ca, "localhost", testorigin.New(testorigin.Options{}, nullReleases(t)...))
 	folder := t.TempDir()
 	const path = "/artifactory/api/terraform/providers-remote/providers/"
-	mirror := startTLS(t, ca, "localhost", http.StripPrefix(path, http.FileServer(http.Dir(folder))))
-	env := []string{"SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin), "MIRROR=" + folder}
+	files := http.StripPrefix(path, http.FileServer(http.Dir(folder)))
+	mirror := startTLS(t, ca, "localhost", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, ".json") && r.Header.Get("Authorization") != "Bearer the-token" {
+			http.Error(w, "no token", http.StatusUnauthorized)
+			return
+		}
+		files.ServeHTTP(w, r)
+	}))
+	config := originConfig(t, origin)
+	appendTo(t, config, fmt.Sprintf("credentials %q {\n  token = \"the-token\"\n}\n", mirror))
+	env := []string{"SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + config, "MIRROR=" + folder}
 	howto.Run{
 		Page:    "moving-in",
 		Replace: []string{"artifactory.example.com", mirror, "localhost:8443", "localhost:" + freePort(t)},
 		Before:  map[string]string{"sync --dry-run": mirrorNull},
+		Fails:   []string{"push --mirror-dir mirror\n"},
 		Env:     env,
 	}.Do(t)
+}
+
+// appendTo appends a text to a file.
+func appendTo(t *testing.T, file, text string) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, append(data, text...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // mirrorNull writes a mirror folder of two versions into $MIRROR.
@@ -78,9 +102,20 @@ for version in 3.2.3 3.2.4; do
 	tofu -chdir=filled providers mirror "$MIRROR"
 done`
 
-// TestUpgradeHowTo runs docs/howto/upgrade.md.
+// TestUpgradeHowTo runs docs/howto/upgrade.md. Afterwards, a package is damaged and mended as the page says.
 func TestUpgradeHowTo(t *testing.T) {
-	howto.Run{Page: "upgrade", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: operatorEnv(t)}.Do(t)
+	env := operatorEnv(t)
+	config := strings.TrimPrefix(env[1], "TF_CLI_CONFIG_FILE=")
+	howto.Run{Page: "upgrade", Replace: []string{"localhost:8443", "localhost:" + freePort(t)}, Env: env, After: `export TF_CLI_CONFIG_FILE=` + config + `
+null=registry.opentofu.org/hashicorp/null@3.2.3
+for blob in $(find data/registry -path '*/blobs/sha256/*' -name data); do
+	if [ "$(head -c 2 "$blob")" = PK ]; then chmod u+w "$blob"; printf damaged > "$blob"; fi
+done
+refused ocibridge verify --packages
+ocibridge remove $null
+ocibridge gc
+ocibridge push $null
+ocibridge verify --packages`}.Do(t)
 }
 
 // TestRemovingHowTo runs docs/howto/removing.md. Terraform shows the reason, too, also after the
