@@ -19,7 +19,8 @@ var RunBy = map[string]string{
 	"troubleshooting": "e2e.TestMessagesOfClients",
 }
 
-// Pending lists the pages whose blocks no test runs yet.
+// Pending lists the pages with blocks that no test runs yet. Of deployment, deploy.TestDeploymentValues and
+// TestDeploymentUnits run the blocks for Kubernetes and systemd.
 var Pending = []string{
 	"deployment",
 }
