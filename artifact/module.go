@@ -95,11 +95,16 @@ func ReadModule(ctx context.Context, store ReferenceFetcher, a module.Address, v
 	if err != nil {
 		return nil, err
 	}
-	desc, data, err := fetchTag(ctx, store, string(tag))
+	m, err := ReadModuleTag(ctx, store, a, v, tag)
 	if errors.Is(err, errdef.ErrNotFound) {
-		tag = "v" + tag
-		desc, data, err = fetchTag(ctx, store, string(tag))
+		m, err = ReadModuleTag(ctx, store, a, v, "v"+tag)
 	}
+	return m, err
+}
+
+// ReadModuleTag is like [ReadModule], but reads the version from the given tag only.
+func ReadModuleTag(ctx context.Context, store ReferenceFetcher, a module.Address, v provider.Version, tag ociaddr.Tag) (*Module, error) {
+	desc, data, err := fetchTag(ctx, store, string(tag))
 	if err != nil {
 		return nil, err
 	}

@@ -237,7 +237,7 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, wh
 // fail records that a version was not pruned.
 func (p *pruner) fail(step Step, err error) {
 	delete(p.gone, step.Version)
-	p.out.Failures = append(p.out.Failures, Failure{step.Provider, step.Version, err})
+	p.out.Failures = append(p.out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: err})
 }
 
 // deleteError returns a [RegistryError] about a deletion. It adds a hint unless package auth

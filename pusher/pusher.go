@@ -35,6 +35,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -114,6 +115,8 @@ const DefaultJobs = 4
 type Options struct {
 	// Destination returns the repository of a provider.
 	Destination func(context.Context, provider.Address) (Destination, error)
+	// ModuleDestination returns the repository of a module. Only a [Remover] calls it.
+	ModuleDestination func(context.Context, module.Address) (Destination, error)
 	// Policy returns the policy for a provider's releases. Nil: each release must be signed.
 	Policy func(provider.Address) trust.Policy
 	// Jobs is the maximum number of packages that all pushes of the Pusher together store

@@ -57,6 +57,7 @@ type Referrer struct {
 // RemovePlan says what a [Remover] will remove. The removals are in the order of the requests.
 type RemovePlan struct {
 	Removals []*Removal
+	Modules  []*ModuleRemoval // see [Remover.PlanModules]
 	Warnings []string
 	Failures []Failure
 
@@ -69,12 +70,23 @@ func (p *RemovePlan) Freeable() (out int64) {
 	for _, r := range p.Removals {
 		out += r.Freeable
 	}
+	for _, m := range p.Modules {
+		out += m.Freeable
+	}
 	return out
+}
+
+// warnRefused warns that a repository refuses to list referrers, unless err is nil.
+func (p *RemovePlan) warnRefused(repo ociaddr.Repository, err error) {
+	if err != nil {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s %v: referrers that no fallback tag lists are not shown", repo, hint.OneLine(err.Error())))
+	}
 }
 
 // RemoveOutcome says what a [Remover] removed.
 type RemoveOutcome struct {
 	Removed  []*Removal
+	Modules  []*ModuleRemoval
 	Warnings []string
 	Failures []Failure
 	Freeable int64 // see [RemovePlan.Freeable]
@@ -133,7 +145,7 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, requests [
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			plan.Failures = append(plan.Failures, Failure{q.Provider, q.Version, err})
+			plan.Failures = append(plan.Failures, Failure{Provider: q.Provider, Version: q.Version, Err: err})
 			continue
 		}
 		removals = append(removals, removal)
@@ -157,9 +169,7 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, requests [
 	if err := g.Wait(); err != nil {
 		return err
 	}
-	if err := errors.Join(refused...); err != nil {
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("%s %v: referrers that no fallback tag lists are not shown", state.dest.Repository, hint.OneLine(err.Error())))
-	}
+	plan.warnRefused(state.dest.Repository, errors.Join(refused...))
 	for _, removal := range removals {
 		removal.Freeable = unreached(removal.packages(), reached)
 	}

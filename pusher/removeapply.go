@@ -39,6 +39,13 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 			return out, context.Cause(ctx)
 		}
 	}
+	for _, removal := range plan.Modules {
+		if err := r.applyModule(ctx, removal, out); ctx.Err() != nil {
+			return out, context.Cause(ctx)
+		} else if err != nil {
+			out.Failures = append(out.Failures, Failure{Module: removal.Module, Version: removal.Version, Err: err})
+		}
+	}
 	if w := SummaryWarning(r.syncer.pusher.Summarize(ctx)); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
@@ -72,13 +79,13 @@ func (a *removalRun) run(ctx context.Context) error {
 		}
 		gone = append(gone, indexes...)
 		if err == nil && !a.tiedTags[tagOf(removal.Version)] {
-			err = a.removeReferrers(ctx, removal) // while another removal would still find them
+			err = a.removeReferrers(ctx, a.withReferrers, removal.Referrers) // while another removal would still find them
 		}
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
-			a.out.Failures = append(a.out.Failures, Failure{removal.Provider, removal.Version, err})
+			a.out.Failures = append(a.out.Failures, Failure{Provider: removal.Provider, Version: removal.Version, Err: err})
 		}
 	}
 	if len(a.reduced) > 0 {
@@ -94,7 +101,7 @@ func (a *removalRun) run(ctx context.Context) error {
 	failure = errors.Join(failure, a.sweep(ctx, gone))
 	for _, removal := range a.removed() {
 		if a.tiedTags[tagOf(removal.Version)] { // until here, the registry could still refuse the removal
-			failure = errors.Join(failure, a.removeReferrers(ctx, removal))
+			failure = errors.Join(failure, a.removeReferrers(ctx, a.withReferrers, removal.Referrers))
 		}
 	}
 	return failure

@@ -31,12 +31,8 @@ func listReferrersOf(ctx context.Context, state *repositoryState, removal *Remov
 			s.add(pkg.Manifest, 0)
 		}
 	}
-	for len(s.next) > 0 {
-		next := s.next[0]
-		s.next = s.next[1:]
-		if err := s.search(ctx, next); err != nil {
-			return nil, err
-		}
+	if err := s.run(ctx); err != nil {
+		return nil, err
 	}
 	removal.Referrers = append(removal.Referrers, s.found...)
 	return s.refused, nil
@@ -57,6 +53,18 @@ func (s *referrerSearch) add(desc ocispec.Descriptor, depth int) {
 		s.seen[desc.Digest] = true
 		s.next = append(s.next, subject{plain(desc), depth})
 	}
+}
+
+// run searches until the queue is empty.
+func (s *referrerSearch) run(ctx context.Context) error {
+	for len(s.next) > 0 {
+		next := s.next[0]
+		s.next = s.next[1:]
+		if err := s.search(ctx, next); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // search finds the referrers of one manifest, and the manifests that cosign attached to it by
@@ -111,15 +119,14 @@ func (s *referrerSearch) search(ctx context.Context, of subject) error {
 }
 
 // removeReferrers deletes the referrers of a removed version, and the lists of them under
-// fallback tags. It deletes referrers of referrers first. It keeps a referrer that another tag
+// fallback tags, if that is wanted. It deletes referrers of referrers first. It keeps a referrer that another tag
 // names.
-func (a *removalRun) removeReferrers(ctx context.Context, removal *Removal) error {
-	p := a.pruner
-	if !a.withReferrers || len(removal.Referrers) == 0 {
+func (p *pruner) removeReferrers(ctx context.Context, wanted bool, referrers []Referrer) error {
+	if !wanted || len(referrers) == 0 {
 		return nil
 	}
 	lists := map[ociaddr.Tag]bool{} // fallback tags, and tags of cosign
-	for _, r := range removal.Referrers {
+	for _, r := range referrers {
 		lists[ociaddr.ReferrersTag(r.Subject)] = true
 		for _, tag := range ociaddr.CosignTags(r.Subject) {
 			lists[tag] = true
@@ -129,7 +136,7 @@ func (a *removalRun) removeReferrers(ctx context.Context, removal *Removal) erro
 	if err != nil {
 		return p.registryError("read tags of", err)
 	}
-	for _, r := range slices.Backward(removal.Referrers) {
+	for _, r := range slices.Backward(referrers) {
 		if named[r.Digest] {
 			p.out.warn("%s@%s is left: another tag names it", p.state.dest.Repository, r.Digest)
 			lists[ociaddr.ReferrersTag(r.Subject)] = false
@@ -139,7 +146,7 @@ func (a *removalRun) removeReferrers(ctx context.Context, removal *Removal) erro
 			return p.deleteError("remove the referrer "+r.Digest.String()+" from", err)
 		}
 	}
-	for _, r := range removal.Referrers {
+	for _, r := range referrers {
 		if tag := ociaddr.ReferrersTag(r.Subject); lists[tag] {
 			lists[tag] = false
 			if err := p.removeList(ctx, tag); err != nil {

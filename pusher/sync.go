@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -126,6 +127,7 @@ type Step struct {
 // Failure is the failure of a sync to process a provider, or one version of a provider.
 type Failure struct {
 	Provider provider.Address
+	Module   module.Address   // set in place of Provider if the failure is about a module
 	Version  provider.Version // zero: the whole provider
 	Err      error
 }
@@ -247,7 +249,7 @@ func (p *Plan) markKept(out *Outcome) {
 			continue
 		}
 		if err := p.states[i].dest.mark(tagOf(step.Version), step.index.Digest, step.index.Digest); err != nil {
-			out.Failures = append(out.Failures, Failure{step.Provider, step.Version, err})
+			out.Failures = append(out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: err})
 		}
 	}
 }
@@ -278,7 +280,7 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	err := g.Wait()
 	for i, step := range plan.Steps {
 		if failures[i] != nil && ctx.Err() == nil {
-			out.Failures = append(out.Failures, Failure{step.Provider, step.Version, failures[i]})
+			out.Failures = append(out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: failures[i]})
 		}
 		if results[i] != nil {
 			out.Results = append(out.Results, results[i])

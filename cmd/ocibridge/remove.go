@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -22,6 +23,9 @@ const removeExamples = `  # print what would be removed
 
   # two versions, with the signatures and SBOMs that other tools attached to them
   ocibridge remove --referrers registry.acme.example/acme/widget@1.4.0 registry.acme.example/acme/widget@1.4.1
+
+  # a version of a module
+  ocibridge remove registry.acme.example/platform/vpc/aws@1.0.0
 
   # one platform
   ocibridge remove --platform darwin_arm64 registry.acme.example/acme/widget@1.5.0`
@@ -37,11 +41,14 @@ type removeFlags struct {
 func newRemoveCommand() *cobra.Command {
 	f := &removeFlags{}
 	cmd := &cobra.Command{
-		Use:   "remove PROVIDER@VERSION...",
+		Use:   "remove {PROVIDER@VERSION | MODULE@VERSION}...",
 		Short: "Remove stored versions from the registry",
 		Long: `remove takes versions back: it removes the tag, the index, and the manifests that
 no other tag names. It asks no origin, so it also removes what --release-dir pushed.
 It never asks for a confirmation: --dry-run shows what it would remove.
+
+A MODULE is HOSTNAME/NAMESPACE/NAME/SYSTEM. remove also removes a tag of the version
+that begins with a v. Content that other tags name stays.
 
 With --platform, remove keeps the version, and moves its tag to an index without the
 platform. The evidence stays. Clients on that platform then find no package.
@@ -81,16 +88,16 @@ type removeRun struct {
 // run removes the versions that the arguments name.
 func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	run := &removeRun{&pusher.RemovePlan{}, &pusher.RemoveOutcome{}}
-	return perform(&f.commonFlags, cmd, func(settings) ([]pusher.RemoveRequest, error) {
+	return perform(&f.commonFlags, cmd, func(settings) (*removeRequests, error) {
 		requests, err := f.requests(args)
 		return requests, cmp.Or(f.dryRunFlags.check(), err)
-	}, func(ctx context.Context, s settings, requests []pusher.RemoveRequest) (*removeRun, error) {
+	}, func(ctx context.Context, s settings, requests *removeRequests) (*removeRun, error) {
 		err := f.remove(ctx, s, run, requests, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if err == nil {
 			err = failed(run.outcome.Failures)
 		}
 		if err == nil {
-			err = f.pending(len(run.plan.Removals) > 0)
+			err = f.pending(len(run.plan.Removals)+len(run.plan.Modules) > 0)
 		}
 		return run, err
 	}, func(*removeRun) any {
@@ -98,8 +105,14 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
+// removeRequests are the versions that the command line names.
+type removeRequests struct {
+	providers []pusher.RemoveRequest
+	modules   []pusher.RemoveModuleRequest
+}
+
 // requests parses the command line.
-func (f *removeFlags) requests(args []string) ([]pusher.RemoveRequest, error) {
+func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 	if len(args) == 0 {
 		return nil, hint.New("nothing to remove", "name a version, such as registry.acme.example/acme/widget@1.4.0; ocibridge list shows the versions that are stored")
 	}
@@ -107,46 +120,79 @@ func (f *removeFlags) requests(args []string) ([]pusher.RemoveRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []pusher.RemoveRequest
+	out := &removeRequests{}
 	for _, s := range args {
-		q, err := query.ParseProvider(s)
+		q, m, err := query.ParseEither(s)
+		switch {
+		case err != nil:
+			return nil, err
+		case m != nil && len(platforms) > 0:
+			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", m.Module), "remove modules and platforms of providers by separate commands")
+		case m != nil:
+			err = singleVersion(m.Module, "ocibridge module list", m.Version, m.Versions)
+			request := pusher.RemoveModuleRequest{Module: m.Module, Version: m.Version}
+			if !slices.Contains(out.modules, request) {
+				out.modules = append(out.modules, request)
+			}
+		default:
+			err = singleVersion(q.Provider, "ocibridge list", q.Version, q.Versions)
+			named := func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == q.Version }
+			if !slices.ContainsFunc(out.providers, named) {
+				out.providers = append(out.providers, pusher.RemoveRequest{Provider: q.Provider, Version: q.Version, Platforms: platforms})
+			}
+		}
 		if err != nil {
 			return nil, err
-		}
-		if q.Version.IsZero() {
-			problem := "no version given"
-			if !q.Versions.IsZero() {
-				problem = fmt.Sprintf("%q is no single version", q.Versions)
-			}
-			return nil, hint.New(fmt.Sprintf("%s: %s", q.Provider, problem), "name each version: ocibridge list %s shows them", q.Provider)
-		}
-		named := func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == q.Version }
-		if !slices.ContainsFunc(out, named) {
-			out = append(out, pusher.RemoveRequest{Provider: q.Provider, Version: q.Version, Platforms: platforms})
 		}
 	}
 	return out, nil
 }
 
+// singleVersion returns an error unless an argument names one version of what, which the given
+// command lists.
+func singleVersion(what fmt.Stringer, list string, v provider.Version, set provider.VersionSet) error {
+	if !v.IsZero() {
+		return nil
+	}
+	problem := "no version given"
+	if !set.IsZero() {
+		problem = fmt.Sprintf("%q is no single version", set)
+	}
+	return hint.New(fmt.Sprintf("%s: %s", what, problem), "name each version: %s %s shows them", list, what)
+}
+
 // remove shows the plan, which is the result of a dry run. Otherwise, remove then carries out the
 // plan and shows the outcome.
-func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests []pusher.RemoveRequest, stdout, stderr io.Writer) error {
+func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests *removeRequests, stdout, stderr io.Writer) error {
 	var providers []provider.Address
-	for _, q := range requests {
+	for _, q := range requests.providers {
 		providers = append(providers, q.Provider)
 	}
-	back, err := f.open(s, providers, f.log.open(stderr))
+	var modules []module.Address
+	for _, q := range requests.modules {
+		modules = append(modules, q.Module)
+	}
+	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
 	if err != nil {
 		return err
 	}
 	defer back.Close()
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
-	remover := pusher.NewRemover(pusher.Options{Destination: transfer.Destination(back), Jobs: int(f.jobs)}, f.referrers)
-	if run.plan, err = remover.Plan(ctx, requests); err != nil {
-		run.plan = &pusher.RemovePlan{}
-		return err
+	remover := pusher.NewRemover(pusher.Options{
+		Destination: transfer.Destination(back), Jobs: int(f.jobs),
+		ModuleDestination: func(ctx context.Context, a module.Address) (pusher.Destination, error) {
+			return transfer.ModuleDestination(ctx, back, a)
+		},
+	}, f.referrers)
+	plan, err := remover.Plan(ctx, requests.providers)
+	if err == nil {
+		err = remover.PlanModules(ctx, plan, requests.modules)
 	}
+	if err != nil {
+		return transfer.Explain(back, err)
+	}
+	run.plan = plan
 	for _, w := range run.plan.Warnings {
 		progress.Warn(w)
 	}
@@ -160,7 +206,7 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 		for _, w := range run.outcome.Warnings {
 			progress.Warn(w)
 		}
-		progress.removed(run.outcome.Removed)
+		progress.removed(run.outcome)
 		progress.freeable(run.outcome.Freeable, back)
 	}
 	for _, w := range s.storedAgain(run.plan.Removals) {

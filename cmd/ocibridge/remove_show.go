@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/provider"
@@ -20,20 +21,36 @@ func (p *progress) removals(print func(format string, args ...any), plan *pusher
 			last = r.Provider
 		}
 		print("  - %s  %s, %s%s", r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
-		for _, ref := range r.Referrers {
-			what := ref.ArtifactType
-			if ref.Tag != "" {
-				what = "tag " + string(ref.Tag)
-			}
-			if what != "" {
-				what = " (" + what + ")"
-			}
-			fate := "stays; --referrers removes it"
-			if referrers {
-				fate = "is removed"
-			}
-			print("    referrer %s%s %s", ref.Digest, what, fate)
+		referrerLines(print, r.Referrers, referrers)
+	}
+	for i, r := range plan.Modules {
+		if i == 0 || r.Module != plan.Modules[i-1].Module {
+			print("%s in %s", r.Module, r.Repository)
 		}
+		var tags []string
+		for _, tag := range r.Tags {
+			tags = append(tags, string(tag))
+		}
+		print("  - %s  tag %s, %s", r.Version, strings.Join(tags, ", "), size(r.Size))
+		referrerLines(print, r.Referrers, referrers)
+	}
+}
+
+// referrerLines prints a line for each referrer of a removed version.
+func referrerLines(print func(format string, args ...any), referrers []pusher.Referrer, remove bool) {
+	for _, ref := range referrers {
+		what := ref.ArtifactType
+		if ref.Tag != "" {
+			what = "tag " + string(ref.Tag)
+		}
+		if what != "" {
+			what = " (" + what + ")"
+		}
+		fate := "stays; --referrers removes it"
+		if remove {
+			fate = "is removed"
+		}
+		print("    referrer %s%s %s", ref.Digest, what, fate)
 	}
 }
 
@@ -46,15 +63,18 @@ func keeps(r *pusher.Removal) string {
 }
 
 // removed prints a line for each version that was removed.
-func (p *progress) removed(removals []*pusher.Removal) {
+func (p *progress) removed(out *pusher.RemoveOutcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, r := range removals {
+	for _, r := range out.Removed {
 		if len(r.Left) > 0 {
 			p.result("%s %s: removed %s, %s%s", r.Provider, r.Version, joined(r.Platforms, ", "), size(r.Size), keeps(r))
 		} else {
 			p.result("%s %s: removed, %s", r.Provider, r.Version, size(r.Size))
 		}
+	}
+	for _, r := range out.Modules {
+		p.result("%s %s: removed, %s", r.Module, r.Version, size(r.Size))
 	}
 }
 
@@ -80,14 +100,16 @@ func (r *removeRun) document(dryRun bool) any {
 		freeable = r.plan.Freeable()
 	}
 	return struct {
-		DryRun   bool              `json:"dry_run"`
-		Plan     []*pusher.Removal `json:"plan"`
-		Removed  []*pusher.Removal `json:"removed"`
-		Freeable int64             `json:"freeable"` // in bytes
-		Warnings []string          `json:"warnings,omitempty"`
-		Failures []failure         `json:"failures"`
+		DryRun         bool                    `json:"dry_run"`
+		Plan           []*pusher.Removal       `json:"plan"`
+		Removed        []*pusher.Removal       `json:"removed"`
+		PlanModules    []*pusher.ModuleRemoval `json:"plan_modules,omitempty"`
+		RemovedModules []*pusher.ModuleRemoval `json:"removed_modules,omitempty"`
+		Freeable       int64                   `json:"freeable"` // in bytes
+		Warnings       []string                `json:"warnings,omitempty"`
+		Failures       []failure               `json:"failures"`
 	}{
-		dryRun, orEmpty(r.plan.Removals), orEmpty(r.outcome.Removed), freeable,
+		dryRun, orEmpty(r.plan.Removals), orEmpty(r.outcome.Removed), r.plan.Modules, r.outcome.Modules, freeable,
 		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures),
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -205,7 +206,8 @@ func (r *syncRun) document(dryRun bool) any {
 
 // failure is a failed provider or version in JSON output.
 type failure struct {
-	Provider provider.Address `json:"provider"`
+	Provider provider.Address `json:"provider,omitzero"`
+	Module   module.Address   `json:"module,omitzero"` // in place of a provider
 	Version  provider.Version `json:"version,omitzero"`
 	Message  string           `json:"message"`
 	Hint     string           `json:"hint,omitempty"`
@@ -214,7 +216,7 @@ type failure struct {
 func failureDocuments(failures []pusher.Failure) []failure {
 	out := []failure{}
 	for _, f := range failures {
-		out = append(out, failure{f.Provider, f.Version, f.Err.Error(), hint.Of(f.Err)})
+		out = append(out, failure{f.Provider, f.Module, f.Version, f.Err.Error(), hint.Of(f.Err)})
 	}
 	return out
 }
