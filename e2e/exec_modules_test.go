@@ -8,6 +8,31 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
+// TestModuleDirect shows that OpenTofu downloads a module from its repository by oci:// if the module_mirror block has
+// direct, and that serve refuses direct for a registry without TLS.
+func TestModuleDirect(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := s.tlsRegistry()
+	s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@1.0.0", "--template", moduleTemplate(r))
+	block := fmt.Sprintf("module_mirror {\n  repository_template = %q\n  direct = true\n}\n", moduleTemplate(r))
+	gateway := s.serve("--data", s.data, s.settings(block))
+	ws := s.workspace(fmt.Sprintf("host \"registry.acme.example\" {\n  services = {\n    \"modules.v1\" = \"https://%s/hosts/registry.acme.example/v1/modules/\"\n  }\n}\n", authority(gateway)))
+	clients.Must(t, ws.WriteConfig(fmt.Sprintf("module \"vpc\" {\n  source  = %q\n  version = \"~> 1.0\"\n  name    = \"you\"\n}\nmodule \"child\" {\n  source  = %q\n  version = \"1.0.0\"\n  name    = \"me\"\n}\n"+
+		"output \"all\" { value = \"${module.vpc.all}, ${module.child.greeting}\" }\n", vpc, vpc+"//modules/child")))
+	tofu := clients.Tofu(t)
+	ws.MustRun(t, tofu, "init", "-no-color")
+	ws.MustRun(t, tofu, "apply", "-no-color", "-auto-approve")
+	out, err := ws.Stdout(tofu, "output", "-raw", "all")
+	if want := "hello you false notes, hello me"; err != nil || string(out) != want {
+		t.Errorf("%q, want %q, %v", out, want, err)
+	}
+	plain := s.run("serve", "--listen", "localhost:0", "--tls-self-signed", "--data", s.data, s.settings(block+fmt.Sprintf("registry %q {\n  plain_http = true\n}\n", r.Host)))
+	if plain.status != 2 || !strings.Contains(plain.stderr, "direct = true in a module_mirror block is for registries with TLS") || !strings.Contains(plain.stderr, "hint: leave out direct") {
+		t.Errorf("without TLS: %+v", plain)
+	}
+}
+
 // TestExecModules shows that both clients install modules by exec: from the repository of a module_mirror block and from
 // the embedded registry, and from the origin if the registry lacks the module or no block is for it.
 func TestExecModules(t *testing.T) {

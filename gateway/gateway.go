@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -49,6 +50,9 @@ type Options struct {
 	// it if the registry lacks a module or a version. The URL is nil if the module does not fall through to its
 	// origin. If ModuleOrigin is nil, no module does.
 	ModuleOrigin func(context.Context, module.Address) (*url.URL, error)
+	// ModuleRepository returns the repository from which clients download a module themselves, by oci://. If ok is
+	// false, they download it from the gateway. If ModuleRepository is nil, they download all modules from the gateway.
+	ModuleRepository func(module.Address) (repo ociaddr.Repository, ok bool)
 	// H1 returns the h1: hash of the package with the given digest, computed from verified bytes. The bool is
 	// false if there is no computed hash. The gateway calls H1 only for packages without an h1: hash in their
 	// index. H1 may be nil.

@@ -110,7 +110,8 @@ func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a 
 }
 
 // serveModuleDownload says where the zip of a module's version is. The URL ends in ?archive=zip, because clients
-// otherwise treat the response as a page with a link.
+// otherwise treat the response as a page with a link. If clients download the module from its repository, the URL is
+// an oci:// address with the digest of the manifest.
 func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	absolute, err := g.references(w, r)
 	if err != nil {
@@ -124,6 +125,11 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 	}
 	// The document is at VERSION/download. Clients take a reference without ./ for another kind of address.
 	location := absolute(g.Access.LinkModule(r, a, "./"+zip.Filename, zip.Digest)) + "?archive=zip"
+	if g.ModuleRepository != nil {
+		if repo, ok := g.ModuleRepository(a); ok {
+			location = "oci://" + repo.String() + "?digest=" + string(zip.Manifest.Digest)
+		}
+	}
 	w.Header().Set("X-Terraform-Get", location)
 	return writeJSON(w, r, moduleDownloadJSON{location})
 }

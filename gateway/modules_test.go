@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -289,6 +290,39 @@ func TestTagListOfModuleWithoutEnd(t *testing.T) {
 	if n := b.registry.Count(); n != artifact.MaxTagPages+1 {
 		t.Errorf("%d requests", n)
 	}
+}
+
+// TestModulesDirect shows that a direct download names the module's repository and the digest of its manifest, and that
+// denied versions stay denied.
+func TestModulesDirect(t *testing.T) {
+	b := newBench(t).modules()
+	b.publishModule(netModule, "1.0.0", "1.0.0")
+	b.publishModule(netModule, "1.1.0", "v1.1.0")
+	b.publishModule(otherModule, "1.0.0", "1.0.0")
+	versions, err := provider.ParseConstraint("1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.options.Deny = []catalog.Deny{{Module: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"}}
+	repo, err := ociaddr.ParseRepository("registry.example.com/acme/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.options.ModuleRepository = func(a module.Address) (ociaddr.Repository, bool) { return repo, a == netModule }
+	c := b.serve()
+	manifest, err := b.moduleRepository(netModule).Resolve(t.Context(), "v1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "oci://registry.example.com/acme/net?digest=" + manifest.Digest.String()
+	a := c.get(modulePrefix + "1.1.0/download")
+	if a.status != 200 || strings.TrimSpace(a.body) != `{"location":"`+want+`"}` || a.header.Get("X-Terraform-Get") != want {
+		t.Errorf("%+v, want %s", a, want)
+	}
+	if a := c.get(modulePrefix + "1.0.0/download"); a.status != 451 {
+		t.Errorf("a denied version: %+v", a)
+	}
+	c.location("/hosts/" + host + "/v1/modules/acme/other/aws/1.0.0/download")
 }
 
 func TestAccessToModules(t *testing.T) {

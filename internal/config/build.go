@@ -118,7 +118,7 @@ func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror)
 			d.errorf(b.at("repository_template"), "repository_template", err)
 			continue
 		}
-		out = append(out, ModuleMirror{t, m.FallThrough})
+		out = append(out, ModuleMirror{t, m.FallThrough, m.Direct})
 	}
 	return out
 }

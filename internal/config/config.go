@@ -77,6 +77,8 @@ type ModuleMirror struct {
 	// FallThrough means that the gateway redirects clients to the origin of a module whose
 	// requested version the registry lacks.
 	FallThrough bool
+	// Direct means that clients download the module from its repository.
+	Direct bool
 }
 
 // NamesHosts is like [PullThrough.NamesHosts], for the include patterns of the block.
@@ -108,14 +110,14 @@ func (c *Config) WithoutModuleMirrors() *Config {
 	return &out
 }
 
-// FallsThrough reports whether the module_mirror block of the module has fall_through.
-func (c *Config) FallsThrough(a module.Address) bool {
+// ModuleMirror returns the module_mirror block that applies to a module, or else the zero value.
+func (c *Config) ModuleMirror(a module.Address) ModuleMirror {
 	for _, m := range c.modules {
 		if m.Template.Selects(a) {
-			return m.FallThrough
+			return m
 		}
 	}
-	return false
+	return ModuleMirror{}
 }
 
 // namesRepositories reports whether the file names repositories. Otherwise, the registry is embedded, unless the

@@ -110,6 +110,10 @@ type moduleMirrorBlock struct {
 	// Whether the gateway redirects clients to a module's origin if the registry lacks the requested version. Clients
 	// send no token with such a redirect, so this is for public modules only.
 	FallThrough bool `hcl:"fall_through,optional" value:"bool" default:"false"`
+	// Whether OpenTofu downloads modules from the registry itself, by `oci://`, and the gateway only lists their versions
+	// and names their digests. OpenTofu needs a login of its own if the registry requires one, and the registry must
+	// speak TLS. Terraform and Terragrunt cannot read `oci://`, so this is for OpenTofu only.
+	Direct bool `hcl:"direct,optional" value:"bool" default:"false"`
 }
 
 type installationBlock struct {

@@ -63,7 +63,7 @@ func (l *Local) redirectModule(w http.ResponseWriter, r *http.Request, a module.
 // registry is the embedded one.
 func (l *Local) leaves(a module.Address) bool {
 	_, err := l.site.repositories.ModuleTemplates.For(a)
-	return errors.Is(err, templates.ErrNotSelected) || l.site.repositories.Embedded != nil || l.site.settings.Config.FallsThrough(a)
+	return errors.Is(err, templates.ErrNotSelected) || l.site.repositories.Embedded != nil || l.site.settings.Config.ModuleMirror(a).FallThrough
 }
 
 // moduleExit returns the URL that redirects to the origin of a module, for

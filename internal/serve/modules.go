@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/url"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -21,6 +23,28 @@ func (s *Settings) checkFallThrough(addr net.Addr, controlled bool) error {
 	}
 	return UsageError{hint.New("with fall_through, everyone who can connect could make the gateway ask any host: other machines can connect, there is no access control, and include names no hosts",
 		`name the hosts in include of the module_mirror block, such as ["registry.opentofu.org/*/*/*"], or add token or oidc blocks`)}
+}
+
+// moduleRepository returns the repository from which clients download a module themselves. ok is false if the
+// module's module_mirror block does not have direct.
+func (s *site) moduleRepository(a module.Address) (repo ociaddr.Repository, ok bool) {
+	if !s.settings.Config.ModuleMirror(a).Direct {
+		return repo, false
+	}
+	repo, err := s.repositories.ModuleTemplates.Repository(a)
+	return repo, err == nil
+}
+
+// checkDirect returns an error if clients cannot download modules from a registry, because it speaks plain HTTP.
+func (s *site) checkDirect() error {
+	for _, m := range s.settings.Config.ModuleMirrors() {
+		r, ok := m.Template.Registry()
+		if ok && m.Direct && (s.repositories.Client.Settings(r).PlainHTTP || s.settings.Repositories.Auth.PlainHTTP) {
+			return UsageError{hint.New(fmt.Sprintf("direct = true in a module_mirror block is for registries with TLS, and requests to %s go over plain HTTP: OpenTofu would refuse it", r),
+				"leave out direct, or set up TLS at the registry")}
+		}
+	}
+	return nil
 }
 
 // moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
@@ -45,7 +69,7 @@ func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, e
 	origins := s.settings.Origins.Pull(named, s.via)
 	own := s.address.URL.Hostname()
 	return func(ctx context.Context, a module.Address) (*url.URL, error) {
-		if !c.FallsThrough(a) || a.Hostname() == own {
+		if !c.ModuleMirror(a).FallThrough || a.Hostname() == own {
 			return nil, nil // the gateway is itself the origin of its own modules
 		}
 		return origins.Modules(ctx, a.ServiceHost())
