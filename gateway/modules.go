@@ -85,28 +85,42 @@ func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.Handle
 	r.HandleFunc(path+"{version}/{filename}", wrap(g.guardedModule(g.serveModuleArchive))).Name("archive")
 }
 
+// errAllDenied means that rules without a reason deny all versions of a module. The module is absent for clients, and
+// they are not redirected to its origin.
+var errAllDenied = fmt.Errorf("%w: all versions are denied", errAbsent)
+
 // serveModuleVersions lists the versions of a module. If rules deny all versions, it lists the denied versions that
-// a rule with a reason names, so that a client requests one and gets the reason.
+// a rule with a reason names, so that a client requests one and gets the reason. If there is no such rule, it answers
+// with 404, as for providers.
 func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
 	item, err := g.Catalog.ModuleVersions(ctx, a)
+	if err == nil && len(g.listedVersions(item)) == 0 {
+		err = errAllDenied
+	}
 	if err != nil {
 		return fmt.Errorf("list versions of the module %s: %w", a, err)
 	}
 	return g.answer(w, r, item, true, func() any {
-		versions := item.Versions
-		if len(versions) == 0 {
-			for _, d := range g.Catalog.Denials(item) {
-				versions = append(versions, d.Versions...)
-			}
-		}
 		out := []moduleVersionJSON{}
-		for _, v := range versions {
+		for _, v := range g.listedVersions(item) {
 			out = append(out, moduleVersionJSON{v.String()})
 		}
 		return moduleVersionsJSON{[1]moduleJSON{{out}}}
 	})
+}
+
+// listedVersions returns the versions of a module that clients see.
+func (g *gateway) listedVersions(item *catalog.Item) []provider.Version {
+	if len(item.Versions) > 0 {
+		return item.Versions
+	}
+	var denied []provider.Version
+	for _, d := range g.Catalog.Denials(item) {
+		denied = append(denied, d.Versions...)
+	}
+	return denied
 }
 
 // serveModuleDownload says where the zip of a module's version is. The URL ends in ?archive=zip, because clients
@@ -173,7 +187,7 @@ func (g *gateway) orOrigin(h moduleHandler) moduleHandler {
 	}
 	return func(w http.ResponseWriter, r *http.Request, a module.Address) error {
 		absent := h(w, r, a)
-		if !errors.Is(absent, errAbsent) && !errors.Is(absent, ErrNotServed) {
+		if errors.Is(absent, errAllDenied) || !errors.Is(absent, errAbsent) && !errors.Is(absent, ErrNotServed) {
 			return absent
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)

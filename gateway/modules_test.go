@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -414,6 +415,8 @@ func TestDeniedModules(t *testing.T) {
 	b.publishModule(netModule, "1.0.0", "1.0.0")
 	b.publishModule(netModule, "1.1.0", "v1.1.0")
 	b.publishModule(otherModule, "1.0.0", "1.0.0")
+	gone := module.MustParseAddress(host + "/acme/gone/aws")
+	b.publishModule(gone, "1.0.0", "1.0.0")
 	versions, err := provider.ParseConstraint("1.1.0")
 	if err != nil {
 		t.Fatal(err)
@@ -421,6 +424,7 @@ func TestDeniedModules(t *testing.T) {
 	b.options.Deny = []catalog.Deny{
 		{Module: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"},
 		{Module: module.PatternFor(otherModule), Reason: "it is retired"},
+		{Module: module.PatternFor(gone)},
 		{Pattern: provider.MustParsePattern("*/*/*")},
 	}
 	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
@@ -456,6 +460,64 @@ func TestDeniedModules(t *testing.T) {
 	}
 	if a := c.get(v2 + "/tags/list"); a.status != 200 || strings.Contains(a.body, "1.1.0") || !strings.Contains(a.body, "1.0.0") {
 		t.Errorf("tags: %+v", a)
+	}
+	for path, status := range map[string]int{"versions": 404, "1.0.0/download": 451} {
+		if a := c.get("/hosts/" + host + "/v1/modules/acme/gone/aws/" + path); a.status != status {
+			t.Errorf("denied without a reason: %s: %+v", path, a)
+		}
+	}
+}
+
+// TestDeniedModulesInTheEmbeddedRegistry shows that the embedded registry hides the tags of a module's denied versions,
+// also those with a leading v.
+func TestDeniedModulesInTheEmbeddedRegistry(t *testing.T) {
+	b := newBench(t).modules()
+	for _, tag := range []string{"1.0.0", "1.1.0", "v1.1.0"} {
+		b.publishModule(netModule, strings.TrimPrefix(tag, "v"), tag)
+	}
+	versions, err := provider.ParseConstraint("1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.catalog(catalog.Options{Modules: b.options.Modules, Deny: []catalog.Deny{{Module: module.PatternFor(netModule), Versions: versions}}})
+	b.options.Registry = b.truth
+	c := b.serve()
+	c.http.Transport = withHeader{"Accept", ocispec.MediaTypeImageManifest, c.http.Transport}
+	at := "/v2/modules/" + netModule.Path()
+	for path, status := range map[string]int{"1.0.0": 200, "1.1.0": 451, "v1.1.0": 451, "v%31.1.0": 451} {
+		if a := c.get(at + "/manifests/" + path); a.status != status {
+			t.Errorf("%s: %d, want %d", path, a.status, status)
+		}
+	}
+	if a := c.get(at + "/tags/list"); !strings.Contains(a.body, `"tags":["1.0.0"]`) {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestRefreshOfModules shows that an operator drops the cached answers about one module.
+func TestRefreshOfModules(t *testing.T) {
+	b := newBench(t).modules()
+	b.publishModule(netModule, "1.0.0", "1.0.0")
+	b.publishModule(otherModule, "1.0.0", "1.0.0")
+	b.catalog(catalog.Options{Modules: b.options.Modules, TagTTL: time.Hour})
+	b.options.Access = access.New(access.Options{Tokens: []access.Token{{Name: "ops", SHA256: sha256.Sum256([]byte("ops-token")), Operator: true}}})
+	c := b.serve().as("ops-token")
+	other := "/hosts/" + host + "/v1/modules/acme/other/aws/versions"
+	c.get(modulePrefix + "versions")
+	c.get(other)
+	b.publishModule(netModule, "1.1.0", "1.1.0")
+	b.publishModule(otherModule, "1.1.0", "1.1.0")
+	if a := c.get(modulePrefix + "versions"); a.status != 200 || strings.Contains(a.body, "1.1.0") {
+		t.Errorf("before: %+v", a)
+	}
+	if a := c.do(http.MethodPost, "/-/refresh?module="+netModule.String()); a.status != 200 || !strings.Contains(a.body, "dropped the cached answers about "+netModule.String()+" (1)") {
+		t.Errorf("refresh: %+v", a)
+	}
+	if a := c.get(modulePrefix + "versions"); !strings.Contains(a.body, "1.1.0") {
+		t.Errorf("after: %+v", a)
+	}
+	if a := c.get(other); a.status != 200 || strings.Contains(a.body, "1.1.0") {
+		t.Errorf("another module: %+v", a)
 	}
 }
 
