@@ -1,0 +1,41 @@
+package origin_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+)
+
+// TestModules shows where a host has its module registry, and which discovery documents are refused.
+func TestModules(t *testing.T) {
+	for name, tc := range map[string]struct {
+		document   http.HandlerFunc
+		want, says string
+	}{
+		"absolute path":   {doc(`{"providers.v1":"/p/","modules.v1":"/v1/modules/"}`), "https://" + host + "/v1/modules/", ""},
+		"whole URL":       {doc(`{"modules.v1":"https://api.acme.example/m/"}`), "https://api.acme.example/m/", ""},
+		"not there":       {http.NotFound, "", "does not provide a modules service"},
+		"other services":  {doc(`{"providers.v1":"/p/"}`), "", "does not provide a modules service"},
+		"plain HTTP":      {doc(`{"modules.v1":"http://registry.acme.example/m/"}`), "", "not an https URL"},
+		"no host":         {doc(`{"modules.v1":"https:///v1/modules/"}`), "", "not an https URL"},
+		"a URL too long":  {doc(`{"modules.v1":"/` + strings.Repeat("x", 2<<10) + `"}`), "", "at most 2048 bytes"},
+		"too long":        {doc(`{"modules.v1":"` + strings.Repeat("x", 64<<10) + `"}`), "", "more than 65536 bytes"},
+		"too many values": {doc(string(cost.Counted(1_000, `{"modules.v1":"/v1/","x":[`, `0`, `]}`))), "", "more than 1000 values"},
+		"HTML":            {text("text/html", `<html>`), "", "unsupported Content-Type"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNetwork(t)
+			n.serve(host, tc.document)
+			client, _ := n.client("")
+			got, err := client.Modules(t.Context(), widget.ServiceHost())
+			switch {
+			case tc.says != "":
+				checkError(t, err, tc.says, "")
+			case err != nil || got.String() != tc.want:
+				t.Errorf("%s, %v, want %s", got, err, tc.want)
+			}
+		})
+	}
+}
