@@ -116,6 +116,8 @@ type subject struct {
 func parseSubject(args []string) (s subject, err error) {
 	switch {
 	case len(args) == 0:
+	case strings.Count(args[0], "/") == 3 && !strings.Contains(args[0], "://"):
+		return s, hint.New(fmt.Sprintf("%s is a module, and doctor examines providers", args[0]), "ocibridge module verify %s checks its stored versions", args[0])
 	case strings.Contains(args[0], "/"):
 		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
 			return s, err // ParseAddress has added a hint about addresses to err
