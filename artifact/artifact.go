@@ -133,6 +133,8 @@ type Version struct {
 	Evidence *ocispec.Descriptor
 	// Index describes the index itself. It is zero if the version is not stored.
 	Index ocispec.Descriptor
+	// Module is the module, if the version is of a module. It is nil for a provider.
+	Module *Module
 }
 
 // Same reports whether two versions have the same index, evidence and packages.

@@ -54,6 +54,32 @@ func wantFiles(b *tab, ca *tlsca.CA, r *release.Release) {
 	}
 }
 
+// testModulePage opens the page of the module that pageScene has pushed, and its denied version.
+func testModulePage(t *testing.T, b *tab, s *scene, root string) {
+	b.open(root + "m/" + vpc)
+	host := strings.TrimSuffix(strings.TrimPrefix(root, "https://"), "/")
+	b.wantText("1.2.0 module newest", `source = "`+vpc+`"`, `version = "~> 1.2"`, `source = "oci://`+host+"/modules/"+vpc+`?tag=1.2.0"`,
+		"a host block for that name", "h1:", "1.1.0 denied", "Nobody signs modules", host+"/modules/"+vpc+":1.2.0")
+	digest := eval[string](b, `document.querySelector('[data-copy="digest of the zip"] code').textContent`)
+	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(download(b, s.CA, "vpc-1.2.0.zip"))); got != digest {
+		t.Errorf("the zip has the digest %s, want %s", got, digest)
+	}
+	b.press(`[aria-labelledby=use] .copy`, chromedp.Click(chromedp.CSS(`[aria-labelledby=use] .copy`)))
+	if got := b.clipboard(); !strings.HasPrefix(got, "module \"vpc\" {\n  source  = ") {
+		t.Errorf("copied %q", got)
+	}
+	b.audit("module")
+	if status := b.open(root + "m/" + vpc + "/1.1.0"); status != http.StatusUnavailableForLegalReasons {
+		t.Errorf("a denied version: %d", status)
+	}
+	b.wantText("This version is denied")
+	if status := b.open(root + "m/" + world.Host + "/acme/absent/aws"); status != http.StatusNotFound {
+		t.Errorf("an absent module: %d", status)
+	}
+	b.wantText("There is no such module")
+	b.audit("module-absent")
+}
+
 // testFilter filters the versions of pageWidget.
 func testFilter(t *testing.T, b *tab, page string) {
 	filter := func(text string, want ...string) {

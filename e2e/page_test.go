@@ -48,6 +48,9 @@ func pageScene(t *testing.T) *scene {
 	args = append(args, small(longNamespace, longType, longVersion, true))
 	s.push(args...)
 	s.push("--allow-unsigned", small("tools", "gauge", "0.9.1", false))
+	for _, version := range []string{"1.0.0", "1.1.0", "1.2.0"} {
+		s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@"+version, "--data", s.data)
+	}
 	return s
 }
 
@@ -59,8 +62,8 @@ func root(g *world.Gateway) string { return strings.TrimSuffix(g.URL, "providers
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := pageScene(t)
-	open := s.serve("--data", s.data, s.config(fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  deny = [%q]\n}\n",
-		world.Null, s.Signer.Fingerprint(), pageWidget+"@1.19.0")))
+	open := s.serve("--data", s.data, s.config(fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  deny = [%q, %q]\n}\n",
+		world.Null, s.Signer.Fingerprint(), pageWidget+"@1.19.0", vpc+"@1.1.0")))
 	browser := newChromium(t)
 
 	t.Run("front", func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestPage(t *testing.T) {
 		host := authority(open)
 		b.wantText("Providers at "+host, open.URL, host+"/${hostname}/${namespace}/${type}", "trust_all_hashes = true",
 			root(open)+"hosts/registry.opentofu.org/v1/providers/", "Terragrunt", root(open)+"hosts/registry.opentofu.org\"", "package-ecosystem: terraform", "runs-on: ubuntu-latest", "before_script:", "pulumi package add terraform-provider "+host+"/NAMESPACE/TYPE",
-			world.Null+" 3.2.4 1 version ", pageWidget+" 1.20.0 22 versions ", "B signed", pageUnsigned+" 0.9.1 1 version ", "checksum only")
+			world.Null+" 3.2.4 1 version ", pageWidget+" 1.20.0 22 versions ", "B signed", pageUnsigned+" 0.9.1 1 version ", "checksum only",
+			"Modules "+vpc+" 1.2.0 3 versions", "module")
 		b.audit("front")
 	})
 	t.Run("copy", func(t *testing.T) {
@@ -109,15 +113,18 @@ func TestPage(t *testing.T) {
 		b.wantText("2 providers whose address matches", world.Null, pageWidget)
 		b.audit("search")
 		searchFor(b, "nothing-like-it")
-		b.wantText("No known provider has a matching address.")
+		b.wantText("No known provider or module has a matching address.")
 		searchFor(b, `<script>alert(1)</script>"'`)
 		b.wantText(`<script>alert(1)</script>"'`)
 		searchFor(b, "hashicorp/null")
 		b.wantText("registry.opentofu.org/hashicorp/null", "registry.terraform.io/hashicorp/null")
 		searchFor(b, "gauge")
 		b.wantText("1 provider whose address matches", pageUnsigned+" 0.9.1 1 version ")
+		searchFor(b, "vpc")
+		b.wantText("1 module whose address matches", vpc+" 1.2.0 3 versions")
+		b.audit("search-module")
 		searchFor(b, "random")
-		b.wantText("No known provider has a matching address.", "registry.opentofu.org/hashicorp/random")
+		b.wantText("No known provider or module has a matching address.", "registry.opentofu.org/hashicorp/random")
 		b.audit("search-guess")
 		searchFor(b, world.Null)
 		if got, want := eval[string](b, `location.href`), root(open)+"p/"+world.Null; got != want {
@@ -143,6 +150,7 @@ func TestPage(t *testing.T) {
 		b.open(root(open) + "p/" + world.Host + "/" + longNamespace + "/" + longType + "/" + longVersion)
 		b.audit("long-names")
 	})
+	t.Run("module", func(t *testing.T) { testModulePage(t, browser.tab(t), s, root(open)) })
 	t.Run("filter", func(t *testing.T) { testFilter(t, browser.tab(t), root(open)+"p/"+pageWidget) })
 	t.Run("order", func(t *testing.T) { testOrder(t, browser.tab(t), root(open)+"p/"+pageWidget) })
 	t.Run("without scripts", func(t *testing.T) {
@@ -197,7 +205,7 @@ func TestPage(t *testing.T) {
 		if status := b.open(root(g)); status != http.StatusOK {
 			t.Errorf("the front: %d", status)
 		}
-		b.wantText("Your token decides which providers you may read", "replace the word TOKEN with it", "Sign in")
+		b.wantText("Your token decides which providers and modules you may read", "replace the word TOKEN with it", "Sign in")
 		if strings.Contains(b.text(), world.Host) {
 			t.Errorf("users without a token see providers:\n%s", b.text())
 		}

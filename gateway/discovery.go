@@ -34,6 +34,10 @@ func RegistryURL(public, hostname string) string {
 // unknown.
 func (o *Options) announced() *url.URL { return cmp.Or(o.PublicURL, o.Address) }
 
+// OwnHost returns the host name in the addresses of the gateway's own providers and modules. It is "" if the gateway
+// announces none.
+func (o *Options) OwnHost() string { return ownHost(o.announced()) }
+
 // ownHost returns the host name of the gateway's own providers: the host of its public URL without the port. The
 // result is "" if public is nil, or if no provider address can contain the host.
 //

@@ -222,7 +222,7 @@ func (g *gateway) addPage(r, reads *mux.Router) {
 	for _, path := range []string{"/", "/search", "/sign-in"} {
 		reads.Handle(path, page)
 	}
-	for _, path := range []string{"/p/", "/assets/"} {
+	for _, path := range []string{"/p/", "/m/", "/assets/"} {
 		reads.PathPrefix(path).Handler(page)
 	}
 	// Users may open the URL of the network mirror in a browser. They are redirected to the page.

@@ -31,6 +31,12 @@ func ModulesURL(public, hostname string) string {
 	return strings.TrimSuffix(public, "/") + HostsPath + hostname + ModulesPath
 }
 
+// ModuleLink is like [Options.PackageLink], for the zip of a module's version.
+func (o *Options) ModuleLink(r *http.Request, root string, a module.Address, v provider.Version, zip artifact.Package) string {
+	base := fmt.Sprintf("%s%s/%s/%s/%s/", strings.TrimPrefix(ModulesURL("", a.Hostname()), "/"), a.Namespace(), a.Name(), a.System(), v)
+	return o.Access.LinkModule(r, a, root+base+zip.Filename, zip.Digest)
+}
+
 // moduleVersionsJSON is the response of "List Available Versions for a Specific Module".
 type moduleVersionsJSON struct {
 	Modules [1]moduleJSON `json:"modules"`

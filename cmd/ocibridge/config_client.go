@@ -54,7 +54,9 @@ be redirected into a file:
   tofu          the same for OpenTofu, which then trusts the mirror's hashes
   host          the gateway in the place of the origins, for both: clients then
                 verify the publisher's signature. If the gateway asks for a token,
-                there is a credentials block for each origin
+                there is a credentials block for each origin. Modules of the hosts
+                in module_mirror blocks come from the gateway, too
+  module        a module block, for modules with the gateway's own host name
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
   lock          tofu providers lock commands for these repositories, with a URI
                 template in -oci-mirror, for OpenTofu 1.13 and later
@@ -69,8 +71,8 @@ be redirected into a file:
   pulumi        a command, for providers with the gateway's own host name
 
 The gateway is the one at --url or gateway.public_url. Without both, it is the one
-that serve would start here. The repositories are those of the oci_mirror blocks in
-force.`,
+that serve would start here. The repositories are those of the oci_mirror and
+module_mirror blocks in force.`,
 		Example: configClientExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -111,7 +113,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	}
 	s := surroundings(cmd, cli)
 	setup := &clientsetup.Setup{
-		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.MirrorsInForce(s), Tokens: c.Gateway.AsksForTokens(),
+		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.MirrorsInForce(s), Modules: c.ModuleTexts(), Tokens: c.Gateway.AsksForTokens(),
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
 	}
 	if setup.URL == "" {

@@ -501,8 +501,10 @@ func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider
 
 // Confirmed returns when the registry last confirmed the list of a provider's versions, or
 // the zero time if the list is not in memory.
-func (v View) Confirmed(a provider.Address) time.Time {
-	if last := v.c.cache.Last(v.listingOf(a)); last != nil {
+func (v View) Confirmed(a provider.Address) time.Time { return v.confirmed(subject{address: a}) }
+
+func (v View) confirmed(of subject) time.Time {
+	if last := v.c.cache.Last(v.question(listing, of)); last != nil {
 		return last.At
 	}
 	return time.Time{}

@@ -262,6 +262,9 @@ func foundSize(v *artifact.Version) int64 {
 		}
 	}
 	n += 160 * int64(len(v.Missing))
+	if v.Module != nil {
+		n += 512 + int64(len(v.Module.Revision))
+	}
 	for _, p := range v.Packages {
 		n += 400 + int64(len(p.Filename)+len(p.Digest)+len(p.Manifest.Digest)+len(p.Manifest.MediaType))
 	}

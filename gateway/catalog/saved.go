@@ -194,6 +194,9 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	item.Found, err = up.readContent(c.ctx, saved, up.version)
 	item.read = item.Found
+	if err == nil && up.isModule() {
+		item.Found.Module.Tag = "" // the record on disk does not say which tag it was
+	}
 	if err == nil && c.opts.Check != nil && !up.isModule() {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.address, up.version, item.Found)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/module"
@@ -88,7 +89,7 @@ func (s subject) versions(tags []ociaddr.Tag) []provider.Version {
 }
 
 // readContent reads a version of a subject from its tag. The content of a module's version has
-// one package without a platform, and the module's manifest as its index.
+// the module, one package without a platform, and the module's manifest as its index.
 func (s subject) readContent(ctx context.Context, from artifact.ReferenceFetcher, v provider.Version) (*artifact.Version, error) {
 	if !s.isModule() {
 		return artifact.ReadAvailable(ctx, from, s.address, v)
@@ -98,7 +99,7 @@ func (s subject) readContent(ctx context.Context, from artifact.ReferenceFetcher
 		return nil, err
 	}
 	zip := artifact.Package{Filename: s.module.Name() + "-" + v.String() + ".zip", Digest: m.Digest, Size: m.Size, H1: m.H1, Manifest: m.Manifest}
-	return &artifact.Version{Version: v, Packages: []artifact.Package{zip}, Index: m.Manifest}, nil
+	return &artifact.Version{Version: v, Packages: []artifact.Package{zip}, Index: m.Manifest, Module: m}, nil
 }
 
 // ModuleOptions configure the catalog of modules.
@@ -126,8 +127,24 @@ func (c *Catalog) ModuleVersions(ctx context.Context, a module.Address) (*Item, 
 	return c.Registry().get(ctx, c.Registry().question(listing, subject{module: a}))
 }
 
+// KnownModules is like [Catalog.Known], for modules.
+func (c *Catalog) KnownModules() []module.Address {
+	var out []module.Address
+	for _, a := range c.cache.Good() {
+		if a.Value.IsListing() && a.Value.about.isModule() {
+			out = append(out, a.Value.about.module)
+		}
+	}
+	return out
+}
+
+// ModuleConfirmed is like [View.Confirmed], for a module.
+func (c *Catalog) ModuleConfirmed(a module.Address) time.Time {
+	return c.Registry().confirmed(subject{module: a})
+}
+
 // ModuleVersion is like [View.Version], for a module. Item.Found has exactly one package: the
-// zip of the module.
+// zip of the module. The tag in Found.Module is "" if the version was read from disk.
 func (c *Catalog) ModuleVersion(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
 	if err := c.DeniedModule(a, v); err != nil {
 		return nil, err

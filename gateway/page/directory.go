@@ -8,41 +8,40 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/fresh"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
 	// listTimeout is how long a registry may take to list its repositories.
 	listTimeout = time.Minute
 	// listPatience is how long a request waits for the first list, and agedPatience how long it waits if there
-	// is an older list. After that time, the page shows the providers that are known.
+	// is an older list. After that time, the page shows the names that are known.
 	listPatience = 2 * time.Second
 	agedPatience = 250 * time.Millisecond
 	// listRest is the minimum pause between two lists, as a multiple of the duration of the previous one. It
 	// reduces the load on registries with many repositories, and on registries whose list needs a request for
 	// each repository.
 	listRest = 20
-	// maxListed is the maximum number of providers in a list. The rest of a longer list is dropped.
+	// maxListed is the maximum number of providers and modules in a list. The rest of a longer list is dropped.
 	maxListed = 20_000
 )
 
-// directory knows the names of providers. They come from the configuration, from the requests of clients and,
+// directory knows the names of providers and modules. They come from the configuration, from the requests of clients and,
 // if the registry has a catalog, from that catalog.
 type directory struct {
-	configured []provider.Address
+	configured []entry
 	catalog    *catalog.Catalog
 	lists      *fresh.Cache[string, listed] // the registry's list, with "" as the only key; nil if the registry has no catalog
 }
 
-// listed is a list of providers.
+// listed is a list of providers and modules.
 type listed struct {
-	providers []provider.Address
-	complete  bool // the registry has no other providers
-	pending   bool // the list of the registry has not arrived yet
+	entries  []entry
+	complete bool // the registry has no others
+	pending  bool // the list of the registry has not arrived yet
 }
 
 func newDirectory(o Options) *directory {
-	d := &directory{configured: o.Configured, catalog: o.Catalog}
+	d := &directory{configured: entriesOf(o.Configured, nil), catalog: o.Catalog}
 	if o.List == nil {
 		return d
 	}
@@ -64,9 +63,9 @@ func newDirectory(o Options) *directory {
 // continues even if no client waits for it.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
-	all := slices.Concat(out.providers, d.configured, d.catalog.Known())
+	all := slices.Concat(out.entries, d.configured, entriesOf(d.catalog.Known(), d.catalog.KnownModules()))
 	slices.SortFunc(all, byName)
-	out.providers = slices.Compact(all)
+	out.entries = slices.Compact(all)
 	return out
 }
 
@@ -85,16 +84,16 @@ func (d *directory) listed(ctx context.Context) listed {
 	return a.Value
 }
 
-// askForList requests the registry's list. If the request fails, askForList returns the providers of the last
-// list.
-func askForList(ctx context.Context, list func(context.Context) ([]provider.Address, bool), last *fresh.Answer[listed]) (l listed) {
-	l.providers, l.complete = list(ctx)
-	if len(l.providers) > maxListed {
-		l.providers, l.complete = l.providers[:maxListed], false
+// askForList requests the registry's list. If the request fails, askForList returns the entries of the last list.
+func askForList(ctx context.Context, list func(context.Context) Names, last *fresh.Answer[listed]) (l listed) {
+	names := list(ctx)
+	l.entries, l.complete = entriesOf(names.Providers, names.Modules), names.Complete
+	if len(l.entries) > maxListed {
+		l.entries, l.complete = l.entries[:maxListed], false
 	}
-	if len(l.providers) == 0 && !l.complete && last != nil {
-		l.providers = last.Value.providers
+	if len(l.entries) == 0 && !l.complete && last != nil {
+		l.entries = last.Value.entries
 	}
-	l.providers = slices.SortedFunc(slices.Values(l.providers), byName) // sorting a part makes it fast when known sorts all providers
+	l.entries = slices.SortedFunc(slices.Values(l.entries), byName) // sorting a part makes it fast when known sorts all entries
 	return l
 }

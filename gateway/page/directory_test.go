@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -27,53 +28,53 @@ func TestDirectory(t *testing.T) {
 		var asked atomic.Int32
 		var takes atomic.Int64
 		var fails atomic.Bool
-		d := newDirectory(Options{Options: gateway.Options{Catalog: c}, Configured: []provider.Address{a}, List: func(context.Context) ([]provider.Address, bool) {
+		d := newDirectory(Options{Options: gateway.Options{Catalog: c}, Configured: []provider.Address{a}, List: func(context.Context) Names {
 			asked.Add(1)
 			time.Sleep(time.Duration(takes.Load()))
 			if fails.Load() {
-				return nil, false
+				return Names{}
 			}
-			return []provider.Address{a, provider.MustParseAddress("registry.acme.example/acme/other")}, true
+			return Names{Providers: []provider.Address{a}, Modules: []module.Address{module.MustParseAddress("registry.acme.example/acme/other/aws")}, Complete: true}
 		}})
 		see := func(want listed, asks int32) {
 			t.Helper()
 			got := d.known(t.Context())
-			if len(got.providers) != len(want.providers) || got.complete != want.complete || got.pending != want.pending || !slices.Contains(got.providers, a) {
+			if len(got.entries) != len(want.entries) || got.complete != want.complete || got.pending != want.pending || !slices.Contains(got.entries, entry{provider: a}) {
 				t.Errorf("known: %+v, want %+v", got, want)
 			}
 			if n := asked.Load(); n != asks {
 				t.Errorf("asked %d times, want %d", n, asks)
 			}
 		}
-		one, two := make([]provider.Address, 1), make([]provider.Address, 2)
+		one, two := make([]entry, 1), make([]entry, 2)
 
 		takes.Store(int64(5 * time.Second))
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				if k := d.known(t.Context()); !k.pending || len(k.providers) != 1 {
+				if k := d.known(t.Context()); !k.pending || len(k.entries) != 1 {
 					t.Errorf("before the list: %+v", k)
 				}
 			})
 		}
 		all.Wait()
-		see(listed{providers: one, pending: true}, 1)
+		see(listed{entries: one, pending: true}, 1)
 		time.Sleep(5 * time.Second)
-		see(listed{providers: two, complete: true}, 1)
+		see(listed{entries: two, complete: true}, 1)
 
 		// A list is current for 20 times as long as the registry took to return it. Here, this is 100
 		// seconds. Afterwards, requests get the old list until a new list arrives.
 		time.Sleep(31 * time.Second)
-		see(listed{providers: two, complete: true}, 1)
+		see(listed{entries: two, complete: true}, 1)
 		time.Sleep(70 * time.Second)
 		fails.Store(true)
 		before := time.Now()
-		see(listed{providers: two, complete: true}, 2)
+		see(listed{entries: two, complete: true}, 2)
 		if waited := time.Since(before); waited != agedPatience {
 			t.Errorf("waited %s", waited)
 		}
 		time.Sleep(6 * time.Second)
-		see(listed{providers: two}, 2)
+		see(listed{entries: two}, 2)
 		synctest.Wait()
 	})
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -12,7 +13,6 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -20,9 +20,10 @@ import (
 type messageView struct {
 	Kind   string // one of the kinds in the template "heading"
 	Status int
-	// Address and Version are the requested provider and version; they may be "".
+	What   string // "provider" or "module"; "" if the message is about neither
+	// Address and Version are the requested address and version; they may be "".
 	Address, Version string
-	Origin           string // the host from which the gateway fetches missing versions, or ""
+	Origin           string // the host from which the gateway fetches missing versions, or to which it redirects clients, or ""
 	Reason           string // why the configuration denies the version, or ""
 	Who              string // the name of the subject
 	Again            int    // seconds until a retry may succeed; 0 if the error is not temporary
@@ -82,19 +83,19 @@ func (p *page) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	p.say(w, r, messageView{Kind: "no token", Status: http.StatusUnauthorized})
 }
 
-// forbid answers a request for a provider that the subject may not read. The response does not depend on
-// whether the provider exists.
-func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, a provider.Address) {
+// forbid answers a request for a provider or module that the subject may not read. The response does not depend on
+// whether it exists.
+func (p *page) forbid(w http.ResponseWriter, r *http.Request, who *access.Subject, e entry) {
 	p.Access.Refused(nil)
-	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, Address: a.String(), Who: who.Name()})
+	p.say(w, r, messageView{Kind: "not allowed", Status: http.StatusForbidden, What: e.What(), Address: e.String(), Who: who.Name()})
 }
 
-// fail answers a request for a provider that cannot be shown. If version is not "", the request is for that
-// version of the provider. Only the log gets the reason, which is err.
-func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, version string, err error) {
-	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), Address: a.String(), Version: version, Reason: reasonOf(err)}
-	if p.Pulls(a) {
-		m.Origin = displayHost(a.Hostname())
+// fail answers a request for a provider or module that cannot be shown. If version is not "", the request is for that
+// version. Only the log gets the reason, which is err.
+func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version string, err error) {
+	m := messageView{Kind: kindOf(err, version), Status: gateway.StatusOf(err), What: e.What(), Address: e.String(), Version: version, Reason: reasonOf(err)}
+	if p.reachesOrigin(r, e, m.Status) {
+		m.Origin = displayHost(e.Hostname())
 	}
 	if m.Status >= 500 {
 		m.Again = gateway.RetryAfterOf(err)
@@ -109,6 +110,21 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, a provider.Address, 
 		p.Log.Log(r.Context(), level, "cannot show", "path", r.URL.Path, "status", m.Status, "err", hint.Brief(err))
 	}
 	p.say(w, r, m)
+}
+
+// reachesOrigin reports whether clients get a missing version of an entry from its origin. status is the status of the
+// page.
+func (p *page) reachesOrigin(r *http.Request, e entry, status int) bool {
+	if !e.isModule() {
+		return p.Pulls(e.provider)
+	}
+	if p.ModuleOrigin == nil || status != http.StatusNotFound {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
+	defer cancel()
+	base, err := p.ModuleOrigin(ctx, e.module)
+	return err == nil && base != nil
 }
 
 // isInvalid reports whether err means that the stored version is invalid, or that the version's evidence

@@ -8,42 +8,41 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
-	// overviewReads is how many providers a list reads concurrently, and overviewPatience is how long the page waits
+	// overviewReads is how many providers and modules a list reads concurrently, and overviewPatience is how long the page waits
 	// for them. The reads continue in the background, so the next request finds their results in the cache.
 	overviewReads    = 8
 	overviewPatience = time.Second
 )
 
-// overviewView is a provider in a list. Only the address is set if the registry has no versions, or did not answer in
+// overviewView is a provider or module in a list. Only the address is set if the registry has no versions, or did not answer in
 // time.
 type overviewView struct {
-	provider.Address
+	entry
 	Newest   *rowView // the newest stored version
 	Versions int      // the number of stored versions, including denied versions
 }
 
-// listView is a list of providers.
+// listView is a list of providers and modules.
 type listView struct {
 	Base  string
 	Found []overviewView
 }
 
-// newList returns a list of addresses without details.
-func newList(r *http.Request, all []provider.Address) listView {
+// newList returns a list without details.
+func newList(r *http.Request, all []entry) listView {
 	out := listView{base(r), make([]overviewView, len(all))}
-	for i, a := range all {
-		out.Found[i].Address = a
+	for i, e := range all {
+		out.Found[i].entry = e
 	}
 	return out
 }
 
-// overviews returns a list of providers with their newest stored versions. For each provider, it reads the list of
+// overviews returns a list with the newest stored versions. For each provider and module, it reads the list of
 // versions and one version, from the cache or the registry, and never from an origin.
-func (p *page) overviews(r *http.Request, all []provider.Address) listView {
+func (p *page) overviews(r *http.Request, all []entry) listView {
 	out := newList(r, all)
 	ctx, cancel := context.WithTimeout(r.Context(), overviewPatience)
 	defer cancel()
@@ -61,7 +60,7 @@ func (p *page) overviews(r *http.Request, all []provider.Address) listView {
 }
 
 func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView) {
-	list, err := view.Versions(ctx, o.Address)
+	list, err := p.versionsOf(ctx, view, o.entry)
 	if err != nil {
 		return
 	}
@@ -69,6 +68,19 @@ func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView)
 	if newest.IsZero() {
 		return
 	}
-	row := p.row(ctx, view, list, newest)
+	var row rowView
+	if o.isModule() {
+		row = p.moduleRow(ctx, o.module, newest)
+	} else {
+		row = p.row(ctx, view, list, newest)
+	}
 	o.Newest, o.Versions = &row, len(list.All())
+}
+
+// versionsOf returns the list of an entry's versions.
+func (p *page) versionsOf(ctx context.Context, view catalog.View, e entry) (*catalog.Item, error) {
+	if e.isModule() {
+		return p.Catalog.ModuleVersions(ctx, e.module)
+	}
+	return view.Versions(ctx, e.provider)
 }

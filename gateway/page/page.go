@@ -1,5 +1,5 @@
-// Package page serves the gateway's web page for browsers. It shows how to configure clients, which providers exist,
-// and the content of each version.
+// Package page serves the gateway's web page for browsers. It shows how to configure clients, which providers and
+// modules exist, and the content of each version.
 //
 // The page uses the same catalog as the protocols, and treats errors in the same way. It reports something as absent
 // only if the registry says so.
@@ -9,17 +9,15 @@
 //   - Pages are complete without scripts, and load nothing from other hosts; their
 //     content security policy allows only this package's assets.
 //   - Text from requests and registries enters a page only through html/template.
-//   - Clients see only providers that they may read. No cache stores a response that depends on the client.
+//   - Clients see only providers and modules that they may read. No cache stores a response that depends on the client.
 //   - Links are relative, so that they work behind any proxy.
 package page
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +25,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -37,6 +36,7 @@ type Setup struct {
 	OpenTofu    string // a network mirror block for OpenTofu
 	OCI         string // oci_mirror blocks
 	Hosts       string // host blocks
+	Module      string // a module block
 	Credentials string // the block with the token
 	// TokenVariable is the environment variable that can replace the block with the token.
 	TokenVariable string
@@ -69,12 +69,21 @@ type Options struct {
 	Pulls func(provider.Address) bool
 	// Configured are the providers that the configuration names.
 	Configured []provider.Address
-	// List returns the providers in the registry's catalog, and reports whether the list is complete. List is nil if
-	// the registry has no catalog.
-	List func(context.Context) (found []provider.Address, complete bool)
+	// ModuleRepository returns the repository of a module, without a scheme. It returns "" if clients cannot read the
+	// repository. gateway is the gateway's URL. If ModuleRepository is nil, the page shows no repositories of modules.
+	ModuleRepository func(gateway string, a module.Address) string
+	// List lists the registry's catalog. List is nil if the registry has no catalog.
+	List func(context.Context) Names
 	// ListTTL is the minimum time for which a list of the registry is current. 0 means 30 seconds. The list of a
 	// slow registry is current for longer.
 	ListTTL time.Duration
+}
+
+// Names are the providers and modules in the catalog of a registry.
+type Names struct {
+	Providers []provider.Address
+	Modules   []module.Address
+	Complete  bool // the registry has no others
 }
 
 // Limits of one page's content, and of the time to read it.
@@ -82,7 +91,7 @@ const (
 	metadataTimeout    = 8 * time.Second // as for the documents of the protocols
 	versionsPerPage    = 20
 	searchesPerPage    = 50
-	frontProviders     = 12
+	frontEntries       = 12 // of each kind
 	maxQuery           = 300
 	versionReads       = 8
 	listVersionsWithin = 4 * time.Second
@@ -95,8 +104,8 @@ type page struct {
 	routes    *mux.Router
 }
 
-// New returns the page's handler. It serves the paths /, /search, /sign-in and all paths below /p/ and /assets/.
-// Other paths get 404.
+// New returns the page's handler. It serves the paths /, /search, /sign-in and all paths below /p/, /m/ and
+// /assets/. Other paths get 404.
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -118,7 +127,9 @@ func New(o Options) http.Handler {
 	r.HandleFunc("/assets/{name}", p.asset)
 	r.HandleFunc("/p/{hostname}/{namespace}/{type}", p.provider)
 	r.HandleFunc("/p/{hostname}/{namespace}/{type}/{version}", p.provider)
-	for _, path := range []string{"/p/{hostname}/{namespace}/{type}/", "/p/{hostname}/{namespace}/{type}/{version}/"} {
+	r.HandleFunc("/m/{hostname}/{namespace}/{name}/{system}", p.module)
+	r.HandleFunc("/m/{hostname}/{namespace}/{name}/{system}/{version}", p.module)
+	for _, path := range []string{"/p/{hostname}/{namespace}/{type}/", "/p/{hostname}/{namespace}/{type}/{version}/", "/m/{hostname}/{namespace}/{name}/{system}/", "/m/{hostname}/{namespace}/{name}/{system}/{version}/"} {
 		r.HandleFunc(path, withoutSlash)
 	}
 	p.routes = r
@@ -164,7 +175,7 @@ func (p *page) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// withoutSlash redirects a provider's path that ends in a slash to the same path without the slash. With the slash,
+// withoutSlash redirects the path of a provider or module that ends in a slash to the same path without the slash. With the slash,
 // the page's relative links would be wrong.
 func withoutSlash(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(r.URL.EscapedPath(), "/")
@@ -187,14 +198,4 @@ func (p *page) gatewayURL(r *http.Request) *url.URL {
 		return p.Address
 	}
 	return &url.URL{Scheme: "https", Host: "gateway.example", Path: "/"}
-}
-
-// readable returns the addresses that the subject may read. It overwrites the given slice.
-func readable(who *access.Subject, all []provider.Address) []provider.Address {
-	return slices.DeleteFunc(all, func(a provider.Address) bool { return !who.MayRead(a) })
-}
-
-// byName orders addresses by their parts. It would be slow to format each address for the comparison.
-func byName(a, b provider.Address) int {
-	return cmp.Or(strings.Compare(a.Hostname(), b.Hostname()), strings.Compare(a.Namespace(), b.Namespace()), strings.Compare(a.Type(), b.Type()))
 }

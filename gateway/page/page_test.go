@@ -20,7 +20,9 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -400,12 +402,13 @@ func TestAssets(t *testing.T) {
 func TestSearch(t *testing.T) {
 	b := newBench(t)
 	b.options.Configured = []provider.Address{provider.MustParseAddress("registry.opentofu.org/hashicorp/random"), provider.MustParseAddress("bücher.example/acme/shelf")}
-	b.options.List = func(context.Context) ([]provider.Address, bool) {
+	b.options.List = func(context.Context) page.Names {
 		out := []provider.Address{widget, provider.MustParseAddress("registry.opentofu.org/hashicorp/random")}
 		for i := range 60 {
 			out = append(out, provider.MustParseAddress(fmt.Sprintf("many.example/acme/p%02d", i)))
 		}
-		return out, true
+		modules := []module.Address{net, module.MustParseAddress("many.example/acme/widget-of-ours/aws")}
+		return page.Names{Providers: out, Modules: modules, Complete: true}
 	}
 	c := b.serve(nil)
 	for query, to := range map[string]string{
@@ -416,6 +419,10 @@ func TestSearch(t *testing.T) {
 		"https://registry.terraform.io/providers/hashicorp/aws/latest/docs": "./p/registry.terraform.io/hashicorp/aws",
 		"https://registry.terraform.io/providers/hashicorp/aws/6.1.0?x#y":   "./p/registry.terraform.io/hashicorp/aws/6.1.0",
 		"search.opentofu.org/provider/hashicorp/null/v3.2.4/docs":           "./p/registry.opentofu.org/hashicorp/null/3.2.4",
+		net.String() + "//modules/child":                                    "./m/" + net.Path(),
+		`"` + net.String() + `@v1.2.0"`:                                     "./m/" + net.Path() + "/1.2.0",
+		"https://registry.terraform.io/modules/acme/net/aws/1.2.0":          "./m/registry.terraform.io/acme/net/aws/1.2.0",
+		"search.opentofu.org/module/acme/net/aws/latest":                    "./m/registry.opentofu.org/acme/net/aws",
 		"Bücher.example/acme/unheard-of":                                    "./p/xn--bcher-kva.example/acme/unheard-of",
 	} {
 		if a := c.get(escaped(query)); a.status != http.StatusSeeOther || a.header.Get("Location") != to {
@@ -423,15 +430,18 @@ func TestSearch(t *testing.T) {
 		}
 	}
 	for query, want := range map[string][]string{
-		"WIDGET":                 {"1 provider whose address matches", widget.String()},
+		"WIDGET":                 {"1 provider and 1 module whose address matches", widget.String() + " many.example/acme/widget-of-ours/aws"},
 		"acme shelf":             {"1 provider whose address matches", "bücher.example/acme/shelf"},
 		"xn--bcher":              {"1 provider whose address matches", "bücher.example/acme/shelf"},
 		"hashicorp/rand":         {"1 provider whose address matches", "registry.opentofu.org/hashicorp/random", "registry.terraform.io/hashicorp/rand"},
-		"many.example":           {"60 providers", "Page 1 of 2", "p49"},
-		"nothing-of-it":          {"No known provider has a matching address."},
-		"a/b/c/d":                {"cannot be part of a provider address"},
+		"many.example":           {"60 providers and 1 module", "Page 1 of 2", "p49"},
+		"nothing-of-it":          {"No known provider or module has a matching address."},
+		"a/b/c/d/e":              {"cannot be part of an address"},
+		"a/b/c/d":                {"No known provider or module"},
+		"vpc/vpc/aws":            {" vpc/vpc/aws registry.opentofu.org/vpc/vpc/aws", "registry.opentofu.org/vpc/vpc/aws", "registry.terraform.io/vpc/vpc/aws"},
+		"aws":                    {"2 modules whose address matches", net.String()},
 		"x@y":                    {"No known provider"},
-		"":                       {"63 providers that you may read"},
+		"":                       {"63 providers and 2 modules that you may read"},
 		strings.Repeat("é", 400): {"No known provider"},
 	} {
 		a := c.want(escaped(query), 200)
@@ -465,7 +475,7 @@ func TestManyProviders(t *testing.T) {
 		all = append(all, provider.MustParseAddress(fmt.Sprintf("elsewhere.example/n%d/p%04d", i%7, i)))
 	}
 	all = append(all, provider.MustParseAddress("bücher.example/acme/shelf"))
-	b.options.List = func(context.Context) ([]provider.Address, bool) { return all, true }
+	b.options.List = func(context.Context) page.Names { return page.Names{Providers: all, Complete: true} }
 	c := b.serve(nil)
 	c.want("/", 200, "elsewhere.example/n0/p0000", "All known providers")
 	c.want(escaped("p49 n3"), 200, "14 providers whose address matches", "elsewhere.example/n3/p4903")

@@ -38,7 +38,7 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 }
 
 // views are the templates of the pages by name, each with the layout.
-var views = loadViews("front", "search", "provider", "message")
+var views = loadViews("front", "search", "provider", "module", "message")
 
 func loadViews(names ...string) map[string]*template.Template {
 	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "code": newCode, "display": displayHost}

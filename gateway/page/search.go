@@ -2,14 +2,15 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -18,13 +19,14 @@ type frontView struct {
 	Host      string // the gateway's host
 	Setup     Setup
 	Providers listView // some of the known providers
-	More      bool     // there are other providers
+	Modules   listView // some of the known modules
+	More      bool     // there are others
 	Pending   bool
-	Locked    bool // providers are visible only after signing in
+	Locked    bool // providers and modules are visible only after signing in
 	Pulls     bool // missing versions are fetched from origins
 }
 
-// front shows the client configuration to everyone, and some providers to users who may read them.
+// front shows the client configuration to everyone, and some providers and modules to users who may read them.
 func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	at := p.gatewayURL(r)
 	v := frontView{Host: at.Host, Pulls: p.pulls && p.MayFetch(r)}
@@ -34,9 +36,11 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	}
 	if v.Locked = err != nil; !v.Locked {
 		k := p.directory.known(r.Context())
-		all := readable(who, k.providers)
-		v.More, v.Pending = len(all) > frontProviders, k.pending
-		v.Providers = p.overviews(r, all[:min(len(all), frontProviders)])
+		providers, modules := split(readable(who, k.entries))
+		v.More, v.Pending = max(len(providers), len(modules)) > frontEntries, k.pending
+		shown := p.overviews(r, slices.Concat(first(providers), first(modules)))
+		n := len(first(providers))
+		v.Providers, v.Modules = listView{shown.Base, shown.Found[:n]}, listView{shown.Base, shown.Found[n:]}
 	}
 	if p.Setup != nil {
 		v.Setup = p.Setup(at.String(), !v.Locked)
@@ -44,46 +48,61 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
 }
 
+// split returns the providers and the modules among entries.
+func split(all []entry) (providers, modules []entry) {
+	for _, e := range all {
+		if e.isModule() {
+			modules = append(modules, e)
+		} else {
+			providers = append(providers, e)
+		}
+	}
+	return providers, modules
+}
+
+// first returns the entries for the front page.
+func first(all []entry) []entry { return all[:min(len(all), frontEntries)] }
+
 // searchView is the result of a search.
 type searchView struct {
 	Query    string
 	Found    listView
-	Total    int
+	Total    string   // such as 2 providers and 1 module
 	Maybe    listView // suggestions if the query lacks a host name
 	Bad      bool     // no address can contain the query
-	Complete bool     // the registry has no other providers
+	Complete bool     // the registry has no others
 	Pending  bool
 	Pulls    bool // missing versions are fetched from origins
 	Pages    pager
 }
 
-// search redirects to a provider's page if the query is its address. Otherwise it lists the providers whose
-// address contains all words of the query.
+// search redirects to the page of a provider or module if the query is its address. Otherwise it lists the providers
+// and modules whose address contains all words of the query.
 func (p *page) search(w http.ResponseWriter, r *http.Request) {
 	who := p.known(w, r)
 	if who == nil {
 		return
 	}
 	query := cleanQuery(r.URL.Query().Get("q"))
-	if a, version, ok := exact(fromRegistryPage(query)); ok {
-		w.Header().Set("Location", "./"+providerPath(a, version))
+	if e, version, ok := exact(fromRegistryPage(query)); ok && !lacksHost(e) {
+		w.Header().Set("Location", "./"+e.versionPage(version))
 		w.WriteHeader(http.StatusSeeOther)
 		return
 	}
 	k := p.directory.known(r.Context())
 	words := strings.Fields(strings.ToLower(query))
-	all := readable(who, slices.DeleteFunc(k.providers, func(a provider.Address) bool { return !matches(a, words) }))
+	all := readable(who, slices.DeleteFunc(k.entries, func(e entry) bool { return !matches(e, words) }))
 	if len(words) == 1 {
-		slices.SortStableFunc(all, func(a, b provider.Address) int { return cmp.Compare(rank(a, words[0]), rank(b, words[0])) })
+		slices.SortStableFunc(all, func(a, b entry) int { return cmp.Compare(rank(a, words[0]), rank(b, words[0])) })
 	}
-	v := searchView{Query: query, Total: len(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.MayFetch(r)}
+	v := searchView{Query: query, Total: counted(all), Complete: k.complete, Pending: k.pending, Pulls: p.pulls && p.MayFetch(r)}
 	v.Maybe = newList(r, suggestions(query, all))
 	v.Bad = len(all) == 0 && !plausible(query)
 	var from, to int
 	v.Pages, from, to = newPager(len(all), searchesPerPage, r.URL.Query().Get("page"))
 	v.Pages.Query, v.Pages.What, v.Pages.Back, v.Pages.On = query, "the list", "Before", "Further"
 	v.Found = p.overviews(r, all[from:to])
-	title := "Providers"
+	title := "Providers and modules"
 	if query != "" {
 		title = "Search for " + query
 	}
@@ -106,51 +125,73 @@ func cleanQuery(q string) string {
 	return strings.Trim(strings.TrimPrefix(q, "https://"), "/")
 }
 
-// registryPage matches the URL of a provider's page at a public registry.
-var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/providers?/([^/]+/[^/?#]+)(?:/v?([0-9][^/?#]*))?`)
+// registryPage matches the URL of a provider's or module's page at a public registry.
+var registryPage = regexp.MustCompile(`^(registry\.terraform\.io|search\.opentofu\.org)/(?:providers?/([^/]+/[^/?#]+)|modules?/([^/]+/[^/]+/[^/?#]+))(?:/v?([0-9][^/?#]*))?`)
 
-// fromRegistryPage converts the URL of a provider's page at a public registry into ADDRESS or ADDRESS@VERSION.
-// It returns all other queries unchanged.
+// fromRegistryPage converts the URL of a provider's or module's page at a public registry into ADDRESS or
+// ADDRESS@VERSION. It returns all other queries unchanged.
 func fromRegistryPage(query string) string {
 	m := registryPage.FindStringSubmatch(query)
 	if m == nil {
 		return query
 	}
-	out := strings.Replace(m[1], "search.", "registry.", 1) + "/" + m[2]
-	if m[3] != "" {
-		out += "@" + m[3]
+	out := strings.Replace(m[1], "search.", "registry.", 1) + "/" + m[2] + m[3]
+	if m[4] != "" {
+		out += "@" + m[4]
 	}
 	return out
 }
 
-// exact parses ADDRESS or ADDRESS@VERSION. The version is zero if the query has none. The bool is false if the
-// query has another form.
-func exact(query string) (provider.Address, provider.Version, bool) {
+// exact parses ADDRESS or ADDRESS@VERSION. It ignores a module's folder, as in ADDRESS//FOLDER. The version is zero if
+// the query has none. The bool is false if the query has another form.
+func exact(query string) (e entry, v provider.Version, ok bool) {
 	name, version, versioned := strings.Cut(query, "@")
-	a, err := provider.ParseAddress(name)
-	if err != nil {
-		return a, provider.Version{}, false
+	var err error
+	if e.provider, err = provider.ParseAddress(name); err != nil {
+		name, _, _ = strings.Cut(name, "//")
+		if e.module, err = module.ParseAddress(name); err != nil {
+			return e, v, false
+		}
 	}
 	if !versioned {
-		return a, provider.Version{}, true
+		return e, v, true
 	}
-	v, err := provider.ParseVersion(strings.TrimPrefix(version, "v"))
-	return a, v, err == nil
+	v, err = provider.ParseVersion(strings.TrimPrefix(version, "v"))
+	return e, v, err == nil
+}
+
+// lacksHost reports whether a provider's address may be the address of a module without its host name, such as
+// terraform-aws-modules/vpc/aws.
+func lacksHost(e entry) bool { return !e.isModule() && !strings.ContainsAny(e.Hostname(), ".:") }
+
+// counted returns the number of entries in words.
+func counted(all []entry) string {
+	providers, modules := split(all)
+	var out []string
+	for _, of := range [][]entry{providers, modules} {
+		switch {
+		case len(of) == 1:
+			out = append(out, "1 "+of[0].What())
+		case len(of) > 1:
+			out = append(out, fmt.Sprintf("%d %ss", len(of), of[0].What()))
+		}
+	}
+	return strings.Join(out, " and ")
 }
 
 // matches reports whether an address contains all words. The words are in lower case. Each word may match the
 // address in its path form or its displayed form.
-func matches(a provider.Address, words []string) bool {
-	path, shown := a.Path(), ""
+func matches(e entry, words []string) bool {
+	path, shown := e.path(), ""
 	for _, word := range words {
 		if strings.Contains(path, word) {
 			continue
 		}
-		if !strings.Contains(a.Hostname(), "xn--") {
+		if !strings.Contains(e.Hostname(), "xn--") {
 			return false // the path form and the displayed form are the same
 		}
 		if shown == "" {
-			shown = strings.ToLower(a.String())
+			shown = strings.ToLower(e.String())
 		}
 		if !strings.Contains(shown, word) {
 			return false
@@ -159,13 +200,13 @@ func matches(a provider.Address, words []string) bool {
 	return true
 }
 
-// rank orders the results of a search for one word: types that are equal to the word, types that begin with it, and all
-// other providers.
-func rank(a provider.Address, word string) int {
+// rank orders the results of a search for one word: types and names of modules that are equal to the word, those that
+// begin with it, and all others.
+func rank(e entry, word string) int {
 	switch {
-	case a.Type() == word:
+	case e.name() == word:
 		return 0
-	case strings.HasPrefix(a.Type(), word):
+	case strings.HasPrefix(e.name(), word):
 		return 1
 	}
 	return 2
@@ -173,17 +214,21 @@ func rank(a provider.Address, word string) int {
 
 // suggestions returns the addresses at public registries that a query may mean. Like clients, it adds the namespace
 // hashicorp to a single word, if the search has found nothing.
-func suggestions(query string, found []provider.Address) (out []provider.Address) {
+func suggestions(query string, found []entry) (out []entry) {
 	switch {
 	case strings.Count(query, "/") == 1:
+	case strings.Count(query, "/") == 2:
+		if e, _, ok := exact(query); ok && !slices.Contains(found, e) {
+			out = append(out, e)
+		}
 	case query != "" && !strings.ContainsAny(query, "/ ") && len(found) == 0:
 		query = "hashicorp/" + query
 	default:
 		return nil
 	}
 	for _, host := range []string{"registry.opentofu.org/", "registry.terraform.io/"} {
-		if a, err := provider.ParseAddress(host + query); err == nil {
-			out = append(out, a)
+		if e, _, ok := exact(host + query); ok {
+			out = append(out, e)
 		}
 	}
 	return out
@@ -191,16 +236,7 @@ func suggestions(query string, found []provider.Address) (out []provider.Address
 
 // plausible reports whether a query can be part of an address.
 func plausible(query string) bool {
-	return strings.Count(query, "/") <= 2 && utf8.RuneCountInString(query) <= 253 && !strings.ContainsAny(query, `\<>"'{}|^%$#!?&=+;,`+"`")
-}
-
-// providerPath returns the relative path of a provider's page, or of a version's page if v is not zero.
-func providerPath(a provider.Address, v provider.Version) string {
-	path := "p/" + a.Path()
-	if !v.IsZero() {
-		path += "/" + url.PathEscape(v.String())
-	}
-	return path
+	return strings.Count(query, "/") <= 3 && utf8.RuneCountInString(query) <= 253 && !strings.ContainsAny(query, `\<>"'{}|^%$#!?&=+;,`+"`")
 }
 
 // pager is the position of a page in a list. Pages are counted from 1.

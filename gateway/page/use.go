@@ -19,11 +19,10 @@ func requirement(a provider.Address, v provider.Version) string {
 // sourceView is a source address as users of a client write it.
 type sourceView struct{ Title, Address string }
 
-// sources returns a provider's source address in the words of each client. A client has a default host, which its users
-// leave out.
-func sources(a provider.Address) []sourceView {
-	short, full := a.Namespace()+"/"+a.Type(), a.String()
-	switch a.Hostname() {
+// sources returns a source address in the words of each client. A client has a default host, which its users leave out.
+// full is the whole address, and short is the address without the host.
+func sources(hostname, short, full string) []sourceView {
+	switch hostname {
 	case "registry.opentofu.org":
 		return []sourceView{{"Source in OpenTofu", short}, {"Source in Terraform", full}}
 	case "registry.terraform.io":

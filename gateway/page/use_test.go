@@ -19,7 +19,8 @@ func TestSources(t *testing.T) {
 		"bücher.example/acme/shelf":             {{"Source address", "bücher.example/acme/shelf"}},
 		"registry.opentofu.org:8443/acme/thing": {{"Source address", "registry.opentofu.org:8443/acme/thing"}},
 	} {
-		if got := sources(provider.MustParseAddress(address)); !slices.Equal(got, want) {
+		a := provider.MustParseAddress(address)
+		if got := sources(a.Hostname(), a.Namespace()+"/"+a.Type(), a.String()); !slices.Equal(got, want) {
 			t.Errorf("%s: %+v, want %+v", address, got, want)
 		}
 	}

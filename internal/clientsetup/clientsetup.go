@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/opentofu/svchost"
@@ -29,6 +28,7 @@ type Setup struct {
 	URL       string              // the gateway's URL; it ends in a slash
 	NoURL     error               // the error that says why URL is unknown; nil if URL is set
 	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
+	Modules   []config.ModuleText // the module_mirror blocks
 	Tokens    bool                // whether the gateway requires a token
 	CLIConfig string              // the file with the CLI configuration of a CI job
 	CAFile    string              // the CA file of a CI job; "" to omit it
@@ -67,6 +67,7 @@ func pieces() []piece {
 		{"terraform", "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", (*Setup).Terraform},
 		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*Setup).OpenTofu},
 		{"host", "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", (*Setup).Hosts},
+		{"module", "Modules whose address has the gateway's own host name need no configuration. Modules of other hosts need the host blocks above, and ocibridge exec writes these blocks itself:", (*Setup).Module},
 		{"oci", "OpenTofu 1.10 and later, straight from the OCI registry:", (*Setup).OCI},
 		{"lock", "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", (*Setup).lock},
 		{"credentials", "Beside either, where the gateway asks for a token:", (*Setup).Credentials},
@@ -85,8 +86,8 @@ func Names() []string {
 
 // Texts returns all texts by name. If only is not "", Texts returns only the text with this
 // name. It omits a text that cannot be written. missing says why the first omitted text
-// cannot be written. The lack of a URI template does not count, unless the caller wants only
-// the text that needs a URI template.
+// cannot be written. The lack of a URI template or of a host name for modules does not
+// count, unless the caller wants only the text that needs it.
 func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 	texts = map[string]string{}
 	for _, p := range pieces() {
@@ -95,7 +96,7 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 		}
 		text, err := p.text(s)
 		switch {
-		case errors.Is(err, errNoURITemplate) && only == "": // only the text "lock" needs a URI template
+		case (errors.Is(err, errNoURITemplate) || errors.Is(err, errNoModuleHost)) && only == "":
 		case err != nil:
 			missing = cmp.Or(missing, err)
 		default:
@@ -134,75 +135,25 @@ func indentBy(by, s string) string {
 
 func (s *Setup) mirrorURL() string { return strings.TrimSuffix(s.URL, "/") + gateway.MirrorPath }
 
+// noMirror returns an error if clients cannot use the gateway as network mirror.
+func (s *Setup) noMirror() error { return cmp.Or(s.NoURL, s.noProviders()) }
+
+// noProviders returns an error if there are module_mirror blocks alone. Then providers have no repositories.
+func (s *Setup) noProviders() error {
+	if len(s.Mirrors) > 0 || len(s.Modules) == 0 {
+		return nil
+	}
+	return hint.New("no oci_mirror block is configured, so there are no providers", "add an oci_mirror block beside the module_mirror blocks")
+}
+
 // Terraform returns the block that makes the gateway Terraform's network mirror.
 func (s *Setup) Terraform() (string, error) {
-	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", s.mirrorURL()), s.NoURL
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url = %q\n  }\n}\n", s.mirrorURL()), s.noMirror()
 }
 
 // OpenTofu returns the block that makes the gateway OpenTofu's network mirror.
 func (s *Setup) OpenTofu() (string, error) {
-	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.NoURL
-}
-
-// Hosts returns a host block for each mirrored registry. The block makes clients send their
-// requests for the registry to the gateway. Clients look for the token of these requests
-// under the registry's name. If the gateway requires a token, Hosts therefore also returns
-// a credentials block for each registry.
-func (s *Setup) Hosts() (string, error) {
-	if s.NoURL != nil {
-		return "", s.NoURL
-	}
-	var out strings.Builder
-	for _, host := range s.mirroredHosts() {
-		name := host.ForDisplay()
-		fmt.Fprintf(&out, "host %q {\n  services = {\n", name)
-		if slices.Contains(publicHosts, name) {
-			// A host block replaces the whole discovery document of the host, so the
-			// service for modules must be repeated.
-			modules := fmt.Sprintf("\"modules.v1\"   = \"https://%s/v1/modules/\"", name)
-			if s.Tokens {
-				modules = "# " + modules + " # would get the token, too"
-			}
-			fmt.Fprintf(&out, "    %s\n", modules)
-		}
-		fmt.Fprintf(&out, "    %-14s = %q\n  }\n}\n", `"providers.v1"`, gateway.RegistryURL(s.URL, string(host)))
-		if s.Tokens {
-			out.WriteString(credentials(host))
-		}
-	}
-	return out.String(), nil
-}
-
-// publicHosts are the two public registries. They have most providers, and also modules.
-var publicHosts = []string{"registry.opentofu.org", "registry.terraform.io"}
-
-// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name. If a
-// block includes every host, or if there are no blocks, the result contains publicHosts.
-func (s *Setup) mirroredHosts() []svchost.Hostname {
-	var names []string
-	for _, m := range s.Mirrors {
-		for _, pattern := range m.Include {
-			if name, _, _ := strings.Cut(pattern, "/"); name == "*" {
-				names = append(names, publicHosts...)
-			} else {
-				names = append(names, name)
-			}
-		}
-		if len(m.Include) == 0 {
-			names = append(names, publicHosts...)
-		}
-	}
-	if len(s.Mirrors) == 0 {
-		names = publicHosts
-	}
-	var out []svchost.Hostname
-	for _, name := range names {
-		if host, err := svchost.ForComparison(svchost.ForDisplay(name)); err == nil && !slices.Contains(out, host) {
-			out = append(out, host)
-		}
-	}
-	slices.Sort(out)
-	return out
+	return fmt.Sprintf("provider_installation {\n  network_mirror {\n    url              = %q\n    trust_all_hashes = true\n  }\n}\n", s.mirrorURL()), s.noMirror()
 }
 
 // host returns the name under which clients look for the gateway's token. The name is the

@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
 )
 
 func TestGatewayURL(t *testing.T) {
@@ -32,6 +33,13 @@ func TestTexts(t *testing.T) {
 	mirror := func(template string, include ...string) config.MirrorText {
 		return config.MirrorText{Template: template, Include: include}
 	}
+	modules := func(fallThrough bool, include ...string) clientsetup.Setup {
+		text := config.ModuleText{FallThrough: fallThrough}
+		for _, p := range include {
+			text.Include = append(text.Include, module.MustParsePattern(p))
+		}
+		return clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}")}, Modules: []config.ModuleText{text}}
+	}
 	for name, tc := range map[string]struct {
 		setup clientsetup.Setup
 		piece string
@@ -45,6 +53,18 @@ func TestTexts(t *testing.T) {
 		"modules get no token":                  {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "host", has: []string{`# "modules.v1"`, `credentials "registry.terraform.io"`}},
 		"only the hosts that mirrors include":   {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "registry.acme.example/*/*")}}, piece: "host", has: []string{`host "registry.acme.example"`}, lacks: []string{"registry.opentofu.org", "modules"}},
 		"any host includes the public ones":     {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "*/*/*")}}, piece: "host", has: []string{`host "registry.opentofu.org"`}},
+		"a mirrored host of modules":            {setup: modules(false, "registry.acme.example/*/*/*"), piece: "host", has: []string{"host \"registry.acme.example\" {\n  services = {\n    \"modules.v1\"   = \"https://gateway.example/hosts/registry.acme.example/v1/modules/\"\n  }\n"}},
+		"a public host that modules name":       {setup: modules(false, "registry.terraform.io/acme/*/*"), piece: "host", has: []string{`"modules.v1"   = "https://gateway.example/hosts/registry.terraform.io/v1/modules/"`, `"providers.v1" = "https://gateway.example/hosts/registry.terraform.io/v1/providers/"`}},
+		"public modules are not hidden":         {setup: modules(false), piece: "host", has: []string{`"modules.v1"   = "https://registry.terraform.io/v1/modules/"`}, lacks: []string{"gateway.example/hosts/registry.terraform.io/v1/modules"}},
+		"public modules by falling through":     {setup: modules(true, "*/*/*/*"), piece: "host", has: []string{`"modules.v1"   = "https://gateway.example/hosts/registry.terraform.io/v1/modules/"`, `"modules.v1"   = "https://gateway.example/hosts/registry.opentofu.org/v1/modules/"`}},
+		"the gateway's own modules":             {setup: modules(false, "gateway.example/*/*/*"), piece: "host", lacks: []string{`host "gateway.example"`}},
+		"modules alone":                         {setup: clientsetup.Setup{URL: at, Modules: modules(false, "registry.terraform.io/acme/*/*").Modules}, piece: "host", has: []string{`"modules.v1"   = "https://gateway.example/`, `"providers.v1" = "https://registry.terraform.io/v1/providers/"`}, lacks: []string{"opentofu"}},
+		"modules alone, no network mirror":      {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "tofu", err: "no oci_mirror block is configured"},
+		"modules alone, no oci_mirror":          {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "oci", err: "no oci_mirror block is configured"},
+		"modules alone, no Renovate":            {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "renovate", err: "no oci_mirror block is configured"},
+		"a module of the gateway":               {setup: clientsetup.Setup{URL: "https://gateway.example:8443/"}, piece: "module", has: []string{`source  = "gateway.example:8443/NAMESPACE/NAME/SYSTEM"`}},
+		"no module of a gateway without a dot":  {setup: clientsetup.Setup{URL: "https://localhost:8443/"}, piece: "module", err: "no module address can name the gateway"},
+		"no module of a gateway below a path":   {setup: clientsetup.Setup{URL: at + "x/"}, piece: "module", err: "no module address can name the gateway"},
 		"the embedded registry":                 {setup: clientsetup.Setup{URL: at}, piece: "oci", has: []string{`"gateway.example/${hostname}/`}, lacks: []string{"oci_credentials"}},
 		"the embedded registry asks for tokens": {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "oci", has: []string{`oci_credentials "gateway.example"`, `"TOKEN"`}},
 		"a registry has its own logins":         {setup: clientsetup.Setup{URL: at, Tokens: true, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}")}}, piece: "oci", has: []string{`# oci_credentials "ghcr.io"`, `"ghcr.io/a/${type}"`}, lacks: []string{"TOKEN"}},
@@ -97,7 +117,7 @@ func TestTexts(t *testing.T) {
 func TestGuide(t *testing.T) {
 	s := &clientsetup.Setup{URL: "https://localhost:8443/"}
 	texts, missing := s.Texts("")
-	if len(texts) != len(clientsetup.Names()) || missing != nil {
+	if len(texts) != len(clientsetup.Names())-1 || texts["module"] != "" || missing != nil {
 		t.Fatalf("%v, %v", texts, missing)
 	}
 	if got := s.Guide(texts, missing); !strings.Contains(got, "env 'TF_TOKEN_localhost:8443=TOKEN' tofu init\n") || !strings.Contains(got, "SSL_CERT_FILE") || strings.Contains(got, "missing") {

@@ -75,6 +75,9 @@ func (s *Setup) lock() (string, error) {
 // embedded registry. It omits patterns that OpenTofu refuses, because OpenTofu would
 // refuse the whole file. It also omits a block if all its include patterns are refused.
 func (s *Setup) mirrorsForTofu() ([]config.MirrorText, error) {
+	if err := s.noProviders(); err != nil {
+		return nil, err
+	}
 	if len(s.Mirrors) == 0 {
 		m, err := s.embeddedMirror()
 		return []config.MirrorText{m}, err

@@ -82,8 +82,8 @@ func (s *Setup) terragrunt() (string, error) {
 
 // renovate returns a renovate.json. Renovate asks the URLs in their order for each provider.
 func (s *Setup) renovate() (string, error) {
-	if s.NoURL != nil {
-		return "", s.NoURL
+	if err := s.noMirror(); err != nil {
+		return "", err
 	}
 	type rule struct {
 		MatchDatasources []string `json:"matchDatasources"`

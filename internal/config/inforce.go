@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/templates"
 )
@@ -126,6 +127,20 @@ type MirrorText struct {
 func TextOf(t *templates.Template, source string) MirrorText {
 	sel := t.Selector()
 	return MirrorText{t.Source(), texts(sel.Include), texts(sel.Exclude), source}
+}
+
+// ModuleText has the patterns of a module_mirror block.
+type ModuleText struct {
+	Include     []module.Pattern // empty for all modules
+	FallThrough bool
+}
+
+// ModuleTexts returns the patterns of the module_mirror blocks in the order of the file.
+func (c *Config) ModuleTexts() (out []ModuleText) {
+	for _, m := range c.modules {
+		out = append(out, ModuleText{m.Template.Selector().Include, m.FallThrough})
+	}
+	return out
 }
 
 // InForce contains every setting that is in effect, with its source. It contains no secrets.

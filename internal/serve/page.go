@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -20,18 +22,14 @@ import (
 func (s *site) page(o gateway.Options) http.Handler {
 	running, stop := context.WithCancel(context.Background())
 	s.onClose(func() error { stop(); return nil })
-	about := pageSetup{s.repositories, s.settings.gateway().AsksForTokens()}
+	about := pageSetup{s.repositories, s.settings.Config.ModuleTexts(), s.settings.gateway().AsksForTokens()}
 	p := page.Options{
-		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
-		List: func(ctx context.Context) ([]provider.Address, bool) {
+		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference, ModuleRepository: about.moduleRepository,
+		List: func(ctx context.Context) page.Names {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(running, cancel)()
-			found, unlisted, err := s.repositories.Providers(ctx)
-			for _, u := range unlisted {
-				s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
-			}
-			return found, err == nil && len(unlisted) == 0
+			return s.names(ctx)
 		},
 	}
 	for _, c := range s.settings.Config.Providers {
@@ -43,9 +41,21 @@ func (s *site) page(o gateway.Options) http.Handler {
 	return page.New(p)
 }
 
+// names lists the providers and modules in the registries' catalogs.
+func (s *site) names(ctx context.Context) page.Names {
+	providers, unlisted, err := s.repositories.Providers(ctx)
+	modules, others, moduleErr := s.repositories.Modules(ctx)
+	unlisted = append(unlisted, others...)
+	for _, u := range unlisted {
+		s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
+	}
+	return page.Names{Providers: providers, Modules: modules, Complete: errors.Join(err, moduleErr) == nil && len(unlisted) == 0}
+}
+
 // pageSetup creates the page's instructions for clients.
 type pageSetup struct {
 	repositories *registry.Repositories
+	modules      []config.ModuleText
 	tokens       bool // whether the gateway requires a token
 }
 
@@ -56,8 +66,9 @@ func (p pageSetup) texts(at string, private bool) page.Setup {
 	readable := *setup
 	if private {
 		setup.Mirrors, readable.Mirrors = p.mirrors(at)
+		setup.Modules, readable.Modules = p.modules, p.modules
 	}
-	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts())}
+	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts()), Module: written(setup.Module())}
 	for _, t := range setup.Tools() {
 		out.Tools = append(out.Tools, page.Tool(t))
 	}
@@ -117,18 +128,35 @@ func (p pageSetup) reference(at string, a provider.Address, v provider.Version) 
 		return ""
 	}
 	tag, err := ociaddr.VersionTag(v)
+	name := p.repository(at, repo)
+	if err != nil || name == "" {
+		return ""
+	}
+	return name + ":" + string(tag)
+}
+
+// moduleRepository returns the repository of a module for clients of the gateway with the given URL. It returns "" if
+// these clients cannot read the registry.
+func (p pageSetup) moduleRepository(at string, a module.Address) string {
+	repo, err := p.repositories.ModuleTemplates.Repository(a)
 	if err != nil {
 		return ""
 	}
+	return p.repository(at, repo)
+}
+
+// repository returns the name of a repository for clients of the gateway with the given URL. It returns "" if these
+// clients cannot read the registry.
+func (p pageSetup) repository(at string, repo ociaddr.Repository) string {
 	if p.repositories.Embedded == nil {
 		if !p.readable(at, repo.Registry) {
 			return ""
 		}
-		return repo.String() + ":" + string(tag)
+		return repo.String()
 	}
 	u, err := url.Parse(at)
 	if err != nil || u.Path != "/" {
 		return ""
 	}
-	return u.Host + "/" + repo.Name + ":" + string(tag)
+	return u.Host + "/" + repo.Name
 }

@@ -6,8 +6,10 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -22,7 +24,11 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 		t.Fatal(err)
 	}
 	o := auth.Options{Registries: map[ociaddr.Registry]auth.Registry{plain: {PlainHTTP: true}}}
-	return &registry.Repositories{Templates: templates.Set{parsed}, Client: auth.New(o)}
+	modules, err := templates.ParseModule(strings.Replace(template, "${type}", "${name}/${system}", 1), module.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &registry.Repositories{Templates: templates.Set{parsed}, ModuleTemplates: templates.ModuleSet{modules}, Client: auth.New(o)}
 }
 
 // TestPageSaysWhatClientsCanRead shows that the page describes direct access to the registry only if clients can read
@@ -46,7 +52,11 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 		"embedded, below a path":  {inProcess, at + "below/", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := pageSetup{tc.back, true}
+			var modules []config.ModuleText
+			if tc.back.Embedded == nil { // its modules need no module_mirror block
+				modules = []config.ModuleText{{Include: []module.Pattern{module.MustParsePattern("registry.modules.example/acme/*/*")}}}
+			}
+			p := pageSetup{tc.back, modules, true}
 			all := p.texts(tc.at, true)
 			if got := all.OCI; tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
 				t.Errorf("oci_mirror:\n%s\nwant %s", got, tc.mirror)
@@ -54,19 +64,30 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if got := p.reference(tc.at, a, v); got != tc.reference {
 				t.Errorf("reference %q, want %q", got, tc.reference)
 			}
+			net := module.MustParseAddress("registry.acme.example/acme/null/aws")
+			want, _, _ := strings.Cut(tc.reference, ":")
+			if want != "" {
+				want += "/aws"
+			}
+			if got := p.moduleRepository(tc.at, net); got != want {
+				t.Errorf("repository of a module %q, want %q", got, want)
+			}
+			if tc.back.Embedded == nil && !strings.Contains(all.Hosts, "/hosts/registry.modules.example/v1/modules/") {
+				t.Errorf("host blocks:\n%s", all.Hosts)
+			}
 			if got := all.Terraform; !strings.Contains(got, `"`+tc.at+`providers/"`) {
 				t.Errorf("terraform:\n%s", got)
 			}
 			if tc.back.Embedded == nil && !strings.Contains(all.Hosts, `host "registry.acme.example"`) {
 				t.Errorf("host blocks:\n%s", all.Hosts)
 			}
-			if got := fmt.Sprintf("%+v", p.texts(tc.at, false)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") {
+			if got := fmt.Sprintf("%+v", p.texts(tc.at, false)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") || strings.Contains(got, "modules.example") {
 				t.Errorf("strangers see the registry or its content:\n%s", got)
 			}
 			if got := all.Credentials; !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)
 			}
-			if got := (pageSetup{tc.back, false}).texts(tc.at, true).Credentials; got != "" {
+			if got := (pageSetup{tc.back, nil, false}).texts(tc.at, true).Credentials; got != "" {
 				t.Errorf("a token, although none is required:\n%s", got)
 			}
 		})

@@ -1,0 +1,127 @@
+package clientsetup
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
+)
+
+// Hosts returns a host block for each mirrored registry. The block makes clients send their
+// requests for the registry to the gateway. Clients look for the token of these requests
+// under the registry's name. If the gateway requires a token, Hosts therefore also returns
+// a credentials block for each registry.
+//
+// A block replaces the whole discovery document of its host. So it repeats the services of
+// public registries that the gateway does not replace, except if they would get the token.
+func (s *Setup) Hosts() (string, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	providers, modules := s.mirroredHosts(), s.moduleHosts()
+	hosts := slices.Concat(providers, modules)
+	slices.Sort(hosts)
+	var out strings.Builder
+	for _, host := range slices.Compact(hosts) {
+		fmt.Fprintf(&out, "host %q {\n  services = {\n", host.ForDisplay())
+		s.writeService(&out, host, "modules", slices.Contains(modules, host), gateway.ModulesURL)
+		s.writeService(&out, host, "providers", slices.Contains(providers, host), gateway.RegistryURL)
+		out.WriteString("  }\n}\n")
+		if s.Tokens {
+			out.WriteString(credentials(host))
+		}
+	}
+	return out.String(), nil
+}
+
+// writeService writes the URL of a protocol of a host: at the gateway, or at the host itself if it is a public registry.
+func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind string, mirrored bool, at func(public, hostname string) string) {
+	line := func(url string) string { return fmt.Sprintf("%-14s = %q", `"`+kind+`.v1"`, url) }
+	origin := line(fmt.Sprintf("https://%s/v1/%s/", host, kind))
+	switch {
+	case mirrored:
+		fmt.Fprintf(out, "    %s\n", line(at(s.URL, string(host))))
+	case !slices.Contains(publicHosts, host):
+	case s.Tokens:
+		fmt.Fprintf(out, "    # %s # would get the token, too\n", origin)
+	default:
+		fmt.Fprintf(out, "    %s\n", origin)
+	}
+}
+
+// publicHosts are the two public registries. They have most providers and modules.
+var publicHosts = []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
+
+// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name. If a
+// block includes every host, or if there are no blocks, the result contains publicHosts. It is
+// empty if there are module_mirror blocks alone.
+func (s *Setup) mirroredHosts() []svchost.Hostname {
+	var out []svchost.Hostname
+	for _, m := range s.Mirrors {
+		if len(m.Include) == 0 {
+			out = append(out, publicHosts...)
+		}
+		for _, pattern := range m.Include {
+			if name, _, _ := strings.Cut(pattern, "/"); name == "*" {
+				out = append(out, publicHosts...)
+			} else if host, err := svchost.ForComparison(svchost.ForDisplay(name)); err == nil {
+				out = append(out, host)
+			}
+		}
+	}
+	if len(s.Mirrors)+len(s.Modules) == 0 {
+		out = slices.Clone(publicHosts)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// moduleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
+// include by name, apart from the gateway itself. The result contains publicHosts only if a block names them, or if a
+// block for all hosts falls through. Otherwise the gateway would hide their public modules.
+func (s *Setup) moduleHosts() []svchost.Hostname {
+	own, _ := s.host()
+	var out []svchost.Hostname
+	for _, m := range s.Modules {
+		include := m.Include
+		if len(include) == 0 {
+			include = []module.Pattern{module.MustParsePattern("*/*/*/*")}
+		}
+		for _, pattern := range include {
+			switch host, named := pattern.ServiceHost(); {
+			case named && host != own:
+				out = append(out, host)
+			case !named && m.FallThrough:
+				out = append(out, publicHosts...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// errNoModuleHost means that no address of a module can have the gateway's host name.
+var errNoModuleHost = errors.New("no module address can name the gateway")
+
+// Module returns a module block for a module with the gateway's own host name.
+func (s *Setup) Module() (string, error) {
+	host, err := s.host()
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return "", err
+	}
+	if _, err := module.ParseAddress(host.ForDisplay() + "/namespace/name/system"); err != nil || u.Path != "/" {
+		return "", hint.Wrap(fmt.Errorf("%w at %s", errNoModuleHost, s.URL), "give the gateway a host name of its own, with a dot and without a path")
+	}
+	return fmt.Sprintf("module \"NAME\" {\n  source  = %q\n  version = \"~> 1.0\"\n}\n", host.ForDisplay()+"/NAMESPACE/NAME/SYSTEM"), nil
+}
