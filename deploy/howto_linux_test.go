@@ -28,7 +28,7 @@ func TestDeploymentValues(t *testing.T) {
 	t.Parallel()
 	values := filepath.Join(t.TempDir(), "values.yaml")
 	clients.Must(t, os.WriteFile(values, []byte(pageBlock(t, "(?s)```yaml\n(image:.*?)```")), 0o600))
-	args := strings.Fields(pageBlock(t, `(?m)^    helm install (.*)$`))
+	args := strings.Fields(pageBlock(t, `(?m)^helm install (.*)$`))
 	for i, arg := range args {
 		args[i] = strings.NewReplacer("deploy/helm/", "helm/", "values.yaml", values).Replace(arg)
 	}
@@ -59,7 +59,7 @@ systemctl() {
 	for _, name := range []string{"ocibridge", "ocibridge.hcl"} {
 		clients.Must(t, os.WriteFile(filepath.Join(root, "release", name), nil, 0o600))
 	}
-	commands := pageBlock(t, `(?m)^## systemd\n\n((?:    .*\n)+)`)
+	commands := pageBlock(t, "(?s)\n## systemd\n\n```sh\n(.*?)```")
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-c", functions+commands)
 	cmd.Dir, cmd.Env = filepath.Join(root, "release"), append(os.Environ(), "ROOT="+root)
 	output(t, cmd)
