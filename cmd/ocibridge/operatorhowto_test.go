@@ -111,7 +111,8 @@ null=registry.opentofu.org/hashicorp/null@3.2.3
 for blob in $(find data/registry -path '*/blobs/sha256/*' -name data); do
 	if [ "$(head -c 2 "$blob")" = PK ]; then chmod u+w "$blob"; printf damaged > "$blob"; fi
 done
-refused ocibridge verify --packages
+refused ocibridge verify --packages > verify.log
+grep -q 'remove the version with ocibridge remove, .* ocibridge gc' verify.log
 ocibridge remove $null
 ocibridge gc
 ocibridge push $null

@@ -228,7 +228,7 @@ func (v *ModuleVersion) verify(ctx context.Context, store Store, m *artifact.Mod
 	v.Files = contents.Entries
 	switch {
 	case artifact.IsContent(err):
-		v.report(artifact.SeverityError, "zip", err.Error(), "do not install it: push the module again with ocibridge module push --force, and find out what changed it")
+		v.report(artifact.SeverityError, "zip", err.Error(), helpForBytes(err, "push the module again with ocibridge module push --force"))
 		return nil
 	case err != nil:
 		return err

@@ -92,12 +92,20 @@ func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) 
 		_, err := artifact.Rehash(ctx, c.provider.store, pkg)
 		switch {
 		case artifact.IsContent(err):
-			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), "do not install it: push it again from its origin with ocibridge push --force, and find out what changed it")
+			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), helpForBytes(err, "push it again from its origin with ocibridge push --force"))
 		case err != nil:
 			return fmt.Errorf("%s: %w", pkg.Platform, err)
 		}
 	}
 	return nil
+}
+
+// helpForBytes returns the hint for a package or zip with wrong bytes. again is the push that replaces it.
+func helpForBytes(err error, again string) string {
+	if errors.Is(err, artifact.ErrDamaged) {
+		again = "registries keep content whose digest they have, so remove the version with ocibridge remove, collect the registry's garbage (of the embedded one with ocibridge gc), and push it again"
+	}
+	return "do not install it, and find out what changed it: " + again
 }
 
 const doNotTrust = "do not trust this version: push it again from its origin with ocibridge push --force"
