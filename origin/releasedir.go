@@ -96,7 +96,7 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 	var err error
 	if c.SHA256SUMS, err = d.read(name); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			err = hint.Wrap(err, "%s", d.whatIsThere(a))
+			err = hint.Wrap(err, "%s", d.whatIsThere())
 		}
 		return c, err
 	}
@@ -157,12 +157,12 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 
 // whatIsThere returns the hint for a folder that lacks the SHA256SUMS of the given version
 // and type. The hint lists the releases in the folder.
-func (d *ReleaseDir) whatIsThere(a provider.Address) string {
+func (d *ReleaseDir) whatIsThere() string {
 	found, err := fs.Glob(d.root.FS(), "*_SHA256SUMS")
 	if err != nil || len(found) == 0 {
 		return helpReleaseDir
 	}
-	return fmt.Sprintf("there is %s: is --as %s/%s/... the type and version of this release?", strings.Join(found[:min(len(found), maxListed)], ", "), a.Hostname(), a.Namespace())
+	return fmt.Sprintf("there is %s: correct the type or the version in --as, or name another folder", strings.Join(found[:min(len(found), maxListed)], ", "))
 }
 
 func (d *ReleaseDir) read(name string) ([]byte, error) {

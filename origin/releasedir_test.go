@@ -283,7 +283,7 @@ func TestReleaseDirOfAnotherRelease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.readAs(as.address, provider.MustParseVersion(as.version))
-			checkError(t, err, "no such file", "there is terraform-provider-widget_1.0.0_SHA256SUMS: is --as "+host+"/acme/... the type and version")
+			checkError(t, err, "no such file", "there is terraform-provider-widget_1.0.0_SHA256SUMS: correct the type or the version in --as")
 		})
 	}
 	_, err := d.read("plan9_386")

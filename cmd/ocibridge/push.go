@@ -154,6 +154,10 @@ func (f *pushFlags) checkSources(args []string) error {
 		}
 	}
 	switch {
+	case sources == 0 && (f.as != "" || f.publicKey != ""):
+		return hint.New("no release folder is given", "--as and --public-key go with --release-dir: add --release-dir dist, or the folder that your build writes")
+	case len(args) > 0 && f.releaseDir != "" && f.as == "":
+		return hint.New("--release-dir takes the provider from --as, not from an argument", "write --as %s", args[0])
 	case sources == 0:
 		return hint.New("nothing to push", "name a provider, such as registry.opentofu.org/hashicorp/null@3.2.4; ocibridge push --help shows more")
 	case sources > 1:
