@@ -484,7 +484,7 @@ func TestNotWhole(t *testing.T) {
 			index := readIndex(t, dir)
 			index.Manifests = append(index.Manifests, ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Annotations: map[string]string{ocispec.AnnotationRefName: "latest"}})
 			writeIndex(t, dir, index)
-		}, `the entry "latest", which is neither a provider's version nor attached`},
+		}, `the entry "latest", which is neither a version of a provider or module nor attached`},
 		"indexes within one another": {func(t *testing.T, dir string) {
 			// An attacker can list deeply nested manifests.
 			index := readIndex(t, dir)

@@ -55,7 +55,7 @@ func TestOriginDown(t *testing.T) {
 		b.publish("1.0.0")
 		b.origin.Intercept(down)
 		s := b.serve(siteOptions{})
-		if got := s.get(mirror + "index.json"); got.status != 502 && got.status != 504 || !strings.HasPrefix(got.body, "the provider's origin ") {
+		if got := s.get(mirror + "index.json"); got.status != 502 && got.status != 504 || !strings.HasPrefix(got.body, "the origin ") {
 			t.Errorf("index.json: %+v", got)
 		}
 		if got := s.hashes("1.0.0"); got != "502" && got != "504" {

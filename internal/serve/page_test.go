@@ -24,7 +24,7 @@ func repositoriesOf(t *testing.T, template string, plain ociaddr.Registry) *regi
 		t.Fatal(err)
 	}
 	o := auth.Options{Registries: map[ociaddr.Registry]auth.Registry{plain: {PlainHTTP: true}}}
-	modules, err := templates.ParseModule(strings.Replace(template, "${type}", "${name}/${system}", 1), module.Selector{})
+	modules, err := templates.ParseModule(strings.Replace(template, "${type}", "${name}/${system}", 1), module.Selector{Include: []module.Pattern{module.MustParsePattern("registry.acme.example/*/*/*")}})
 	if err != nil {
 		t.Fatal(err)
 	}
