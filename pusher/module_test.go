@@ -3,7 +3,9 @@ package pusher_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -212,6 +215,41 @@ func TestModuleInForeignRepository(t *testing.T) {
 				_, err := b.pushModule(modulePackage(t, version, "one"))
 				if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || b.registry.Count(recorder.Writes()) != 0 {
 					t.Errorf("%v (%s)", err, hint.Of(err))
+				}
+			})
+		}
+	}
+}
+
+// TestProviderInRepositoryOfModule shows that the push of a provider refuses a repository of a
+// module, whether the version exists there or not. The manifest of the module may name the module
+// or not.
+func TestProviderInRepositoryOfModule(t *testing.T) {
+	for name, annotations := range map[string]bool{"annotated": true, "of another tool": false} {
+		for _, version := range []string{"1.0.0", "2.0.0"} {
+			t.Run(name+" "+version, func(t *testing.T) {
+				b := newBench(t)
+				pkg := modulePackage(t, version, "one")
+				b.mustPushModule(pkg, pusher.Pushed)
+				if !annotations {
+					layer, err := json.Marshal(pkg.Layer())
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.pushManifest(ocispec.MediaTypeImageManifest, fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":2},"layers":[%s]}`,
+						ocispec.MediaTypeImageManifest, artifact.TypeModule, artifact.Config().Descriptor.Digest, layer), version)
+				}
+				before := b.storedModule(version)
+				b.registry.Reset()
+				for _, force := range []bool{false, true} {
+					b.options.Force = force
+					_, err := b.push()
+					if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || b.registry.Count(recorder.Writes()) != 0 {
+						t.Errorf("force %t: %v (%s)", force, err, hint.Of(err))
+					}
+				}
+				if after := b.storedModule(version); after.Manifest.Digest != before.Manifest.Digest {
+					t.Errorf("the module is now %+v", after)
 				}
 			})
 		}

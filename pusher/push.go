@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/refusals"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -276,19 +277,34 @@ func (w *writer) registryError(op string, err error) error {
 // in total.
 const ownerProbes, maxOwnerProbes = 3, 20
 
-// checkOwner refuses a repository whose newest versions name another provider. Two providers
+// checkOwner refuses a repository whose newest versions name another provider, or are modules. Two providers
 // share a repository if, for example, the template is ${namespace}-${type} and the providers
 // are a-b/c and a/b-c. checkOwner warns if a policy of the registry forbids reading all of
 // these versions.
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
 	forbidden, err := w.probeOwner(ctx, w.tag, ociaddr.Versions(tags), helpForeign, func(v provider.Version) (bool, error) {
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
+		if errors.Is(err, artifact.ErrNotProvider) && !errors.Is(err, artifact.ErrMissing) {
+			err = w.foreignModule(ctx, v, err)
+		}
 		return err == nil && !found.Provider.IsZero(), err
 	})
 	if forbidden != nil {
 		w.warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.dest.Repository, forbidden)
 	}
 	return err
+}
+
+// foreignModule returns ErrForeign if the version is a module. Otherwise it returns other.
+func (w *push) foreignModule(ctx context.Context, v provider.Version, other error) error {
+	_, err := artifact.ReadModule(ctx, w.dest.Store, module.Address{}, v)
+	switch {
+	case err == nil: // its manifest does not name the module
+		return fmt.Errorf("%w: it is a module", artifact.ErrForeign)
+	case errors.Is(err, artifact.ErrForeign):
+		return err
+	}
+	return other
 }
 
 // probeOwner reads the newest of the given versions, oldest first, with the function read. It
