@@ -56,12 +56,8 @@ func (t *ModuleTemplate) Repository(a module.Address) (ociaddr.Repository, error
 // Modules returns the selected modules that the template maps to the given repository. See
 // [Template.Providers].
 func (t *ModuleTemplate) Modules(repo ociaddr.Repository) []module.Address {
-	include := t.selector.Include
-	if len(include) == 0 {
-		include = []module.Pattern{module.MustParsePattern("*/*/*/*")}
-	}
 	var out []module.Address
-	for _, pattern := range include {
+	for _, pattern := range t.patterns() {
 		e := pattern.Example()
 		t.match(repo, []string{e.Hostname(), e.Namespace(), e.Name(), e.System()}, func(parts []string) {
 			a, err := module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
@@ -77,6 +73,14 @@ func (t *ModuleTemplate) Modules(repo ociaddr.Repository) []module.Address {
 	return out
 }
 
+// patterns returns the include patterns, or the pattern of all modules if there are none.
+func (t *ModuleTemplate) patterns() []module.Pattern {
+	if len(t.selector.Include) == 0 {
+		return []module.Pattern{module.MustParsePattern("*/*/*/*")}
+	}
+	return t.selector.Include
+}
+
 // ModuleSet is an ordered list of templates. The first template that selects a module applies
 // to the module.
 type ModuleSet []*ModuleTemplate
@@ -89,6 +93,30 @@ func (s ModuleSet) For(a module.Address) (*ModuleTemplate, error) {
 		return nil, hint.Replace(err, "add a module_mirror block that includes it, or give --template")
 	}
 	return t, nil
+}
+
+// Example returns a module that t selects and that no earlier template in the set selects. See
+// [Set.Example].
+func (s ModuleSet) Example(t *ModuleTemplate) module.Address {
+	for _, pattern := range t.patterns() {
+		e := pattern.Example()
+		for _, host := range []string{e.Hostname(), "registry.terraform.io", "registry.example.com"} {
+			for _, namespace := range []string{e.Namespace(), "example"} {
+				for _, name := range []string{e.Name(), "example"} {
+					for _, system := range []string{e.System(), "google", "example"} {
+						a, err := module.AddressFromPath(host, namespace, name, system)
+						if err != nil || !pattern.Matches(a) {
+							continue
+						}
+						if first, err := s.For(a); err == nil && first == t {
+							return a
+						}
+					}
+				}
+			}
+		}
+	}
+	return module.Address{}
 }
 
 // Repository returns the repository of a module, according to the first template that selects

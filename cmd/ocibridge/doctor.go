@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -28,6 +29,9 @@ const doctorExamples = `  # does everything work that the configuration names?
 
   # why does a push to this repository not work?
   ocibridge doctor registry.opentofu.org/hashicorp/null --template 'ghcr.io/acme/${hostname}/${namespace}/${type}'
+
+  # why does a push of this module not work?
+  ocibridge doctor registry.acme.example/platform/vpc/aws
 
   # what is wrong with a registry? (one repository of every template that names it)
   ocibridge doctor ghcr.io
@@ -50,7 +54,7 @@ type doctorFlags struct {
 func newDoctorCommand() *cobra.Command {
 	f := &doctorFlags{}
 	cmd := &cobra.Command{
-		Use:   "doctor [PROVIDER | REGISTRY]",
+		Use:   "doctor [PROVIDER | MODULE | REGISTRY]",
 		Short: "Find out why a registry, an origin or a gateway does not work",
 		Long: `doctor takes the steps of a push, a gateway or a client one by one. For each step it
 says whether it works, and what to do if not: proxy, the source of the credential and
@@ -58,18 +62,20 @@ the other candidates, connection, certificate, clock, rights, tags, content, ori
 keys, package, free space.
 
 With PROVIDER, doctor examines the provider's repository and origin, and the folders of
-this machine. With REGISTRY, a host such as ghcr.io, it examines one repository of every
-template that names this registry.
+this machine. With MODULE, it examines the module's repository, and these folders. With
+REGISTRY, a host such as ghcr.io, it examines one repository of every template that names
+this registry.
 
 Without arguments it examines one repository of every template and every project, the
 repositories and origins of the provider blocks, public_url, and the folders of this
-machine. It examines at most ten repositories and ten origins, and names the others.
+machine. It examines at most ten repositories of providers, ten of modules, and ten origins, and
+names the others.
 
 It exits with 1 if a step failed. It writes to the registry only with --write.`,
 		Example: doctorExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usage(hint.New("more than one provider or registry", "name one, or none for everything that the configuration names"))
+				return usage(hint.New("more than one provider, module or registry", "name one, or none for everything that the configuration names"))
 			}
 			return nil
 		},
@@ -77,6 +83,9 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 			subject, err := parseSubject(args)
 			if err != nil {
 				return usage(err)
+			}
+			if f.url != "" && !subject.module.IsZero() {
+				return usage(hint.New(fmt.Sprintf("the module %s does not go with --url", subject.module), "--url takes a provider, such as registry.opentofu.org/hashicorp/null; leave it out to examine the module's repository"))
 			}
 			if f.url != "" && subject.registry != "" {
 				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", subject.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null"))
@@ -103,21 +112,23 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 	return cmd
 }
 
-// subject selects the repositories that doctor examines. If provider is set, doctor examines
-// the repository of this provider. Otherwise, it examines one repository of each template. If
-// registry is set, it leaves out the templates that do not name this registry.
+// subject selects the repositories that doctor examines. If provider or module is set, doctor
+// examines the repository of this provider or module. Otherwise, it examines one repository of
+// each template. If registry is set, it leaves out the templates that do not name this registry.
 type subject struct {
 	provider provider.Address
+	module   module.Address
 	registry ociaddr.Registry
 }
 
-// parseSubject parses the arguments of doctor. An argument with a slash is a provider. Any
-// other argument is a registry.
+// parseSubject parses the arguments of doctor. An argument with three slashes is a
+// module, and one with fewer slashes is a provider. Any other argument is a registry.
 func parseSubject(args []string) (s subject, err error) {
 	switch {
 	case len(args) == 0:
 	case strings.Count(args[0], "/") == 3 && !strings.Contains(args[0], "://"):
-		return s, hint.New(fmt.Sprintf("%s is a module, and doctor examines providers", args[0]), "ocibridge module verify %s checks its stored versions", args[0])
+		s.module, err = module.ParseAddress(args[0])
+		return s, err // ParseAddress has added a hint about addresses to err
 	case strings.Contains(args[0], "/"):
 		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
 			return s, err // ParseAddress has added a hint about addresses to err
@@ -174,11 +185,15 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 		r, err := examineGateway(ctx, s.cli, f.url, a)
 		return []*doctor.Report{r}, err
 	}
-	var named []provider.Address
-	if !what.provider.IsZero() {
-		named = append(named, what.provider)
+	var providers []provider.Address
+	var modules []module.Address
+	switch {
+	case !what.provider.IsZero():
+		providers = append(providers, what.provider)
+	case !what.module.IsZero():
+		modules = append(modules, what.module)
 	}
-	back, err := f.open(s, named, f.log.open(stderr))
+	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +201,14 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 	switch {
 	case !what.provider.IsZero():
 		return f.examineProvider(ctx, s, back, what.provider)
+	case !what.module.IsZero():
+		repository, err := f.examineModule(ctx, back, what.module)
+		if err != nil {
+			return nil, err
+		}
+		return []*doctor.Report{repository, f.examineMachine(s, back.Embedded != nil)}, nil
 	case what.registry != "":
-		return f.examineRepositories(ctx, back, s.configured(), what.registry)
+		return f.examineRegistry(ctx, s, back, what.registry)
 	}
 	return f.examineAll(ctx, s, back)
 }
@@ -204,10 +225,7 @@ func (f *doctorFlags) examineProvider(ctx context.Context, s settings, back *reg
 
 // examineAll examines everything that the configuration names.
 func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry.Repositories) ([]*doctor.Report, error) {
-	reports, err := f.examineRepositories(ctx, back, s.configured(), "")
-	if err != nil {
-		return nil, err
-	}
+	reports := f.examineRepositories(ctx, s, back, "")
 	reports = append(reports, f.examineOrigins(ctx, s, func(config.Provider) bool { return true })...)
 	reports = append(reports, examinePublic(ctx, s)...)
 	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
@@ -219,18 +237,31 @@ func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repo
 		return nil, err
 	}
 	addr, repo, err := back.Repository(ctx, a)
-	if addr == (ociaddr.Repository{}) {
+	return f.examineStore(ctx, back, doctor.Repository{Provider: a, Address: addr, Template: t.Source(), Store: repo, Err: err})
+}
+
+func (f *doctorFlags) examineModule(ctx context.Context, back *registry.Repositories, a module.Address) (*doctor.Report, error) {
+	t, err := back.ModuleTemplates.For(a)
+	if err != nil {
 		return nil, err
 	}
-	x := doctor.Repository{
-		Provider: a, Address: addr, Template: t.Source(), Store: repo, Err: err, Write: f.write, Embedded: back.Embedded != nil,
-		Explain: func(err error) error { return back.Explain(err, addr) },
+	addr, repo, err := back.Module(ctx, a)
+	return f.examineStore(ctx, back, doctor.Repository{Module: a, Address: addr, Template: t.Source(), Store: repo, Err: err})
+}
+
+// examineStore examines a repository that was opened. It returns x.Err if there is no
+// repository.
+func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositories, x doctor.Repository) (*doctor.Report, error) {
+	if x.Address == (ociaddr.Repository{}) {
+		return nil, x.Err
 	}
+	x.Write, x.Embedded = f.write, back.Embedded != nil
+	x.Explain = func(err error) error { return back.Explain(err, x.Address) }
 	if back.Client != nil {
-		x.Candidates = back.Client.Considered(ctx, addr)
+		x.Candidates = back.Client.Considered(ctx, x.Address)
 	}
 	if lock := back.Lock(); f.write && lock != nil {
-		unlock, err := lock(ctx, "doctor --write of "+a.String())
+		unlock, err := lock(ctx, "doctor --write of "+x.Address.String())
 		if err != nil {
 			return nil, err
 		}

@@ -18,10 +18,10 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/templates"
 )
 
 const (
@@ -46,15 +46,40 @@ func examineEach(examinations []func() *doctor.Report) []*doctor.Report {
 	return reports
 }
 
-// examineRepositories examines one repository of each template and of each project, and then
-// those of other provider blocks. If only is set, it leaves out other registries.
-func (f *doctorFlags) examineRepositories(ctx context.Context, back *registry.Repositories, configured []provider.Address, only ociaddr.Registry) ([]*doctor.Report, error) {
-	selected, shadowed := repositoriesToExamine(back.Templates, configured, only)
+// examineRegistry examines the repositories in one registry.
+func (f *doctorFlags) examineRegistry(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) ([]*doctor.Report, error) {
+	reports := f.examineRepositories(ctx, s, back, only)
+	if len(reports) == 0 {
+		return nil, hint.New(fmt.Sprintf("no repository template names the registry %s", only),
+			"give --template, or write an oci_mirror or module_mirror block; ocibridge doctor without arguments lists the repositories of the configured templates")
+	}
+	return reports, nil
+}
+
+// examineRepositories examines repositories of providers and of modules. If only is set, it
+// leaves out other registries. The embedded registry has one template for modules, which no
+// configuration names, so its modules are left out.
+func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) []*doctor.Report {
+	reports := examineTemplates(back.Templates, "provider", s.configured(), only, func(a provider.Address) (*doctor.Report, error) {
+		return f.examineRepository(ctx, back, a)
+	})
+	if back.Embedded != nil {
+		return reports
+	}
+	return append(reports, examineTemplates(back.ModuleTemplates, "module", []module.Address(nil), only, func(a module.Address) (*doctor.Report, error) {
+		return f.examineModule(ctx, back, a)
+	})...)
+}
+
+// examineTemplates examines one repository of each template and of each project, and then those
+// of other configured addresses. If only is set, it leaves out other registries.
+func examineTemplates[S templateSet[A, T], A address, T template[A]](set S, kind string, configured []A, only ociaddr.Registry, examine func(A) (*doctor.Report, error)) []*doctor.Report {
+	selected, shadowed := repositoriesToExamine(set, configured, only)
 	selected, rest := cut(selected)
 	var all []func() *doctor.Report
 	for _, a := range selected {
 		all = append(all, func() *doctor.Report {
-			r, err := f.examineRepository(ctx, back, a)
+			r, err := examine(a)
 			if err != nil {
 				return doctor.NoRepository(a, err)
 			}
@@ -64,23 +89,41 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, back *registry.Re
 	reports := examineEach(all)
 	if only == "" {
 		for _, t := range shadowed {
-			reports = append(reports, doctor.Shadowed(t.Source()))
+			reports = append(reports, doctor.Shadowed(kind, t.Source()))
 		}
 	}
-	if only != "" && len(reports) == 0 {
-		return nil, hint.New(fmt.Sprintf("no repository template names the registry %s", only),
-			"give --template, or write an oci_mirror block; ocibridge doctor without arguments lists the repositories of the configured templates")
-	}
-	return appendRest(reports, "repository", rest), nil
+	return appendRest(reports, "repository", kind, rest)
 }
 
-// repositoriesToExamine returns providers with different repositories. The first ones cover every template and every
-// project, which is the first part of a repository's name. A template without a configured provider has an example.
-// shadowed are the templates that no provider uses, because other templates precede them.
-func repositoriesToExamine(set templates.Set, configured []provider.Address, only ociaddr.Registry) (selected []provider.Address, shadowed []*templates.Template) {
+// address is the address of a provider or of a module.
+type address interface {
+	comparable
+	fmt.Stringer
+}
+
+// template is a template for addresses of one kind.
+type template[A address] interface {
+	comparable
+	Repository(A) (ociaddr.Repository, error)
+	Source() string
+}
+
+// templateSet is the ordered templates for addresses of one kind.
+type templateSet[A address, T template[A]] interface {
+	~[]T
+	For(A) (T, error)
+	Repository(A) (ociaddr.Repository, error)
+	Example(T) A
+}
+
+// repositoriesToExamine returns addresses with different repositories. The first ones cover every template and every
+// project, which is the first part of a repository's name. A template without a configured address has an example.
+// shadowed are the templates that no address uses, because other templates precede them.
+func repositoriesToExamine[S templateSet[A, T], A address, T template[A]](set S, configured []A, only ociaddr.Registry) (selected []A, shadowed []T) {
+	var none A
 	examples := slices.Clone(configured)
 	for _, t := range set {
-		uses := func(a provider.Address) bool {
+		uses := func(a A) bool {
 			first, err := set.For(a)
 			if err == nil {
 				_, err = first.Repository(a)
@@ -90,20 +133,20 @@ func repositoriesToExamine(set templates.Set, configured []provider.Address, onl
 		if slices.ContainsFunc(configured, uses) {
 			continue
 		}
-		if e := set.Example(t); e.IsZero() {
+		if e := set.Example(t); e == none {
 			shadowed = append(shadowed, t)
 		} else {
 			examples = append(examples, e)
 		}
 	}
 	type project struct {
-		template *templates.Template
+		template T
 		registry ociaddr.Registry
 		name     string
 	}
 	projects := map[project]bool{}
 	seen := map[ociaddr.Repository]bool{}
-	var others []provider.Address
+	var others []A
 	for _, a := range examples {
 		repo, err := set.Repository(a)
 		if err != nil {
@@ -155,7 +198,7 @@ func (f *doctorFlags) examineOrigins(ctx context.Context, s settings, of func(co
 	for _, x := range rest {
 		left = append(left, x.Provider)
 	}
-	return appendRest(examineEach(all), "origin", left)
+	return appendRest(examineEach(all), "origin", "provider", left)
 }
 
 // examineOriginOf examines the origin of the provider that the user has named. published is the origin of its newest
@@ -230,8 +273,9 @@ func cut[T any](all []T) (selected, rest []T) {
 	return all[:n], all[n:]
 }
 
-// appendRest adds a report that names the providers that were left out.
-func appendRest(reports []*doctor.Report, kind string, rest []provider.Address) []*doctor.Report {
+// appendRest adds a report that names the addresses that were left out. kind is provider or
+// module.
+func appendRest[A address](reports []*doctor.Report, check, kind string, rest []A) []*doctor.Report {
 	if len(rest) == 0 {
 		return reports
 	}
@@ -239,5 +283,5 @@ func appendRest(reports []*doctor.Report, kind string, rest []provider.Address) 
 	for _, a := range rest {
 		names = append(names, a.String())
 	}
-	return append(reports, doctor.NotExamined(kind, names, "ocibridge doctor PROVIDER examines one of them"))
+	return append(reports, doctor.NotExamined(check, names, "ocibridge doctor "+strings.ToUpper(kind)+" examines one of them"))
 }

@@ -26,6 +26,9 @@ const writeTag = "ocibridge-doctor.may-be-deleted"
 // registry.
 const purpose = "ocibridge doctor --write wrote this to find out whether it may push. It is no provider, and may be deleted."
 
+// testVersion returns the version that a trial pushes.
+func testVersion() provider.Version { return provider.MustParseVersion("0.0.0-doctor") }
+
 // trial is the push of a test version, which has the media types and artifact types of a real version.
 type trial struct {
 	Repository
@@ -54,8 +57,48 @@ func (x Repository) push(ctx context.Context, r *Report) {
 
 // run pushes the parts of the version. It stops if the registry refuses a part that every version needs.
 func (t *trial) run(ctx context.Context, r *Report) {
+	if t.ofModule() {
+		t.runModule(ctx, r)
+	} else {
+		t.runProvider(ctx, r)
+	}
+}
+
+// runModule is run for a module. A version of a module is a single manifest, and its zip.
+func (t *trial) runModule(ctx context.Context, r *Report) {
 	content := []byte(t.tag)
-	v := artifact.Version{Provider: t.Provider, Version: provider.MustParseVersion("0.0.0-doctor")}
+	m := artifact.Module{Address: t.Module, Version: testVersion(), Digest: digest.FromBytes(content), Size: int64(len(content))}
+	manifest, err := artifact.EncodeModule(m)
+	if err != nil {
+		r.fail("push", err, flaw)
+		return
+	}
+	if !t.content(ctx, r, artifact.Blob{Descriptor: m.Layer(), Data: content}) {
+		return
+	}
+	if err := t.tagged(ctx, manifest); err != nil {
+		t.lost = refusals.UnknownBlob(err)
+		t.fail(r, "versions", err, allow(artifact.TypeModule))
+		return
+	}
+	r.ok("versions", "manifests of the type %s are accepted", artifact.TypeModule)
+}
+
+// content pushes the config and the content of the version, which stands for a zip. The bool is false if the
+// registry refuses them.
+func (t *trial) content(ctx context.Context, r *Report, content artifact.Blob) bool {
+	if err := t.blobs(ctx, artifact.Config(), content); err != nil {
+		t.fail(r, "push", err, "the credential may lack the right to write")
+		return false
+	}
+	r.ok("push", "blobs are accepted")
+	return true
+}
+
+// runProvider is run for a provider.
+func (t *trial) runProvider(ctx context.Context, r *Report) {
+	content := []byte(t.tag)
+	v := artifact.Version{Provider: t.Provider, Version: testVersion()}
 	p := artifact.Package{
 		Platform: provider.MustParsePlatform("linux_amd64"), Filename: "doctor.zip", Digest: digest.FromBytes(content), Size: int64(len(content)),
 	}
@@ -71,11 +114,9 @@ func (t *trial) run(ctx context.Context, r *Report) {
 	p.Manifest = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: digest.FromBytes(manifest), Size: int64(len(manifest))}
 	v.Packages = []artifact.Package{p}
 
-	if err := t.blobs(ctx, artifact.Config(), artifact.Blob{Descriptor: p.Layer(), Data: content}); err != nil {
-		t.fail(r, "push", err, "the credential may lack the right to write")
+	if !t.content(ctx, r, artifact.Blob{Descriptor: p.Layer(), Data: content}) {
 		return
 	}
-	r.ok("push", "blobs are accepted")
 	if err := t.manifest(ctx, artifact.Blob{Descriptor: p.Manifest, Data: manifest}, ""); err != nil {
 		t.fail(r, "packages", err, allow(artifact.TypeTarget))
 		return
@@ -92,7 +133,7 @@ func (t *trial) run(ctx context.Context, r *Report) {
 		r.fail("versions", err, flaw)
 		return
 	}
-	if err := t.index(ctx, index); err != nil {
+	if err := t.tagged(ctx, index); err != nil {
 		t.lost = refusals.UnknownBlob(err)
 		t.fail(r, "versions", err, allow(artifact.TypeProvider))
 		return
@@ -152,9 +193,9 @@ func (t *trial) hasStored(desc ocispec.Descriptor) bool {
 	return slices.ContainsFunc(t.stored, func(d ocispec.Descriptor) bool { return d.Digest == desc.Digest })
 }
 
-// index pushes the index under the tag. The registry can refuse this because tags are immutable and an earlier
-// trial has left the tag. In that case index pushes the index under its digest.
-func (t *trial) index(ctx context.Context, b artifact.Blob) error {
+// tagged pushes the manifest of the version under the tag. The registry can refuse this because tags are immutable
+// and an earlier trial has left the tag. In that case tagged pushes the manifest under its digest.
+func (t *trial) tagged(ctx context.Context, b artifact.Blob) error {
 	err := t.manifest(ctx, b, t.tag)
 	if err == nil {
 		return nil
@@ -197,6 +238,6 @@ func (t *trial) remove(ctx context.Context, r *Report) {
 		r.warn("removal", again+"a garbage collection that takes untagged manifests removes it", "the test version stays, as %s without a tag: %v", stays, refused)
 		return
 	}
-	r.warn("removal", again+"to remove it, run this again with a login that may delete, or delete the tag "+t.tag+", its index and the manifests in that index with the registry's own tools",
+	r.warn("removal", again+"to remove it, run this again with a login that may delete, or delete the tag "+t.tag+" and the manifests that it names with the registry's own tools",
 		"the test version stays, as the tag %s and %s: %v", t.tag, stays, refused)
 }

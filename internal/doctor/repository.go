@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -22,13 +23,16 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Repository diagnoses a provider's repository.
+// Repository diagnoses the repository of a provider or of a module.
 type Repository struct {
+	// Provider or Module is what the repository belongs to. The other one is zero.
 	Provider provider.Address
+	Module   module.Address
 	Address  ociaddr.Repository
 	// Template is the template that gave Address.
 	Template string
@@ -45,19 +49,29 @@ type Repository struct {
 	Write bool
 }
 
-// Shadowed returns a report that no provider uses the given template.
-func Shadowed(template string) *Report {
+// Shadowed returns a report that nothing uses the given template. kind is provider or module.
+func Shadowed(kind, template string) *Report {
 	r := &Report{Subject: template}
-	r.warn("address", "name a provider that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
-		"templates before it take the likely providers that it is for, or it excludes them")
+	r.warn("address", "name a "+kind+" that it is for; if there is none, remove its block, or narrow the include patterns of those before it",
+		"templates before it take the likely %ss that it is for, or it excludes them", kind)
 	return r
 }
 
-// NoRepository returns a report that a provider has no repository.
-func NoRepository(a provider.Address, err error) *Report {
-	r := &Report{Subject: a.String()}
+// NoRepository returns a report that a provider or a module has no repository.
+func NoRepository(owner fmt.Stringer, err error) *Report {
+	r := &Report{Subject: owner.String()}
 	r.fail("address", err, "correct the repository template, or the provider block")
 	return r
+}
+
+func (x Repository) ofModule() bool { return !x.Module.IsZero() }
+
+// owner returns the provider or module that the repository belongs to.
+func (x Repository) owner() fmt.Stringer {
+	if x.ofModule() {
+		return x.Module
+	}
+	return x.Provider
 }
 
 // Examine diagnoses a repository.
@@ -69,7 +83,7 @@ func (x Repository) Examine(ctx context.Context) *Report {
 }
 
 func (x Repository) examine(ctx context.Context, r *Report) {
-	r.ok("address", "%s is kept in %s, by the template %s", x.Provider, x.Address, x.Template)
+	r.ok("address", "%s is kept in %s, by the template %s", x.owner(), x.Address, x.Template)
 	ctx, cancel := context.WithTimeout(ctx, repositoryTimeout)
 	defer cancel()
 	if x.Store == nil {
@@ -89,8 +103,13 @@ func (x Repository) examine(ctx context.Context, r *Report) {
 		return
 	}
 	versions, there := x.tags(ctx, r)
-	if there {
-		x.pull(ctx, r, versions)
+	switch {
+	case there && len(versions) == 0:
+		r.warn("pull", "push a version; in a proxy-cache project, the template names the project of the registry that it caches, too", "there is no version to read")
+	case there && x.ofModule():
+		x.pullModule(ctx, r, versions[0])
+	case there:
+		x.pull(ctx, r, versions[0])
 	}
 	x.push(ctx, r)
 }
@@ -247,16 +266,12 @@ func (x Repository) get(ctx context.Context, path string) (*http.Response, error
 // tags lists the tags of the repository. It returns the versions among them, newest first. The bool is false if
 // the repository does not exist, or if its tags cannot be listed.
 func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bool) {
-	var versions []provider.Version
-	pages, others := 0, 0
+	var tags []ociaddr.Tag
+	pages := 0
 	err := x.Store.Tags(ctx, "", func(page []string) error {
 		pages++
 		for _, t := range page {
-			if v, ok := ociaddr.Tag(t).Version(); ok {
-				versions = append(versions, v)
-			} else {
-				others++
-			}
+			tags = append(tags, ociaddr.Tag(t))
 		}
 		return nil
 	})
@@ -264,6 +279,9 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
 		help := "push a provider"
+		if x.ofModule() {
+			help = "push a module"
+		}
 		if !x.Embedded {
 			help += "; Amazon ECR and Google Artifact Registry want the repository to be made first"
 		}
@@ -273,21 +291,27 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 		r.fail("tags", x.Explain(err), "without a list of tags no client finds a version")
 		return nil, false
 	}
-	provider.SortVersions(versions)
+	versions := x.versions(tags)
 	slices.Reverse(versions)
-	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(others, "other tag"), count(pages, "page"))
+	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(len(tags)-len(versions), "other tag"), count(pages, "page"))
 	return versions, true
 }
 
-// pull reads the newest version as the gateway does.
-func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Version) {
-	if len(versions) == 0 {
-		r.warn("pull", "push a version; in a proxy-cache project, the template names the project of the registry that it caches, too", "there is no version to read")
-		return
+// versions returns the versions among the tags, oldest first.
+func (x Repository) versions(tags []ociaddr.Tag) []provider.Version {
+	if !x.ofModule() {
+		return ociaddr.Versions(tags)
 	}
-	v, err := artifact.Read(ctx, x.Store, x.Provider, versions[0])
+	versions := slices.Collect(maps.Keys(ociaddr.ModuleTags(tags)))
+	provider.SortVersions(versions)
+	return versions
+}
+
+// pull reads the newest version of a provider as the gateway does.
+func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version) {
+	v, err := artifact.Read(ctx, x.Store, x.Provider, newest)
 	if err != nil {
-		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", versions[0], err)), "push this version anew; ocibridge push --force replaces what the tag names")
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), "push this version anew; ocibridge push --force replaces what the tag names")
 		return
 	}
 	var platforms []string
@@ -296,7 +320,7 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 		for _, part := range []ocispec.Descriptor{p.Manifest, p.Layer()} {
 			exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, part)
 			if err == nil && !exists {
-				err = fmt.Errorf("version %s lacks %s, of the package for %s", versions[0], part.Digest, p.Platform)
+				err = fmt.Errorf("version %s lacks %s, of the package for %s", newest, part.Digest, p.Platform)
 			}
 			if err != nil {
 				r.fail("pull", x.Explain(err), "a clean-up job may have deleted what an index still names; ocibridge push --force sends it again")
@@ -305,7 +329,26 @@ func (x Repository) pull(ctx context.Context, r *Report, versions []provider.Ver
 		}
 	}
 	r.Origin = x.origin(ctx, v)
-	r.ok("pull", "version %s is complete for %s", versions[0], list(platforms))
+	r.ok("pull", "version %s is complete for %s", newest, list(platforms))
+}
+
+// pullModule reads the newest version of a module as the gateway does.
+func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.Version) {
+	const again = "ocibridge module push --force"
+	m, err := artifact.ReadModule(ctx, x.Store, x.Module, newest)
+	if err != nil {
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), "push this version anew; "+again+" replaces what the tag names")
+		return
+	}
+	exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, m.Layer())
+	if err == nil && !exists {
+		err = fmt.Errorf("version %s lacks its zip, %s", newest, m.Digest)
+	}
+	if err != nil {
+		r.fail("pull", x.Explain(err), "a clean-up job may have deleted what a manifest still names; "+again+" sends it again")
+		return
+	}
+	r.ok("pull", "version %s is complete, with a zip of %s", newest, count(int(m.Size), "byte"))
 }
 
 func count(n int, thing string) string {
