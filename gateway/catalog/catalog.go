@@ -512,7 +512,7 @@ func (v View) confirmed(of subject) time.Time {
 
 // All returns the versions of a provider that are tagged or that the origin offers, oldest
 // first. It includes denied versions. Callers must not change the slice.
-func (i *Item) All() []provider.Version { return merge(i.tagged, i.offers) }
+func (i *Item) All() []provider.Version { return merge(i.tags.versions, i.offers) }
 
 // Known returns the providers whose versions are in memory, in no particular order.
 func (c *Catalog) Known() []provider.Address {

@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -59,6 +60,8 @@ type record struct {
 	Index     ocispec.Descriptor `json:"index,omitzero"` // or the manifest of the state
 	ETag      string             `json:"etag,omitempty"`
 	Versions  []provider.Version `json:"versions,omitempty"`
+	LeadingV  []provider.Version `json:"leading_v,omitempty"` // see tagList
+	Tag       ociaddr.Tag        `json:"tag,omitempty"`       // of a module's version
 	// Missing lists the manifests that the index names and that the registry lacked.
 	Missing []digest.Digest `json:"missing,omitempty"`
 }
@@ -71,9 +74,9 @@ const (
 	maxRecord = 16 << 20
 )
 
-// recordLimits limit the JSON of a record. Besides the versions of a provider, a record has
-// about 20 values.
-var recordLimits = document.Limits{Bytes: maxRecord, Values: maxVersions + 100, Elements: maxVersions}
+// recordLimits limit the JSON of a record. Besides the two lists of versions, a record
+// has about 20 values.
+var recordLimits = document.Limits{Bytes: maxRecord, Values: 2*maxVersions + 100, Elements: maxVersions}
 
 func openDisk(dir string, limit int64, account func(subject) Account, log *slog.Logger) (*disk, error) {
 	if err := privatefolder.Make(dir, log); err != nil {

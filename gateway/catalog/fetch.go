@@ -82,19 +82,19 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 	before, account := up.before, up.account()
 	etag := ""
 	if before != nil && before.Err == nil {
-		etag = before.Value.etag
+		etag = before.Value.tags.etag
 	}
-	versions, etag, err := listTags(ctx, up.store, up.subject, etag)
+	tags, err := listTags(ctx, up.store, up.subject, etag)
 	// A stale answer shows that the repository existed. While there is a stale answer, a
 	// denial therefore does not mean that the repository is absent.
 	mayBeAbsent := c.mayMeanAbsent(account, err) && up.last.Stale(time.Now()) == nil
 	if mayBeAbsent {
 		// The token may have been issued before the repository was created.
-		versions, etag, err = listTags(c.opts.FreshToken(ctx), up.store, up.subject, "")
+		tags, err = listTags(c.opts.FreshToken(ctx), up.store, up.subject, "")
 	}
 	switch {
 	case errors.Is(err, errUnchanged):
-		versions, etag, err = before.Value.tagged, before.Value.etag, nil
+		tags, err = before.Value.tags, nil
 	case err == nil, errors.Is(err, ErrAbsent):
 	case mayBeAbsent && c.deniedIsAbsent(ctx, account, up.subject, err):
 		err = fmt.Errorf("%w: the registry denies it, as it does what is absent: %v", ErrAbsent, err)
@@ -102,7 +102,7 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 		up.fail(err)
 		return item, err
 	}
-	if c.list(item, versions, etag); err != nil {
+	if c.list(item, tags); err != nil {
 		return item, err
 	}
 	if before != nil && before.Err == nil && before.Value.lists(item) {
@@ -113,15 +113,16 @@ func (c *Catalog) fetchListing(ctx context.Context, up *upstream, item *Item) (*
 
 // lists reports whether two lists of versions are equal.
 func (i *Item) lists(other *Item) bool {
-	return i.etag == other.etag && slices.Equal(i.tagged, other.tagged) && slices.Equal(i.Warnings, other.Warnings) &&
+	return i.tags.etag == other.tags.etag && slices.Equal(i.tags.versions, other.tags.versions) && slices.Equal(i.tags.leadingV, other.tags.leadingV) &&
+		slices.Equal(i.Warnings, other.Warnings) &&
 		slices.EqualFunc(i.offers, other.offers, func(a, b Offer) bool {
 			return a.Version == b.Version && a.Signed == b.Signed && slices.Equal(a.Protocols, b.Protocols) && slices.Equal(a.Platforms, b.Platforms)
 		})
 }
 
-// list sets the tagged versions of an item, and the versions that it lists for clients.
-func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
-	item.tagged, item.etag, item.Versions = tagged, etag, merge(tagged, item.offers)
+// list sets the tags of an item, and the versions that it lists for clients.
+func (c *Catalog) list(item *Item, tags tagList) {
+	item.tags, item.Versions = tags, merge(tags.versions, item.offers)
 	denied := func(v provider.Version) bool { return c.denied(item.about.subject, v) != nil }
 	if slices.ContainsFunc(item.Versions, denied) {
 		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
@@ -131,34 +132,36 @@ func (c *Catalog) list(item *Item, tagged []provider.Version, etag string) {
 // errUnchanged means that a list of tags still has the given ETag.
 var errUnchanged = errors.New("not modified")
 
-// listTags returns the versions in a repository, oldest first, and the list's ETag. The error
+// listTags returns the versions in a repository, and the list's ETag. The error
 // wraps [ErrAbsent] if the registry has no versions. It is errUnchanged if the list still has
 // the given ETag. If the given ETag is "", the request is not conditional. Any other error
 // means that the registry failed.
-func listTags(ctx context.Context, store Store, of subject, etag string) ([]provider.Version, string, error) {
+func listTags(ctx context.Context, store Store, of subject, etag string) (tagList, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
 	tags, err := artifact.ListTags(context.WithValue(ctx, conditionKey{}, cond), counted)
 	out := of.versions(tags)
 	switch {
 	case etag != "" && counted.pages == 0 && cond.unchanged:
-		return nil, etag, errUnchanged
+		return tagList{}, errUnchanged
 	case errors.Is(err, artifact.ErrTagsBrokeOff):
-		return nil, "", err // a missing later page is a failure, and does not mean absence
+		return tagList{}, err // a missing later page is a failure, and does not mean absence
 	case noRepository(err):
-		return nil, "", fmt.Errorf("%w: %v", ErrAbsent, err)
+		return tagList{}, fmt.Errorf("%w: %v", ErrAbsent, err)
 	case err != nil:
-		return nil, "", err
-	case len(out) == 0:
-		return nil, "", ErrAbsent
-	case len(out) > maxVersions:
-		return nil, "", fmt.Errorf("more than %d versions", maxVersions)
+		return tagList{}, err
+	case len(out.versions) == 0:
+		return tagList{}, ErrAbsent
+	case len(out.versions) > maxVersions:
+		return tagList{}, fmt.Errorf("more than %d versions", maxVersions)
 	}
-	provider.SortVersions(out)
+	provider.SortVersions(out.versions)
+	slices.SortFunc(out.leadingV, provider.Version.Compare)
 	if counted.pages > 1 || counted.tags%pageUnit == 0 {
-		return out, "", nil // the ETag covers the first page only
+		return out, nil // the ETag covers the first page only
 	}
-	return slices.Clip(out), cond.etag, nil
+	out.versions, out.etag = slices.Clip(out.versions), cond.etag
+	return out, nil
 }
 
 // pageUnit is a common divisor of all registries' page sizes, such as 10, 50, 100 and 1000
@@ -193,8 +196,12 @@ func (p *pageCounter) Tags(ctx context.Context, last string, fn func([]string) e
 
 func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*Item, error) {
 	before := up.before
-	if last := indexOf(before); last != "" {
-		tag, _ := ociaddr.VersionTag(up.version) // a version with an index has a tag
+	tag, err := c.currentTag(ctx, up)
+	if err != nil {
+		up.fail(err)
+		return item, err
+	}
+	if last := indexOf(before); last != "" && (!up.isModule() || tag == tagOf(before)) {
 		same, err := resolvesTo(ctx, up.store, tag, last)
 		switch {
 		case err != nil:
@@ -204,10 +211,11 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 			return before.Value, before.Err
 		}
 	}
-	found, err := c.readVersion(ctx, up)
+	found, err := c.readVersion(ctx, up, tag)
 	switch {
 	case err != nil:
 		return item, err
+	case moduleTag(found) != tagOf(before): // another tag names it
 	case found.Index.Digest == indexOf(before), isSame(before, found):
 		return before.Value, before.Err
 	}
@@ -247,17 +255,17 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 
 // readVersion reads a version from the registry. Its error is part of the registry's answer,
 // or it is the failure that readVersion has recorded in up.
-func (c *Catalog) readVersion(ctx context.Context, up *upstream) (*artifact.Version, error) {
-	found, err := up.readContent(ctx, up, up.version)
+func (c *Catalog) readVersion(ctx context.Context, up *upstream, tag ociaddr.Tag) (*artifact.Version, error) {
+	found, err := up.readContent(ctx, up, up.version, tag)
 	if errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 		absent := c.confirmAbsent(ctx, up, err)
 		if !errors.Is(absent, ErrLost) {
 			return nil, absent
 		}
 		// The version may have been tagged between the request for its tag and the request
-		// for the list.
+		// for the list, or the list may name another tag of a module's version.
 		up.failure = nil
-		if found, err = up.readContent(ctx, up, up.version); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
+		if found, err = up.readContent(ctx, up, up.version, c.tag(up.question)); errors.Is(err, errdef.ErrNotFound) && up.failure == nil {
 			up.fail(absent)
 		}
 	}
@@ -368,5 +376,5 @@ func (c *Catalog) isListedSince(q question, a *answer) bool {
 
 // isTagged reports whether a list of tags contains the tag of a version.
 func isTagged(list *answer, v provider.Version) bool {
-	return list.Err == nil && slices.Contains(list.Value.tagged, v)
+	return list.Err == nil && slices.Contains(list.Value.tags.versions, v)
 }

@@ -171,7 +171,7 @@ func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subjec
 		if err != nil {
 			return false
 		}
-		if versions, _, err := listTags(c.opts.FreshToken(ctx), store, witness, ""); err == nil && len(versions) > 0 {
+		if tags, err := listTags(c.opts.FreshToken(ctx), store, witness, ""); err == nil && len(tags.versions) > 0 {
 			return true
 		}
 	}

@@ -145,9 +145,8 @@ type Item struct {
 
 	about    question
 	evidence *artifact.Evidence
-	tagged   []provider.Version // the tagged versions, including denied versions
-	etag     string             // the ETag of the list of tags; "": the registry sent none
-	parts    []digest.Digest    // the content that a version was read from
+	tags     tagList         // only in a list of versions
+	parts    []digest.Digest // the content that a version was read from
 	content  []byte
 	offers   []Offer // the versions that the origin offers, oldest first
 	summary  artifact.Summary
@@ -218,14 +217,15 @@ func versionSize(v provider.Version) int64 { return 72 + int64(len(v.String())) 
 
 // size is roughly the memory of an item, in bytes.
 func (i *Item) size() int64 {
-	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.etag))
+	n := int64(len(i.content)) + 88*int64(len(i.parts)) + int64(len(i.tags.etag))
 	for _, w := range i.Warnings {
 		n += 32 + int64(len(w))
 	}
-	for _, v := range i.tagged {
+	for _, v := range i.tags.versions {
 		n += versionSize(v)
 	}
-	if len(i.Versions) != len(i.tagged) {
+	n += 72 * int64(len(i.tags.leadingV))
+	if len(i.Versions) != len(i.tags.versions) {
 		n += 72 * int64(len(i.Versions))
 	}
 	if i.summary != nil {

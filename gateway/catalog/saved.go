@@ -131,9 +131,10 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 // newRecord returns the record of an item. The time at is when the registry last confirmed
 // the item.
 func newRecord(item *Item, at time.Time) record {
-	r := record{Provider: item.about.path(), Version: item.Version, Confirmed: at, ETag: item.etag, Versions: item.tagged}
+	r := record{Provider: item.about.path(), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
 	if found := item.Found; found != nil {
 		r.Index = found.Index
+		r.Tag = moduleTag(found)
 		for _, m := range found.Missing {
 			r.Missing = append(r.Missing, m.Manifest)
 		}
@@ -183,7 +184,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		return nil, at, errNotSaved
 	}
 	if up.kind == listing {
-		c.list(item, r.Versions, r.ETag)
+		c.list(item, tagList{r.Versions, r.LeadingV, r.ETag})
 		return item, r.Confirmed, nil
 	}
 	saved := savedIndex{up, r.Index, r.Missing}
@@ -192,11 +193,8 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 		item.parts = up.parts
 		return item, r.Confirmed, err
 	}
-	item.Found, err = up.readContent(c.ctx, saved, up.version)
+	item.Found, err = up.readContent(c.ctx, saved, up.version, r.Tag)
 	item.read = item.Found
-	if err == nil && up.isModule() {
-		item.Found.Module.Tag = "" // the record on disk does not say which tag it was
-	}
 	if err == nil && c.opts.Check != nil && !up.isModule() {
 		item.Found, err = c.opts.Check(c.ctx, saved, up.address, up.version, item.Found)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -71,30 +73,85 @@ func (c *Catalog) denied(s subject, v provider.Version) error {
 	return c.Denied(s.address, v)
 }
 
-// versions returns the versions that tags name, in no particular order.
-func (s subject) versions(tags []ociaddr.Tag) []provider.Version {
-	var out []provider.Version
+// tagList is the part of a repository's list of tags that names versions.
+type tagList struct {
+	versions []provider.Version // oldest first, including denied versions
+	leadingV []provider.Version // the versions of a module whose only tag has a leading v, oldest first
+	etag     string             // "": the registry sent none
+}
+
+// versions returns the versions that tags name, in no particular order, and without an ETag.
+func (s subject) versions(tags []ociaddr.Tag) (out tagList) {
 	if s.isModule() {
-		for v := range ociaddr.ModuleTags(tags) {
-			out = append(out, v)
+		for v, t := range ociaddr.ModuleTags(tags) {
+			out.versions = append(out.versions, v)
+			if _, exact := t.Version(); !exact {
+				out.leadingV = append(out.leadingV, v)
+			}
 		}
 		return out
 	}
 	for _, t := range tags {
 		if v, ok := t.Version(); ok {
-			out = append(out, v)
+			out.versions = append(out.versions, v)
 		}
 	}
 	return out
 }
 
-// readContent reads a version of a subject from its tag. The content of a module's version has
-// the module, one package without a platform, and the module's manifest as its index.
-func (s subject) readContent(ctx context.Context, from artifact.ReferenceFetcher, v provider.Version) (*artifact.Version, error) {
+// tag returns the tag of a version according to the last list of tags in memory. Without such a
+// list, the tag of a module's version has no leading v.
+func (c *Catalog) tag(q question) ociaddr.Tag {
+	tag, _ := ociaddr.VersionTag(q.version) // reading the version reports the error
+	if list := c.cache.Last(c.Registry().question(listing, q.subject)); list != nil && list.Err == nil && slices.Contains(list.Value.tags.leadingV, q.version) {
+		return "v" + tag
+	}
+	return tag
+}
+
+// currentTag is like [Catalog.tag]. If a tag with a leading v is likely, it uses a current list
+// of tags, because the tag without a v takes precedence as soon as it exists. An error means
+// that the registry has not answered.
+func (c *Catalog) currentTag(ctx context.Context, up *upstream) (ociaddr.Tag, error) {
+	list := c.Registry().question(listing, up.subject)
+	if up.isModule() && (hasLeadingV(c.tag(up.question)) || hasLeadingV(tagOf(up.before))) && !c.cache.Last(list).Current(time.Now()) {
+		if _, err := c.cache.Ask(ctx, list); err != nil {
+			return "", err
+		}
+	}
+	return c.tag(up.question), nil
+}
+
+// hasLeadingV reports whether a module's tag has a leading v.
+func hasLeadingV(t ociaddr.Tag) bool { return strings.HasPrefix(string(t), "v") }
+
+// tagOf returns the tag of the module's version in an answer, or "" if there is none.
+func tagOf(a *answer) ociaddr.Tag {
+	if a == nil || a.Err != nil {
+		return ""
+	}
+	return moduleTag(a.Value.Found)
+}
+
+// moduleTag returns the tag of a module's version, or "" for a provider.
+func moduleTag(v *artifact.Version) ociaddr.Tag {
+	if v == nil || v.Module == nil {
+		return ""
+	}
+	return v.Module.Tag
+}
+
+// readContent reads a version of a subject from its tag. Only a module's version needs the tag.
+// The content of a module's version has the module, one package without a platform, and the
+// module's manifest as its index.
+func (s subject) readContent(ctx context.Context, from artifact.ReferenceFetcher, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
 	if !s.isModule() {
 		return artifact.ReadAvailable(ctx, from, s.address, v)
 	}
-	m, err := artifact.ReadModule(ctx, from, s.module, v)
+	if _, err := ociaddr.VersionTag(v); err != nil {
+		return nil, err
+	}
+	m, err := artifact.ReadModuleTag(ctx, from, s.module, v, tag)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +201,7 @@ func (c *Catalog) ModuleConfirmed(a module.Address) time.Time {
 }
 
 // ModuleVersion is like [View.Version], for a module. Item.Found has exactly one package: the
-// zip of the module. The tag in Found.Module is "" if the version was read from disk.
+// zip of the module.
 func (c *Catalog) ModuleVersion(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
 	if err := c.DeniedModule(a, v); err != nil {
 		return nil, err

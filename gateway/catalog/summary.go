@@ -62,7 +62,7 @@ func (v View) unread(list *Item) []provider.Version {
 	var out []provider.Version
 	for _, version := range list.Versions {
 		q := v.versionOf(list.Address, version)
-		_, tagged := slices.BinarySearchFunc(list.tagged, version, provider.Version.Compare)
+		_, tagged := slices.BinarySearchFunc(list.tags.versions, version, provider.Version.Compare)
 		if tagged && v.c.cache.Last(q) == nil && v.c.cache.Last(v.c.ofRegistry(q)) == nil {
 			out = append(out, version)
 		}

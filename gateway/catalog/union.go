@@ -206,7 +206,7 @@ func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) 
 	}
 	item := newItem(q)
 	item.Warnings, item.offers = warnings, offers
-	c.list(item, reg.Value.tagged, reg.Value.etag)
+	c.list(item, reg.Value.tags)
 	if len(item.Versions) == 0 {
 		err = reg.Err
 	}
@@ -258,7 +258,7 @@ func merge(tagged []provider.Version, offers []Offer) []provider.Version {
 // Offer returns the origin's offer of a version that the registry lacks, if there is one.
 func (i *Item) Offer(v provider.Version) (Offer, bool) {
 	n, ok := i.offerOf(v)
-	if _, tagged := slices.BinarySearchFunc(i.tagged, v, provider.Version.Compare); tagged || !ok {
+	if _, tagged := slices.BinarySearchFunc(i.tags.versions, v, provider.Version.Compare); tagged || !ok {
 		return Offer{}, false
 	}
 	return i.offers[n], true
