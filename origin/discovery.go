@@ -172,7 +172,9 @@ func (r *Registry) endpoint(ctx context.Context, a provider.Address) (*url.URL, 
 	}, nil
 }
 
-// Modules returns the base URL of the module registry protocol at a host. The URL is https.
+// Modules returns the base URL of the module registry protocol at a host. The URL is https. The
+// error wraps [ErrNoModules] if the host's discovery document has no module registry. A host
+// without a discovery document is another error, because a proxy's 404 looks the same.
 func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL, error) {
 	ctx, cancel := context.WithTimeout(ctx, metadataTimeout)
 	defer cancel()
@@ -180,12 +182,21 @@ func (r *Registry) Modules(ctx context.Context, host svchost.Hostname) (*url.URL
 	r.guard.recordAsked(at.Hostname())
 	base, err := r.servicesFor(host).DiscoverServiceURL(ctx, host, modulesID)
 	switch {
+	case isWithoutService(err):
+		return nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w: %w", host, ErrNoModules, err), string(host))
 	case err != nil:
 		return nil, explainDiscovery(fmt.Errorf("service discovery of %s: %w", host, explainTransport(err)), string(host))
 	case len(base.String()) > maxBase, base.Host == "", base.Scheme != "https":
 		return nil, hint.New(fmt.Sprintf("service discovery of %s: %s is at %.80q, which is not an https URL of at most %d bytes", host, modulesID, redactedURL(base), maxBase), "is it the host of a module registry?")
 	}
 	return base, nil
+}
+
+// isWithoutService reports whether a host's discovery document lacks a service. If there is no
+// discovery document, the error of package disco does not name the host.
+func isWithoutService(err error) bool {
+	var none *disco.ErrServiceNotProvided
+	return errors.As(err, &none) && !strings.HasPrefix(none.Error(), "host does not ")
 }
 
 // explainDiscovery adds a hint to an error of service discovery for a host.

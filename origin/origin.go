@@ -98,6 +98,7 @@ var (
 	ErrVersionNotFound  = errors.New("version not found")
 	ErrPlatformNotFound = errors.New("platform not found")
 	ErrUnauthorized     = errors.New("credentials refused")
+	ErrNoModules        = errors.New("the host has no module registry")
 )
 
 // maxListed is the maximum number of names in a message.

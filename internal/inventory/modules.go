@@ -199,7 +199,7 @@ func (v *ModuleVersion) read(ctx context.Context, r *Module, verify bool) error 
 	if verify {
 		v.Findings = []artifact.Finding{}
 	}
-	m, err := artifact.ReadModule(ctx, r.store, r.Module, v.Version)
+	m, err := artifact.ReadModuleTag(ctx, r.store, r.Module, v.Version, v.Tag)
 	if err == nil {
 		v.Digest, v.Zip, v.Size = m.Manifest.Digest.String(), m.Digest.String(), m.Size
 		v.H1, v.Revision, v.Declared = m.H1, m.Revision, !m.Address.IsZero() && !m.Version.IsZero()

@@ -171,8 +171,8 @@ func (r *Repositories) moduleOwner(ctx context.Context, repo ociaddr.Repository)
 		return module.Address{}, r.Explain(fmt.Errorf("list tags of %s: %w", repo, err), repo)
 	}
 	for _, a := range candidates {
-		for v := range ociaddr.ModuleTags(tags) {
-			if m, err := artifact.ReadModule(ctx, store, a, v); err == nil && m.Address == a {
+		for v, tag := range ociaddr.ModuleTags(tags) {
+			if m, err := artifact.ReadModuleTag(ctx, store, a, v, tag); err == nil && m.Address == a {
 				return a, nil
 			} else if errors.Is(err, artifact.ErrForeign) {
 				break // the version belongs to another candidate

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -48,7 +50,8 @@ func (s *site) checkDirect() error {
 }
 
 // moduleOrigin returns the function that finds the origin of modules whose module_mirror block has fall_through. It
-// returns nil if no block has fall_through. A [Local] has a function of its own.
+// returns nil if no block has fall_through. A module has no origin if its host's discovery document has no module
+// registry. A [Local] has a function of its own.
 func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, error) {
 	if s.settings.moduleOrigin != nil {
 		return s.settings.moduleOrigin
@@ -72,6 +75,10 @@ func (s *site) moduleOrigin() func(context.Context, module.Address) (*url.URL, e
 		if !c.ModuleMirror(a).FallThrough || a.Hostname() == own {
 			return nil, nil // the gateway is itself the origin of its own modules
 		}
-		return origins.Modules(ctx, a.ServiceHost())
+		base, err := origins.Modules(ctx, a.ServiceHost())
+		if errors.Is(err, origin.ErrNoModules) {
+			return nil, nil
+		}
+		return base, err
 	}
 }
