@@ -21,9 +21,13 @@ type readerFlags struct {
 
 func (f *readerFlags) register(cmd *cobra.Command) {
 	f.commonFlags.register(cmd, "number of versions to read at once")
+	f.registerFrom(cmd)
+	cmd.ValidArgsFunction = f.complete
+}
+
+func (f *readerFlags) registerFrom(cmd *cobra.Command) {
 	cmd.Flags().Var(&givenText{text: &f.from, help: "for the registry that is configured, leave out --from and unset OCIBRIDGE_FROM"}, "from", "`bundle` to read instead of the registry: oci-archive:FILE or oci:DIR")
 	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
-	cmd.ValidArgsFunction = f.complete
 }
 
 // inventory opens the bundle that --from names, or else the registry. The caller must call
@@ -36,21 +40,29 @@ func (f *readerFlags) inventory(ctx context.Context, s settings, queries []query
 		}
 		return &inventory.Inventory{Registry: inventory.Remote{Repositories: back}, Configured: s.configured(), Jobs: int(f.jobs)}, back.Close, nil
 	}
+	b, err := f.bundle(ctx, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &inventory.Inventory{Registry: b, Jobs: int(f.jobs)}, b.Close, nil
+}
+
+// bundle opens the bundle that --from names.
+func (f *readerFlags) bundle(ctx context.Context, stderr io.Writer) (b transfer.Bundle, err error) {
 	at, err := transfer.ParseLocation("--from", f.from)
 	if err == nil && !at.IsBundle() {
 		err = hint.New("--from "+f.from+" is no bundle", "--from is oci-archive:FILE or oci:DIR; name a registry by --template")
 	}
 	if err != nil {
-		return nil, nil, usage(err)
+		return b, usage(err)
 	}
-	b, err := at.OpenBundle(ctx)
-	if err != nil {
-		return nil, nil, err
+	if b, err = at.OpenBundle(ctx); err != nil {
+		return b, err
 	}
 	if n, bytes := b.Omitted(); n > 0 {
 		fmt.Fprintf(stderr, "note: %s leaves out %s, %s, that its destination has\n", f.from, count(n, "package"), size(bytes))
 	}
-	return &inventory.Inventory{Registry: b, Jobs: int(f.jobs)}, b.Close, nil
+	return b, nil
 }
 
 // report is the result of a command that reads the registry. The command prints the report as

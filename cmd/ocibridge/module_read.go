@@ -21,7 +21,7 @@ const moduleListExamples = `  # all modules in the embedded registry, or in a re
   ocibridge module list registry.acme.example/platform/vpc/aws 'registry.acme.example/platform/*/*'`
 
 func newModuleListCommand() *cobra.Command {
-	f := &commonFlags{}
+	f := &readerFlags{}
 	cmd := &cobra.Command{
 		Use:   "list [MODULE | PATTERN]...",
 		Short: "List the modules in a registry",
@@ -31,6 +31,8 @@ commits, as push recorded them. ocibridge module verify checks them.
 MODULE is HOSTNAME/NAMESPACE/NAME/SYSTEM. A PATTERN is a MODULE whose last parts are *.
 Without arguments, and for patterns, module list searches the registry's catalog. The
 embedded registry, Harbor, distribution and some other registries have a catalog.
+
+With --from, module list reads a bundle of ocibridge copy, and no registry.
 
 It exits with 1 if a module or a version could not be read.`,
 		Example: moduleListExamples,
@@ -54,7 +56,7 @@ const moduleInspectExamples = `  ocibridge module inspect registry.acme.example/
   ocibridge module inspect 'registry.acme.example/platform/vpc/aws@~> 1.0'`
 
 func newModuleInspectCommand() *cobra.Command {
-	f := &commonFlags{}
+	f := &readerFlags{}
 	cmd := &cobra.Command{
 		Use:   "inspect MODULE@VERSION",
 		Short: "Show one stored version of a module in full",
@@ -98,7 +100,7 @@ const moduleVerifyExamples = `  # all stored versions
   ocibridge module verify 'registry.acme.example/platform/vpc/aws@~> 1.0'`
 
 func newModuleVerifyCommand() *cobra.Command {
-	f := &commonFlags{}
+	f := &readerFlags{}
 	cmd := &cobra.Command{
 		Use:   "verify [MODULE | MODULE@VERSION | PATTERN]...",
 		Short: "Verify stored versions of modules",
@@ -107,7 +109,8 @@ size, its digest, and the h1: hash of its files. It also lists everything that k
 clients from installing a version, whichever tool pushed it, and says what to do about
 it. Modules have no signature, so it cannot say who made a version.
 
-Without arguments, it checks all versions that ocibridge module list shows.
+Without arguments, it checks all versions that ocibridge module list shows. With --from,
+it checks the versions in a bundle of ocibridge copy, and sends no requests.
 
 It exits with 1 if there is an error. Warnings do not count.`,
 		Example: moduleVerifyExamples,
@@ -126,8 +129,9 @@ It exits with 1 if there is an error. Warnings do not count.`,
 }
 
 // registerModules adds the flags of a command that reads modules.
-func (f *commonFlags) registerModules(cmd *cobra.Command) {
+func (f *readerFlags) registerModules(cmd *cobra.Command) {
 	f.registerModule(cmd)
+	f.registerFrom(cmd)
 	f.jobs.register(cmd, "number of versions to read at once")
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 }
@@ -156,23 +160,39 @@ func warned(cmd *cobra.Command) func(*inventory.ModuleReport, error) (*inventory
 	}
 }
 
+// modules is like inventory, for modules.
+func (f *readerFlags) modules(ctx context.Context, s settings, queries []query.ModuleQuery, stderr io.Writer) (*inventory.Modules, func() error, error) {
+	if f.from == "" {
+		repos, err := f.openForModules(s, query.Modules(queries), f.log.open(stderr))
+		if err != nil {
+			return nil, nil, err
+		}
+		return &inventory.Modules{Registry: inventory.RemoteModules{Repositories: repos}, Jobs: int(f.jobs)}, repos.Close, nil
+	}
+	b, err := f.bundle(ctx, stderr)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &inventory.Modules{Registry: b, Jobs: int(f.jobs)}, b.Close, nil
+}
+
 // showModules opens the repositories of modules, and prints the report that the function read
 // returns about them. It fails if the report contains an error.
-func showModules[R report](f *commonFlags, cmd *cobra.Command, queries []query.ModuleQuery, read func(context.Context, *inventory.Modules, settings) (R, error), text func(r R, w io.Writer) string) error {
+func showModules[R report](f *readerFlags, cmd *cobra.Command, queries []query.ModuleQuery, read func(context.Context, *inventory.Modules, settings) (R, error), text func(r R, w io.Writer) string) error {
 	s, err := f.settings(cmd)
 	if err != nil {
 		return err
 	}
-	repos, err := f.openForModules(s, query.Modules(queries), f.log.open(cmd.ErrOrStderr()))
+	stored, end, err := f.modules(cmd.Context(), s, queries, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	defer repos.Close()
-	r, err := read(cmd.Context(), &inventory.Modules{Registry: repos, Jobs: int(f.jobs)}, s)
+	defer end()
+	r, err := read(cmd.Context(), stored, s)
 	if err != nil {
 		return err
 	}
-	return printReport(f, cmd, r, text)
+	return printReport(&f.commonFlags, cmd, r, text)
 }
 
 // moduleListText formats a listing as one table for each module.

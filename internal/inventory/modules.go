@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"oras.land/oras-go/v2/errdef"
-	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -20,14 +19,24 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ModuleRegistry opens the repositories of modules. registry.Repositories implements it.
+// ModuleRegistry opens the repositories of modules. It is a registry or a bundle.
 type ModuleRegistry interface {
-	Module(context.Context, module.Address) (ociaddr.Repository, *remote.Repository, error)
+	// Module returns the address of a module's repository, and the repository.
+	Module(context.Context, module.Address) (ociaddr.Repository, Store, error)
 	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
 	Explain(error, ociaddr.Repository) error
 }
 
-// Modules are the modules in registries.
+// RemoteModules makes a [ModuleRegistry] of the repositories that templates name.
+type RemoteModules struct{ *registry.Repositories }
+
+// Module implements [ModuleRegistry].
+func (r RemoteModules) Module(ctx context.Context, a module.Address) (ociaddr.Repository, Store, error) {
+	addr, repo, err := r.Repositories.Module(ctx, a)
+	return addr, repo, err
+}
+
+// Modules are the modules in registries or in a bundle.
 type Modules struct {
 	Registry ModuleRegistry
 	Jobs     int // the maximum number of concurrent requests; at least 1

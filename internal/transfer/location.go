@@ -80,7 +80,10 @@ type Bundle struct {
 	at Location
 }
 
-var _ inventory.Registry = Bundle{}
+var (
+	_ inventory.Registry       = Bundle{}
+	_ inventory.ModuleRegistry = Bundle{}
+)
 
 // OpenBundle opens the bundle at a location.
 func (l Location) OpenBundle(ctx context.Context) (Bundle, error) {
@@ -96,6 +99,16 @@ func (b Bundle) Repository(_ context.Context, a provider.Address) (ociaddr.Repos
 // Providers returns the providers in the bundle.
 func (b Bundle) Providers(context.Context) ([]provider.Address, []registry.Unlisted, error) {
 	return b.Bundle.Providers(), nil, nil
+}
+
+// Module returns the repository of a module. The repository can be empty.
+func (b Bundle) Module(_ context.Context, a module.Address) (ociaddr.Repository, inventory.Store, error) {
+	return b.at.repository(a), b.Bundle.Module(a), nil
+}
+
+// Modules returns the modules in the bundle.
+func (b Bundle) Modules(context.Context) ([]module.Address, []registry.Unlisted, error) {
+	return b.Bundle.Modules(), nil, nil
 }
 
 // Explain returns err unchanged.
