@@ -3,6 +3,7 @@ package templates_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +101,26 @@ func TestModulesOfRepository(t *testing.T) {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+func TestExampleOfModule(t *testing.T) {
+	set := templates.ModuleSet{
+		moduleTemplate(t, "ghcr.io/one", "registry.opentofu.org/terraform-aws-modules/vpc/aws"),
+		moduleTemplate(t, "ghcr.io/two/${namespace}/${name}/${system}", "registry.opentofu.org/*/*/*"),
+		moduleTemplate(t, "ghcr.io/three/${hostname}/${namespace}/${name}/${system}", "*/*/*/*"),
+		moduleTemplate(t, "ghcr.io/four", "registry.acme.example/platform/vpc/aws"),
+	}
+	var got []string
+	for _, tmpl := range set[:3] {
+		got = append(got, set.Example(tmpl).String())
+	}
+	want := []string{"registry.opentofu.org/terraform-aws-modules/vpc/aws", "registry.opentofu.org/terraform-aws-modules/vpc/google", "registry.terraform.io/terraform-aws-modules/vpc/aws"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if a := set.Example(set[3]); !a.IsZero() {
+		t.Errorf("a template that no module uses: %s", a)
 	}
 }
 
