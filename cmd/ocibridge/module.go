@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -77,13 +78,18 @@ func isModuleTemplate(template string) bool {
 }
 
 // openFor opens the repositories of providers and modules. --template applies to one kind only:
-// to modules if no provider is given, and a module is given or the template is for modules. The
-// caller must close the repositories.
+// to modules if no provider is given, and a module is given or the template is for modules. If
+// OCIBRIDGE_TEMPLATE has the template of providers, OCIBRIDGE_MODULE_TEMPLATE has the one of
+// modules. The caller must close the repositories.
 func (f *registryFlags) openFor(s settings, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
-	if len(providers) == 0 && (len(modules) > 0 || isModuleTemplate(f.template)) {
-		return f.openForModules(s, modules, log)
+	if len(providers) > 0 || len(modules) == 0 && !isModuleTemplate(f.template) {
+		return f.open(s, providers, log)
 	}
-	return f.open(s, providers, log)
+	m := *f
+	if !isModuleTemplate(f.template) && f.template == os.Getenv(variablePrefix+"TEMPLATE") {
+		m.template = os.Getenv(moduleTemplateVariable)
+	}
+	return m.openForModules(s, modules, log)
 }
 
 // parseModuleVersion parses MODULE@VERSION.
