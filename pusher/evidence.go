@@ -105,6 +105,9 @@ func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Ve
 		default:
 			verdict, signer, refused = stored.Verdict, stored.Signer, stored.Refused
 		}
+		if !w.refresh && verdict == trust.ChecksumOnly && w.sums.Verdict() == trust.Signed {
+			r.warn("this release is signed, but the stored evidence is of an earlier push without a signature; ocibridge push --refresh-evidence replaces it")
+		}
 	} else if document, _, _ := w.sums.Document(); document != nil {
 		_, refused = artifact.Vouched(w.sums, after.Packages)
 	}

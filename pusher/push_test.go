@@ -290,7 +290,8 @@ func TestResultSaysWhatIsStored(t *testing.T) {
 	if _, err := b.pushRelease(b.unsigned()); err != nil {
 		t.Fatal(err)
 	}
-	if r := b.mustPush(); r.Status != pusher.Unchanged || !r.EvidenceKept || r.Verdict != trust.ChecksumOnly || r.Fingerprint != "" {
+	if r := b.mustPush(); r.Status != pusher.Unchanged || !r.EvidenceKept || r.Verdict != trust.ChecksumOnly || r.Fingerprint != "" ||
+		len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "--refresh-evidence") {
 		t.Errorf("a signed release over checksums: %+v", r)
 	}
 	b.options.RefreshEvidence = true

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Commands returns the programs that pages use and a machine might lack, for testscript.Main.
@@ -26,6 +27,8 @@ func curl() {
 	fail := f.Bool("fsS", false, "")
 	user, method, header, data := f.String("u", "", ""), f.String("X", "", ""), f.String("H", "", ""), f.String("d", "", "")
 	file, ca := f.String("o", "", ""), f.String("cacert", "", "")
+	retries, delay := f.Int("retry", 0, ""), f.Int("retry-delay", 0, "")
+	f.Bool("retry-all-errors", false, "")
 	f.Parse(os.Args[1:])
 	url := f.Arg(0)
 	f.Parse(f.Args()[1:])
@@ -41,6 +44,13 @@ func curl() {
 		check(os.Setenv("SSL_CERT_FILE", *ca)) // read at the first handshake
 	}
 	answer, err := http.DefaultClient.Do(r)
+	for failed := func() bool { return err != nil || *fail && answer.StatusCode >= http.StatusBadRequest }; failed() && *retries > 0; *retries-- {
+		if err == nil {
+			answer.Body.Close()
+		}
+		time.Sleep(time.Duration(*delay) * time.Second)
+		answer, err = http.DefaultClient.Do(r)
+	}
 	check(err)
 	if *fail && answer.StatusCode >= http.StatusBadRequest {
 		log.Printf("curl: %s", answer.Status)
