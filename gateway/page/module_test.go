@@ -102,13 +102,13 @@ func TestModule(t *testing.T) {
 // disk.
 func TestModuleAfterRestart(t *testing.T) {
 	b := newBench(t).modules()
-	m, _ := b.pushModule(net, "1.2.0", "v1.2.0", "")
+	b.pushModule(net, "1.2.0", "v1.2.0", "")
 	b.catalog.Directory, b.catalog.StaleIfError, b.catalog.TagTTL = t.TempDir(), 0, 0
 	c := b.serve(nil)
 	c.want(netPage, 200, "?tag=v1.2.0")
 	b.must(b.options.Catalog.Close())
 	b.lie("/", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
-	b.serve(nil).want(netPage, 200, "?digest="+m.Manifest.Digest.String(), "gateway.example/modules/"+net.Path()+"@"+m.Manifest.Digest.String())
+	b.serve(nil).want(netPage, 200, "?tag=v1.2.0", "gateway.example/modules/"+net.Path()+":v1.2.0")
 }
 
 // TestModuleOfTheGateway shows that modules with the gateway's own host name need no configuration, and that their
