@@ -67,7 +67,8 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 // the state already has the whole change. The new state notes the state that it replaces.
 //
 // OCI tags have no compare-and-swap. updateState therefore reads the state again after each
-// write, and repeats the write until the state contains the change. Calls of one Pusher for
+// write, and repeats the write until the state contains the change and notes each state that
+// the call has written. Calls of one Pusher for
 // one repository take turns. Two processes can still lose a change. This happens if process A
 // reads the state, process B then reads, writes and reads the state again, and finally A
 // writes. A lost change must be harmless to callers. A version waits longer if a sync has to
@@ -89,6 +90,7 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 	ctx = mayPush(ctx, dest.Repository)
 	w := &push{writer: writer{p, dest}, tag: ociaddr.StateTag}
 	var older []artifact.Replaced // states that this call has read or written
+	var written []digest.Digest   // states that this call has written
 	prepared := false
 	for range stateRounds {
 		now, desc, err := readState(ctx, dest.Store, dest.Repository, a)
@@ -100,7 +102,7 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 		}
 		if changes, err := change.changes(now); err != nil {
 			return err
-		} else if !changes {
+		} else if !changes && notesAll(now, desc, written) {
 			return nil
 		}
 		switch {
@@ -116,13 +118,27 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 			prepared = true
 			continue
 		}
-		written, err := w.writeState(ctx, change.applied(now, older))
+		mine, err := w.writeState(ctx, change.applied(now, older))
 		if err != nil {
 			return err
 		}
-		older = append(older, artifact.Replaced{Manifest: written})
+		older = append(older, artifact.Replaced{Manifest: mine})
+		written = append(written, mine.Digest)
 	}
 	return hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", dest.Repository, w.tag), "let fewer syncs and pushes of %s run at a time", a)
+}
+
+// notesAll reports whether a state with the given descriptor notes all of the given states. It need not note itself.
+// A writer that has not read a state replaces the state without a note, and only the state's own writer can add the
+// note.
+func notesAll(now *artifact.State, desc *ocispec.Descriptor, states []digest.Digest) bool {
+	for _, d := range states {
+		is := func(r artifact.Replaced) bool { return r.Manifest.Digest == d }
+		if (desc == nil || desc.Digest != d) && !slices.ContainsFunc(now.Replaced, is) {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *push) writeState(ctx context.Context, s artifact.State) (ocispec.Descriptor, error) {

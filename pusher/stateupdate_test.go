@@ -265,6 +265,49 @@ func TestRememberOfTwoWriters(t *testing.T) {
 	}
 }
 
+// TestRememberNotesItsOwnLostState lets a second writer replace the state that the first writer has just written. The second
+// state has the whole change of the first writer, but does not note the state of the first writer. The test shows that the
+// first writer notes it.
+func TestRememberNotesItsOwnLostState(t *testing.T) {
+	const read, write = "read " + string(ociaddr.StateTag), "write " + string(ociaddr.StateTag)
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	b := newBench(t)
+	b.mustRemember(sawAt(noon, "0.9.0"))
+	begin := b.current()
+	more := sawAt(noon, "1.0.0")
+	more.Cooldown = true
+	held, release, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	second := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(_ int, op string) {
+		if op == write {
+			close(held)
+			<-release
+		}
+	}}
+	var mine digest.Digest
+	first := &pausing{Store: registry.Repository{Repository: b.repo}, before: func(n int, op string) {
+		switch {
+		case op == write && mine == "":
+			go func() { done <- pusher.New(b.options).UpdateState(t.Context(), widget, destination(second), more) }()
+			<-held
+		case op == read && n > 1 && mine == "":
+			mine = b.current()
+			close(release)
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}}
+	if err := pusher.New(b.options).UpdateState(t.Context(), widget, destination(first), sawAt(noon, "1.0.0")); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.replaced(); mine == begin || !strings.Contains(got, digits(begin)) || !strings.Contains(got, digits(mine)) {
+		t.Errorf("the state notes %s, want %s and %s", got, digits(begin), digits(mine))
+	}
+	if s := b.state(); !s.Cooldown || len(s.Seen) != 2 {
+		t.Errorf("the state is %+v", s)
+	}
+}
+
 // memoryStore is a store in memory, because tests with package synctest cannot use the network.
 type memoryStore struct {
 	pusher.Store
