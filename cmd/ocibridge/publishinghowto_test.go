@@ -44,19 +44,11 @@ func TestKeysHowTo(t *testing.T) {
 	howto.Run{
 		Page:    "keys",
 		Replace: []string{"registry.example.com", host, "localhost:8443", "localhost:" + freePort(t)},
-		Before:  map[string]string{"ocibridge fingerprint legacy-key.asc\nocibridge push": legacyRelease},
 		Fails: []string{
-			"release 1.1.0", "strict_expiry = true", "tofu init -no-color -upgrade",
+			"release 1.1.0", "ocibridge config check", "tofu init -no-color -upgrade",
 			"rm -r .terraform\nocibridge exec --no-cache -- tofu init -no-color\n",
 		},
 		Dir: dir,
 		Env: publishingEnv,
 	}.Do(t)
 }
-
-// legacyRelease makes a key that has expired, and a release that it signed before.
-const legacyRelease = `gpg() { command gpg --faked-system-time 20240101T000000 "$@"; }
-gpg --batch --quiet --pinentry-mode loopback --passphrase '' --quick-generate-key 'Acme Legacy <legacy@acme.example>' rsa4096 sign 2y
-release 0.9.0 legacy@acme.example
-gpg --armor --export legacy@acme.example > legacy-key.asc
-unset -f gpg`
