@@ -218,15 +218,7 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	case m.Pulled && m.Unsigned.IsZero():
 		help = "pull-through cannot get it from " + m.Provider.Hostname() + " either: check the name and the version, unless a warning above says that the origin is unavailable"
 	default:
-		var same []string
-		for _, name := range []string{"config", "data", "template", "include", "exclude", "plain-http", "ca-file"} {
-			if cmd.Flags().Changed(name) {
-				same = append(same, "--"+name)
-			}
-		}
-		if len(same) > 0 {
-			help += ", with the same " + strings.Join(same, ", ")
-		}
+		help += sameFlags(cmd)
 	}
 	fmt.Fprintf(stderr, "error: %s\nhint: %s\n", message, help)
 }

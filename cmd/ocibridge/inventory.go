@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -98,6 +99,36 @@ func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, r
 		return err
 	}
 	return printReport(&f.commonFlags, cmd, r, text)
+}
+
+// showVersions is like show, for a report about versions. If no version is stored, it then
+// prints how to store one.
+func showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (*inventory.Report, error), text func(*inventory.Report, io.Writer) string) error {
+	next := ""
+	err := show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
+		r, err := read(ctx, found, s)
+		if err == nil && f.from == "" && !slices.ContainsFunc(r.Providers, func(p *inventory.ProviderReport) bool { return len(p.Versions) > 0 }) {
+			next = nextStep(queries, s) + sameFlags(cmd)
+		}
+		return r, err
+	}, text)
+	if err == nil && next != "" && !f.quiet && !f.output.json() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s\n", next)
+	}
+	return err
+}
+
+// nextStep returns the hint for queries that select no stored version.
+func nextStep(queries []query.Query, s settings) string {
+	switch {
+	case len(queries) == 0 && len(s.configured()) > 0:
+		return "to add the versions that the provider blocks select: ocibridge sync"
+	case len(queries) == 0:
+		return "to add the newest version of a provider: ocibridge push 'registry.opentofu.org/hashicorp/random@>= 0'"
+	case queries[0].Pattern != nil:
+		return "ocibridge list without a pattern shows every stored provider, and ocibridge push adds one"
+	}
+	return fmt.Sprintf("to add the newest version: ocibridge push '%s@>= 0'", queries[0].Provider)
 }
 
 // printReport prints a report, and returns its error.

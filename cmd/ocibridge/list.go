@@ -45,7 +45,7 @@ It exits with 1 if a provider or a version could not be read.`,
 			if err != nil {
 				return err
 			}
-			return show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, _ settings) (*inventory.Report, error) {
+			return showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, _ settings) (*inventory.Report, error) {
 				return found.List(ctx)
 			}, listText)
 		},

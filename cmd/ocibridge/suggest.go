@@ -56,3 +56,18 @@ func didYouMean(cmd *cobra.Command, err error) string {
 	}
 	return ""
 }
+
+// sameFlags returns the end of a hint that names a further command. It names the flags of cmd that select the
+// registry, such as ", with the same --data". It returns "" if none of them was given.
+func sameFlags(cmd *cobra.Command) string {
+	var same []string
+	for _, name := range []string{"config", "data", "template", "include", "exclude", "plain-http", "ca-file"} {
+		if cmd.Flags().Changed(name) {
+			same = append(same, "--"+name)
+		}
+	}
+	if len(same) == 0 {
+		return ""
+	}
+	return ", with the same " + strings.Join(same, ", ")
+}

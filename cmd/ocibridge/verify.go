@@ -46,7 +46,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 			if err != nil {
 				return err
 			}
-			return show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
+			return showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
 				return found.Verify(ctx, inventory.Verifier{Policy: s.trustRules().For, Packages: packages})
 			}, verifyText)
 		},
