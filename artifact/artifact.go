@@ -191,9 +191,9 @@ var (
 	// ErrNotProvider means that the content is not a provider index that OpenTofu can
 	// install. Examples are a container image, and an index whose manifests were deleted.
 	ErrNotProvider = errors.New("not a provider index")
-	// ErrMissing means that an index refers to content that is not in the registry. An error
-	// that wraps ErrMissing also wraps ErrNotProvider. Unlike the other errors, it can be
-	// temporary.
+	// ErrMissing means that an index or the list of a module's tags refers to content that is not
+	// in the registry. An error that wraps ErrMissing also wraps ErrNotProvider or ErrNotModule.
+	// Unlike the other errors, it can be temporary.
 	ErrMissing = errors.New("the registry lacks content that it refers to")
 	// ErrAmbiguous means that there are two where only one is allowed, such as two packages
 	// for one platform.

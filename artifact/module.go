@@ -84,25 +84,47 @@ func EncodeModule(m Module) (Blob, error) {
 	return encodeImage(TypeModule, []ocispec.Descriptor{layer}, annotations)
 }
 
-// ReadModule reads a version of a module from its tag in the module's repository. If there is
-// no such tag, it reads the tag with a leading v. Module.Manifest describes the manifest.
+// ReadModule reads a version of a module from its tag in the module's repository.
+// Module.Manifest describes the manifest. ReadModule first requests the tag without a leading v.
+// If the registry says that this tag does not exist, the list of tags decides, as in
+// [ociaddr.ModuleTags]. A wrong answer about one tag therefore never selects the other tag.
 //
 // ReadModule returns the store's errors unchanged. errdef.ErrNotFound always means that
-// neither tag exists. ErrNotModule, ErrAmbiguous, ErrTooLarge, ErrForeign and ErrDamaged say
+// neither tag exists. ErrMissing means that the list has a tag of the version, but the registry
+// has no manifest for it. ErrNotModule, ErrAmbiguous, ErrTooLarge, ErrForeign and ErrDamaged say
 // why ReadModule refuses the content.
-func ReadModule(ctx context.Context, store ReferenceFetcher, a module.Address, v provider.Version) (*Module, error) {
+func ReadModule(ctx context.Context, store ListedFetcher, a module.Address, v provider.Version) (*Module, error) {
 	tag, err := ociaddr.VersionTag(v)
 	if err != nil {
 		return nil, err
 	}
-	m, err := ReadModuleTag(ctx, store, a, v, tag)
+	m, absent := ReadModuleTag(ctx, store, a, v, tag)
+	if !errors.Is(absent, errdef.ErrNotFound) {
+		return m, absent
+	}
+	tags, err := ListAnyTags(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	tag, listed := ociaddr.ModuleTags(tags)[v]
+	if !listed {
+		return nil, absent
+	}
+	m, err = ReadModuleTag(ctx, store, a, v, tag) // another push may have just written it
 	if errors.Is(err, errdef.ErrNotFound) {
-		m, err = ReadModuleTag(ctx, store, a, v, "v"+tag)
+		err = fmt.Errorf("%w: %w: the tag %s is listed, but has no manifest", ErrNotModule, ErrMissing, tag)
 	}
 	return m, err
 }
 
+// ListedFetcher is a repository whose tags can be listed and fetched.
+type ListedFetcher interface {
+	ReferenceFetcher
+	TagLister
+}
+
 // ReadModuleTag is like [ReadModule], but reads the version from the given tag only.
+// errdef.ErrNotFound means that this tag does not exist.
 func ReadModuleTag(ctx context.Context, store ReferenceFetcher, a module.Address, v provider.Version, tag ociaddr.Tag) (*Module, error) {
 	desc, data, err := fetchTag(ctx, store, string(tag))
 	if err != nil {

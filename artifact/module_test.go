@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,6 +47,70 @@ func (s tagged) FetchReference(_ context.Context, tag string) (ocispec.Descripto
 		return ocispec.Descriptor{}, nil, errdef.ErrNotFound
 	}
 	return newBlob(ocispec.MediaTypeImageManifest, []byte(data)).Descriptor, io.NopCloser(strings.NewReader(data)), nil
+}
+
+// Tags lists the tags of the manifests.
+func (s tagged) Tags(_ context.Context, _ string, fn func([]string) error) error {
+	return fn(slices.Collect(maps.Keys(s)))
+}
+
+// listing is a store whose list of tags may differ from its manifests.
+type listing struct {
+	tagged
+	list []string
+	err  error // of the list
+}
+
+// Tags returns the list, or err.
+func (s listing) Tags(_ context.Context, _ string, fn func([]string) error) error {
+	return errors.Join(s.err, fn(s.list))
+}
+
+// TestModuleTagRule shows that ReadModule takes the tag that ociaddr.ModuleTags takes from the list of tags. Where
+// the list and the tags contradict each other, ReadModule never takes the tag with a leading v for the exact one.
+func TestModuleTagRule(t *testing.T) {
+	const exact, v = "1.2.3_b1", "v1.2.3_b1"
+	refused := errors.New("no list")
+	store := func(tags ...string) tagged {
+		out := tagged{}
+		for _, tag := range tags {
+			m := exampleModule()
+			m.Digest = digest.FromString(tag)
+			blob, err := EncodeModule(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[tag] = string(blob.Data)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		tags, list []string
+		listError  error
+		want       ociaddr.Tag
+		err        error
+	}{
+		"the exact tag":                       {tags: []string{exact}, list: []string{exact}, want: exact},
+		"only the tag with a v":               {tags: []string{v}, list: []string{v}, want: v},
+		"both":                                {tags: []string{exact, v}, list: []string{v, exact}, want: exact},
+		"neither":                             {list: []string{"v1.2.4", "latest"}, err: errdef.ErrNotFound},
+		"the exact tag is listed, but absent": {tags: []string{v}, list: []string{exact, v}, err: ErrMissing},
+		"the v is listed, but absent":         {list: []string{v}, err: ErrMissing},
+		"the exact tag is not listed yet":     {tags: []string{exact, v}, list: []string{v}, want: exact},
+		"the v is not listed":                 {tags: []string{v}, err: errdef.ErrNotFound},
+		"there is no list":                    {tags: []string{v}, listError: refused, err: refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := listing{store(tc.tags...), tc.list, tc.listError}
+			got, err := ReadModule(t.Context(), s, aModule, aVersion)
+			if !errors.Is(err, tc.err) || tc.err != errdef.ErrNotFound && errors.Is(err, errdef.ErrNotFound) {
+				t.Fatalf("%v, want %v", err, tc.err)
+			}
+			if tc.err == nil && (got.Tag != tc.want || got.Digest != digest.FromString(string(tc.want))) {
+				t.Errorf("%+v, want the tag %s", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestModuleRoundTrip(t *testing.T) {

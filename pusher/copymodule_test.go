@@ -152,6 +152,7 @@ func TestCopyModuleRefuses(t *testing.T) {
 				return true
 			})
 		}, want: artifact.ErrDamaged},
+		"a wrong 404 for the exact tag": {prepare: func(b *bench) { b.hideExactTag("two") }, want: artifact.ErrMissing},
 		"a manifest with a subject": {prepare: func(b *bench) {
 			m := b.storedModule("1.0.0")
 			manifest, err := json.Marshal(ocispec.Manifest{

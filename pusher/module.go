@@ -162,10 +162,11 @@ func (w *modulePush) inspect(ctx context.Context) error {
 	if err != nil {
 		return w.registryError("list tags of", err)
 	}
-	versions := slices.Collect(maps.Keys(ociaddr.ModuleTags(tags)))
+	tagged := ociaddr.ModuleTags(tags)
+	versions := slices.Collect(maps.Keys(tagged))
 	provider.SortVersions(versions)
 	forbidden, err := w.probeOwner(ctx, w.tag, versions, helpForeignModule, func(v provider.Version) (bool, error) {
-		found, err := artifact.ReadModule(ctx, w.dest.Store, w.pkg.Address, v)
+		found, err := artifact.ReadModuleTag(ctx, w.dest.Store, w.pkg.Address, v, tagged[v])
 		if errors.Is(err, artifact.ErrNotModule) && !errors.Is(err, artifact.ErrMissing) {
 			err = fmt.Errorf("%w: %w", artifact.ErrForeign, err)
 		}

@@ -196,6 +196,46 @@ func TestModuleTagWithV(t *testing.T) {
 	}
 }
 
+// hideExactTag stores other content under the tag v1.0.0 of the module. From then on, the
+// registry says that the tag 1.0.0 does not exist, but still lists it.
+func (b *bench) hideExactTag(content string) {
+	b.t.Helper()
+	pkg := modulePackage(b.t, "1.0.0", content)
+	manifest, err := artifact.EncodeModule(pkg.Module)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := b.repo.Push(b.t.Context(), pkg.Layer(), pkg.Open()); err != nil {
+		b.t.Fatal(err)
+	}
+	b.pushManifest(manifest.Descriptor.MediaType, manifest.Data, "v1.0.0")
+	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		hidden := r.Method != http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/1.0.0")
+		if hidden {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		return hidden
+	})
+}
+
+// TestWrongNotFoundOfModule shows that a push writes nothing if the registry lists the tag of the
+// version and says that it does not exist. The tag with a leading v does not take its place.
+// Only a forced push writes the tag.
+func TestWrongNotFoundOfModule(t *testing.T) {
+	b := newBench(t)
+	b.mustPushModule(modulePackage(t, "1.0.0", "one"), pusher.Pushed)
+	two := modulePackage(t, "1.0.0", "two")
+	b.hideExactTag("two")
+	b.registry.Reset()
+	if _, err := b.pushModule(two); !errors.Is(err, artifact.ErrMissing) || !strings.Contains(hint.Of(err), "--force") || b.registry.Count(recorder.Writes()) != 0 {
+		t.Errorf("%v, hint %q, %v", err, hint.Of(err), b.registry.Requests(recorder.Writes()))
+	}
+	b.options.Force = true
+	if r, err := b.pushModule(two); err != nil || r.Tag != "1.0.0" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
 // TestModuleInForeignRepository shows that a push refuses a repository of another module or of a
 // provider, whether the version exists there or not.
 func TestModuleInForeignRepository(t *testing.T) {

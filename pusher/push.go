@@ -297,7 +297,7 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 
 // foreignModule returns ErrForeign if the version is a module. Otherwise it returns other.
 func (w *push) foreignModule(ctx context.Context, v provider.Version, other error) error {
-	_, err := artifact.ReadModule(ctx, w.dest.Store, module.Address{}, v)
+	_, err := artifact.ReadModuleTag(ctx, w.dest.Store, module.Address{}, v, tagOf(v))
 	switch {
 	case err == nil: // its manifest does not name the module
 		return fmt.Errorf("%w: it is a module", artifact.ErrForeign)
