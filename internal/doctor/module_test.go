@@ -46,7 +46,7 @@ func TestModuleOnDistribution(t *testing.T) {
 			storeModule(t, x, vpc, "1.10.0", "v1.10.0")
 			got = checks(t, x.Examine(t.Context()))
 			want(t, got, "tags", OK, "2 versions and 0 other tags")
-			want(t, got, "pull", OK, "version 1.10.0 is complete, with a zip of 6 bytes")
+			want(t, got, "pull", OK, "the newest version, 1.10.0, is complete, with a zip of 6 bytes")
 			want(t, got, "removal", OK, "gone")
 		})
 	}

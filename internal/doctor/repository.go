@@ -102,14 +102,17 @@ func (x Repository) examine(ctx context.Context, r *Report) {
 	if !x.answers(r, resp, err, conn.tls) {
 		return
 	}
-	versions, there := x.tags(ctx, r)
+	tagged, there := x.tags(ctx, r)
+	versions := slices.Collect(maps.Keys(tagged))
+	provider.SortVersions(versions)
 	switch {
 	case there && len(versions) == 0:
 		r.warn("pull", "push a version; in a proxy-cache project, the template names the project of the registry that it caches, too", "there is no version to read")
 	case there && x.ofModule():
-		x.pullModule(ctx, r, versions[0])
+		newest := versions[len(versions)-1]
+		x.pullModule(ctx, r, newest, tagged[newest])
 	case there:
-		x.pull(ctx, r, versions[0])
+		x.pull(ctx, r, versions[len(versions)-1])
 	}
 	x.push(ctx, r)
 }
@@ -263,9 +266,9 @@ func (x Repository) get(ctx context.Context, path string) (*http.Response, error
 	return x.Store.Client.Do(req)
 }
 
-// tags lists the tags of the repository. It returns the versions among them, newest first. The bool is false if
+// tags lists the tags of the repository. It returns the versions among them, each with its tag. The bool is false if
 // the repository does not exist, or if its tags cannot be listed.
-func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bool) {
+func (x Repository) tags(ctx context.Context, r *Report) (map[provider.Version]ociaddr.Tag, bool) {
 	var tags []ociaddr.Tag
 	pages := 0
 	err := x.Store.Tags(ctx, "", func(page []string) error {
@@ -292,19 +295,22 @@ func (x Repository) tags(ctx context.Context, r *Report) ([]provider.Version, bo
 		return nil, false
 	}
 	versions := x.versions(tags)
-	slices.Reverse(versions)
 	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(len(tags)-len(versions), "other tag"), count(pages, "page"))
 	return versions, true
 }
 
-// versions returns the versions among the tags, oldest first.
-func (x Repository) versions(tags []ociaddr.Tag) []provider.Version {
-	if !x.ofModule() {
-		return ociaddr.Versions(tags)
+// versions returns the tag of each version among the tags.
+func (x Repository) versions(tags []ociaddr.Tag) map[provider.Version]ociaddr.Tag {
+	if x.ofModule() {
+		return ociaddr.ModuleTags(tags)
 	}
-	versions := slices.Collect(maps.Keys(ociaddr.ModuleTags(tags)))
-	provider.SortVersions(versions)
-	return versions
+	out := map[provider.Version]ociaddr.Tag{}
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out[v] = t
+		}
+	}
+	return out
 }
 
 // pull reads the newest version of a provider as the gateway does.
@@ -329,13 +335,13 @@ func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version
 		}
 	}
 	r.Origin = x.origin(ctx, v)
-	r.ok("pull", "version %s is complete for %s", newest, list(platforms))
+	r.ok("pull", "the newest version, %s, is complete for %s", newest, list(platforms))
 }
 
-// pullModule reads the newest version of a module as the gateway does.
-func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.Version) {
+// pullModule reads the newest version of a module from its tag as the gateway does.
+func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.Version, tag ociaddr.Tag) {
 	const again = "ocibridge module push --force"
-	m, err := artifact.ReadModule(ctx, x.Store, x.Module, newest)
+	m, err := artifact.ReadModuleTag(ctx, x.Store, x.Module, newest, tag)
 	if err != nil {
 		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), "push this version anew; "+again+" replaces what the tag names")
 		return
@@ -348,7 +354,7 @@ func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.V
 		r.fail("pull", x.Explain(err), "a clean-up job may have deleted what a manifest still names; "+again+" sends it again")
 		return
 	}
-	r.ok("pull", "version %s is complete, with a zip of %s", newest, count(int(m.Size), "byte"))
+	r.ok("pull", "the newest version, %s, is complete, with a zip of %s", newest, count(int(m.Size), "byte"))
 }
 
 func count(n int, thing string) string {

@@ -355,7 +355,7 @@ func TestRefusedParts(t *testing.T) {
 func TestDeletedChild(t *testing.T) {
 	b := newBench(t, quirks.Settings{})
 	x := b.store("0.0.0-doctor")[0]
-	want(t, b.examine(false), "pull", OK, "version 0.0.0-doctor is complete for linux_amd64")
+	want(t, b.examine(false), "pull", OK, "the newest version, 0.0.0-doctor, is complete for linux_amd64")
 	if err := x.Store.Delete(t.Context(), x.stored[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestProxyCache(t *testing.T) {
 		return true
 	}
 	b.rec.Intercept(uncached)
-	want(t, b.examine(false), "pull", OK, "version 0.0.0-doctor is complete for linux_amd64")
+	want(t, b.examine(false), "pull", OK, "the newest version, 0.0.0-doctor, is complete for linux_amd64")
 	layer := artifact.Package{Digest: digest.FromString(x.tag)}.Layer()
 	b.rec.Intercept(nil)
 	if err := x.Store.Delete(t.Context(), layer); err != nil {
