@@ -68,10 +68,9 @@ func (c stateChange) changes(now *artifact.State) (bool, error) {
 //
 // OCI tags have no compare-and-swap. updateState therefore reads the state again after each
 // write, and repeats the write until the state contains the change and notes each state that
-// the call has written. Calls of one Pusher for
-// one repository take turns. Two processes can still lose a change. This happens if process A
-// reads the state, process B then reads, writes and reads the state again, and finally A
-// writes. A lost change must be harmless to callers. A version waits longer if a sync has to
+// the call has written. Calls of one Pusher for one repository take turns. Two processes can
+// still lose a change, and the note about a state. This happens if process A reads the state,
+// process B then reads, writes and reads the state again, and finally A writes. A lost change must be harmless to callers. A version waits longer if a sync has to
 // see it again, a manifest that is not noted is not deleted, and gateways read a version that
 // the summary lacks.
 //
@@ -128,13 +127,16 @@ func (p *Pusher) updateState(ctx context.Context, a provider.Address, dest Desti
 	return hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", dest.Repository, w.tag), "let fewer syncs and pushes of %s run at a time", a)
 }
 
-// notesAll reports whether a state with the given descriptor notes all of the given states. It need not note itself.
-// A writer that has not read a state replaces the state without a note, and only the state's own writer can add the
-// note.
-func notesAll(now *artifact.State, desc *ocispec.Descriptor, states []digest.Digest) bool {
-	for _, d := range states {
-		is := func(r artifact.Replaced) bool { return r.Manifest.Digest == d }
-		if (desc == nil || desc.Digest != d) && !slices.ContainsFunc(now.Replaced, is) {
+// notesAll reports whether a state with the given descriptor notes all states that a call has
+// written. A writer that has not read a state replaces it without a note, and only the state's
+// own writer can add the note. The state that the call has written last notes as many states
+// as a state can.
+func notesAll(now *artifact.State, desc *ocispec.Descriptor, written []digest.Digest) bool {
+	if n := len(written); n > 0 && desc != nil && desc.Digest == written[n-1] {
+		return true
+	}
+	for _, d := range written {
+		if !slices.ContainsFunc(now.Replaced, func(r artifact.Replaced) bool { return r.Manifest.Digest == d }) {
 			return false
 		}
 	}
