@@ -273,7 +273,7 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	case refused && b.sender.tokens.accepted.Load() && refusals.MissingRight(err) != "":
 		return harborRight(login, r, refusals.MissingRight(err))
 	case refused && answer.StatusCode == http.StatusForbidden:
-		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository, for example because nothing has been pushed to it yet%s", login, r.Name, rightsNote(r))
+		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository%s", login, r.Name, rightsNote(r))
 	case login.kind == inBlock && login.helper == "", login.kind == inVariables:
 		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
 	}

@@ -64,7 +64,7 @@ func TestExplain(t *testing.T) {
 		{name: "401 without a login", err: answerOf(401, "UNAUTHORIZED"), want: "no login for ghcr.io was found; run: ocibridge login ghcr.io, or docker login ghcr.io"},
 		{name: "401 with a login", files: login, err: answerOf(401), want: "used the login for ghcr.io in /home/u/.docker/config.json, which was not accepted"},
 		{name: "403 without a login", err: answerOf(403, "DENIED"), want: "no login for ghcr.io was found"},
-		{name: "403 with a login", files: login, err: answerOf(403, "DENIED"), want: "used the login for ghcr.io in /home/u/.docker/config.json: it may lack the right to do this in acme/null, or there is no such repository, for example because nothing has been pushed to it yet"},
+		{name: "403 with a login", files: login, err: answerOf(403, "DENIED"), want: "used the login for ghcr.io in /home/u/.docker/config.json: it may lack the right to do this in acme/null, or there is no such repository; GHCR wants a token (classic) with read:packages"},
 		{name: "Docker Hub", repository: "docker.io/acme/null", err: answerOf(401), want: "run: ocibridge login docker.io, or docker login"},
 		{name: "nothing for a Basic challenge", err: fmt.Errorf("x: %w", auth.ErrBasicCredentialNotFound), want: "no login for ghcr.io was found"},
 		{name: "404", err: answerOf(404, "MANIFEST_UNKNOWN")},

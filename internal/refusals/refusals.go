@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
@@ -68,6 +69,22 @@ func MissingRight(err error) string {
 }
 
 var missingRight = regexp.MustCompile(`^unauthorized to access repository: \S+, action: (pull|push|delete)\b`)
+
+// MaybeAbsent reports whether a registry, or its token server, refuses to read a repository with status 403. Some
+// registries, such as GHCR, send this status also if the repository does not exist. The refusal of a blob does not
+// count: a blob is read only after its manifest.
+func MaybeAbsent(err error) bool {
+	var answer *errcode.ErrorResponse
+	switch {
+	case !errors.As(err, &answer), answer.StatusCode != http.StatusForbidden, answer.Method != http.MethodGet && answer.Method != http.MethodHead:
+		return false
+	case answer.URL == nil:
+		return true
+	}
+	// A token server gets a GET request also for a push.
+	writes := func(scope string) bool { return scope[strings.LastIndexByte(scope, ':')+1:] != "pull" }
+	return !strings.Contains(answer.URL.Path, "/blobs/") && !slices.ContainsFunc(answer.URL.Query()["scope"], writes)
+}
 
 // ProxyCache reports whether Harbor refuses a push because the project is a proxy cache of another registry.
 func ProxyCache(err error) bool { return says(err, proxyCache, 0) }

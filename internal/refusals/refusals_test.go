@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -77,5 +78,33 @@ func TestRead(t *testing.T) {
 		if message != want || got.StatusCode != http.StatusForbidden || got.Method != http.MethodGet || got.URL.Host != "registry.example.com" {
 			t.Errorf("%.60s: %+v", body, got)
 		}
+	}
+}
+
+func TestMaybeAbsent(t *testing.T) {
+	for _, tc := range []struct {
+		method, url string
+		status      int
+		want        bool
+	}{
+		{"GET", "https://ghcr.io/v2/a/tags/list", 403, true},
+		{"HEAD", "https://ghcr.io/v2/a/manifests/1.0.0", 403, true},
+		{"GET", "https://ghcr.io/token?scope=repository%3Apush%2Fa%3Apull&service=ghcr.io", 403, true},
+		{"GET", "https://ghcr.io/token?scope=repository%3Aa%3Apull%2Cpush&service=ghcr.io", 403, false},
+		{"GET", "https://ghcr.io/v2/a/blobs/sha256:00", 403, false},
+		{"PUT", "https://ghcr.io/v2/a/manifests/1.0.0", 403, false},
+		{"GET", "https://ghcr.io/v2/a/tags/list", 401, false},
+		{"GET", "https://ghcr.io/v2/a/tags/list", 404, false},
+	} {
+		at, err := url.Parse(tc.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := MaybeAbsent(&errcode.ErrorResponse{Method: tc.method, URL: at, StatusCode: tc.status}); got != tc.want {
+			t.Errorf("%s %s, status %d: %t", tc.method, tc.url, tc.status, got)
+		}
+	}
+	if MaybeAbsent(io.EOF) {
+		t.Error("an error without a response")
 	}
 }

@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -197,7 +199,7 @@ func (r *Repositories) ExplainFor(a provider.Address, err error) error {
 	if rerr != nil {
 		return err
 	}
-	return r.Explain(err, repo)
+	return withPush(r.Explain(err, repo), "ocibridge push '%s@>= 0'", a)
 }
 
 // ExplainForModule is like [Repositories.ExplainFor], for the repository of a module.
@@ -206,7 +208,16 @@ func (r *Repositories) ExplainForModule(a module.Address, err error) error {
 	if rerr != nil {
 		return err
 	}
-	return r.Explain(err, repo)
+	return withPush(r.Explain(err, repo), "ocibridge module push FOLDER --as %s@VERSION", a)
+}
+
+// withPush adds the command that pushes an address to the hint of err, if err may mean that nothing has been pushed
+// yet.
+func withPush(err error, command string, a fmt.Stringer) error {
+	if h := hint.Of(err); h != "" && refusals.MaybeAbsent(err) {
+		return hint.Replace(err, "%s. If nobody has pushed it yet: "+command, h, a)
+	}
+	return err
 }
 
 // Registries returns the registries that the templates name, except the embedded

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
+
+	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
@@ -104,5 +107,29 @@ func TestOpenModules(t *testing.T) {
 	defer providers.Close()
 	if addr, repo, err := providers.Module(t.Context(), net); addr != (ociaddr.Repository{}) || repo != nil || !registry.NoRepository(err) || !strings.Contains(hint.Of(err), "module_mirror") {
 		t.Errorf("without a template: %s, %v", addr, err)
+	}
+}
+
+// TestExplainNamesThePush shows that the hint for a refusal names the command that pushes the provider or module, if
+// the registry may refuse an absent repository in the same way.
+func TestExplainNamesThePush(t *testing.T) {
+	modules, err := templates.ParseModule("ghcr.io/m/${hostname}/${namespace}/${name}/${system}", module.Selector{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := registry.Open(registry.Options{Log: slog.New(slog.DiscardHandler), Templates: templates.Set{template(t, "ghcr.io/p/${hostname}/${namespace}/${type}")}, ModuleTemplates: templates.ModuleSet{modules}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	a, net := provider.MustParseAddress("registry.acme.example/acme/widget"), module.MustParseAddress("registry.acme.example/acme/net/aws")
+	for status, want := range map[int]bool{403: true, 401: false, 404: false} {
+		refused := fmt.Errorf("list tags: %w", &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "https", Host: "ghcr.io", Path: "/v2/x/tags/list"}, StatusCode: status})
+		if h := hint.Of(r.ExplainFor(a, refused)); strings.HasSuffix(h, ". If nobody has pushed it yet: ocibridge push 'registry.acme.example/acme/widget@>= 0'") != want {
+			t.Errorf("status %d of a provider: %s", status, h)
+		}
+		if h := hint.Of(r.ExplainForModule(net, refused)); strings.HasSuffix(h, ". If nobody has pushed it yet: ocibridge module push FOLDER --as registry.acme.example/acme/net/aws@VERSION") != want {
+			t.Errorf("status %d of a module: %s", status, h)
+		}
 	}
 }
