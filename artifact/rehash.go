@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -18,15 +20,11 @@ import (
 // registry, the connection or the temporary file failed.
 func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error) {
 	none := provider.Hash{}
-	scratch, err := os.CreateTemp("", "ocibridge-*.zip")
+	scratch, remove, err := downloadZip(ctx, store, p.Layer())
 	if err != nil {
-		return none, hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
-	}
-	defer os.Remove(scratch.Name())
-	defer scratch.Close()
-	if err := download(ctx, store, p.Layer(), scratch); err != nil {
 		return none, err
 	}
+	defer remove()
 	h1, err := provider.H1(ctx, scratch, p.Size)
 	switch {
 	case errors.Is(err, provider.ErrNotZip):
@@ -41,4 +39,25 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error
 		return none, fmt.Errorf("%w: the package has %s, the index gives %s", ErrDamaged, h1, p.H1)
 	}
 	return h1, nil
+}
+
+// downloadZip downloads a zip to a temporary file, and then checks its size and digest. The caller must call the
+// function that it returns, which removes the file.
+func downloadZip(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*os.File, func(), error) {
+	if desc.Size > provider.MaxZipBytes {
+		return nil, nil, fmt.Errorf("%w: the zip has %d bytes according to the manifest, and the maximum is %d", ErrDamaged, desc.Size, int64(provider.MaxZipBytes))
+	}
+	scratch, err := os.CreateTemp("", "ocibridge-*.zip")
+	if err != nil {
+		return nil, nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
+	}
+	remove := func() {
+		scratch.Close()
+		os.Remove(scratch.Name())
+	}
+	if err := download(ctx, store, desc, scratch); err != nil {
+		remove()
+		return nil, nil, err
+	}
+	return scratch, remove, nil
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -27,15 +25,11 @@ type ModuleContents struct {
 // the connection or the temporary file failed.
 func RehashModule(ctx context.Context, store Fetcher, m *Module) (ModuleContents, error) {
 	var out ModuleContents
-	scratch, err := os.CreateTemp("", "ocibridge-*.zip")
+	scratch, remove, err := downloadZip(ctx, store, m.Layer())
 	if err != nil {
-		return out, hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
-	}
-	defer os.Remove(scratch.Name())
-	defer scratch.Close()
-	if err := download(ctx, store, m.Layer(), scratch); err != nil {
 		return out, err
 	}
+	defer remove()
 	out.Entries, out.Unpacked, err = provider.CheckEntries(ctx, scratch, m.Size)
 	if err == nil {
 		out.H1, err = provider.H1(ctx, scratch, m.Size)

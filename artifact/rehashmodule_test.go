@@ -73,6 +73,10 @@ func TestRehashModule(t *testing.T) {
 	if _, err := artifact.RehashModule(t.Context(), memory.New(), absent); !errors.Is(err, artifact.ErrMissing) {
 		t.Errorf("a zip that the registry lacks: %v", err)
 	}
+	huge := &artifact.Module{Digest: digest.FromString("huge"), Size: provider.MaxZipBytes + 1}
+	if _, err := artifact.RehashModule(t.Context(), memory.New(), huge); !errors.Is(err, artifact.ErrDamaged) {
+		t.Errorf("a zip that is too large: %v", err)
+	}
 }
 
 // zipOf returns a zip with the given names. Names that end in a slash are folders.

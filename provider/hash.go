@@ -75,6 +75,10 @@ func (e *notZipError) Is(target error) bool { return target == ErrNotZip || targ
 // errLargeDirectory means that the central directory exceeds maxDirectoryBytes.
 var errLargeDirectory = errors.New("its directory is too large")
 
+// MaxZipBytes is the maximum size in bytes of a package or of the zip of a module. The largest public packages have
+// about 200 MiB.
+const MaxZipBytes = 4 << 30
+
 const (
 	// maxDirectoryBytes is the maximum number of bytes that are read to find the entries of a
 	// zip. They are the central directory, which is stored in memory.

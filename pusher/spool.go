@@ -11,12 +11,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
-
-// maxPackageBytes is the maximum size of a package in bytes. The largest public packages
-// are about 200 MiB.
-const maxPackageBytes = 4 << 30
 
 // spool downloads a package from its origin into a temporary file, and verifies it. Uploads
 // can read the file while it is being filled. Each retry reads the file again from its
@@ -52,7 +49,7 @@ func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 		return nil, s.explain(err)
 	}
 	s.report = func(n int) { w.event(pkg.Platform, StageFetch, n, size) }
-	if err := s.begin(ctx, cancel, body, size, maxPackageBytes); err != nil {
+	if err := s.begin(ctx, cancel, body, size, provider.MaxZipBytes); err != nil {
 		cancel()
 		return nil, s.explain(err)
 	}

@@ -20,10 +20,6 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// maxHashed is the maximum size in bytes of a package that is downloaded to compute its h1: hash. The largest
-// public packages are about 200 MiB.
-const maxHashed = 4 << 30
-
 // Registry opens the repositories of providers.
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
@@ -263,9 +259,6 @@ func (r *reading) compute(ctx context.Context) error {
 	for i, p := range r.verified.Packages {
 		if len(r.Platforms) > 0 && !slices.Contains(r.Platforms, p.Platform) {
 			continue
-		}
-		if p.Size > maxHashed {
-			return fmt.Errorf("%s for %s: it has %d bytes, more than any package", r.target, p.Platform, p.Size)
 		}
 		annotated := p.H1
 		p.H1 = provider.Hash{} // otherwise Rehash would compare the hash, and return an error without the hint below

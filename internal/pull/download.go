@@ -27,9 +27,6 @@ const (
 	// notZipTTL is the pause before another download of a package that is not a zip file, although its digest
 	// is right. The pause is long because another download would return the same bytes.
 	notZipTTL = 10 * time.Minute
-	// maxUnannounced is the maximum size in bytes of a package whose size the origin does not
-	// announce.
-	maxUnannounced = 4 << 30
 	// wellBegun is how many bytes of a package are downloaded before its push begins.
 	wellBegun = 8 << 20
 	// maxFailed is the maximum number of remembered failures. Each failure takes at most about 5 KiB of memory.
@@ -119,7 +116,7 @@ func (p *Puller) join(request context.Context, s catalog.Store, w wanted, at *or
 func (p *Puller) beginLocked(request context.Context, s catalog.Store, w wanted, at *origin.Package) *reader {
 	ctx, cancel := context.WithCancelCause(telemetry.Follow(p.ctx, request))
 	d := &download{p: p, store: s, want: w, at: at, cancel: cancel, urgent: make(chan struct{})}
-	d.File = fill.New(fill.Options{Cancel: func() { cancel(nil) }, Linger: lingerTime, Limit: maxUnannounced, Closed: d.closed})
+	d.File = fill.New(fill.Options{Cancel: func() { cancel(nil) }, Linger: lingerTime, Limit: provider.MaxZipBytes, Closed: d.closed})
 	d.hurry = sync.OnceFunc(func() {
 		close(d.urgent)
 		d.Keep() // a client that has left may come back
