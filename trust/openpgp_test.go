@@ -133,7 +133,7 @@ func TestHostileKeys(t *testing.T) {
 		"very many":                        {make([]string, 100), acme, "100 signing keys"},
 		"another's subkey":                 {[]string{acme.WithSubkeyOf(t, mallory)}, mallory, ""},
 		"user ID that is only revoked":     {[]string{mallory.WithRevocationOnly(t)}, mallory, ""},
-		"key that reads, of somebody else": {[]string{other.ArmoredPublicKey()}, acme, "none of the keys offered"},
+		"key that reads, of somebody else": {[]string{other.ArmoredPublicKey()}, acme, "none of the keys offered: the signature names the key " + acme.Fingerprint()[24:] + ", offered are " + other.Fingerprint()},
 	} {
 		t.Run(what, func(t *testing.T) {
 			doc := sumsOf(name)

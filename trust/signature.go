@@ -10,6 +10,7 @@ import (
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -84,7 +85,23 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 		return Signer{}, hint.Wrap(fmt.Errorf("%w: pinned are %s, offered are %s", errNotPinned, abbreviate(p.Keys), abbreviate(offered)),
 			"%s", p.notPinnedHelp(rings))
 	}
+	if id := issuer(signature); id != "" {
+		return Signer{}, fmt.Errorf("%w: the signature names the key %s, offered are %s", errUnknownIssuer, id, abbreviate(offered))
+	}
 	return Signer{}, errUnknownIssuer
+}
+
+// issuer returns the ID of the key that a signature names, in the form that clients print. A signature proves nothing
+// about this ID. issuer returns "" if the signature names no key.
+func issuer(signature []byte) (id string) {
+	defer recoverPanic(new(error))
+	r := packet.NewReader(bytes.NewReader(signature))
+	for p, err := r.Next(); err == nil; p, err = r.Next() {
+		if s, ok := p.(*packet.Signature); ok && s.IssuerKeyId != nil {
+			return fmt.Sprintf("%016X", *s.IssuerKeyId)
+		}
+	}
+	return ""
 }
 
 // findSigner returns the first key that verifies the signature and has not expired. If there
