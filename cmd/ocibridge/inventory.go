@@ -124,7 +124,7 @@ func nextStep(queries []query.Query, s settings) string {
 	case len(queries) == 0 && len(s.configured()) > 0:
 		return "to add the versions that the provider blocks select: ocibridge sync"
 	case len(queries) == 0:
-		return "to add the newest version of a provider: ocibridge push 'registry.opentofu.org/hashicorp/random@>= 0'"
+		return "to add the newest version of a provider: ocibridge push 'registry.opentofu.org/hashicorp/random@>= 0'; for modules, see ocibridge module list"
 	case queries[0].Pattern != nil:
 		return "ocibridge list without a pattern shows every stored provider, and ocibridge push adds one"
 	}

@@ -41,9 +41,7 @@ It exits with 1 if a module or a version could not be read.`,
 			if err != nil {
 				return err
 			}
-			return showModules(f, cmd, queries, func(ctx context.Context, m *inventory.Modules, _ settings) (*inventory.ModuleReport, error) {
-				return warned(cmd)(m.List(ctx, queries))
-			}, moduleListText)
+			return showModuleVersions(f, cmd, queries, (*inventory.Modules).List, moduleListText)
 		},
 	}
 	f.registerModules(cmd)
@@ -119,9 +117,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 			if err != nil {
 				return err
 			}
-			return showModules(f, cmd, queries, func(ctx context.Context, m *inventory.Modules, _ settings) (*inventory.ModuleReport, error) {
-				return warned(cmd)(m.Verify(ctx, queries))
-			}, moduleVerifyText)
+			return showModuleVersions(f, cmd, queries, (*inventory.Modules).Verify, moduleVerifyText)
 		},
 	}
 	f.registerModules(cmd)
@@ -146,18 +142,6 @@ func parseModuleQueries(args []string, versions bool) ([]query.ModuleQuery, erro
 		out = append(out, q)
 	}
 	return out, nil
-}
-
-// warned returns a function that prints a warning for each catalog that could not be listed.
-func warned(cmd *cobra.Command) func(*inventory.ModuleReport, error) (*inventory.ModuleReport, error) {
-	return func(r *inventory.ModuleReport, err error) (*inventory.ModuleReport, error) {
-		if err == nil {
-			for _, u := range r.Unlisted {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s cannot be listed, so its modules are missing here: %s\n", u.Where, u.Problem.Message)
-			}
-		}
-		return r, err
-	}
 }
 
 // modules is like inventory, for modules.
@@ -193,6 +177,27 @@ func showModules[R report](f *readerFlags, cmd *cobra.Command, queries []query.M
 		return err
 	}
 	return printReport(&f.commonFlags, cmd, r, text)
+}
+
+// showModuleVersions is like showModules, for a report about versions. It prints a warning for each catalog that could
+// not be listed. If no module is stored, it then prints how to store one.
+func showModuleVersions(f *readerFlags, cmd *cobra.Command, queries []query.ModuleQuery, read func(*inventory.Modules, context.Context, []query.ModuleQuery) (*inventory.ModuleReport, error), text func(*inventory.ModuleReport, io.Writer) string) error {
+	stderr, none := cmd.ErrOrStderr(), false
+	err := showModules(f, cmd, queries, func(ctx context.Context, m *inventory.Modules, _ settings) (*inventory.ModuleReport, error) {
+		r, err := read(m, ctx, queries)
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range r.Unlisted {
+			fmt.Fprintf(stderr, "warning: %s cannot be listed, so its modules are missing here: %s\n", u.Where, u.Problem.Message)
+		}
+		none = f.from == "" && len(r.Modules) == 0
+		return r, nil
+	}, text)
+	if err == nil && none && !f.quiet && !f.output.json() {
+		fmt.Fprintf(stderr, "hint: to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0%s\n", sameFlags(cmd))
+	}
+	return err
 }
 
 // moduleListText formats a listing as one table for each module.
