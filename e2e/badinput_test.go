@@ -105,6 +105,52 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// TestBadModule shows that the program refuses every kind of wrong input to a push of a module. It prints an error and a
+// hint, and stores no tag.
+func TestBadModule(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	r := registry.For(t, registry.Options{})
+	_, host, _ := front(t, r)
+	right := host + "/modules/${hostname}/${namespace}/${name}/${system}"
+	folder := func(prepare func(dir string) error) string {
+		dir := t.TempDir()
+		clients.Must(t, os.WriteFile(filepath.Join(dir, "main.tf"), nil, 0o600))
+		clients.Must(t, prepare(dir))
+		return dir
+	}
+	good := folder(func(string) error { return nil })
+	const vpc = "registry.acme.example/acme/vpc/aws@1.0.0"
+	for name, tc := range map[string]struct {
+		folder, as, template string
+		status               int
+		want                 string
+	}{
+		"address of a provider":        {good, "registry.acme.example/acme/vpc@1.0.0", right, 2, "it may be the address of a provider"},
+		"address without a hostname":   {good, "acme/vpc/aws@1.0.0", right, 2, "registry.terraform.io/acme/vpc/aws"},
+		"folder inside a module":       {good, "registry.acme.example/acme/vpc/aws//subnet@1.0.0", right, 2, "name the whole module"},
+		"no version":                   {good, "registry.acme.example/acme/vpc/aws", right, 2, "names no version"},
+		"version with a v":             {good, "registry.acme.example/acme/vpc/aws@v1.0.0", right, 2, "write it as 1.0.0"},
+		"version of two numbers":       {good, "registry.acme.example/acme/vpc/aws@1.0", right, 2, "write it as 1.0.0"},
+		"constraint":                   {good, "registry.acme.example/acme/vpc/aws@~> 1.0", right, 2, "an exact version is required"},
+		"template for providers":       {good, vpc, host + "/${hostname}/${namespace}/${type}", 2, "only hostname, namespace, name and system are available"},
+		"template that yields no name": {good, vpc, host + "/Acme/${hostname}/${namespace}/${name}/${system}", 2, "lower case"},
+		"no folder":                    {filepath.Join(good, "absent"), vpc, right, 1, "name the folder that has the module's .tf files"},
+		"file":                         {filepath.Join(good, "main.tf"), vpc, right, 1, "name the folder that has the module's .tf files"},
+		"empty folder":                 {t.TempDir(), vpc, right, 1, "it has no files"},
+		"link that leaves the folder": {folder(func(dir string) error { return os.Symlink("/etc/hosts", filepath.Join(dir, "hosts.tf")) }), vpc, right, 1,
+			"hosts.tf is a link that leaves the folder"},
+		"files of more than 2 GiB": {folder(func(dir string) error { return os.Truncate(filepath.Join(dir, "main.tf"), 3<<30) }), vpc, right, 1, "its files have more than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkRefused(t, s.run("module", "push", tc.folder, "--as", tc.as, "--template", tc.template), tc.status, tc.want)
+			if tags := tagsOnDisk(t, r); len(tags) != 0 {
+				t.Errorf("tags: %v", tags)
+			}
+		})
+	}
+}
+
 // TestBadOrigin shows that the program refuses each kind of invalid release from an origin.
 func TestBadOrigin(t *testing.T) {
 	t.Parallel()

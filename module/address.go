@@ -45,6 +45,8 @@ func ParseAddress(s string) (Address, error) {
 	case strings.Contains(s, "//"):
 		address, _, _ := strings.Cut(s, "//")
 		return Address{}, hint.New(fmt.Sprintf("invalid module address %q: it names a folder inside the module", s), "name the whole module: %s", address)
+	case len(parts) == 3 && strings.Contains(parts[0], "."):
+		return Address{}, hint.New(fmt.Sprintf("module address %q has three parts", s), "it may be the address of a provider; %s", addressForm)
 	case len(parts) == 3:
 		return Address{}, hint.New(fmt.Sprintf("module address %q has no hostname", s),
 			"Terraform reads it as registry.terraform.io/%[1]s, OpenTofu as registry.opentofu.org/%[1]s: write the one that you mean", s)

@@ -20,10 +20,12 @@ import (
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/modulezip"
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -106,6 +108,27 @@ func TestFullDiskOfCache(t *testing.T) {
 	})
 }
 
+// TestFullDiskOfCacheOfModules is like [TestFullDiskOfCache], for a module.
+func TestFullDiskOfCacheOfModules(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		disk, resize := smallDisk(t, "4k") // smaller than the zip
+		inRig(t, func(r *rig) {
+			if err := r.pushModule(r.t.Context()); err != nil {
+				r.t.Fatal(err)
+			}
+			r.serve(disk)
+			for range 2 {
+				r.wantAll(moduleDocuments(), http.StatusOK)
+			}
+			resize("16m")
+			time.Sleep(2 * time.Minute)
+			r.wantAll(moduleDocuments(), http.StatusOK)
+			defer r.registry.Begin(faultproxy.Rule{Fault: faultproxy.Cut()})()
+			r.wantAll(moduleDocuments(), http.StatusOK)
+		})
+	})
+}
+
 // TestFullDiskForTemporaryFiles shows that, if the disk for temporary files is full, a push fails and tags
 // nothing. The error names the reason.
 func TestFullDiskForTemporaryFiles(t *testing.T) {
@@ -125,6 +148,31 @@ func TestFullDiskForTemporaryFiles(t *testing.T) {
 				r.t.Errorf("with room: %v", err)
 			}
 		})
+	})
+}
+
+// TestFullDiskForZipOfModule shows that no module is packed if the disk for temporary files is full. The error names
+// the reason.
+func TestFullDiskForZipOfModule(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		folder := t.TempDir()
+		if err := os.WriteFile(filepath.Join(folder, "main.tf"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		disk, resize := smallDisk(t, "64k")
+		t.Setenv("TMPDIR", disk)
+		if z, err := modulezip.Pack(t.Context(), folder); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(hint.Of(err), "TMPDIR") {
+			t.Errorf("%+v, %v, hint %q", z, err, hint.Of(err))
+		}
+		if left, err := os.ReadDir(disk); err != nil || len(left) != 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+		resize("16m")
+		z, err := modulezip.Pack(t.Context(), folder)
+		if err != nil {
+			t.Fatalf("with room: %v", err)
+		}
+		z.Close()
 	})
 }
 
@@ -183,9 +231,13 @@ func newOwn(t *testing.T, dir string) *own {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { o.registry.Close() })
-	known, err := catalog.New(catalog.Options{TagTTL: -1, StaleIfError: -1, Log: log, Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
-		return o.registry.Repository(a.Path())
-	}})
+	known, err := catalog.New(catalog.Options{TagTTL: -1, StaleIfError: -1, Log: log,
+		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
+			return o.registry.Repository(a.Path())
+		},
+		Modules: catalog.ModuleOptions{Repository: func(_ context.Context, a module.Address) (catalog.Store, error) {
+			return o.registry.Repository("modules/" + a.Path())
+		}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,6 +260,17 @@ func (o *own) push() error {
 		repo, err := o.registry.Repository(a.Path())
 		return pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: repo}}, err
 	}}).Push(o.t.Context(), rel)
+	return o.registry.Explain(err)
+}
+
+// pushModule is like push, for a module.
+func (o *own) pushModule() error {
+	name := "modules/" + shared.module.Address.Path()
+	repo, err := o.registry.Repository(name)
+	if err == nil {
+		dest := pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: name}, Store: registry.Repository{Repository: repo}}
+		_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond}).PushModule(o.t.Context(), dest, shared.module)
+	}
 	return o.registry.Explain(err)
 }
 
@@ -245,6 +308,44 @@ func TestFullDiskOfDataFolder(t *testing.T) {
 	})
 }
 
+// TestFullDiskOfDataFolderOfModules is like [TestFullDiskOfDataFolder], for a module.
+func TestFullDiskOfDataFolderOfModules(t *testing.T) {
+	withMounts(t, func(t *testing.T) {
+		disk, resize := smallDisk(t, "64k")
+		o := newOwn(t, disk)
+		fillDisk(t, disk)
+		versions := moduleDocuments()[0].path
+		if err := o.pushModule(); !errors.Is(err, syscall.ENOSPC) && hint.Of(err) == "" {
+			t.Errorf("%v, hint %q", err, hint.Of(err))
+		}
+		if code := o.get(versions).Code; code != http.StatusNotFound {
+			t.Errorf("versions: %d", code)
+		}
+		resize("16m")
+		if err := o.pushModule(); err != nil {
+			t.Errorf("with room: %v", err)
+		}
+		for _, d := range moduleDocuments() {
+			if a := o.get(d.path); a.Code != http.StatusOK {
+				t.Errorf("%s: %d", d.path, a.Code)
+			}
+		}
+	})
+}
+
+// fillDisk writes a file until the disk is full.
+func fillDisk(t *testing.T, disk string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(disk, "fill"))
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
 // TestGCOnFullDisk shows that a garbage collection makes room on a full disk.
 func TestGCOnFullDisk(t *testing.T) {
 	withMounts(t, func(t *testing.T) {
@@ -253,14 +354,7 @@ func TestGCOnFullDisk(t *testing.T) {
 		if err := o.push(); err == nil {
 			t.Error("a push to the full disk succeeds")
 		}
-		fill, err := os.Create(filepath.Join(disk, "fill"))
-		for err == nil {
-			_, err = fill.Write(make([]byte, 4096))
-		}
-		fill.Close()
-		if !errors.Is(err, syscall.ENOSPC) {
-			t.Fatal(err)
-		}
+		fillDisk(t, disk)
 		freed, err := o.registry.GC(t.Context(), embedded.GCOptions{})
 		if err != nil || freed.Bytes < 500<<10 {
 			t.Errorf("%+v, %v", freed, err)
@@ -285,13 +379,18 @@ func TestGCOnFullDisk(t *testing.T) {
 // response of the gateway is then correct or has status 502. No response claims that a version or its packages
 // do not exist.
 func TestFilesThatCannotBeRead(t *testing.T) {
+	t.Run("provider", func(t *testing.T) { cannotBeRead(t, (*own).push, documents(shared.large)) })
+	t.Run("module", func(t *testing.T) { cannotBeRead(t, (*own).pushModule, moduleDocuments()) })
+}
+
+func cannotBeRead(t *testing.T, push func(*own) error, documents []document) {
 	dir := t.TempDir()
 	o := newOwn(t, dir)
-	if err := o.push(); err != nil {
+	if err := push(o); err != nil {
 		t.Fatal(err)
 	}
 	truth := map[string]string{}
-	for _, d := range documents(shared.large) {
+	for _, d := range documents {
 		if a := o.get(d.path); a.Code == http.StatusOK {
 			truth[d.path] = a.Body.String()
 		}
@@ -314,7 +413,7 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 			}
 		})
 	})
-	if err != nil || files < 10 || troubled < len(truth) {
+	if err != nil || files < 8 || troubled < len(truth) {
 		t.Errorf("%d files, %d answers 502, %v", files, troubled, err)
 	}
 	for p, want := range truth {
