@@ -11,6 +11,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/selector"
 )
 
 // Pattern matches module addresses part by part. Examples are
@@ -23,7 +24,7 @@ type Pattern struct {
 	system    string
 }
 
-const wildcard = "*"
+const wildcard = selector.Wildcard
 
 // ParsePattern parses a pattern of four parts.
 func ParsePattern(s string) (Pattern, error) {
@@ -95,18 +96,11 @@ func (p Pattern) Example() Address {
 
 // Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
 // that match the same address, the one with more parts is more specific.
-func (p Pattern) Parts() int {
-	n := 0
-	for _, part := range p.parts() {
-		if part != wildcard {
-			n++
-		}
-	}
-	return n
-}
+func (p Pattern) Parts() int { return selector.Parts(p) }
 
-func (p Pattern) parts() [4]string {
-	return [4]string{string(p.host), p.namespace, p.name, p.system}
+// Values returns the parts of the pattern, with the hostname in Punycode.
+func (p Pattern) Values() []string {
+	return []string{string(p.host), p.namespace, p.name, p.system}
 }
 
 // String returns the pattern, with the hostname in Unicode.
@@ -115,30 +109,4 @@ func (p Pattern) String() string {
 }
 
 // Selector selects modules. The zero value selects all.
-type Selector struct {
-	Include []Pattern // empty selects every module
-	Exclude []Pattern // takes precedence over Include
-}
-
-// Selects reports whether the module is included and not excluded.
-func (s Selector) Selects(a Address) bool {
-	matches := func(p Pattern) bool { return p.Matches(a) }
-	return !slices.ContainsFunc(s.Exclude, matches) &&
-		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
-}
-
-// SingleParts reports, for each of hostname, namespace, name and system, whether the include
-// patterns contain exactly one value. A repository template need not contain a placeholder
-// for such a part. Wildcards in other patterns are ignored, as for providers.
-func (s Selector) SingleParts() (single [4]bool) {
-	for i := range single {
-		named := map[string]bool{}
-		for _, p := range s.Include {
-			if v := p.parts()[i]; v != wildcard {
-				named[v] = true
-			}
-		}
-		single[i] = len(named) == 1
-	}
-	return single
-}
+type Selector = selector.Selector[Address, Pattern]

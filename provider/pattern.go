@@ -3,7 +3,6 @@ package provider
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/selector"
 )
 
 // Pattern matches provider addresses part by part. Examples are registry.opentofu.org/*/*,
@@ -22,7 +22,7 @@ type Pattern struct {
 	typ       string
 }
 
-const wildcard = "*"
+const wildcard = selector.Wildcard
 
 // ParsePattern parses a pattern of three parts.
 func ParsePattern(s string) (Pattern, error) {
@@ -107,17 +107,10 @@ func (p Pattern) Matches(a Address) bool {
 
 // Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
 // that match the same address, the one with more parts is more specific.
-func (p Pattern) Parts() int {
-	n := 0
-	for _, part := range p.parts() {
-		if part != wildcard {
-			n++
-		}
-	}
-	return n
-}
+func (p Pattern) Parts() int { return selector.Parts(p) }
 
-func (p Pattern) parts() [3]string { return [3]string{string(p.host), p.namespace, p.typ} }
+// Values returns the parts of the pattern, with the hostname in Punycode.
+func (p Pattern) Values() []string { return []string{string(p.host), p.namespace, p.typ} }
 
 // ServiceHost returns the host in the pattern. named reports whether the host is not a
 // wildcard.
@@ -147,30 +140,4 @@ func (p Pattern) String() string {
 }
 
 // Selector selects providers. The zero value selects all.
-type Selector struct {
-	Include []Pattern // empty selects every provider
-	Exclude []Pattern // takes precedence over Include
-}
-
-// Selects reports whether the provider is included and not excluded.
-func (s Selector) Selects(a Address) bool {
-	matches := func(p Pattern) bool { return p.Matches(a) }
-	return !slices.ContainsFunc(s.Exclude, matches) &&
-		(len(s.Include) == 0 || slices.ContainsFunc(s.Include, matches))
-}
-
-// SingleParts reports, for each of hostname, namespace and type, whether the include patterns
-// contain exactly one value. A repository template need not contain a placeholder for such a
-// part. Wildcards in other patterns are ignored, as in OpenTofu.
-func (s Selector) SingleParts() (single [3]bool) {
-	for i := range single {
-		named := map[string]bool{}
-		for _, p := range s.Include {
-			if v := p.parts()[i]; v != wildcard {
-				named[v] = true
-			}
-		}
-		single[i] = len(named) == 1
-	}
-	return single
-}
+type Selector = selector.Selector[Address, Pattern]

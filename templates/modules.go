@@ -27,8 +27,7 @@ var modules = parts{
 // ParseModule parses and checks a template. The template applies to the modules that sel
 // selects.
 func ParseModule(source string, sel module.Selector) (*ModuleTemplate, error) {
-	single := sel.SingleParts()
-	expr, err := parse(source, modules, single[:])
+	expr, err := parse(source, modules, sel.SingleParts())
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,7 @@ var providers = parts{
 
 // Parse parses and checks a template. The template applies to the providers that sel selects.
 func Parse(source string, sel provider.Selector) (*Template, error) {
-	single := sel.SingleParts()
-	expr, err := parse(source, providers, single[:])
+	expr, err := parse(source, providers, sel.SingleParts())
 	if err != nil {
 		return nil, err
 	}
