@@ -186,14 +186,26 @@ func (g *gateway) router() *mux.Router {
 	return r
 }
 
-// providerHandler either answers a request about a provider, or returns an error and sends nothing.
-type providerHandler func(w http.ResponseWriter, r *http.Request, a provider.Address) error
+// handler either answers a request about a provider or a module, or returns an error and sends nothing. A is the type of
+// the address.
+type handler[A any] func(w http.ResponseWriter, r *http.Request, a A) error
 
 // guarded passes a request to h if the client may read the requested provider. If h returns an error, guarded
 // answers with that error. Every route of a provider goes through guarded.
-func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
-	return g.Access.Guard(AddressOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, err := AddressOf(r)
+func (g *gateway) guarded(h handler[provider.Address]) http.HandlerFunc {
+	return g.Access.Guard(AddressOf, handled(g, AddressOf, h)).ServeHTTP
+}
+
+// guardedModule is like guarded, for a module.
+func (g *gateway) guardedModule(h handler[module.Address]) http.HandlerFunc {
+	return g.Access.GuardModule(ModuleOf, handled(g, ModuleOf, h)).ServeHTTP
+}
+
+// handled passes a request and its address to h. It answers with the error of h, or with 404 if the path has no valid
+// address.
+func handled[A any](g *gateway, addressOf func(*http.Request) (A, error), h handler[A]) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		a, err := addressOf(r)
 		if err != nil {
 			notFound(w, r)
 			return
@@ -201,7 +213,7 @@ func (g *gateway) guarded(h providerHandler) http.HandlerFunc {
 		if err := h(w, r, a); err != nil {
 			g.fail(w, r, err)
 		}
-	})).ServeHTTP
+	})
 }
 
 // versionOf parses the version in a request's path.

@@ -66,23 +66,6 @@ func ModuleOf(r *http.Request) (module.Address, error) {
 	return module.AddressFromURL(v["hostname"], v["namespace"], v["name"], v["system"])
 }
 
-// moduleHandler is like [providerHandler], for a request about a module.
-type moduleHandler func(w http.ResponseWriter, r *http.Request, a module.Address) error
-
-// guardedModule is like [gateway.guarded], for a module.
-func (g *gateway) guardedModule(h moduleHandler) http.HandlerFunc {
-	return g.Access.GuardModule(ModuleOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, err := ModuleOf(r)
-		if err != nil {
-			notFound(w, r)
-			return
-		}
-		if err := h(w, r, a); err != nil {
-			g.fail(w, r, err)
-		}
-	})).ServeHTTP
-}
-
 // routeModules adds the routes of one host's modules below a path. See [gateway.routeHost].
 func (g *gateway) routeModules(r *mux.Router, path string, wrap func(http.HandlerFunc) http.HandlerFunc) {
 	path += "{namespace}/{name}/{system}/"
@@ -187,7 +170,7 @@ func (g *gateway) moduleZip(ctx context.Context, r *http.Request, a module.Addre
 
 // orOrigin redirects a request to the module's origin if h fails because the registry lacks the module or the
 // version, and [Options].ModuleOrigin names the origin. If the registry cannot answer, there is no redirect.
-func (g *gateway) orOrigin(h moduleHandler) moduleHandler {
+func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
 	if g.ModuleOrigin == nil {
 		return h
 	}

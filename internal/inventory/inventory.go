@@ -273,23 +273,34 @@ func (s *Selection) read(ctx context.Context, out *Report, fn func(context.Conte
 // Failed returns an error if a provider or a version could not be read, or if a finding is
 // an error.
 func (r *Report) Failed() error {
-	bad, all := 0, 0
+	var t tally
 	for _, p := range r.Providers {
 		if n, _ := Count(p.Findings); n > 0 || p.Problem != nil {
-			bad++
-			all++
+			t.add(p.Findings, p.Problem)
 		}
 		for _, v := range p.Versions {
-			all++
-			if n, _ := Count(v.Findings); n > 0 || v.Problem != nil {
-				bad++
-			}
+			t.add(v.Findings, v.Problem)
 		}
 	}
-	if bad == 0 {
+	return t.err(r.failed, r.help)
+}
+
+// tally counts what was checked, and what of it has an error.
+type tally struct{ bad, all int }
+
+func (t *tally) add(findings []artifact.Finding, problem *Problem) {
+	t.all++
+	if n, _ := Count(findings); n > 0 || problem != nil {
+		t.bad++
+	}
+}
+
+// err returns an error if anything has an error.
+func (t *tally) err(failed, help string) error {
+	if t.bad == 0 {
 		return nil
 	}
-	return hint.New(fmt.Sprintf("%d of %d %s", bad, all, r.failed), "%s", r.help)
+	return hint.New(fmt.Sprintf("%d of %d %s", t.bad, t.all, failed), "%s", help)
 }
 
 // Count returns the number of errors and warnings among findings.

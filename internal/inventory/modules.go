@@ -265,23 +265,16 @@ func (r *Module) String() string {
 // Failed returns an error if a module or a version could not be read, or if a finding is an
 // error.
 func (r *ModuleReport) Failed() error {
-	bad, all := 0, 0
+	var t tally
 	for _, m := range r.Modules {
 		if m.Problem != nil {
-			bad++
-			all++
+			t.add(nil, m.Problem)
 		}
 		for _, v := range m.Versions {
-			all++
-			if n, _ := Count(v.Findings); n > 0 || v.Problem != nil {
-				bad++
-			}
+			t.add(v.Findings, v.Problem)
 		}
 	}
-	if bad == 0 {
-		return nil
-	}
-	return hint.New(fmt.Sprintf("%d of %d %s", bad, all, r.failed), "%s", r.help)
+	return t.err(r.failed, r.help)
 }
 
 // ModuleInspection describes one stored version of a module.
