@@ -74,7 +74,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 		return nil, err
 	}
 	r := &Release{Origin: "release folder", Partial: true, ByPlatform: true, Claims: claims}
-	if r.Protocols, err = d.protocols(&r.Claims); err != nil {
+	if err := d.protocols(r); err != nil {
 		return nil, err
 	}
 	for _, p := range platforms {
@@ -207,22 +207,23 @@ func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []by
 	return out, nil
 }
 
-// protocols returns the plugin protocols in the registry manifest, or nil if there is no
-// manifest. The manifest has either its name in a release or its name in the source tree.
-// If SHA256SUMS lists the manifest, protocols adds the manifest to c.Announced, so that
-// package trust verifies its checksum.
-func (d *ReleaseDir) protocols(c *trust.Claims) ([]string, error) {
-	released := fmt.Sprintf("terraform-provider-%s_%s_manifest.json", c.Provider.Type(), c.Version)
-	for _, name := range []string{released, "terraform-registry-manifest.json"} {
+// protocols reads the plugin protocols of a release from the registry manifest. The manifest has either its name in a
+// release or its name in the source tree, and the same content. If SHA256SUMS lists the manifest, under either name,
+// protocols adds it to the announced files, so that package trust verifies its checksum.
+func (d *ReleaseDir) protocols(r *Release) error {
+	c := &r.Claims
+	names := []string{fmt.Sprintf("terraform-provider-%s_%s_manifest.json", c.Provider.Type(), c.Version), "terraform-registry-manifest.json"}
+	listed := slices.DeleteFunc(strings.Fields(string(c.SHA256SUMS)), func(name string) bool { return !slices.Contains(names, name) })
+	for _, name := range names {
 		data, err := d.read(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if slices.Contains(strings.Fields(string(c.SHA256SUMS)), name) {
-			c.Announced = map[string][sha256.Size]byte{name: sha256.Sum256(data)}
+		for _, l := range listed {
+			c.Announced = map[string][sha256.Size]byte{l: sha256.Sum256(data)}
 		}
 		var manifest struct {
 			Metadata struct {
@@ -230,9 +231,13 @@ func (d *ReleaseDir) protocols(c *trust.Claims) ([]string, error) {
 			} `json:"metadata"`
 		}
 		if err := versionLimits.Unmarshal(data, &manifest); err != nil {
-			return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), `a registry manifest is {"version": 1, "metadata": {"protocol_versions": ["6.0"]}}`)
+			return hint.Wrap(fmt.Errorf("%s: %w", name, err), `a registry manifest is {"version": 1, "metadata": {"protocol_versions": ["6.0"]}}`)
 		}
-		return manifest.Metadata.ProtocolVersions, nil
+		r.Protocols = manifest.Metadata.ProtocolVersions
+		return nil
 	}
-	return nil, nil
+	if len(listed) > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plugin protocols are unknown: SHA256SUMS lists %s, and the release folder has neither it nor %s; add the file, and push with --refresh-evidence if the version is stored", listed[0], names[1]))
+	}
+	return nil
 }

@@ -133,9 +133,10 @@ func TestReleaseDirAccepted(t *testing.T) {
 	}{
 		"without manifest": {change: func(d *dist) { d.remove(d.release.ManifestName()) }},
 		"manifest of the source tree": {change: func(d *dist) {
-			d.remove(d.release.ManifestName())
-			d.write("terraform-registry-manifest.json", `{"version":1,"metadata":{"protocol_versions":["6.0"]}}`)
-		}, protocols: "6.0"},
+			if err := os.Rename(filepath.Join(d.dir, d.release.ManifestName()), filepath.Join(d.dir, "terraform-registry-manifest.json")); err != nil {
+				d.t.Fatal(err)
+			}
+		}, protocols: "5.0 6.0"},
 		"manifest that SHA256SUMS does not list": {change: func(d *dist) {
 			d.resign(without(d.release.SHA256SUMS, "manifest"))
 			d.write(d.release.ManifestName(), `{"version":1,"metadata":{"protocol_versions":["6.0"]}}`)
@@ -178,6 +179,10 @@ func TestReleaseDirAccepted(t *testing.T) {
 			d := newDist(t)
 			tc.change(d)
 			r := d.mustRead()
+			unknown := name == "without manifest" // SHA256SUMS lists the manifest
+			if (len(r.Warnings) > 0) != unknown {
+				t.Errorf("warnings %q", r.Warnings)
+			}
 			if names(r) != allPlatforms || strings.Join(r.Protocols, " ") != tc.protocols {
 				t.Errorf("platforms %s, protocols %s", names(r), r.Protocols)
 			}
@@ -305,6 +310,10 @@ func TestReleaseDirNotTrusted(t *testing.T) {
 		"listed with the mark for binary": {func(d *dist) { d.resign(strings.ReplaceAll(string(d.release.SHA256SUMS), "  ", " *")) }, trust.ErrNotListed},
 		"package changed":                 {func(d *dist) { d.write(linux, "damaged") }, trust.ErrChecksum},
 		"manifest changed":                {func(d *dist) { d.write(d.release.ManifestName(), `{"metadata":{"protocol_versions":["9.0"]}}`) }, trust.ErrChecksum},
+		"manifest of the source tree changed": {func(d *dist) {
+			d.remove(d.release.ManifestName())
+			d.write("terraform-registry-manifest.json", `{"metadata":{"protocol_versions":["9.0"]}}`)
+		}, trust.ErrChecksum},
 		"checksums changed":               {func(d *dist) { d.write(d.release.SHA256SUMSName(), string(d.release.SHA256SUMS)+"\n") }, trust.ErrSignature},
 		"signed by another":               {func(d *dist) { d.key = pgp.For(d.t, "Mallory").ArmoredPublicKey() }, trust.ErrSignature},
 		"signature empty":                 {func(d *dist) { d.write(d.release.SignatureName(), "") }, trust.ErrUnsigned},
