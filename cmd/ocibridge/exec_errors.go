@@ -94,7 +94,7 @@ func errorText(message string, attrs []slog.Attr) string {
 			cause = ": " + value
 		case "hint":
 			help = value
-		case "path", "status", "request_id":
+		case "path", "status", "request_id", "refused_so_far":
 		default:
 			others = append(others, a.Key+" "+value)
 		}

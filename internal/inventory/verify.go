@@ -18,6 +18,8 @@ import (
 type Verifier struct {
 	Policy   func(provider.Address) trust.Policy
 	Packages bool // whether to download and hash every package
+	// Required is whether the gateway serves only what a pinned key signed.
+	Required bool
 }
 
 // Verify checks every version of the selection. If a query names a provider that has no
@@ -45,6 +47,10 @@ func (v Verifier) verify(ctx context.Context, p *Provider, version provider.Vers
 		provider:      p, policy: v.Policy(p.Provider),
 	}
 	err := c.run(ctx, v.Packages)
+	if v.Required && !c.policy.Pins() {
+		c.report(artifact.SeverityError, "evidence", `the gateway refuses it, by verify = "required": no key is pinned for this provider`,
+			fmt.Sprintf("name the publisher's key in a trust block that selects %s", p.Provider))
+	}
 	c.Problem = problem(p.explain(err))
 	return c.VersionReport
 }
@@ -137,7 +143,11 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 	case trust.Refused(err):
 		c.Signature = &Signature{Verdict: artifact.NoEvidence}
 		c.Refused = errors.Is(err, trust.ErrSignature)
-		c.report(artifact.SeverityError, "evidence", err.Error(), hintOr(err, doNotTrust))
+		help := hintOr(err, doNotTrust)
+		if c.Refused {
+			help += fmt.Sprintf(". If the publisher has signed this version again, replace the stored signature: ocibridge push --refresh-evidence %s@%s", c.provider.Provider, c.Version)
+		}
+		c.report(artifact.SeverityError, "evidence", err.Error(), help)
 		return nil
 	}
 	return err
