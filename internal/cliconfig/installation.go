@@ -62,7 +62,7 @@ func (m *Merged) checkBlock(s setting, host svchost.Hostname, all []svchost.Host
 	}
 	block, name, patterns := origin(s.file, s.item), host.ForDisplay(), patternsOf(all)
 	if other == nil {
-		help := "write into the provider_installation block: direct { include = " + patterns + " }"
+		help := "leave this file out, as with TF_CLI_CONFIG_FILE=/dev/null, or write into the provider_installation block: direct { include = " + patterns + " }"
 		if alone != nil {
 			help += ", and into its " + alone.kind + " block: exclude = " + patterns
 		}

@@ -407,12 +407,12 @@ func TestInstallationHint(t *testing.T) {
 	for name, tt := range map[string]struct{ config, hint, followed string }{
 		"a mirror alone": {
 			mirror("") + "}",
-			"write into the provider_installation block: direct { include = " + patterns + " }, and into its network_mirror block: exclude = " + patterns,
+			"leave this file out, as with TF_CLI_CONFIG_FILE=/dev/null, or write into the provider_installation block: direct { include = " + patterns + " }, and into its network_mirror block: exclude = " + patterns,
 			mirror("exclude = "+patterns) + "direct { include = " + patterns + " }\n}",
 		},
 		"an oci_mirror alone": {
 			"provider_installation {\n oci_mirror {\n repository_template = \"r.example/$${namespace}/$${type}\"\n }\n}",
-			"write into the provider_installation block: direct { include = " + patterns + " }, and into its oci_mirror block: exclude = " + patterns + "; or run OpenTofu without exec: by this block, it reads the registry itself",
+			"leave this file out, as with TF_CLI_CONFIG_FILE=/dev/null, or write into the provider_installation block: direct { include = " + patterns + " }, and into its oci_mirror block: exclude = " + patterns + "; or run OpenTofu without exec: by this block, it reads the registry itself",
 			"provider_installation {\n oci_mirror {\n repository_template = \"r.example/$${namespace}/$${type}\"\nexclude = " + patterns + "\n }\ndirect { include = " + patterns + " }\n}",
 		},
 		"a mirror beside direct": {
@@ -422,7 +422,7 @@ func TestInstallationHint(t *testing.T) {
 		},
 		"direct for others": {
 			"provider_installation {\n direct { include = [\"example.com/*/*\"] }\n}",
-			"write into the provider_installation block: direct { include = " + patterns + " }",
+			"leave this file out, as with TF_CLI_CONFIG_FILE=/dev/null, or write into the provider_installation block: direct { include = " + patterns + " }",
 			"provider_installation {\n direct { include = [\"example.com/*/*\"] }\n direct { include = " + patterns + " }\n}",
 		},
 	} {

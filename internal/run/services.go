@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"mime"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -109,7 +110,11 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 			d.keep(host, known)
 		}
 	}
-	d.log.Warn("the services of a host are unknown: only the providers and modules that the gateway has work, unless an earlier answer is cached", "host", string(host), "err", err)
+	level := slog.LevelWarn
+	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
+		level = slog.LevelInfo // the host only names providers, and has no services
+	}
+	d.log.Log(ctx, level, "the services of a host are unknown: only the providers and modules that the gateway has work, unless an earlier answer is cached", "host", string(host), "err", err)
 	return known.Services
 }
 

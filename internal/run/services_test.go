@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -22,6 +23,7 @@ import (
 type answers struct {
 	by      map[string]answer
 	private bool // requests without the token of acme are refused
+	failed  error // the error of every request; nil for none
 	asked   atomic.Int32
 }
 
@@ -41,6 +43,9 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusUnauthorized, Body: http.NoBody, Request: r}, nil
 	}
 	found, ok := a.by[r.URL.String()]
+	if a.failed != nil {
+		return nil, a.failed
+	}
 	if !ok {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
@@ -189,6 +194,23 @@ func (tokens) ForHost(_ context.Context, host svchost.Hostname) (svcauth.HostCre
 }
 
 // TestDiscoveryToken shows that discovery sends a host the user's token for it, and that no other host gets this token.
+// TestHostThatDoesNotExist shows that a host without an address causes no warning, because hosts may only name
+// providers. Other failures cause one.
+func TestHostThatDoesNotExist(t *testing.T) {
+	now := time.Now()
+	for want, failed := range map[string]error{
+		"level=INFO": &net.DNSError{Name: string(acme), IsNotFound: true},
+		"level=WARN": &net.DNSError{Name: string(acme), IsTimeout: true},
+	} {
+		var log strings.Builder
+		d := newDiscovery(t, &answers{failed: failed}, &now)
+		d.log = slog.New(slog.NewTextHandler(&log, nil))
+		if found := d.services(t.Context(), acme); found != nil || !strings.Contains(log.String(), want) {
+			t.Errorf("%v: %v, %s", failed, found, &log)
+		}
+	}
+}
+
 func TestDiscoveryToken(t *testing.T) {
 	const at = "https://acme.example/.well-known/terraform.json"
 	for name, tc := range map[string]struct {
