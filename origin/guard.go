@@ -135,9 +135,9 @@ func (g *Guard) checkAddress(address string) error {
 func private(host, port, why string) error {
 	err := fmt.Errorf("%w: %s is %s", ErrPrivate, host, why)
 	if port == "443" {
-		return hint.Wrap(err, "to allow it, name the host in an include pattern of the pull_through block, such as \"registry.acme.internal/*/*\"")
+		return hint.Wrap(err, "to allow it, name the host in the pull_through block of ocibridge.hcl, such as include = [\"registry.acme.internal/*/*\"]; other hosts then need patterns, too")
 	}
-	return hint.Wrap(err, "to allow port %[1]s of the host, name both in an include pattern of the pull_through block, such as \"registry.acme.internal:%[1]s/*/*\", or in the providers.v1 URL of a host block of the CLI configuration", port)
+	return hint.Wrap(err, "to allow port %[1]s of the host, name both in the pull_through block of ocibridge.hcl, such as include = [\"registry.acme.internal:%[1]s/*/*\"], or in the providers.v1 URL of a host block of the CLI configuration", port)
 }
 
 // addService allows the port that a named host's own discovery document gives for its

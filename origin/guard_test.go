@@ -59,7 +59,7 @@ func TestGuardRefusesAddresses(t *testing.T) {
 	client := guarded(t, "")
 	for _, host := range refused {
 		_, err := client.Get("https://" + host + ":1/")
-		if !errors.Is(err, origin.ErrPrivate) || !strings.Contains(hint.Of(err), "include pattern") {
+		if !errors.Is(err, origin.ErrPrivate) || !strings.Contains(hint.Of(err), "the pull_through block of ocibridge.hcl") {
 			t.Errorf("%s: %v (%s)", host, err, hint.Of(err))
 		}
 	}

@@ -314,11 +314,11 @@ func TestReleaseDirNotTrusted(t *testing.T) {
 			d.remove(d.release.ManifestName())
 			d.write("terraform-registry-manifest.json", `{"metadata":{"protocol_versions":["9.0"]}}`)
 		}, trust.ErrChecksum},
-		"checksums changed":               {func(d *dist) { d.write(d.release.SHA256SUMSName(), string(d.release.SHA256SUMS)+"\n") }, trust.ErrSignature},
-		"signed by another":               {func(d *dist) { d.key = pgp.For(d.t, "Mallory").ArmoredPublicKey() }, trust.ErrSignature},
-		"signature empty":                 {func(d *dist) { d.write(d.release.SignatureName(), "") }, trust.ErrUnsigned},
-		"signature noise":                 {func(d *dist) { d.write(d.release.SignatureName(), "noise") }, trust.ErrSignature},
-		"no key":                          {func(d *dist) { d.key = "" }, trust.ErrUnsigned},
+		"checksums changed": {func(d *dist) { d.write(d.release.SHA256SUMSName(), string(d.release.SHA256SUMS)+"\n") }, trust.ErrSignature},
+		"signed by another": {func(d *dist) { d.key = pgp.For(d.t, "Mallory").ArmoredPublicKey() }, trust.ErrSignature},
+		"signature empty":   {func(d *dist) { d.write(d.release.SignatureName(), "") }, trust.ErrUnsigned},
+		"signature noise":   {func(d *dist) { d.write(d.release.SignatureName(), "noise") }, trust.ErrSignature},
+		"no key":            {func(d *dist) { d.key = "" }, trust.ErrUnsigned},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDist(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/docs"
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 const helpExamples = `  # the flags of a command
@@ -78,5 +79,22 @@ func printHelp(cmd *cobra.Command, args []string) error {
 		about.InitDefaultVersionFlag()
 		return about.Help()
 	}
-	return unknown(cmd.Root(), "help topic", strings.Join(args, " "), "ocibridge help lists the commands and topics")
+	help := "ocibridge help lists the commands and topics"
+	if like := likelyTopic(strings.Join(args, " ")); like != "" {
+		help = fmt.Sprintf("did you mean ocibridge help %s? %s", like, help)
+	}
+	return unknown(cmd.Root(), "help topic", strings.Join(args, " "), help)
+}
+
+// likelyTopic returns the topic whose name begins with a text, or of whose name the text is probably a misspelling. It
+// returns "" if there is none.
+func likelyTopic(text string) string {
+	var names []string
+	for _, t := range docs.Topics() {
+		if len(text) > 2 && strings.HasPrefix(t.Name, text) {
+			return t.Name
+		}
+		names = append(names, t.Name)
+	}
+	return hint.Nearest(text, names)
 }

@@ -115,13 +115,13 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 	p := &pushPlan{policy: policyBy(rules, f.allowUnsigned)}
 	names := args
 	if f.releaseDir != "" {
-		if !strings.Contains(f.as, "@") {
-			return nil, hint.New(fmt.Sprintf("--as %s: no version given", f.as), "write the version of the release, such as %s@1.4.0", f.as)
-		}
 		names = []string{f.as}
 	}
 	for _, s := range names {
 		q, err := query.ParseRelease(s)
+		if f.releaseDir != "" && errors.Is(err, query.ErrNoVersion) {
+			err = hint.Replace(fmt.Errorf("--as %s: %w", f.as, query.ErrNoVersion), "write the version of the release, such as %s@1.4.0", strings.TrimSuffix(f.as, "@"))
+		}
 		if err != nil {
 			return nil, err
 		}

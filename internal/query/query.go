@@ -5,6 +5,7 @@
 package query
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -19,6 +20,9 @@ type Query struct {
 	Versions provider.VersionSet // selects the versions that match the constraint; zero if there is no constraint
 	Pattern  *provider.Pattern   // selects all providers that match, in place of Provider; nil if the query names one provider
 }
+
+// ErrNoVersion means that an argument has no version.
+var ErrNoVersion = errors.New("no version given")
 
 // ParseRelease parses PROVIDER@VERSION or PROVIDER@CONSTRAINT.
 func ParseRelease(s string) (Query, error) {
@@ -39,7 +43,7 @@ func ParseRelease(s string) (Query, error) {
 // if the argument has no @.
 func parseVersions(address, versions string, given bool) (v provider.Version, set provider.VersionSet, err error) {
 	if !given || strings.TrimSpace(versions) == "" {
-		return v, set, hint.New(fmt.Sprintf("%s: no version given", address), "write %s@VERSION, or %[1]s@'>= 0' for the newest", address)
+		return v, set, hint.Wrap(fmt.Errorf("%s: %w", address, ErrNoVersion), "write %s@VERSION, or %[1]s@'>= 0' for the newest", address)
 	}
 	if versions == "latest" {
 		return v, set, hint.New(fmt.Sprintf("%s: there is no version called latest", address), "write %s@'>= 0' for the newest", address)

@@ -22,7 +22,7 @@ import (
 // answers is a transport that answers a request by its URL.
 type answers struct {
 	by      map[string]answer
-	private bool // requests without the token of acme are refused
+	private bool  // requests without the token of acme are refused
 	failed  error // the error of every request; nil for none
 	asked   atomic.Int32
 }
