@@ -283,6 +283,13 @@ func TestExecNothingConfigured(t *testing.T) {
 		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 {
 			t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
 		}
+		// If the command fails, exec says that it has found no configuration.
+		other := s.user("", "9.9.9")
+		other.Env["XDG_DATA_HOME"] = s.ws.Env["XDG_DATA_HOME"]
+		want := "\nnote: no template is set, and there is no ocibridge.hcl in " + other.Dir + ": exec used the embedded registry in " + filepath.Join(s.ws.Env["XDG_DATA_HOME"], "ocibridge") + "\n"
+		if got := s.execIn(other, "--", client.Path, "init", "-no-color"); got.status == 0 || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("status %d\n%s, want %s", got.status, got.stderr, want)
+		}
 	})
 }
 

@@ -256,7 +256,15 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 		return nil, x.Err
 	}
 	x.Write, x.Embedded = f.write, back.Embedded != nil
-	x.Explain = func(err error) error { return back.Explain(err, x.Address) }
+	x.Explain = func(err error) error {
+		switch {
+		case !x.Module.IsZero():
+			return back.ExplainForModule(x.Module, err)
+		case !x.Provider.IsZero():
+			return back.ExplainFor(x.Provider, err)
+		}
+		return back.Explain(err, x.Address)
+	}
 	if back.Client != nil {
 		x.Candidates = back.Client.Considered(ctx, x.Address)
 	}

@@ -77,8 +77,8 @@ if it does not run.
 exec prints warnings about the user's own files in any case, such as a CLI
 configuration that cannot be read. All other warnings and errors of the gateway are
 printed only if the command fails, after the command has ended. exec then also prints
-which providers, versions and packages the registry lacks. With --log-level, the log
-is printed at once.`,
+which providers, versions and packages the registry lacks, and whether it has found no
+configuration. With --log-level, the log is printed at once.`,
 		Example: execExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -145,6 +145,9 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	held.print(stderr)
 	for _, m := range result.Missing {
 		reportMissing(cmd, stderr, o, m)
+	}
+	if failed := held.any() || len(result.Missing) > 0; failed && len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
+		fmt.Fprintf(stderr, "note: no template is set, and there is no ocibridge.hcl in %s: exec used the embedded registry in %s\n", o.Environment.Dir, f.dataFolder())
 	}
 	return exitStatus(result.Status)
 }

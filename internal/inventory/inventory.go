@@ -38,16 +38,16 @@ type Registry interface {
 	// Providers returns the providers in the registries' catalogs. It also returns the
 	// catalogs that could not be listed.
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	// Explain adds a hint to a registry's refusal. The hint says what to do about the
-	// refusal.
-	Explain(error, ociaddr.Repository) error
+	// ExplainFor adds a hint to a refusal of the registry of a provider. The hint says what to
+	// do about the refusal.
+	ExplainFor(provider.Address, error) error
 }
 
 // Repositories are the repositories that templates name. registry.Repositories implements it.
 type Repositories interface {
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	Explain(error, ociaddr.Repository) error
+	ExplainFor(provider.Address, error) error
 }
 
 // Remote makes a [Registry] of the repositories that templates name.
@@ -191,7 +191,7 @@ func (p *Provider) list(ctx context.Context) {
 }
 
 func (p *Provider) explain(err error) error {
-	return p.inventory.Registry.Explain(err, p.Repository)
+	return p.inventory.Registry.ExplainFor(p.Provider, err)
 }
 
 // missing returns the error for a query that selects no stored version.

@@ -24,7 +24,7 @@ type ModuleRegistry interface {
 	// Module returns the address of a module's repository, and the repository.
 	Module(context.Context, module.Address) (ociaddr.Repository, Store, error)
 	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
-	Explain(error, ociaddr.Repository) error
+	ExplainForModule(module.Address, error) error
 }
 
 // RemoteModules makes a [ModuleRegistry] of the repositories that templates name.
@@ -121,7 +121,7 @@ func (m *Modules) read(ctx context.Context, queries []query.ModuleQuery, verify 
 		for _, v := range r.Versions {
 			g.Go(func() error {
 				if reading.Err() == nil {
-					v.Problem = problem(m.explain(v.read(reading, r, verify), r.Repository))
+					v.Problem = problem(m.explain(v.read(reading, r, verify), r.Module))
 				}
 				return context.Cause(reading)
 			})
@@ -131,11 +131,11 @@ func (m *Modules) read(ctx context.Context, queries []query.ModuleQuery, verify 
 }
 
 // explain adds a registry's hint to err, if err is not nil.
-func (m *Modules) explain(err error, repo ociaddr.Repository) error {
+func (m *Modules) explain(err error, a module.Address) error {
 	if err == nil {
 		return nil
 	}
-	return m.Registry.Explain(err, repo)
+	return m.Registry.ExplainForModule(a, err)
 }
 
 // resolve replaces patterns by queries for the modules that match, sorted by address.
@@ -179,7 +179,7 @@ func (m *Modules) list(ctx context.Context, r *Module, q query.ModuleQuery) erro
 	r.Repository, r.store = addr, store
 	tags, err := artifact.ListAnyTags(ctx, store)
 	if err != nil {
-		return m.explain(fmt.Errorf("list tags of %s: %w", addr, err), addr)
+		return m.explain(fmt.Errorf("list tags of %s: %w", addr, err), q.Module)
 	}
 	for v, tag := range ociaddr.ModuleTags(tags) {
 		if q.Has(v) {
@@ -296,7 +296,7 @@ func (m *Modules) Inspect(ctx context.Context, q query.ModuleQuery) (*ModuleInsp
 	}
 	v := r.Versions[0]
 	if err := v.read(ctx, r, false); err != nil {
-		return nil, hint.Wrap(m.explain(fmt.Errorf("%s %s: %w", r.Module, v.Version, err), r.Repository), "ocibridge module verify %s@%s says what to do", r.Module, v.Version)
+		return nil, hint.Wrap(m.explain(fmt.Errorf("%s %s: %w", r.Module, v.Version, err), r.Module), "ocibridge module verify %s@%s says what to do", r.Module, v.Version)
 	}
 	return &ModuleInspection{Module: r.Module, Repository: r.Repository, ModuleVersion: v}, nil
 }

@@ -24,8 +24,8 @@ import (
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
 	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
-	// Explain adds a hint to a registry's refusal. The hint says what to do about the refusal.
-	Explain(error, ociaddr.Repository) error
+	// ExplainFor adds a hint to a refusal of the registry of a provider. The hint says what to do about the refusal.
+	ExplainFor(provider.Address, error) error
 }
 
 // Options say which hashes to add.
@@ -146,7 +146,7 @@ func helpMissing(all []*reading) string {
 
 // read opens the repository of the version, and reads and verifies the version. It adds hints to errors.
 func (r *reading) read(ctx context.Context) error {
-	repo, store, err := r.Registry.Repository(ctx, r.provider)
+	_, store, err := r.Registry.Repository(ctx, r.provider)
 	if errors.Is(err, templates.ErrNotSelected) || errors.Is(err, templates.ErrNoRepository) {
 		r.miss()
 		return nil
@@ -158,7 +158,7 @@ func (r *reading) read(ctx context.Context) error {
 		err = r.readStored(ctx)
 	}
 	if err != nil {
-		return hint.Wrap(r.Registry.Explain(err, repo), "ocibridge doctor %s examines its repository", r.provider)
+		return hint.Wrap(r.Registry.ExplainFor(r.provider, err), "ocibridge doctor %s examines its repository", r.provider)
 	}
 	return nil
 }

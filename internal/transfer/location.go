@@ -111,8 +111,11 @@ func (b Bundle) Modules(context.Context) ([]module.Address, []registry.Unlisted,
 	return b.Bundle.Modules(), nil, nil
 }
 
-// Explain returns err unchanged.
-func (b Bundle) Explain(err error, _ ociaddr.Repository) error { return err }
+// ExplainFor returns err unchanged, because no registry refuses anything.
+func (b Bundle) ExplainFor(_ provider.Address, err error) error { return err }
+
+// ExplainForModule returns err unchanged.
+func (b Bundle) ExplainForModule(_ module.Address, err error) error { return err }
 
 func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
 	if c.From.IsBundle() {
