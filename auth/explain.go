@@ -275,9 +275,9 @@ func (c *Client) explainCredential(err error, r ociaddr.Repository) string {
 	case refused && answer.StatusCode == http.StatusForbidden:
 		return fmt.Sprintf("used %s: it may lack the right to do this in %s, or there is no such repository%s", login, r.Name, rightsNote(r))
 	case login.kind == inBlock && login.helper == "", login.kind == inVariables:
-		return fmt.Sprintf("used %s, which was not accepted: it may have expired; put a new one there", login)
+		return fmt.Sprintf("used %s: not accepted; it may have expired; put a new one there", login)
 	}
-	return fmt.Sprintf("used %s, which was not accepted: it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
+	return fmt.Sprintf("used %s: not accepted; it may have expired; to log in again, run: %s", login, loginCommand(r.Registry))
 }
 
 // noLogin returns the hint for a repository without a login. The hint names up to three

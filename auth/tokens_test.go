@@ -244,7 +244,7 @@ func TestRefreshTokenTakesThePlaceOfARefusedAccessToken(t *testing.T) {
 
 	c = New(Options{Explicit: []Login{block(f.Listener.Addr().String(), "access:ended")}})
 	err := c.Explain(listTags(t, c, r), r)
-	if want := "which was not accepted: it may have expired; put a new one there"; err == nil || !strings.Contains(hint.Of(err), want) {
+	if want := ": not accepted; it may have expired; put a new one there"; err == nil || !strings.Contains(hint.Of(err), want) {
 		t.Errorf("%v (hint %q)", err, hint.Of(err))
 	}
 }

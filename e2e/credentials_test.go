@@ -156,7 +156,7 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 			// If a login is not valid, both the client and the program fail, and the program names the login.
 			s.offerIn("other", nullVersion)
 			out := ws.MustFail(t, s.bridge, "push", null("other")+"@"+nullVersion)
-			if !strings.Contains(out, `used the block oci_credentials "`+r.Host+`" at `+ws.CLIConfigPath()) || !strings.Contains(out, "which was not accepted") {
+			if !strings.Contains(out, `used the block oci_credentials "`+r.Host+`" at `+ws.CLIConfigPath()) || !strings.Contains(out, ": not accepted; it may have expired") {
 				t.Errorf("push with a wrong password: %s", out)
 			}
 			clients.Must(t, ws.Clean())

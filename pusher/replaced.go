@@ -137,7 +137,7 @@ func (p *pruner) deleteNoted(ctx context.Context, replaced []artifact.Replaced, 
 
 // warnReplacedLeft warns that n manifests in the state were not deleted.
 func (p *pruner) warnReplacedLeft(n int, err error) {
-	p.out.warn("%s: manifests that lost their tag are left (%d), and the next prune tries again: %v", p.state.dest.Repository, n, err)
+	p.out.warn("%s: manifests that lost their tag are left (%d), and the next sync --prune tries again: %v", p.state.dest.Repository, n, err)
 }
 
 // notesOnlyState reports whether a state notes nothing, or nothing but one older state.

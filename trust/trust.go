@@ -245,7 +245,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 			return nil, err // not ErrSignature, because nothing was decided
 		}
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
-			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's")
+			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's. If the release is your own, sign SHA256SUMS again")
 	}
 	out.verdict = Signed
 	return out, nil

@@ -200,9 +200,15 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 			progress.Warn(fmt.Sprintf("%s: %s", a, text))
 		}
 	}
-	return transfer.Push(ctx, src, back, pusher.Options{
+	results, err := transfer.Push(ctx, src, back, pusher.Options{
 		Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh,
 	}, progress)
+	for _, r := range results {
+		if _, denied := s.file.Gateway.Denies(r.Provider, r.Version); denied {
+			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", r.Provider, r.Version))
+		}
+	}
+	return results, err
 }
 
 // source opens the source that the flags name.

@@ -116,11 +116,12 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	}
 	switch {
 	case resp != nil && resp.StatusCode == http.StatusNotFound:
-		help := "push it, if it should be there; PROVIDER names another one to look for"
-		if !strings.HasSuffix(base.Path, "/providers/") {
-			help = "the network mirror of an ocibridge gateway is at " + shown(base.JoinPath("providers/")) + "; " + help
+		if right := base.JoinPath("providers/"); !strings.HasSuffix(base.Path, "/providers/") && x.has(ctx, right.JoinPath(x.Provider.Path(), name)) {
+			r.fail(name, fmt.Errorf("%s is not there, because the path of the URL is wrong: clients go on to their next installation method", x.Provider),
+				"write the URL of the network mirror as "+shown(right))
+			return provider.Version{}, false
 		}
-		r.warn(name, help, "%s is not there: clients go on to their next installation method", x.Provider)
+		r.warn(name, "push it, if it should be there; PROVIDER names another one to look for", "%s is not there: clients go on to their next installation method", x.Provider)
 		return provider.Version{}, false
 	case err != nil:
 		r.fail(name, err, "the gateway's own log says why")
@@ -219,6 +220,12 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	default:
 		r.ok(name, "%d bytes, HEAD answers %d", get.ContentLength, head.StatusCode)
 	}
+}
+
+// has reports whether a client gets a JSON document from a URL.
+func (x Gateway) has(ctx context.Context, u *url.URL) bool {
+	_, err := x.document(ctx, u, &struct{}{})
+	return err == nil
 }
 
 // document fetches a JSON document, and decodes it into out. It returns an error if clients would refuse the

@@ -152,6 +152,28 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 	}
 }
 
+// TestGatewayAtAnotherPath shows that the check fails if the mirror is at the path providers/ below the URL. A client with
+// this URL would not find any provider.
+func TestGatewayAtAnotherPath(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/providers/"+null.Path()+"/index.json" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"versions":{"1.0.0":{}}}`)
+	}))
+	t.Cleanup(srv.Close)
+	got := checks(t, Gateway{
+		URL: srv.URL + "/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	}.Examine(t.Context()))
+	want(t, got, "index.json", Fail, "the path of the URL is wrong")
+	if help := got["index.json"].Hint; help != "write the URL of the network mirror as "+srv.URL+"/providers/" {
+		t.Errorf("hint %q", help)
+	}
+}
+
 // TestGatewayOfAHostWithAPort shows that a provider address with a port causes a failed check. Clients would
 // take such an address for a URL.
 func TestGatewayOfAHostWithAPort(t *testing.T) {

@@ -163,7 +163,7 @@ func TestHarborsWords(t *testing.T) {
 		"absent project":  {func(s *quirks.Settings) { s.User = "robot$ci" }, "MARK-p", "project", "401: unauthorized: project acme not found", `create the project "acme"`},
 		"no right":        {func(s *quirks.Settings) { s.Lacks = []string{"pull"} }, "MARK-p", "authentication", "401: unauthorized: unauthorized to access repository: acme/null, action: pull", "a robot needs the permission Repository: Pull"},
 		"no right, write": {func(s *quirks.Settings) { s.Lacks = []string{"push"} }, "MARK-p", "push", "action: push", "a robot needs the permission Repository: Push"},
-		"wrong password":  {nil, "MARK-wrong", "authentication", "action: pull", "which was not accepted"},
+		"wrong password":  {nil, "MARK-wrong", "authentication", "action: pull", ": not accepted; it may have expired"},
 		"proxy-cache":     {func(s *quirks.Settings) { s.Proxies = []string{"acme"} }, "MARK-p", "push", "can not push artifact to a proxy project: acme", "is a proxy cache"},
 		"read-only mode":  {func(s *quirks.Settings) { s.ReadOnlyMode = true }, "MARK-p", "push", "The system is in read only mode", "is in read-only mode"},
 		"cosign policy":   {func(s *quirks.Settings) { s.CosignPolicy = true }, "MARK-p", "pull", "The image is not signed by cosign.", "Deployment security"},

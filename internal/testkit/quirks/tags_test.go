@@ -307,7 +307,7 @@ func TestPruneReplacedIndexes(t *testing.T) {
 		before := b.contents()
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
 		out := b.sync(pusher.Want{}, "~> 1.0, < 1.10")
-		if err := failure(out); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next prune tries again") {
+		if err := failure(out); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next sync --prune tries again") {
 			t.Errorf("sync without versions to prune, without the right to delete: %v, %q", err, out.Warnings)
 		}
 		after := b.contents().Manifests // the sync has added a state with a summary
