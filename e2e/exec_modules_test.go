@@ -67,4 +67,15 @@ func TestExecModules(t *testing.T) {
 			})
 		})
 	}
+	// The hint names the push of a module that neither the registry nor the origin has to offer.
+	ours := s.settings(fmt.Sprintf("module_mirror {\n  repository_template = %q\n  include = [\"registry.acme.example/platform/*/*\"]\n}\n", moduleTemplate(r)))
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteConfig(fmt.Sprintf("module \"dns\" {\n  source = %q\n  name   = \"dns\"\n}\n", dns)))
+		got := s.execIn(ws, ours, "--", client.Path, "init", "-no-color")
+		want := " has no version of the module " + dns + "\nhint: check the address; to add a version: ocibridge module push FOLDER --as " + dns + "@VERSION, with the same --config\n"
+		if got.status == 0 || !strings.HasSuffix(got.stderr, want) {
+			t.Errorf("status %d\n%s, want %s", got.status, got.stderr, want)
+		}
+	})
 }

@@ -102,6 +102,9 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 			return usage(hint.Wrap(fmt.Errorf("--url: %w", err), "give the URL that clients reach the gateway by, such as https://providers.example.com/"))
 		}
 		f.url = u
+		if strings.HasSuffix(u, "/providers/") {
+			fmt.Fprintf(stderr, "warning: the text adds providers/ to --url, which already ends in it: give the URL of the gateway, such as %s\n", strings.TrimSuffix(u, "providers/"))
+		}
 	}
 	c, err := f.read()
 	if err != nil {

@@ -77,7 +77,7 @@ if it does not run.
 exec prints warnings about the user's own files in any case, such as a CLI
 configuration that cannot be read. All other warnings and errors of the gateway are
 printed only if the command fails, after the command has ended. exec then also prints
-which providers, versions and packages the registry lacks, and whether it has found no
+which providers, versions, packages and modules the registry lacks, and whether it has found no
 configuration. With --log-level, the log is printed at once.`,
 		Example: execExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -146,7 +146,14 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 	for _, m := range result.Missing {
 		reportMissing(cmd, stderr, o, m)
 	}
-	if failed := held.any() || len(result.Missing) > 0; failed && len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
+	for _, m := range result.MissingModules {
+		in := "the embedded registry"
+		if repo, err := o.Settings.Repositories.ModuleTemplates.Repository(m); err == nil {
+			in = repo.String()
+		}
+		fmt.Fprintf(stderr, "error: %s has no version of the module %s\nhint: check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s\n", in, m, m, sameFlags(cmd))
+	}
+	if failed := held.any() || len(result.Missing)+len(result.MissingModules) > 0; failed && len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
 		fmt.Fprintf(stderr, "note: no template is set, and there is no ocibridge.hcl in %s: exec used the embedded registry in %s\n", o.Environment.Dir, f.dataFolder())
 	}
 	return exitStatus(result.Status)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -29,14 +30,15 @@ type Missing struct {
 	Pulled bool
 }
 
-// maxRequests is the maximum number of recorded lists, and of recorded packages.
+// maxRequests is the maximum number of recorded lists, of recorded packages and of recorded modules.
 const maxRequests = 100
 
-// requests records what the gateway listed, and which packages it lacked.
+// requests records what the gateway listed, and which packages and modules it lacked.
 type requests struct {
 	mu       sync.Mutex
 	lists    []list
 	packages []Missing
+	modules  []module.Address // the modules that the gateway lacked
 }
 
 // list is a list of versions that a client got.
@@ -64,6 +66,14 @@ func (r *requests) lacks(a provider.Address, v provider.Version, p provider.Plat
 	m := Missing{Provider: a, Version: v, Platform: p}
 	if len(r.packages) < maxRequests && !slices.Contains(r.packages, m) {
 		r.packages = append(r.packages, m)
+	}
+}
+
+func (r *requests) lacksModule(a module.Address) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.modules) < maxRequests && !slices.Contains(r.modules, a) {
+		r.modules = append(r.modules, a)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/module"
 )
 
 // Options describe a command, and the gateway for it.
@@ -65,6 +66,9 @@ type Result struct {
 	// Missing are the providers, versions and packages that the command requested or needs,
 	// and that the gateway does not have. They are empty if the command succeeded.
 	Missing []Missing
+	// MissingModules are the modules that the command requested, and of which the gateway has no version. They are
+	// empty if the command succeeded.
+	MissingModules []module.Address
 }
 
 // Run runs a command. It returns an error if the command did not run. If the reason is the
@@ -92,7 +96,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	// 3. Start the gateway.
 	requests := &requests{}
 	gateway, err := serve.StartLocal(ctx, serve.LocalOptions{
-		Settings: o.Settings, Listed: requests.listed, Lacks: requests.lacks, Log: o.Log, Version: o.Version,
+		Settings: o.Settings, Listed: requests.listed, Lacks: requests.lacks, LacksModule: requests.lacksModule, Log: o.Log, Version: o.Version,
 		Origin: func(host svchost.Hostname) *url.URL { return originOf(host, origins[host], providersID) },
 		ModuleOrigin: func(host svchost.Hostname) (*url.URL, error) {
 			if origins[host] == nil {
@@ -109,6 +113,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Status: status}
 	if err == nil && status != 0 {
 		r.Missing = requests.missing(ctx, readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
+		r.MissingModules = requests.modules
 	}
 	// 5. Stop the gateway.
 	if cerr := gateway.Close(ctx); cerr != nil {

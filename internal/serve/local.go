@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
 )
@@ -40,6 +41,9 @@ type LocalOptions struct {
 	// Lacks is called for each request for a package that the gateway does not have, or denies.
 	// Concurrent requests call it concurrently.
 	Lacks func(provider.Address, provider.Version, provider.Platform)
+	// LacksModule is called for each request for the versions of a module that the gateway does not have, and for
+	// which it does not redirect the client. Concurrent requests call it concurrently.
+	LacksModule func(module.Address)
 
 	Log     *slog.Logger
 	Version string // the version of the program
@@ -62,6 +66,8 @@ type Local struct {
 	modules func(svchost.Hostname) (*url.URL, error) // the origin of a host's modules
 	listed  func(a provider.Address, versions, denied []provider.Version)
 	lacks   func(provider.Address, provider.Version, provider.Platform)
+
+	lacksModule func(module.Address)
 }
 
 // StartLocal starts a gateway. The caller closes it.
@@ -70,7 +76,7 @@ func StartLocal(ctx context.Context, o LocalOptions) (*Local, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, modules: o.ModuleOrigin, listed: o.Listed, lacks: o.Lacks}
+	l := &Local{capability: rand.Text(), exit: rand.Text(), origin: o.Origin, modules: o.ModuleOrigin, listed: o.Listed, lacks: o.Lacks, lacksModule: o.LacksModule}
 	if err := l.open(ctx, o, listener.Addr()); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}

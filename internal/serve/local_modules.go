@@ -37,7 +37,11 @@ func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, 
 	case !ok:
 		http.NotFound(w, r)
 	case same(capability, l.capability):
-		l.site.handler.ServeHTTP(w, withoutCredentials(r, path))
+		answer := &recordingWriter{ResponseWriter: w, code: http.StatusOK}
+		l.site.handler.ServeHTTP(answer, withoutCredentials(r, path))
+		if rest == "versions" && answer.code == http.StatusNotFound {
+			l.lacksModule(a)
+		}
 	case same(capability, l.exit):
 		l.redirectModule(w, r, a, rest)
 	default:
