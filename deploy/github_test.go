@@ -184,10 +184,13 @@ func TestActionChecks(t *testing.T) {
 func TestActionInstalls(t *testing.T) {
 	t.Parallel()
 	release := publish(t, []byte(versionScript))
-	r := newRunner(t)
-	out, err := r.run("exec", release.with())
-	if err != nil || !strings.Contains(out, "installed: version") {
-		t.Fatalf("%v\n%s", err, out)
+	var r *runner
+	for _, version := range []string{bridgeVersion, "v" + bridgeVersion} {
+		r = newRunner(t)
+		out, err := r.run("exec", release.with("version", version))
+		if err != nil || !strings.Contains(out, "installed: version") {
+			t.Fatalf("%s: %v\n%s", version, err, out)
+		}
 	}
 	again := &runner{t: t, dir: r.dir, home: r.home, path: r.path}
 	if out, err := again.run("exec", map[string]string{}); err != nil || !strings.Contains(out, "installed: version") {

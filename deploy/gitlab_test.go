@@ -97,11 +97,16 @@ func TestGitLabPushes(t *testing.T) {
 	own := func(host, password string) []string {
 		return []string{"CI_REGISTRY=" + host, "CI_REGISTRY_USER=" + registryUser, "CI_REGISTRY_PASSWORD=" + password}
 	}
-	for name, login := range map[string]func(host string) []string{
-		"the job's own login": func(host string) []string { return own(host, registryPassword) },
-		"DOCKER_AUTH_CONFIG": func(host string) []string {
+	ownLogin := func(host string) []string { return own(host, registryPassword) }
+	for name, c := range map[string]struct {
+		version string
+		login   func(host string) []string
+	}{
+		"the job's own login": {bridgeVersion, ownLogin},
+		"DOCKER_AUTH_CONFIG": {bridgeVersion, func(host string) []string {
 			return append(own(host, "wrong"), "DOCKER_AUTH_CONFIG="+dockerConfig(host, registryUser, registryPassword))
-		},
+		}},
+		"a version with a v": {"v" + bridgeVersion, ownLogin},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -109,8 +114,9 @@ func TestGitLabPushes(t *testing.T) {
 			a := newAuthor(t, dir)
 			key := filepath.Join(t.TempDir(), "key.asc")
 			clients.Must(t, os.WriteFile(key, []byte(a.secretKey(t, dir)), 0o600))
-			variables := append(login(a.registry.Host), "CI_COMMIT_TAG=v3.2.4", "SIGNING_KEY="+key)
-			out, err := gitlab(t, dir, gitlabExample(t, a.template, release), "release", variables...)
+			variables := append(c.login(a.registry.Host), "CI_COMMIT_TAG=v3.2.4", "SIGNING_KEY="+key)
+			configuration := replace(t, gitlabExample(t, a.template, release), `version: .*`, "version: "+c.version)
+			out, err := gitlab(t, dir, configuration, "release", variables...)
 			if err != nil || !strings.Contains(out, "signed by "+a.Signer.Fingerprint()) {
 				t.Errorf("%v\n%s", err, out)
 			}
@@ -127,6 +133,25 @@ func TestGitLabRefusesReleases(t *testing.T) {
 	out, err := gitlab(t, t.TempDir(), gitlabExample(t, "localhost:1/${type}", release), "release", "CI_COMMIT_TAG=v3.2.4")
 	if err == nil || !strings.Contains(out, "hint: set sha256 to the SHA-256 of the SHA256SUMS") || strings.Contains(out, "installed:") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestGitLabRefusesKeys shows that the job of docs/howto/ci.md ends before gpg reads a private key that is not in a file.
+func TestGitLabRefusesKeys(t *testing.T) {
+	t.Parallel()
+	release := publish(t, []byte(versionScript))
+	for name, variables := range map[string][]string{
+		"a plain variable": {"SIGNING_KEY=-----BEGIN PGP PRIVATE KEY BLOCK-----\n\nsecret"},
+		"no variable":      nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			configuration := gitlabExample(t, "localhost:1/${type}", release)
+			out, err := gitlab(t, t.TempDir(), configuration, "release", append(variables, "CI_COMMIT_TAG=v3.2.4")...)
+			if err == nil || !strings.Contains(out, "> SIGNING_KEY must be a variable of the type File") || strings.Contains(out, "BEGIN PGP") {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
 	}
 }
 

@@ -123,20 +123,21 @@ ocibridge verify --packages`}.Do(t)
 // removal. Both clients install the version that is left.
 func TestRemovingHowTo(t *testing.T) {
 	const inits = `rm -f client/.terraform.lock.hcl
-sed -i 's|"hashicorp/null"|"registry.opentofu.org/hashicorp/null"|' client/main.tf
 export TF_CLI_CONFIG_FILE=$PWD/host.tfrc SSL_CERT_FILE=$HOME/.local/share/ocibridge/ca/ca.pem
 terraform -chdir=client init -no-color > terraform.log 2>&1 && exit 1
 grep -x -e '- 3.2.4 is denied here: CVE-2026-1234: use 3.2.3' terraform.log
 `
 	howto.Run{
 		Page: "removing", Replace: []string{"localhost:8443", "localhost:" + freePort(t)},
-		Before: map[string]string{"ocibridge remove --dry-run": inits},
-		Fails:  []string{"mirror.tfrc SSL_CERT_FILE", "host.tfrc SSL_CERT_FILE"},
-		After: inits + `sed -i s/3.2.4/3.2.3/ client/main.tf
+		Before: map[string]string{
+			"ocibridge remove --dry-run": inits,
+			"kill $serve": inits + `sed -i s/3.2.4/3.2.3/ client/main.tf
 terraform -chdir=client init -no-color
 rm client/.terraform.lock.hcl
 tofu -chdir=client init -no-color`,
-		Env: operatorEnv(t),
+		},
+		Fails: []string{"mirror.tfrc SSL_CERT_FILE", "host.tfrc SSL_CERT_FILE"},
+		Env:   operatorEnv(t),
 	}.Do(t)
 }
 

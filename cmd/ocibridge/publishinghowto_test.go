@@ -1,10 +1,14 @@
 package main
 
 import (
+	"log/slog"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 )
@@ -37,9 +41,20 @@ func publish(t *testing.T, host, dir string) {
 // publishingEnv has a proxy at which nothing listens, so that no client looks for the provider's host.
 var publishingEnv = []string{"REGISTRY_TOKEN=pass-w0rd", "HTTPS_PROXY=http://127.0.0.1:1"}
 
-// TestKeysHowTo runs docs/howto/keys.md in the folder that docs/howto/publishing.md leaves.
+// TestKeysHowTo runs docs/howto/keys.md in the folder that docs/howto/publishing.md leaves. The registry has a referrers API.
 func TestKeysHowTo(t *testing.T) {
-	host, dir := registry.For(t, registry.Options{}).Host, t.TempDir()
+	stored, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(stored.Handler())
+	t.Cleanup(func() {
+		server.Close()
+		if err := stored.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	host, dir := strings.TrimPrefix(server.URL, "http://"), t.TempDir()
 	publish(t, host, dir)
 	howto.Run{
 		Page:    "keys",

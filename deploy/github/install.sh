@@ -4,7 +4,7 @@
 # it prints the folder of the ocibridge on PATH. ../gitlab/ocibridge.yml contains the same
 # script.
 #
-#   VERSION    the release, such as 1.2.3
+#   VERSION    the release, such as 1.2.3 or v1.2.3
 #   SHA256     the SHA-256 of the release's SHA256SUMS
 #   BASE_URL   the folder of releases, with the files of a release in v$VERSION
 set -eu
@@ -61,6 +61,7 @@ install_release() {
 	PATH=$dir/$name:$PATH
 }
 
+VERSION=${VERSION#v}
 [ -z "$VERSION" ] || install_release
 program=$(command -v ocibridge) || fail "PATH has no ocibridge" "set version and sha256"
 "$program" version >&2
