@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -18,26 +19,57 @@ import (
 	"testing/iotest"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// problem is a situation in which clients fail.
+// problem is a situation in which clients fail. Several problems may have the same heading.
 type problem struct {
-	heading string // in docs/howto/troubleshooting.md
-	mirror  string // the host of an oci_mirror, which replaces the gateway
-	project string // of the oci_mirror's template; "" means providers
-	gateway string // HOST:PORT of the gateway
-	token   string // the client's token for the gateway
-	version string // the version that the client requires; "" means nullVersion
-	direct  bool   // the client may install from the origin, too
-	also    string // a message that clients print in place of the quoted one, depending on timing
-	spoil   func(*testing.T, *clients.Workspace)
+	heading  string // in docs/howto/troubleshooting.md
+	mirror   string // the host of an oci_mirror, which replaces the gateway
+	project  string // of the oci_mirror's template; "" means providers
+	gateway  string // HOST:PORT of the gateway
+	path     string // of the network_mirror's URL; "" means /providers/
+	token    string // the client's token for the gateway
+	module   string // the module that the client requires in place of the null provider
+	version  string // the version that the client requires; "" means nullVersion, or moduleVersion
+	direct   bool   // the client may install from the origin, too
+	only     string // the installation method; "" means all
+	also     string // a message that clients print in place of the quoted one, depending on timing
+	upgrades bool   // init -upgrade solves the problem
+	spoil    func(*testing.T, *clients.Workspace)
 }
+
+// moduleVersion is the version of the module vpc.
+const moduleVersion = "1.0.0"
+
+// Installation methods of a [problem].
+const (
+	byMirror = "network_mirror"
+	byHost   = "host block"
+	byOCI    = "oci_mirror"
+)
 
 // problems starts the gateways of all sections of docs/howto/troubleshooting.md.
 func (s *scene) problems() []problem {
 	s.push(world.Null + "@" + nullVersion)
+	s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@"+moduleVersion, "--data", s.data)
+	two := s.t.TempDir() // the data of an embedded registry with two versions of the provider and of the module
+	older := s.offer("3.2.3").Version
+	s.mustRun("push", "--data", two, world.Null+"@"+nullVersion, world.Null+"@"+older)
+	removed := s.t.TempDir() // the same, without nullVersion
+	s.mustRun("push", "--data", removed, world.Null+"@"+older)
+	for _, v := range []string{moduleVersion, "1.1.0"} {
+		s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@"+v, "--data", two)
+	}
+	// denyingGateway starts a gateway that denies a version of the provider and of the module. rule formats a rule.
+	denyingGateway := func(data, rule string) string {
+		config := fmt.Sprintf("gateway {\n  deny = ["+rule+", "+rule+"]\n}\n", world.Null+"@"+nullVersion, vpc+"@"+moduleVersion)
+		return authority(s.serve("--data", data, "--config", s.configured(config)))
+	}
+	reason := "{ match = %q, reason = \"" + denialReason + "\" }"
+	oneDenied, allDenied, allDeniedSilently := denyingGateway(two, reason), denyingGateway(s.data, reason), denyingGateway(s.data, "%q")
 	open, controlled := authority(s.serve("--data", s.data)), authority(s.controlled(""))
 	stopped := registry.For(s.t, registry.Options{})
 	stopped.Stop()
@@ -49,18 +81,45 @@ func (s *scene) problems() []problem {
 	withoutCA := func(_ *testing.T, ws *clients.Workspace) { delete(ws.Env, "SSL_CERT_FILE") }
 	secure, private, plain := s.tlsRegistry(), registry.For(s.t, s.secure(registry.Options{Users: map[string]string{"me": "right"}})), registry.For(s.t, registry.Options{})
 	s.pushTo(secure, world.Null+"@"+nullVersion)
+	locked := func(t *testing.T, ws *clients.Workspace) {
+		lock := fmt.Sprintf("provider %q {\n  version = %q\n  hashes  = [\"zh:%064d\"]\n}\n", world.Null, nullVersion, 0)
+		clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, ".terraform.lock.hcl"), []byte(lock), 0o600))
+	}
+	loggedIn := func(host, user, password string) func(*testing.T, *clients.Workspace) {
+		return func(t *testing.T, ws *clients.Workspace) { dockerLogin(t, ws, host, user, password) }
+	}
+	ghcr, gitlab, harbor := s.imitated("ghcr"), s.imitated("gitlab"), s.imitated("harbor")
 	return []problem{
 		{heading: "The template names another repository", mirror: secure.Host, project: "other"},
 		{heading: "The registry lacks the version", mirror: secure.Host, version: "9.9.9"},
 		{heading: "The registry requires a login", mirror: private.Host},
+		{heading: "The registry requires a login", mirror: ghcr},
+		{heading: "The registry requires a login", mirror: gitlab, spoil: loggedIn(gitlab, "gitlab-ci-token", "wrong")},
+		{heading: "The registry requires a login", mirror: harbor, spoil: loggedIn(harbor, "robot$providers+ci", "wrong")},
+		{heading: "The registry denies access to the provider", mirror: ghcr, spoil: loggedIn(ghcr, "acme", "pass-w0rd")},
 		{heading: "The registry's certificate is not trusted", mirror: secure.Host, spoil: withoutCA},
 		{heading: "The registry speaks plain HTTP", mirror: plain.Host},
 		{heading: "The download breaks off", gateway: s.cutting(open)},
 		{heading: "401: the gateway requires a token", gateway: controlled},
 		{heading: "403: the token does not cover the provider", gateway: controlled, token: otherToken},
 		{heading: "404: the provider does not exist", gateway: authority(s.serve("--data", s.t.TempDir()))},
+		{heading: "404: the provider does not exist", gateway: open, path: "/", only: byMirror},
+		{heading: "404: the provider does not exist", gateway: open, path: "/providers", only: byMirror},
+		{heading: "404: the provider does not exist", gateway: allDeniedSilently},
+		{heading: "404: the provider does not exist", gateway: allDenied, only: byMirror},
 		{heading: "404: the version does not exist", gateway: open, version: "9.9.9"},
-		{heading: "451: the version is denied", gateway: authority(s.serve("--data", s.data, "--config", s.configured(denying(world.Null)))), direct: true},
+		{heading: "404: the version does not exist", gateway: oneDenied},
+		{heading: "404: the locked version does not exist", gateway: oneDenied, version: "~> 3.2", upgrades: true, spoil: locked},
+		{heading: "404: the locked version does not exist", gateway: authority(s.serve("--data", removed)), version: "~> 3.2", upgrades: true, spoil: locked},
+		{heading: "451: the version is denied", gateway: oneDenied, direct: true, only: byMirror},
+		{heading: "451: the version is denied", gateway: allDenied, only: byHost},
+		{heading: "The gateway requires a token for the module", module: vpc, gateway: controlled},
+		{heading: "The gateway requires a token for the module", module: vpc, gateway: controlled, token: otherToken},
+		{heading: "The module does not exist", module: world.Host + "/platform/other/aws", gateway: open},
+		{heading: "The module does not exist", module: vpc, gateway: allDeniedSilently},
+		{heading: "The version of the module does not exist", module: vpc, version: "9.9.9", gateway: open},
+		{heading: "The version of the module does not exist", module: vpc, gateway: oneDenied},
+		{heading: "The version of the module is denied", module: vpc, gateway: allDenied},
 		{heading: "502: the registry cannot be reached", gateway: authority(s.serve("--template", template(stopped)))},
 		{heading: "503: the registry is overloaded", gateway: s.behind(http.StatusServiceUnavailable)},
 		{heading: "504: the registry is too slow", gateway: s.behind(http.StatusGatewayTimeout)},
@@ -68,11 +127,16 @@ func (s *scene) problems() []problem {
 		{heading: "The connection is refused", gateway: stopped.Host},
 		{heading: "The certificate is not trusted", gateway: open, spoil: withoutCA},
 		{heading: "The certificate is for another name", gateway: strings.Replace(misnamed.Listener.Addr().String(), "127.0.0.1", "localhost", 1)},
-		{heading: "The package does not match the lock file", gateway: open, spoil: func(t *testing.T, ws *clients.Workspace) {
-			lock := fmt.Sprintf("provider %q {\n  version = %q\n  hashes  = [\"zh:%064d\"]\n}\n", world.Null, nullVersion, 0)
-			clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, ".terraform.lock.hcl"), []byte(lock), 0o600))
-		}},
+		{heading: "The package does not match the lock file", gateway: open, spoil: locked},
 	}
+}
+
+// imitated starts a registry that behaves as the profile of the given name, and returns its HOST:PORT.
+func (s *scene) imitated(name string) string {
+	s.t.Helper()
+	profiles := quirks.Profiles()
+	i := slices.IndexFunc(profiles, func(p quirks.Profile) bool { return p.Name == name })
+	return s.https(quirks.For(s.t, profiles[i].Settings))
 }
 
 // behind starts a gateway whose registry answers every request with the given status, and returns the gateway's
@@ -100,10 +164,10 @@ func (s *scene) cutting(gateway string) string {
 	return s.https(proxy)
 }
 
-// configs returns the CLI configurations of a network mirror and of a host block, or of an oci_mirror.
+// configs returns the CLI configurations of the problem's installation methods.
 func (p problem) configs(s *scene) map[string]string {
 	if p.mirror != "" {
-		return map[string]string{"oci_mirror": s.HostBlock() + world.OCIMirror(p.mirror+"/"+cmp.Or(p.project, "providers")+"/${hostname}/${namespace}/${type}")}
+		return map[string]string{byOCI: s.HostBlock() + world.OCIMirror(p.mirror+"/"+cmp.Or(p.project, "providers")+"/${hostname}/${namespace}/${type}")}
 	}
 	token := func(host string) string {
 		if p.token == "" {
@@ -111,25 +175,32 @@ func (p problem) configs(s *scene) map[string]string {
 		}
 		return fmt.Sprintf("credentials %q {\n  token = %q\n}\n", host, p.token)
 	}
-	mirror := world.NetworkMirror("https://" + p.gateway + "/providers/")
+	if p.module != "" {
+		return map[string]string{byHost: strings.Replace(hostBlock(world.Host, "https://"+p.gateway+"/hosts/"+world.Host+"/v1/modules/"), "providers.v1", "modules.v1", 1) + token(world.Host)}
+	}
+	mirror := world.NetworkMirror("https://" + p.gateway + cmp.Or(p.path, "/providers/"))
 	if p.direct {
 		mirror = strings.TrimSuffix(mirror, "}\n") + "  direct {}\n}\n"
 	}
-	return map[string]string{
-		"network_mirror": s.HostBlock() + mirror + token(p.gateway),
-		"host block":     hostBlock(world.Host, "https://"+p.gateway+"/hosts/"+world.Host+"/v1/providers/") + token(world.Host),
+	configs := map[string]string{
+		byMirror: s.HostBlock() + mirror + token(p.gateway),
+		byHost:   hostBlock(world.Host, "https://"+p.gateway+"/hosts/"+world.Host+"/v1/providers/") + token(world.Host),
 	}
+	maps.DeleteFunc(configs, func(method, _ string) bool { return p.only != "" && method != p.only })
+	return configs
 }
 
-// quoted returns the messages in each section of docs/howto/troubleshooting.md: the indented lines below its heading.
-func quoted(t *testing.T) map[string][]string {
+// quoted returns the messages in each section of docs/howto/troubleshooting.md: the indented lines below its heading. In
+// them, "..." matches any text.
+func quoted(t *testing.T) map[string][]*regexp.Regexp {
 	t.Helper()
 	page, err := os.ReadFile("../docs/howto/troubleshooting.md")
 	clients.Must(t, err)
-	out := map[string][]string{}
+	out := map[string][]*regexp.Regexp{}
 	for _, m := range regexp.MustCompile("(?ms)^### ([^\n]+)\n\n((?:    [^\n]+\n)+)").FindAllStringSubmatch(string(page), -1) {
 		for line := range strings.Lines(m[2]) {
-			out[m[1]] = append(out[m[1]], strings.TrimSpace(line))
+			message := strings.ReplaceAll(regexp.QuoteMeta(strings.TrimSpace(line)), `\.\.\.`, ".*")
+			out[m[1]] = append(out[m[1]], regexp.MustCompile(message))
 		}
 	}
 	return out
@@ -141,26 +212,31 @@ func TestMessagesOfClients(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	page := quoted(t)
-	problems := s.problems()
+	problems := map[string][]problem{}
+	for _, p := range s.problems() {
+		problems[p.heading] = append(problems[p.heading], p)
+	}
 	for heading := range page {
-		if !slices.ContainsFunc(problems, func(p problem) bool { return p.heading == heading }) {
+		if len(problems[heading]) == 0 {
 			t.Errorf("nothing shows the messages of %q", heading)
 		}
 	}
-	for _, p := range problems {
-		t.Run(p.heading, func(t *testing.T) {
+	for heading, problems := range problems {
+		t.Run(heading, func(t *testing.T) {
 			t.Parallel()
-			if len(page[p.heading]) == 0 {
+			if len(page[heading]) == 0 {
 				t.Errorf("docs/howto/troubleshooting.md has no such heading")
 			}
 			sub := *s
 			sub.t = t
-			missing := slices.Clone(page[p.heading])
-			for by, out := range sub.outputs(p) {
-				if !slices.ContainsFunc(page[p.heading], func(m string) bool { return strings.Contains(out, m) }) && (p.also == "" || !strings.Contains(out, p.also)) {
-					t.Errorf("%s: no quoted message in: %s", by, out)
+			missing := slices.Clone(page[heading])
+			for _, p := range problems {
+				for by, out := range sub.outputs(p) {
+					if !slices.ContainsFunc(page[heading], func(m *regexp.Regexp) bool { return m.MatchString(out) }) && (p.also == "" || !strings.Contains(out, p.also)) {
+						t.Errorf("%s: no quoted message in: %s", by, out)
+					}
+					missing = slices.DeleteFunc(missing, func(m *regexp.Regexp) bool { return m.MatchString(out) })
 				}
-				missing = slices.DeleteFunc(missing, func(m string) bool { return strings.Contains(out, m) })
 			}
 			if len(missing) != 0 {
 				t.Errorf("no client prints %q", missing)
@@ -169,9 +245,8 @@ func TestMessagesOfClients(t *testing.T) {
 	}
 }
 
-// outputs returns the output of both clients by both installation methods. Line breaks and frames are removed,
-// and the gateway's name is providers.example.com, and the registry's
-// registry.example.com.
+// outputs returns the output of each client by each installation method of a problem. Line breaks and frames are removed.
+// The gateway is shown as providers.example.com, and the registry as registry.example.com.
 func (s *scene) outputs(p problem) map[string]string {
 	s.t.Helper()
 	host, shown, programs := p.gateway, "providers.example.com", installs(s.t)
@@ -183,11 +258,17 @@ func (s *scene) outputs(p problem) map[string]string {
 		for _, client := range programs {
 			ws := s.user("", cmp.Or(p.version, nullVersion))
 			clients.Must(s.t, ws.WriteCLIConfig(config))
+			if p.module != "" {
+				clients.Must(s.t, ws.WriteConfig(fmt.Sprintf("module \"vpc\" {\n  source  = %q\n  version = %q\n  name    = \"blue\"\n}\n", p.module, cmp.Or(p.version, moduleVersion))))
+			}
 			if p.spoil != nil {
 				p.spoil(s.t, ws)
 			}
 			text := ws.MustFail(s.t, client, "init", "-no-color")
 			text = strings.NewReplacer("│", "", "╷", "", "╵", "", host, shown).Replace(text)
+			if p.upgrades {
+				ws.MustRun(s.t, client, "init", "-no-color", "-upgrade")
+			}
 			out[client.Name+", "+method] = strings.Join(strings.Fields(text), " ")
 		}
 	}
