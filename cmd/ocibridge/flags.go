@@ -151,6 +151,7 @@ func (f *connectionFlags) register(cmd *cobra.Command) {
 type registryFlags struct {
 	connectionFlags
 	template string
+	exact    bool // template is the place that a user names in copy: the variables about templates do not count
 	include  []string
 	exclude  []string
 	data     string

@@ -55,20 +55,29 @@ func (f *registryFlags) openForModules(s settings, modules []module.Address, log
 	if f.template == "" {
 		return f.open(s, nil, log)
 	}
-	if err := f.checkTemplate(); err != nil {
+	o := f.options(s)
+	var err error
+	if o.ModuleTemplates, err = moduleSet(f.template, modules); err != nil {
+		return nil, err
+	}
+	o.Log = log
+	return registry.Open(o)
+}
+
+// moduleSet returns the template, for the given modules, or for all modules if none are given.
+func moduleSet(template string, modules []module.Address) (templates.ModuleSet, error) {
+	if err := checkTemplate(template); err != nil {
 		return nil, err
 	}
 	var sel module.Selector
 	for _, a := range modules {
 		sel.Include = append(sel.Include, module.PatternFor(a))
 	}
-	t, err := templates.ParseModule(f.template, sel)
+	t, err := templates.ParseModule(template, sel)
 	if err != nil {
 		return nil, usage(err)
 	}
-	o := f.options(s)
-	o.ModuleTemplates, o.Log = templates.ModuleSet{t}, log
-	return registry.Open(o)
+	return templates.ModuleSet{t}, nil
 }
 
 // isModuleTemplate reports whether a template has a placeholder that only templates for modules
@@ -77,19 +86,34 @@ func isModuleTemplate(template string) bool {
 	return strings.Contains(template, "${name}") || strings.Contains(template, "${system}")
 }
 
-// openFor opens the repositories of providers and modules. --template applies to one kind only:
-// to modules if no provider is given, and a module is given or the template is for modules. If
-// OCIBRIDGE_TEMPLATE has the template of providers, OCIBRIDGE_MODULE_TEMPLATE has the one of
-// modules. The caller must close the repositories.
+// openFor opens the repositories of providers and modules. --template is for modules if it has their placeholders, or if
+// only modules are given. Otherwise it is for providers. The variables OCIBRIDGE_TEMPLATE and OCIBRIDGE_MODULE_TEMPLATE
+// are for one kind each. The caller must close the repositories.
 func (f *registryFlags) openFor(s settings, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
-	if len(providers) > 0 || len(modules) == 0 && !isModuleTemplate(f.template) {
-		return f.open(s, providers, log)
+	ofProviders, ofModules := *f, ""
+	fromVariable := false
+	if !f.exact {
+		ofModules = os.Getenv(moduleTemplateVariable)
+		fromVariable = f.template == os.Getenv(variablePrefix+"TEMPLATE")
 	}
-	m := *f
-	if !isModuleTemplate(f.template) && f.template == os.Getenv(variablePrefix+"TEMPLATE") {
-		m.template = os.Getenv(moduleTemplateVariable)
+	if onlyModules := len(providers) == 0 && len(modules) > 0 && !fromVariable; isModuleTemplate(f.template) || onlyModules && f.template != "" {
+		ofModules = f.template
+		ofProviders.template, ofProviders.include, ofProviders.exclude = "", nil, nil
 	}
-	return m.openForModules(s, modules, log)
+	o := f.options(s)
+	o.Log = log
+	var err error
+	if ofModules != "" {
+		if o.ModuleTemplates, err = moduleSet(ofModules, modules); err != nil {
+			return nil, err
+		}
+	}
+	if ofModules == "" || !f.exact {
+		if o.Templates, err = ofProviders.templateSet(s, providers); err != nil {
+			return nil, err
+		}
+	}
+	return registry.Open(o)
 }
 
 // parseModuleVersion parses MODULE@VERSION.

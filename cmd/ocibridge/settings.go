@@ -94,7 +94,7 @@ func policyBy(rules trust.Rules, allowUnsigned bool) func(provider.Address) trus
 // are given, it applies to all providers.
 func (f *registryFlags) templateSet(s settings, providers []provider.Address) (templates.Set, error) {
 	if f.template != "" {
-		if err := f.checkTemplate(); err != nil {
+		if err := checkTemplate(f.template); err != nil {
 			return nil, err
 		}
 		sel, err := selector(provider.ParsePattern, f.include, f.exclude)
@@ -134,11 +134,11 @@ func (f *registryFlags) templateSet(s settings, providers []provider.Address) (t
 }
 
 // checkTemplate returns an error if a shell seems to have removed the placeholders of --template.
-func (f *registryFlags) checkTemplate() error {
-	if strings.ContainsAny(f.template, "$@") || strings.Contains(f.template, "://") || !strings.Contains(f.template+"/", "//") {
+func checkTemplate(template string) error {
+	if strings.ContainsAny(template, "$@") || strings.Contains(template, "://") || !strings.Contains(template+"/", "//") {
 		return nil
 	}
-	return usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", f.template),
+	return usage(hint.New(fmt.Sprintf("invalid --template %q: it has an empty part", template),
 		"in double quotes a shell puts nothing in the place of ${type} and the like: give the template in single quotes"))
 }
 
