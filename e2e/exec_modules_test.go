@@ -78,4 +78,13 @@ func TestExecModules(t *testing.T) {
 			t.Errorf("status %d\n%s, want %s", got.status, got.stderr, want)
 		}
 	})
+	// A module whose versions are all denied is stored.
+	denied := s.settings(fmt.Sprintf("module_mirror {\n  repository_template = %q\n}\ngateway {\n  deny = [{ match = %q }]\n}\n", moduleTemplate(r), vpc+"@1.0.0"))
+	both(t, func(t *testing.T, client clients.Client) {
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteConfig(fmt.Sprintf("module \"vpc\" {\n  source = %q\n  name   = \"vpc\"\n}\n", vpc)))
+		if got := s.execIn(ws, denied, "--", client.Path, "init", "-no-color"); got.status == 0 || strings.Contains(got.stderr, "has no version of the module") {
+			t.Errorf("status %d\n%s", got.status, got.stderr)
+		}
+	})
 }

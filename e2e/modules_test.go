@@ -101,8 +101,8 @@ func TestModuleByOCI(t *testing.T) {
 	})
 }
 
-// TestModuleByORAS shows that a module that the ORAS CLI pushed by OpenTofu's recipe stays as it is, because it
-// has no h1: hash to compare, and that --force replaces it.
+// TestModuleByORAS shows that a push of the same files keeps a module that the ORAS CLI pushed by OpenTofu's recipe. The
+// module has no h1: hash, and a compressed zip. Other files are a conflict, and --force replaces the module.
 func TestModuleByORAS(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -115,6 +115,11 @@ func TestModuleByORAS(t *testing.T) {
 	_, err = f.Write([]byte(vpcFiles["modules/child/main.tf"]))
 	clients.Must(t, errors.Join(err, w.Close(), os.WriteFile(filepath.Join(ws.Dir, "vpc.zip"), zipped.Bytes(), 0o600)))
 	ws.MustRun(t, clients.ORAS(t), "push", "--plain-http=false", "--artifact-type", "application/vnd.opentofu.modulepkg", r.Host+"/modules/"+vpc+":1.0.0", "vpc.zip:archive/zip")
+	same := s.t.TempDir()
+	clients.Must(t, os.WriteFile(filepath.Join(same, "main.tf"), []byte(vpcFiles["modules/child/main.tf"]), 0o600))
+	if out := s.mustRun("module", "push", same, "--as", vpc+"@1.0.0", "--template", moduleTemplate(r)); !strings.Contains(out, ": unchanged, ") {
+		t.Error(out)
+	}
 	args := []string{"module", "push", s.moduleFolder(), "--as", vpc + "@1.0.0", "--template", moduleTemplate(r)}
 	if got := s.run(args...); got.status != 1 || !strings.Contains(got.stderr, "conflict: ") || !strings.Contains(got.stderr, "has no h1: hash, and the zip sha256:") {
 		t.Errorf("%d: %s", got.status, got.stderr)

@@ -222,8 +222,9 @@ func (d *ReleaseDir) protocols(r *Release) error {
 		if err != nil {
 			return err
 		}
+		c.Announced = map[string][sha256.Size]byte{}
 		for _, l := range listed {
-			c.Announced = map[string][sha256.Size]byte{l: sha256.Sum256(data)}
+			c.Announced[l] = sha256.Sum256(data)
 		}
 		var manifest struct {
 			Metadata struct {

@@ -38,7 +38,8 @@ type carrier struct {
 	writer  // of the destination
 	from    source
 	version provider.Version
-	help    string // the hint if the carrier exceeds a limit
+	help    string        // the hint if the carrier exceeds a limit
+	zip     digest.Digest // the zip of a module, which maxCarriedBytes does not count; "" for a provider
 
 	mu     sync.Mutex
 	count  int
@@ -70,14 +71,18 @@ func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 	if desc.Digest.Validate() != nil || desc.Size < 0 {
 		return false, fmt.Errorf("%w: %.80q of %d bytes", artifact.ErrNotProvider, desc.Digest, desc.Size)
 	}
+	limit, bytes := int64(maxCarriedBytes)-c.bytes, desc.Size
+	if desc.Digest == c.zip {
+		limit, bytes = provider.MaxZipBytes, 0
+	}
 	switch {
 	case c.count >= maxCarried:
 		return false, c.tooMuch("more than %d manifests and blobs", maxCarried)
-	case desc.Size > maxCarriedBytes-c.bytes:
-		return false, c.tooMuch("more than %d bytes", maxCarriedBytes)
+	case desc.Size > limit:
+		return false, c.tooMuch("more than %d bytes", limit)
 	}
 	c.count++
-	c.bytes += desc.Size
+	c.bytes += bytes
 	return true, nil
 }
 

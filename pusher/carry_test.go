@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
 
@@ -44,5 +45,28 @@ func TestTemporaryFileCannotBeWritten(t *testing.T) {
 	var source *RegistryError
 	if err == nil || errors.As(err, &source) || hint.Of(err) != helpTemp {
 		t.Errorf("error %v, hint %q", err, hint.Of(err))
+	}
+}
+
+// TestZipOfModuleIsNotAttached shows that a copied module may have a zip of any size that a push accepts. The limit for
+// everything else does not count it.
+func TestZipOfModuleIsNotAttached(t *testing.T) {
+	zip, other := digest.FromString("zip"), digest.FromString("other")
+	c := newCarrier(source{}, writer{}, provider.MustParseVersion("1.0.0"))
+	c.zip = zip
+	for _, tc := range []struct {
+		digest digest.Digest
+		size   int64
+		fails  bool
+	}{
+		{zip, provider.MaxZipBytes + 1, true},
+		{zip, provider.MaxZipBytes, false},
+		{other, maxCarriedBytes + 1, true},
+		{other, maxCarriedBytes, false},
+		{other, 1, true}, // together with the one above
+	} {
+		if _, err := c.admit(ocispec.Descriptor{Digest: tc.digest, Size: tc.size}); errors.Is(err, ErrTooMuchAttached) != tc.fails {
+			t.Errorf("%s, %d bytes: %v", tc.digest, tc.size, err)
+		}
 	}
 }

@@ -130,7 +130,7 @@ func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest Dest
 	}
 	to := writer{p, dest}
 	c := newCarrier(source{from.Repository, from.Store}, to, v)
-	c.help = "a module has at most 1 GiB and 2,000 parts: use the registry's own tools to copy this one"
+	c.zip, c.help = found.Digest, "a module has a zip of at most 4 GiB, and 2,000 other parts of 1 GiB together: use the registry's own tools to copy this one"
 	return &modulePush{writer: to, pkg: ModulePackage{Module: *found}, manifest: manifest, tag: tag, carrier: c}, nil
 }
 

@@ -191,16 +191,33 @@ func (w *modulePush) read(ctx context.Context) error {
 		return occupied(w.dest.Repository, w.tag, err, "the tag is left as it was; ocibridge module push --force replaces what it names")
 	case err != nil:
 		return w.registryError("read "+string(w.tag)+" in", err)
-	case !w.o.Force && !w.same():
-		return w.conflict()
+	case w.o.Force:
+		return nil
 	}
-	return nil
+	same, err := w.same(ctx)
+	if err == nil && !same {
+		err = w.conflict()
+	}
+	return err
 }
 
-// same reports whether the stored version has the content of the pushed version. Without an
-// h1: hash, only the same zip proves that.
-func (w *modulePush) same() bool {
-	return w.stored.Digest == w.pkg.Digest || !w.pkg.H1.IsZero() && w.stored.H1 == w.pkg.H1
+// same reports whether the stored version has the content of the pushed version. Other tools record no h1: hash. same then
+// downloads the stored zip to compute it.
+func (w *modulePush) same(ctx context.Context) (bool, error) {
+	if w.stored.Digest == w.pkg.Digest {
+		return true, nil
+	}
+	stored := w.stored.H1
+	if stored.IsZero() && !w.pkg.H1.IsZero() {
+		contents, err := artifact.RehashModule(ctx, w.dest.Store, w.stored)
+		switch {
+		case err == nil:
+			stored = contents.H1
+		case !artifact.IsContent(err):
+			return false, w.registryError("read the zip of "+string(w.stored.Tag)+" in", err)
+		}
+	}
+	return !stored.IsZero() && stored == w.pkg.H1, nil
 }
 
 // unchanged reports whether the push has nothing to write. A forced push sends everything that

@@ -1,6 +1,7 @@
 package pusher_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -143,7 +144,7 @@ func TestModuleConflict(t *testing.T) {
 }
 
 // TestSameModuleInAnotherZip shows that a push is unchanged if the stored zip has other bytes but
-// the same files, and if the stored module has no h1: hash but the same zip.
+// the same files, also if the stored module has no h1: hash.
 func TestSameModuleInAnotherZip(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -154,6 +155,19 @@ func TestSameModuleInAnotherZip(t *testing.T) {
 			p.Digest, p.Size, p.Open = digest.FromBytes(data), int64(len(data)), func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
 		}},
 		{"no h1: hash", func(p *pusher.ModulePackage) { p.H1 = provider.Hash{} }},
+		{"another zip without an h1: hash", func(p *pusher.ModulePackage) {
+			var data bytes.Buffer
+			w := zip.NewWriter(&data)
+			f, err := w.Create("main.tf") // compressed, unlike the zip of a push
+			if err == nil {
+				_, err = io.WriteString(f, "one")
+			}
+			if err := errors.Join(err, w.Close()); err != nil {
+				t.Fatal(err)
+			}
+			p.H1, p.Digest, p.Size = provider.Hash{}, digest.FromBytes(data.Bytes()), int64(data.Len())
+			p.Open = func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data.Bytes())) }
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t)

@@ -218,6 +218,9 @@ func (v *ModuleVersion) read(ctx context.Context, r *Module, verify bool) error 
 		return hint.New("the registry lists the tag, but has no manifest for it", "unless it was deleted just now, ask the operator of the registry")
 	case err == nil && verify:
 		return v.verify(ctx, r.store, m)
+	case verify && errors.Is(err, artifact.ErrForeign):
+		v.report(artifact.SeverityError, string(v.Tag), err.Error(), "no gateway serves it: push the module to a repository of its own, and delete this tag with the tools of the registry")
+		return nil
 	case verify && artifact.IsContent(err):
 		v.report(artifact.SeverityError, string(v.Tag), err.Error(), hintOr(err, "OpenTofu cannot install it: push the module again with ocibridge module push --force"))
 		return nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -47,10 +48,10 @@ func (l *lister) folder(name string, above []fs.FileInfo) error {
 		return nil
 	}
 	if l.seen += len(names); l.seen > maxEntries {
-		return refuse(helpLarge, "it has more than %d files and folders", maxEntries)
+		return refuse("push from a clean checkout: files that .terraformignore excludes count, too", "it has more than %d files and folders", maxEntries)
 	}
 	for _, n := range names {
-		if n.Name() == ".git" || n.Name() == ".terraform" {
+		if isPrivate(n.Name()) {
 			continue
 		}
 		if err := context.Cause(l.ctx); err != nil {
@@ -61,6 +62,23 @@ func (l *lister) folder(name string, above []fs.FileInfo) error {
 		}
 	}
 	return nil
+}
+
+// isPrivate reports whether a file or folder is never part of a module. It may contain credentials.
+func isPrivate(name string) bool { return name == ".git" || name == ".terraform" }
+
+// isPrivateLink reports whether a link leads to private files of the module's folder.
+func (l *lister) isPrivateLink(name string) bool {
+	base, err := filepath.EvalSymlinks(l.root.Name())
+	if err != nil {
+		return true
+	}
+	to, err := filepath.EvalSymlinks(filepath.Join(base, filepath.FromSlash(name)))
+	if err != nil {
+		return true
+	}
+	inside, err := filepath.Rel(base, to)
+	return err != nil || slices.ContainsFunc(strings.Split(filepath.ToSlash(inside), "/"), isPrivate)
 }
 
 // read opens a folder and returns the names in it, but not more than [maxEntries] allows. It closes
@@ -97,6 +115,10 @@ func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
 		case err != nil:
 			l.refuse(name, "copy the file into the folder in place of the link, or name the link in .terraformignore; a link inside the folder must be relative",
 				"%s is a link that leaves the folder, or cannot be followed: %v", name, err)
+			return nil
+		}
+		if l.isPrivateLink(name) {
+			l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link into .git or .terraform, which are not part of a module", name)
 			return nil
 		}
 		kind = info.Mode().Type()

@@ -190,6 +190,8 @@ func TestRefusals(t *testing.T) {
 		{"a chain of links out of the folder", tree{"a": "->b", "b": "->.."}, "is a link that leaves the folder"},
 		{"a link to nothing", tree{"out": "->none"}, "out is a link to a file that does not exist"},
 		{"a link to itself", tree{"out": "->out"}, "out is a link that leaves the folder, or cannot be followed"},
+		{"a link to the folder of Git", tree{".git/config": "token", "out": "->.git"}, "out is a link into .git or .terraform"},
+		{"a link to a file of a client", tree{".terraform/modules/modules.json": "{}", "out": "->.terraform/modules/modules.json"}, "out is a link into .git or .terraform"},
 		{"a link to its folder", tree{"sub/out": "->../sub"}, "sub/out is a link to a folder that contains the link"},
 		{"two folders that link to each other", tree{"a/out": "->../b", "b/out": "->../a"}, "is a link to a folder that contains the link"},
 	} {

@@ -77,6 +77,13 @@ func (r *requests) lacksModule(a module.Address) {
 	}
 }
 
+// missingModules returns the modules that the gateway lacked.
+func (r *requests) missingModules() []module.Address {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.modules)
+}
+
 // reasons explain why a gateway lacks a version.
 type reasons interface {
 	Pulls(provider.Address) bool

@@ -113,7 +113,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{Status: status}
 	if err == nil && status != 0 {
 		r.Missing = requests.missing(ctx, readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
-		r.MissingModules = requests.modules
+		r.MissingModules = requests.missingModules()
 	}
 	// 5. Stop the gateway.
 	if cerr := gateway.Close(ctx); cerr != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/templates"
@@ -39,7 +40,7 @@ func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, 
 	case same(capability, l.capability):
 		answer := &recordingWriter{ResponseWriter: w, code: http.StatusOK}
 		l.site.handler.ServeHTTP(answer, withoutCredentials(r, path))
-		if rest == "versions" && answer.code == http.StatusNotFound {
+		if rest == "versions" && answer.code == http.StatusNotFound && l.isAbsent(r.Context(), a) {
 			l.lacksModule(a)
 		}
 	case same(capability, l.exit):
@@ -47,6 +48,12 @@ func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, 
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+// isAbsent reports whether the registry has no version of a module. It is false if rules deny all versions.
+func (l *Local) isAbsent(ctx context.Context, a module.Address) bool {
+	_, err := l.site.catalog.ModuleVersions(ctx, a)
+	return errors.Is(err, catalog.ErrAbsent)
 }
 
 // redirectModule sends a client to the module's origin.
