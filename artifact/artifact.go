@@ -197,12 +197,12 @@ var (
 	ErrMissing = errors.New("the registry lacks content that it refers to")
 	// ErrAmbiguous means that there are two where only one is allowed, such as two packages
 	// for one platform.
-	ErrAmbiguous = errors.New("ambiguous provider index")
+	ErrAmbiguous = errors.New("ambiguous index or manifest")
 	// ErrTooLarge means that a manifest is larger than MaxManifestBytes, or that another
 	// document exceeds its limits.
 	ErrTooLarge = errors.New("manifest too large")
 	// ErrForeign means that the content names another provider or version.
-	ErrForeign = errors.New("belongs to another provider")
+	ErrForeign = errors.New("belongs to another provider or module")
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.
 	ErrDamaged = errors.New("damaged content")

@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/errdef"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -70,7 +71,7 @@ func EncodeModule(m Module) (Blob, error) {
 	case m.Address.IsZero() || m.Version.IsZero():
 		return Blob{}, fmt.Errorf("%w: it has no address or no version", ErrNotModule)
 	case len(m.Revision) > maxRevision:
-		return Blob{}, fmt.Errorf("%w: its commit has more than %d bytes", ErrTooLarge, maxRevision)
+		return Blob{}, hint.New(fmt.Sprintf("the commit of the module has more than %d bytes", maxRevision), "give its ID, as git rev-parse HEAD prints it")
 	}
 	layer := m.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: m.Address.Name() + "-" + m.Version.String() + ".zip"}

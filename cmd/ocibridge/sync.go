@@ -125,7 +125,7 @@ func failed(failures []pusher.Failure) error {
 	case len(failures) == 1:
 		return failures[0].Err
 	case len(failures) > 1:
-		return hint.New(fmt.Sprintf("%d providers or versions failed; each is named above", len(failures)), "what did not fail is done; correct what the hints name, and run it again")
+		return hint.New(fmt.Sprintf("%d failures; each is named above", len(failures)), "what did not fail is done; correct what the hints name, and run it again")
 	}
 	return nil
 }

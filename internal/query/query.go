@@ -27,7 +27,7 @@ var ErrNoVersion = errors.New("no version given")
 // ParseRelease parses PROVIDER@VERSION or PROVIDER@CONSTRAINT.
 func ParseRelease(s string) (Query, error) {
 	name, versions, ok := strings.Cut(s, "@")
-	a, err := provider.ParseAddress(name)
+	a, err := parseAddress(name)
 	if err != nil {
 		return Query{}, err
 	}
@@ -63,12 +63,21 @@ func parseVersions(address, versions string, given bool) (v provider.Version, se
 	return v, set, fmt.Errorf("%s: %w", address, cerr)
 }
 
+// parseAddress parses the address of a provider. The hint for the address of a module names the commands about modules.
+func parseAddress(s string) (provider.Address, error) {
+	a, err := provider.ParseAddress(s)
+	if err != nil && strings.Count(s, "/") == 3 {
+		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE; if this is a module, see ocibridge module --help")
+	}
+	return a, err
+}
+
 // ParseProvider parses PROVIDER, PROVIDER@VERSION or PROVIDER@CONSTRAINT.
 func ParseProvider(s string) (Query, error) {
 	if strings.Contains(s, "@") {
 		return ParseRelease(s)
 	}
-	a, err := provider.ParseAddress(s)
+	a, err := parseAddress(s)
 	return Query{Provider: a}, err
 }
 
