@@ -66,8 +66,7 @@ type Result struct {
 	// Missing are the providers, versions and packages that the command requested or needs,
 	// and that the gateway does not have. They are empty if the command succeeded.
 	Missing []Missing
-	// MissingModules are the modules that the command requested, and of which the gateway has no version. They are
-	// empty if the command succeeded.
+	// MissingModules are the requested modules without a version in the registry. They are empty if the command succeeded.
 	MissingModules []module.Address
 }
 
