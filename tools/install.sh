@@ -6,7 +6,8 @@
 #   .tools/bin/NAME                                      the tools
 #   .tools/providers/terraform-provider-null_OS_ARCH     a real provider
 #   .tools/axe/axe.min.js                                checks pages for accessibility
-#   .tools/tofu-fixtures/NAME                            OCI layouts of OpenTofu's own tests
+#   .tools/tofu-fixtures/NAME                            OCI layouts of providers in OpenTofu's own tests
+#   .tools/tofu-module-fixtures/NAME                     OCI layouts of modules in OpenTofu's own tests
 #   .tools/renovate/node_modules                         Renovate's code
 #   .tools/gitlab-ci-local/node_modules                  gitlab-ci-local, which runs GitLab jobs
 #   .tools/stamps/OUTPUT                                 what each was built from
@@ -31,7 +32,7 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
+names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
 # These tools are obtained only if an argument names them. terraform-on-path never builds
 # terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
@@ -210,21 +211,21 @@ provider_null() {
 # provider_null_for PLATFORM: builds the provider for one platform.
 provider_null_for() { build provider-null "$1" "providers/terraform-provider-null_$1"; }
 
-# tofu_fixtures copies the OCI layouts of OpenTofu's own tests from the module that
-# tools/tofu pins. If tofu is already built, the module can be missing in Go's cache.
+# tofu_fixtures NAME TESTDATA: copies the OCI layouts of one of OpenTofu's own tests from the
+# module that tools/tofu pins. If tofu is already built, the module can be missing in Go's cache.
 tofu_fixtures() {
-	local module=github.com/opentofu/opentofu fixtures=$out/tofu-fixtures dir key
+	local module=github.com/opentofu/opentofu fixtures=$out/$1 dir key
 	key=$(cat "$root/tools/tofu/go.mod" "$root/tools/tofu/go.sum" | sha256)
-	if [ -d "$fixtures" ] && [ "$(cat "$out/stamps/tofu-fixtures" 2>/dev/null)" = "$key" ]; then
+	if [ -d "$fixtures" ] && [ "$(cat "$out/stamps/$1" 2>/dev/null)" = "$key" ]; then
 		current=$((current + 1))
 		return
 	fi
 	dir=$(cd "$root/tools/tofu" && go mod download "$module" </dev/null 9>&- && go list -m -f '{{.Dir}}' "$module") || die "no module $module"
-	rm -rf "$out/stamps/tofu-fixtures" "$fixtures"
-	cp -R "$dir/internal/command/e2etest/testdata/oci-provider-mirror/fake-registry" "$fixtures"
+	rm -rf "$out/stamps/$1" "$fixtures"
+	cp -R "$dir/internal/command/e2etest/testdata/$2/fake-registry" "$fixtures"
 	chmod -R u+w "$fixtures" # Go's cache is read-only
-	echo "$key" >"$out/stamps/tofu-fixtures"
-	say "OpenTofu's fixtures are ready"
+	echo "$key" >"$out/stamps/$1"
+	say "$1 are ready"
 }
 
 # npm_key NAME: prints a checksum of the files that pin the packages of tools/NAME.
@@ -408,7 +409,8 @@ install() {
 	terraform | terraform-on-path) terraform "$1" ;;
 	provider-null) provider_null ;;
 	provider-null-host) provider_null_for "$host" ;;
-	tofu-fixtures) tofu_fixtures ;;
+	tofu-fixtures) tofu_fixtures "$1" oci-provider-mirror ;;
+	tofu-module-fixtures) tofu_fixtures "$1" oci-module-source ;;
 	axe) axe ;;
 	renovate | gitlab-ci-local) npm_tool "$1" ;;
 	chromium) chromium ;;

@@ -115,9 +115,13 @@ func find(tb testkit.TB, name string) Client {
 	return c
 }
 
-// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests. The layouts foo and bar are the
-// repositories of the providers example.com/test/foo and example.com/test/bar.
+// TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests of providers. The layouts foo and bar
+// are the repositories of the providers example.com/test/foo and example.com/test/bar.
 func TofuFixtures() (string, error) { return tool("tofu-fixtures") }
+
+// TofuModuleFixtures returns the folder with the OCI layouts of OpenTofu's own tests of modules. The layout foo is the
+// repository of a module. The folder fake-module-pkg contains the files of this module.
+func TofuModuleFixtures() (string, error) { return tool("tofu-module-fixtures") }
 
 // A Binary is a provider's program for one platform.
 type Binary struct {
