@@ -23,7 +23,13 @@ func hostURL(gateway *world.Gateway) string {
 // that Renovate has found.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
-	config := strings.ReplaceAll(s.clientConfig("renovate", root(gateway), token != ""), "TOKEN", token)
+	return s.renovateWith(t, ws, s.clientConfig("renovate", root(gateway), token != ""), token)
+}
+
+// renovateWith is like [scene.renovate], with the given text of "config client".
+func (s *scene) renovateWith(t *testing.T, ws *clients.Workspace, config, token string) []string {
+	t.Helper()
+	config = strings.ReplaceAll(config, "TOKEN", token)
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), []byte(config), 0o644))
 	script, err := filepath.Abs("testdata/renovate.js")
 	clients.Must(t, err)
@@ -97,6 +103,62 @@ func TestRenovateLocksAsTofu(t *testing.T) {
 			}
 			clients.Must(t, tc.gateway.Stop()) // completes the log
 			s.wantRenovateRequests(t, tc.gateway, newer)
+		})
+	}
+}
+
+// TestRenovateReadsModules shows that Renovate's own code reads the versions of modules from the gateway, by the rules
+// that "config client" prints for the hosts in module_mirror blocks. The origin is down. The modules' addresses have the
+// host, or no host for the public registry. Providers may also have repositories, and the gateway may require a token.
+func TestRenovateReadsModules(t *testing.T) {
+	t.Parallel()
+	const public = "terraform-aws-modules/vpc/aws"
+	s := newScene(t)
+	for _, version := range []string{"1.0.0", "1.10.0"} {
+		s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@"+version, "--data", s.data)
+	}
+	s.mustRun("module", "push", s.moduleFolder(), "--as", "registry.terraform.io/"+public+"@2.0.0", "--data", s.data)
+	s.World.Close()
+	const (
+		providers = "oci_mirror {\n  repository_template = \"ghcr.io/acme/${hostname}/${namespace}/${type}\"\n}\n"
+		modules   = "module_mirror {\n  repository_template = \"ghcr.io/acme/${hostname}/${namespace}/${name}/${system}\"\n" +
+			"  include = [\"" + world.Host + "/*/*/*\", \"registry.terraform.io/*/*/*\"]\n}\n"
+		token = "gateway {\n  token \"ci\" {\n    sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n  }\n}\n"
+	)
+	for name, tc := range map[string]struct {
+		gateway  *world.Gateway // only Renovate uses it
+		config   string         // of ocibridge
+		token    string
+		source   string
+		releases []string
+		path     string // of the list of versions
+	}{
+		"a mirrored host":               {s.serve("--data", s.data), modules, "", vpc, []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
+		"a submodule, beside providers": {s.serve("--data", s.data), providers + modules, "", vpc + "//modules/child", []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
+		"a token":                       {s.controlled(moduleToken("modules", vpc)), modules + token, "marked-modules", vpc, []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
+		"the public registry":           {s.serve("--data", s.data), modules, "", "registry.terraform.io/" + public, []string{"2.0.0"}, "/hosts/registry.terraform.io/v1/modules/" + public + "/versions"},
+		"no host":                       {s.serve("--data", s.data), modules, "", public, []string{"2.0.0"}, "/hosts/registry.terraform.io/v1/modules/" + public + "/versions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ws := s.workspace("")
+			clients.Must(t, ws.WriteConfig("module \"vpc\" {\n  source  = \""+tc.source+"\"\n  version = \"1.0.0\"\n}\n"))
+			printed := s.run("config", "client", "--config", s.configured(tc.config), "--for", "renovate", "--url", root(tc.gateway))
+			if printed.status != 0 {
+				t.Fatalf("%+v", printed)
+			}
+			if releases := s.renovateWith(t, ws, printed.stdout, tc.token); !slices.Equal(releases, tc.releases) {
+				t.Errorf("Renovate reads the releases %q, want %q", releases, tc.releases)
+			}
+			clients.Must(t, tc.gateway.Stop()) // completes the log
+			var got []string
+			for _, m := range renovateRequest.FindAllStringSubmatch(tc.gateway.Log(), -1) {
+				got = append(got, m[2]+" "+m[1])
+			}
+			slices.Sort(got)
+			host, _, _ := strings.Cut(tc.path, "/v1/")
+			if want := []string{"200 " + host + "/.well-known/terraform.json", "200 " + tc.path}; !slices.Equal(slices.Compact(got), want) {
+				t.Errorf("Renovate asked for\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
 		})
 	}
 }

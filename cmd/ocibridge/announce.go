@@ -4,14 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
-// announce prints the URL of a gateway and the settings that its clients need. It prints JSON
+// announce prints the URL of a gateway with the settings s, and the settings that its clients need. It prints JSON
 // if asJSON is set.
-func announce(w io.Writer, a serve.Address, asJSON bool) error {
+func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error {
 	mirror := a.URL.JoinPath(gateway.MirrorPath).String()
 	if asJSON {
 		pulls := ""
@@ -30,8 +32,14 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 	if a.Listens != "" {
 		listens = "Listening on " + a.Listens + "\n"
 	}
-	fmt.Fprintf(w, "Serving providers at %s\n%sWeb page: %s\n\n", mirror, listens, a.URL)
-	if a.Pulls {
+	modules := &clientsetup.Setup{URL: a.URL.String(), Modules: s.Config.ModuleTexts(), Tokens: a.Tokens}
+	alone := len(modules.Modules) > 0 && len(s.Repositories.Templates) == 0
+	if alone {
+		fmt.Fprintf(w, "Serving modules at %s\n%sWeb page: %s\n\n", a.URL, listens, a.URL)
+	} else {
+		fmt.Fprintf(w, "Serving providers at %s\n%sWeb page: %s\n\n", mirror, listens, a.URL)
+	}
+	if a.Pulls && !alone {
 		fmt.Fprintf(w, "If the registry lacks a provider, serve fetches it from its origin, verifies it and stores it. To turn this off: --no-pull-through\n\n")
 	}
 	if a.AsClients {
@@ -41,6 +49,32 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 		fmt.Fprintf(w, "Clients speak TLS only: put a proxy that speaks TLS in front, and set public_url in the gateway block to the address of the proxy.\n\n")
 		return nil
 	}
+	if alone {
+		if err := announceHosts(w, modules); err != nil {
+			return err
+		}
+	} else {
+		announceProviders(w, a, mirror)
+		if len(modules.ModuleHosts()) > 0 {
+			fmt.Fprintf(w, "For modules, clients need the host blocks that ocibridge config client --for host prints.\n\n")
+		}
+	}
+	if _, err := modules.Module(); err == nil && len(modules.Modules) > 0 {
+		fmt.Fprintf(w, "%s\n\n", clientsetup.OwnModules)
+	}
+	if a.Tokens {
+		fmt.Fprintf(w, "Clients need a token: ocibridge config client prints where to put it.\n\n")
+	}
+	if a.CAFile != "" {
+		fmt.Fprintf(w, "The CA in the data folder signed the certificate. That CA stays the same at every start. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\n", a.CAFile)
+		fmt.Fprintf(w, "They also trust the system's CAs in /etc/ssl/certs and /etc/pki/tls/certs, unless SSL_CERT_DIR names other folders.\n")
+		fmt.Fprintf(w, "On macOS and Windows, add that file to the system's trusted certificates.\n\n")
+	}
+	return nil
+}
+
+// announceProviders prints the settings that clients need for providers.
+func announceProviders(w io.Writer, a serve.Address, mirror string) {
 	fmt.Fprintf(w, "Clients need, in ~/.tofurc or ~/.terraformrc:\n\n")
 	fmt.Fprintf(w, "  provider_installation {\n    network_mirror {\n      url = %q\n    }\n  }\n\n", mirror)
 	if t := a.Template(); t != "" {
@@ -51,13 +85,21 @@ func announce(w io.Writer, a serve.Address, asJSON bool) error {
 		fmt.Fprintf(w, "or, for OpenTofu 1.10 and later, straight from the registry%s:\n\n", only)
 		fmt.Fprintf(w, "  provider_installation {\n    oci_mirror {\n      repository_template = \"%s\"\n    }\n  }\n\n", t)
 	}
-	if a.Tokens {
-		fmt.Fprintf(w, "Clients need a token: ocibridge config client prints where to put it.\n\n")
+}
+
+// announceHosts prints the host blocks that clients need for modules.
+func announceHosts(w io.Writer, modules *clientsetup.Setup) error {
+	text, err := modules.Hosts()
+	if err != nil {
+		return err
 	}
-	if a.CAFile != "" {
-		fmt.Fprintf(w, "The CA in the data folder signed the certificate. That CA stays the same at every start. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\n", a.CAFile)
-		fmt.Fprintf(w, "They also trust the system's CAs in /etc/ssl/certs and /etc/pki/tls/certs, unless SSL_CERT_DIR names other folders.\n")
-		fmt.Fprintf(w, "On macOS and Windows, add that file to the system's trusted certificates.\n\n")
+	_, own := modules.Module()
+	switch {
+	case text != "":
+		text = strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ")
+		fmt.Fprintf(w, "Clients need, in ~/.tofurc or ~/.terraformrc:\n\n  %s\n\n", text)
+	case own != nil:
+		fmt.Fprintf(w, "Clients need a host block for each host of the modules. To have serve print the blocks, name the hosts in include of the module_mirror blocks.\n\n")
 	}
 	return nil
 }

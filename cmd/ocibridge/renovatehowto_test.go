@@ -25,7 +25,7 @@ func TestRenovateHowTo(t *testing.T) {
 	howto.Run{
 		Page:    "renovate",
 		Replace: []string{"registry.example.com", registry.For(t, registry.Options{}).Host, "providers.example.com:8443", "localhost:" + freePort(t)},
-		Before:  map[string]string{"--for renovate": tokenGateway},
+		Before:  map[string]string{"cat renovate.json": tokenGateway},
 		Dir:     home,
 		Env: []string{
 			"OCIBRIDGE_TOKEN=renovate-t0ken", "SSL_CERT_FILE=" + caFile, "TF_CLI_CONFIG_FILE=" + originConfig(t, origin),
@@ -34,7 +34,8 @@ func TestRenovateHowTo(t *testing.T) {
 	}.Do(t)
 }
 
-// tokenGateway starts a gateway that requires the token in OCIBRIDGE_TOKEN. It has two versions of hashicorp/random.
+// tokenGateway starts a gateway that requires the token in OCIBRIDGE_TOKEN. It has two versions of hashicorp/random, and
+// two versions of a module.
 const tokenGateway = `random() { head -c 32 /dev/urandom | sha256sum | cut -d ' ' -f 1; }
 mkdir gateway
 (umask 077; random > gateway/keys)
@@ -43,10 +44,18 @@ gateway {
   capability_key_file = "keys"
   token "tool" {
     sha256  = "$(printf %s "$OCIBRIDGE_TOKEN" | sha256sum | cut -d ' ' -f 1)"
-    include = ["*/*/*"]
+    include = ["*/*/*", "registry.acme.example/*/*/*"]
   }
 }
+module_mirror {
+  repository_template = "registry.example.com/modules/\${hostname}/\${namespace}/\${name}/\${system}"
+}
 END
+mkdir vpc
+echo 'output "id" { value = "vpc" }' > vpc/main.tf
+for version in 1.0.0 1.1.0; do
+  ocibridge module push vpc --config gateway/ocibridge.hcl --as registry.acme.example/platform/vpc/aws@$version
+done
 ocibridge push registry.opentofu.org/hashicorp/random@3.7.1 registry.opentofu.org/hashicorp/random@3.7.2
 ocibridge serve --config gateway/ocibridge.hcl --listen providers.example.com:8443 > serve.txt &
 until grep -q ^Serving serve.txt; do sleep 0.1; done

@@ -118,7 +118,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		Files:    seen,
 		Load:     func(seen *files.Snapshot) (serve.Settings, error) { return f.load(cmd, seen) },
 		Reload:   asked,
-		Started:  func(a serve.Address) error { return announce(stdout, a, asJSON) },
+		Started:  func(a serve.Address) error { return announce(stdout, a, s, asJSON) },
 		Log:      log,
 		LogLevel: &f.log.inForce,
 		Version:  version,

@@ -1,5 +1,5 @@
-// Package clientsetup writes the configuration that clients need to install providers from
-// a gateway or an OCI registry: blocks for the CLI configuration of Terraform and OpenTofu,
+// Package clientsetup writes the configuration that clients need to install providers and modules
+// from a gateway or an OCI registry: blocks for the CLI configuration of Terraform and OpenTofu,
 // commands, CI jobs, and the configuration of other tools. "ocibridge config client" and the gateway's page
 // print the same texts.
 //
@@ -58,20 +58,24 @@ func (s *Setup) IsLoopback() bool {
 
 // piece is one text of a guide. Its heading says which client the text is for.
 type piece struct {
-	name, heading string
-	text          func(*Setup) (string, error)
+	name    string
+	heading string
+	text    func(*Setup) (string, error)
+	modules string // the heading if there are module_mirror blocks alone; "" for the same heading
 }
 
 func pieces() []piece {
 	return append([]piece{
-		{"terraform", "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", (*Setup).Terraform},
-		{"tofu", "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", (*Setup).OpenTofu},
-		{"host", "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", (*Setup).Hosts},
-		{"module", "Modules whose address has the gateway's own host name need no configuration. Modules of other hosts need the host blocks above, and ocibridge exec writes these blocks itself:", (*Setup).Module},
-		{"oci", "OpenTofu 1.10 and later, straight from the OCI registry:", (*Setup).OCI},
-		{"lock", "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", (*Setup).lock},
-		{"credentials", "Beside either, where the gateway asks for a token:", (*Setup).Credentials},
-		{"ci", "The environment of a CI job that has one of these in a file:", (*Setup).ci},
+		{name: "terraform", heading: "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", text: (*Setup).Terraform},
+		{name: "tofu", heading: "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", text: (*Setup).OpenTofu},
+		{name: "host", heading: "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", text: (*Setup).Hosts,
+			modules: "Terraform in ~/.terraformrc, or OpenTofu in ~/.tofurc. Modules of these hosts then come from the gateway:"},
+		{name: "module", heading: OwnModules + " Modules of other hosts need the host blocks above, and ocibridge exec writes these blocks itself:", text: (*Setup).Module},
+		{name: "oci", heading: "OpenTofu 1.10 and later, straight from the OCI registry:", text: (*Setup).OCI},
+		{name: "lock", heading: "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", text: (*Setup).lock},
+		{name: "credentials", heading: "Beside either, where the gateway asks for a token:", text: (*Setup).Credentials,
+			modules: "For modules with the gateway's own host name, if the gateway requires a token:"},
+		{name: "ci", heading: "The environment of a CI job that has one of these in a file:", text: (*Setup).ci},
 	}, toolPieces()...)
 }
 
@@ -111,8 +115,12 @@ func (s *Setup) Texts(only string) (texts map[string]string, missing error) {
 func (s *Setup) Guide(texts map[string]string, missing error) string {
 	var out strings.Builder
 	for _, p := range pieces() {
+		heading := p.heading
+		if p.modules != "" && s.noProviders() != nil {
+			heading = p.modules
+		}
 		if texts[p.name] != "" {
-			fmt.Fprintf(&out, "%s\n\n%s\n", p.heading, indent(texts[p.name]))
+			fmt.Fprintf(&out, "%s\n\n%s\n", heading, indent(texts[p.name]))
 		}
 	}
 	if v, err := s.TokenVariable(); err == nil && strings.Contains(v, ":") {

@@ -78,6 +78,12 @@ func TestTexts(t *testing.T) {
 		"Terragrunt's token":                    {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "terragrunt", has: []string{"network_mirror", `credentials "gateway.example"`}},
 		"Renovate asks for the mirrored hosts":  {setup: clientsetup.Setup{URL: at, Mirrors: []config.MirrorText{mirror("ghcr.io/a/${type}", "registry.acme.example/*/*")}}, piece: "renovate", has: []string{`"https://gateway.example/hosts/registry.acme.example"`}, lacks: []string{"registry.opentofu.org", "hostRules"}},
 		"Renovate's token":                      {setup: clientsetup.Setup{URL: at, Tokens: true}, piece: "renovate", has: []string{`"matchHost": "https://gateway.example/"`, `"token": "TOKEN"`}},
+		"Renovate, modules of a host":           {setup: modules(false, "registry.acme.example/*/*/*", "gateway.example/*/*/*"), piece: "renovate", has: []string{`"terraform-provider"`, `"registry.acme.example/**"`, `"https://gateway.example/hosts/registry.acme.example"`, `"overridePackageName": "{{{replace '^[^/]+/' '' depName}}}"`}, lacks: []string{"gateway.example/**", "*/*/*", "matchDepTypes"}},
+		"Renovate, a rule for each host":        {setup: modules(false, "bücher.example/*/*/*", "registry.acme.example/*/*/*"), piece: "renovate", has: []string{`"xn--bcher-kva.example/**",`, `"bücher.example/**"`, `"https://gateway.example/hosts/xn--bcher-kva.example"`, `"https://gateway.example/hosts/registry.acme.example"`}},
+		"Renovate, modules without a host":      {setup: modules(true), piece: "renovate", has: []string{"        \"*/*/*\"\n      ],\n      \"registryUrls\": [\n        \"https://gateway.example/hosts/registry.terraform.io\"\n", `"registry.opentofu.org/**"`, `"matchDepTypes"`}},
+		"Renovate, no named hosts of modules":   {setup: modules(false, "*/*/*/*"), piece: "renovate", lacks: []string{"terraform-module"}},
+		"Renovate, modules alone":               {setup: clientsetup.Setup{URL: at, Modules: modules(false, "registry.acme.example/*/*/*").Modules}, piece: "renovate", has: []string{"terraform-module"}, lacks: []string{"terraform-provider", "hostRules"}},
+		"Renovate, own modules alone, a token":  {setup: clientsetup.Setup{URL: at, Tokens: true, Modules: modules(false, "gateway.example/*/*/*").Modules}, piece: "renovate", has: []string{"hostRules"}, lacks: []string{"packageRules"}},
 		"a workflow's secret":                   {setup: clientsetup.Setup{URL: at, Tokens: true, CAFile: "it's.pem"}, piece: "github-actions", has: []string{"\n      - run: terraform init\n        env:\n          TF_TOKEN_gateway_example: ${{ secrets.OCIBRIDGE_TOKEN }}\n", "SSL_CERT_FILE: 'it''s.pem'\n"}},
 		"a workflow's secret for a port":        {setup: clientsetup.Setup{URL: "https://gateway.example:8443/", Tokens: true}, piece: "github-actions", has: []string{`- run: 'env "TF_TOKEN_gateway_example:8443=$OCIBRIDGE_TOKEN" terraform init'`, "\n          OCIBRIDGE_TOKEN: ${{"}},
 		"a job's masked variable":               {setup: clientsetup.Setup{URL: at, Tokens: true, CAFile: "ca.pem"}, piece: "gitlab-ci", has: []string{"    TF_TOKEN_gateway_example: $OCIBRIDGE_TOKEN\n", "    SSL_CERT_FILE: ca.pem\n"}},
@@ -85,6 +91,9 @@ func TestTexts(t *testing.T) {
 		"Dependabot below a path":               {setup: clientsetup.Setup{URL: at + "x/"}, piece: "dependabot", err: "below a path"},
 		"Pulumi needs the gateway's own name":   {setup: clientsetup.Setup{URL: at}, piece: "pulumi", has: []string{"pulumi package add terraform-provider gateway.example/NAMESPACE/TYPE\n"}},
 		"Pulumi below a path":                   {setup: clientsetup.Setup{URL: at + "x/"}, piece: "pulumi", err: "below a path"},
+		"Dependabot, modules alone":             {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "dependabot", err: "no oci_mirror block is configured"},
+		"Pulumi, modules alone":                 {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "pulumi", err: "no oci_mirror block is configured"},
+		"an unknown URL for Renovate":           {setup: clientsetup.Setup{NoURL: hint.New("no URL", "give one")}, piece: "renovate", err: "no URL"},
 		"an unknown URL":                        {setup: clientsetup.Setup{NoURL: hint.New("no URL", "give one")}, piece: "tofu", err: "no URL"},
 	} {
 		t.Run(name, func(t *testing.T) {

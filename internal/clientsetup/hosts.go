@@ -25,7 +25,7 @@ func (s *Setup) Hosts() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
 	}
-	providers, modules := s.mirroredHosts(), s.moduleHosts()
+	providers, modules := s.mirroredHosts(), s.ModuleHosts()
 	hosts := slices.Concat(providers, modules)
 	slices.Sort(hosts)
 	var out strings.Builder
@@ -83,10 +83,10 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 	return slices.Compact(out)
 }
 
-// moduleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
+// ModuleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
 // include by name, apart from the gateway itself. The result contains publicHosts only if a block names them, or if a
 // block for all hosts falls through. Otherwise the gateway would hide their public modules.
-func (s *Setup) moduleHosts() []svchost.Hostname {
+func (s *Setup) ModuleHosts() []svchost.Hostname {
 	own, _ := s.host()
 	var out []svchost.Hostname
 	for _, m := range s.Modules {
@@ -106,6 +106,10 @@ func (s *Setup) moduleHosts() []svchost.Hostname {
 	slices.Sort(out)
 	return slices.Compact(out)
 }
+
+// OwnModules is a note for users about modules with the gateway's own host name. It is true if [Setup.Module] returns no
+// error.
+const OwnModules = "Modules whose address has the gateway's own host name need no configuration."
 
 // errNoModuleHost means that no address of a module can have the gateway's host name.
 var errNoModuleHost = errors.New("no module address can name the gateway")

@@ -26,7 +26,7 @@ func tools() []Tool {
 		{Name: "terragrunt", Title: "Terragrunt", Where: "the file that TF_CLI_CONFIG_FILE names, or ~/.terraformrc",
 			About: "Terragrunt runs Terraform or OpenTofu, which read this file. Its provider cache server (--provider-cache) also reads network_mirror and host blocks in it, but no oci_mirror blocks."},
 		{Name: "renovate", Title: "Renovate", Where: "renovate.json",
-			About: "Renovate then reads versions and lock files' hashes from this gateway. It takes the hashes from the first URL."},
+			About: "Renovate then reads versions from this gateway. For providers, it also reads the hashes of lock files, from the first URL."},
 		{Name: "dependabot", Title: "Dependabot", Where: ".github/dependabot.yml",
 			About: "Dependabot reads no CLI configuration. Only providers whose address has the gateway's own host name come from the gateway."},
 		{Name: "github-actions", Title: "GitHub Actions", Where: ".github/workflows/NAME.yml",
@@ -52,7 +52,7 @@ func toolPieces() []piece {
 	}
 	var out []piece
 	for _, t := range tools() {
-		out = append(out, piece{t.Name, fmt.Sprintf("%s, in %s. %s", t.Title, t.Where, t.About), texts[t.Name]})
+		out = append(out, piece{name: t.Name, heading: fmt.Sprintf("%s, in %s. %s", t.Title, t.Where, t.About), text: texts[t.Name]})
 	}
 	return out
 }
@@ -80,31 +80,44 @@ func (s *Setup) terragrunt() (string, error) {
 	return text + credentials, err
 }
 
-// renovate returns a renovate.json. Renovate asks the URLs in their order for each provider.
+// renovateRule is an element of packageRules in a renovate.json.
+type renovateRule struct {
+	MatchDatasources    []string `json:"matchDatasources"`
+	MatchDepTypes       []string `json:"matchDepTypes,omitempty"`
+	MatchDepNames       []string `json:"matchDepNames,omitempty"`
+	RegistryURLs        []string `json:"registryUrls"`
+	OverridePackageName string   `json:"overridePackageName,omitempty"`
+}
+
+// renovate returns a renovate.json. Renovate asks the URLs in their order for each provider, but only the first URL for
+// a module. So there is one rule for the providers, and one rule for the modules of each host.
 func (s *Setup) renovate() (string, error) {
-	if err := s.noMirror(); err != nil {
-		return "", err
-	}
-	type rule struct {
-		MatchDatasources []string `json:"matchDatasources"`
-		RegistryURLs     []string `json:"registryUrls"`
+	if s.NoURL != nil {
+		return "", s.NoURL
 	}
 	type hostRule struct {
 		MatchHost string `json:"matchHost"`
 		Token     string `json:"token"`
 	}
 	out := struct {
-		Schema       string     `json:"$schema"`
-		PackageRules []rule     `json:"packageRules"`
-		HostRules    []hostRule `json:"hostRules,omitempty"`
+		Schema       string         `json:"$schema"`
+		PackageRules []renovateRule `json:"packageRules,omitempty"`
+		HostRules    []hostRule     `json:"hostRules,omitempty"`
 	}{Schema: "https://docs.renovatebot.com/renovate-schema.json"}
-	r := rule{MatchDatasources: []string{"terraform-provider"}}
-	for _, host := range s.mirroredHosts() {
-		r.RegistryURLs = append(r.RegistryURLs, strings.TrimSuffix(gateway.RegistryURL(s.URL, string(host)), "/v1/providers/"))
+	noProviders := s.noProviders()
+	if noProviders == nil {
+		r := renovateRule{MatchDatasources: []string{"terraform-provider"}}
+		for _, host := range s.mirroredHosts() {
+			r.RegistryURLs = append(r.RegistryURLs, strings.TrimSuffix(gateway.RegistryURL(s.URL, string(host)), "/v1/providers/"))
+		}
+		out.PackageRules = append(out.PackageRules, r)
 	}
-	out.PackageRules = []rule{r}
+	out.PackageRules = append(out.PackageRules, s.renovateModules()...)
 	if s.Tokens {
 		out.HostRules = []hostRule{{s.URL, "TOKEN"}}
+	}
+	if len(out.PackageRules)+len(out.HostRules) == 0 {
+		return "", noProviders
 	}
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -114,9 +127,41 @@ func (s *Setup) renovate() (string, error) {
 	return text.String(), err
 }
 
+// renovateModules returns the rules for the modules of [Setup.ModuleHosts]. Renovate ignores registryUrls if the package
+// name of a module begins with a host, so the rules remove the host. The dependency name keeps the host.
+func (s *Setup) renovateModules() []renovateRule {
+	var out []renovateRule
+	byDefault := ""
+	for _, host := range s.ModuleHosts() {
+		at := strings.TrimSuffix(gateway.ModulesURL(s.URL, string(host)), "/v1/modules/")
+		if slices.Contains(publicHosts, host) {
+			byDefault = at // registry.terraform.io comes last, and is also Renovate's default
+		}
+		names := []string{string(host) + "/**"}
+		if host.ForDisplay() != string(host) {
+			names = append(names, host.ForDisplay()+"/**")
+		}
+		out = append(out, renovateRule{
+			MatchDatasources: []string{"terraform-module"}, MatchDepNames: names, RegistryURLs: []string{at},
+			OverridePackageName: "{{{replace '^[^/]+/' '' depName}}}",
+		})
+	}
+	if byDefault != "" {
+		out = append(out, renovateRule{
+			MatchDatasources: []string{"terraform-module"}, MatchDepNames: []string{"*/*/*"}, RegistryURLs: []string{byDefault},
+			MatchDepTypes: []string{"module"}, // not Terragrunt's modules, whose dependency names never have a host
+		})
+	}
+	return out
+}
+
 // ownHost returns the gateway's HOST or HOST:PORT in the addresses of providers that need no configuration. It fails if
-// the gateway's URL has a path, because clients look for the discovery document at the root of a host.
+// providers have no repositories, or if the gateway's URL has a path, because clients look for the discovery document at
+// the root of a host.
 func (s *Setup) ownHost() (string, error) {
+	if err := s.noProviders(); err != nil {
+		return "", err
+	}
 	host, err := s.host()
 	if err != nil {
 		return "", err
