@@ -49,7 +49,7 @@ type Options struct {
 	// Client sends the requests to issuers. If nil, the control uses a client that trusts the system's
 	// certificate authorities.
 	Client *http.Client
-	// Log receives problems with issuers. If nil, nothing is logged.
+	// Log receives problems with issuers, and warnings about refused links. If nil, nothing is logged.
 	Log *slog.Logger
 	// Counters counts refused requests. If nil, nothing is counted.
 	Counters *telemetry.AccessCounters
@@ -77,8 +77,9 @@ type Control struct {
 	ring    atomic.Pointer[ring]
 	log     *slog.Logger
 	// equal compares secrets. It is subtle.ConstantTimeCompare, except in tests that count comparisons.
-	equal func(a, b []byte) int
-	n     *telemetry.AccessCounters
+	equal   func(a, b []byte) int
+	n       *telemetry.AccessCounters
+	refused telemetry.Throttle // of warnings about refused links
 }
 
 // New returns a control for the given tokens and issuers.

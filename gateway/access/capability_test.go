@@ -3,6 +3,7 @@ package access_test
 import (
 	"encoding/base64"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 const (
@@ -49,6 +51,26 @@ func TestCapabilityLasts(t *testing.T) {
 		time.Sleep(time.Second)
 		if w := d.get(link); w.Code != http.StatusForbidden {
 			t.Errorf("after its end: %d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// TestRefusedLinksAreLogged shows that refused links cause a warning, but at most one a minute.
+func TestRefusedLinksAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		o := ci(t, firstKey)
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		d, link := newDoor(t, o), newDoor(t, ci(t, secondKey)).link("ci-token")
+		for range 3 {
+			if w := d.get(link); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "a gateway with other keys made it") {
+				t.Errorf("%d %s", w.Code, w.Body)
+			}
+		}
+		time.Sleep(telemetry.WarningPause)
+		d.get(link)
+		if got := log.String(); strings.Count(got, "level=WARN") != 2 || !strings.Contains(got, "others=0") || !strings.Contains(got, "others=2") || !strings.Contains(got, "capability_key_file") {
+			t.Error(got)
 		}
 	})
 }

@@ -91,7 +91,7 @@ func (c *Control) guard(requested func(*http.Request) (Resource, error), next ht
 			http.Error(w, "not found", http.StatusNotFound)
 		case subject.grantFor(what) == nil:
 			c.n.Forbidden.Add(1)
-			forbid(w)
+			forbid(w, "the token does not cover this address")
 		default:
 			next.ServeHTTP(w, r)
 		}
@@ -145,14 +145,17 @@ func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 // ForbidCapability rejects a capability that does not cover the requested file; see [Covers].
 func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	c.n.Capability.Add(1)
-	forbid(w)
+	if warn, others := c.refused.Count(); warn {
+		c.log.Warn("a link was refused: it has expired, or a gateway with other keys made it", "others", others, "hint", "gateways behind one address need the same capability_key_file")
+	}
+	forbid(w, "the link has expired, or a gateway with other keys made it")
 }
 
 // forbid answers with 403 if a token does not cover the requested provider or module, or if a capability is
 // invalid.
-func forbid(w http.ResponseWriter) {
+func forbid(w http.ResponseWriter, why string) {
 	w.Header().Set("Cache-Control", Private)
-	http.Error(w, "not allowed: the token does not cover this address, or the link has expired", http.StatusForbidden)
+	http.Error(w, "not allowed: "+why, http.StatusForbidden)
 }
 
 // count counts a failed authentication.

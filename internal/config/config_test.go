@@ -672,6 +672,20 @@ func TestCheckFiles(t *testing.T) {
 	}
 }
 
+// TestCheckKeyFile shows that CheckFiles reports a file of link keys that serve would refuse.
+func TestCheckKeyFile(t *testing.T) {
+	c := mustParse(t, "gateway {\n  capability_key_file = \"keys\"\n}\n", machine{})
+	for text, want := range map[string]string{strings.Repeat("a", 64): "", "short": "2: /etc/ocibridge/keys: Line 1 is no key"} {
+		got := ""
+		for _, d := range c.CheckFiles(machine{files: map[string]string{testDir + "/keys": text}}.environment()) {
+			got += fmt.Sprintf("%d: %s", d.Line, d.Detail)
+		}
+		if want == "" && got != "" || !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // TestCheckLoginFiles shows that CheckFiles reports login files that are missing or invalid.
 func TestCheckLoginFiles(t *testing.T) {
 	c := mustParse(t, "oci_default_credentials {\n  docker_style_config_files = [\n    \"a.json\",\n    \"b.json\",\n  ]\n}\n", machine{})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
@@ -15,6 +16,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -159,10 +161,19 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 				report(a, err)
 			}
 		}
+		if a.path == "gateway.capability_key_file" {
+			if _, err := access.ParseKeys(b); err != nil {
+				report(a, err)
+			}
+		}
 		cert, key := content["gateway.tls.cert_file"], content["gateway.tls.key_file"]
 		if a.path == "gateway.tls.key_file" && cert != nil {
-			if _, err := tls.X509KeyPair(cert, key); err != nil {
+			pair, err := tls.X509KeyPair(cert, key)
+			switch {
+			case err != nil:
 				report(a, keyPairError(err))
+			case time.Now().After(pair.Leaf.NotAfter):
+				report(a, hint.New("the certificate has expired on "+pair.Leaf.NotAfter.Format(time.DateOnly), "renew it"))
 			}
 		}
 	}

@@ -209,8 +209,12 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	var magic [len(zipMagic)]byte
 	_, readErr := io.ReadFull(get.Body, magic[:])
 	switch {
+	case get.StatusCode == http.StatusForbidden:
+		r.fail(name, statusError(get), helpLinks)
 	case get.StatusCode != http.StatusOK:
 		r.fail(name, statusError(get), "the gateway's own log says why")
+	case head.StatusCode == http.StatusForbidden:
+		r.fail(name, statusError(head), helpLinks)
 	case readErr != nil:
 		r.fail(name, readErr, "the download breaks off at once: the gateway's own log says why")
 	case string(magic[:]) != zipMagic:
@@ -221,6 +225,9 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 		r.ok(name, "%d bytes, HEAD answers %d", get.ContentLength, head.StatusCode)
 	}
 }
+
+// helpLinks is the hint for a link that a gateway refuses. Gateways behind a load balancer answer different requests.
+const helpLinks = "gateways behind one address need the same capability_key_file: a link of one of them must be valid at all others"
 
 // has reports whether a client gets a JSON document from a URL.
 func (x Gateway) has(ctx context.Context, u *url.URL) bool {

@@ -115,6 +115,28 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	}
 }
 
+// TestGatewaysWithDifferentKeys shows that the check fails if one of two gateways behind an address refuses the link of the
+// other one. Here, the second gateway gets the HEAD request.
+func TestGatewaysWithDifferentKeys(t *testing.T) {
+	_, got := gatewayOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/index.json"):
+			fmt.Fprint(w, `{"versions":{"1.0.0":{}}}`)
+		case strings.HasSuffix(r.URL.Path, "/1.0.0.json"):
+			fmt.Fprint(w, `{"archives":{"linux_amd64":{"url":"null.zip","hashes":["h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="]}}}`)
+		case r.Method == http.MethodHead:
+			w.WriteHeader(http.StatusForbidden)
+		default:
+			fmt.Fprint(w, zipMagic+"the rest")
+		}
+	}))
+	want(t, got, "archive", Fail, "answers 403")
+	if help := got["archive"].Hint; help != helpLinks {
+		t.Errorf("hint %q", help)
+	}
+}
+
 // TestGatewayPackageElsewhere shows the diagnosis if the URL of a package contains secrets, or leads to another
 // server. The report contains no secret.
 func TestGatewayPackageElsewhere(t *testing.T) {

@@ -4,12 +4,9 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
-	"time"
-)
 
-// handshakePause is the minimum time between two warnings about failed TLS handshakes.
-const handshakePause = time.Minute
+	"github.com/ocibridge/ocibridge/internal/telemetry"
+)
 
 // handshakeError is how net/http begins its message about a failed handshake. The client's
 // address and the reason follow.
@@ -19,11 +16,8 @@ const handshakeError = "http: TLS handshake error from "
 // most once a minute, it logs a failed TLS handshake as a warning instead, because a client
 // that does not trust the certificate sends no request, and is in no other line.
 type errorLog struct {
-	log *slog.Logger
-
-	mu     sync.Mutex
-	warned time.Time
-	others int // failed handshakes since the last warning
+	log      *slog.Logger
+	warnings telemetry.Throttle
 }
 
 // Write implements [io.Writer]. Each call is one message.
@@ -34,7 +28,7 @@ func (e *errorLog) Write(message []byte) (int, error) {
 		e.log.Debug(text)
 		return len(message), nil
 	}
-	warn, others := e.count()
+	warn, others := e.warnings.Count()
 	if !warn {
 		e.log.Debug(text)
 		return len(message), nil
@@ -59,17 +53,4 @@ func handshake(message string) (client, reason string, ok bool) {
 		address = host
 	}
 	return address, reason, true
-}
-
-// count reports whether a failed handshake is to be logged as a warning, and how many were
-// not since the last warning.
-func (e *errorLog) count() (warn bool, others int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if now := time.Now(); e.warned.IsZero() || now.Sub(e.warned) >= handshakePause {
-		others, e.others, e.warned = e.others, 0, now
-		return true, others
-	}
-	e.others++
-	return false, 0
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
 func TestHandshakeMessages(t *testing.T) {
@@ -43,7 +45,7 @@ func TestFailedHandshakesAreLoggedOnceAMinute(t *testing.T) {
 			fail(i)
 		}
 		want(0, 0)
-		time.Sleep(handshakePause - time.Nanosecond)
+		time.Sleep(telemetry.WarningPause - time.Nanosecond)
 		fail(4)
 		if n := out.count("handshake"); n != 1 {
 			t.Errorf("%d lines in the first minute", n)
@@ -51,7 +53,7 @@ func TestFailedHandshakesAreLoggedOnceAMinute(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		fail(5)
 		want(5, 4)
-		time.Sleep(handshakePause)
+		time.Sleep(telemetry.WarningPause)
 		fail(6)
 		want(6, 0)
 		_, _ = io.WriteString(log.Writer(), "http: another message\n")

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
@@ -52,6 +53,9 @@ func (c *certificates) compile(contents [][]byte) (*tls.Config, error) {
 		cert, err := tls.X509KeyPair(contents[0], contents[1])
 		if err != nil {
 			return nil, err
+		}
+		if ends := cert.Leaf.NotAfter; time.Now().After(ends) {
+			c.log.Warn("the certificate has expired, so clients refuse it", "file", c.settings.CertFile, "expired", ends, "hint", "renew it: the gateway reads the files again when they change")
 		}
 		out.Certificates, contents = []tls.Certificate{cert}, contents[2:]
 	case c.acme != nil:

@@ -119,6 +119,24 @@ func mustConfig(t *testing.T, c *certificates) *tls.Config {
 	return out
 }
 
+// TestExpiredCertificateIsLogged shows that the gateway warns if it reads a certificate that has expired.
+func TestExpiredCertificateIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cert, err := tlsca.For(t).Issue("localhost")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []bool{false, true} {
+			var log strings.Builder
+			c := &certificates{settings: config.TLS{CertFile: "tls.pem", KeyFile: "tls.key"}, log: slog.New(slog.NewTextHandler(&log, nil))}
+			if _, err := c.compile([][]byte{cert.CertPEM, cert.KeyPEM}); err != nil || strings.Contains(log.String(), "the certificate has expired") != want {
+				t.Errorf("%v, %q", err, &log)
+			}
+			time.Sleep(48 * time.Hour) // test certificates are valid for a day
+		}
+	})
+}
+
 // TestLocalCertificateIsRenewed shows that the gateway renews its certificate while it runs. At any time, the
 // certificate is valid for at least 30 more days.
 func TestLocalCertificateIsRenewed(t *testing.T) {
