@@ -39,7 +39,7 @@ func TestDeploymentValues(t *testing.T) {
 }
 
 // TestDeploymentUnits runs the commands for systemd in docs/howto/deployment.md, in a root folder of their own.
-// Its systemctl only checks that each named unit is installed.
+// Its systemctl only checks that each named unit is installed, and its login only for which registry and file it is.
 func TestDeploymentUnits(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -49,23 +49,31 @@ func TestDeploymentUnits(t *testing.T) {
 	set -- "$@" "$ROOT$last"
 	command install "${@:1:$#-2}" "${@:$#}"
 }
+ocibridge() { [ "$* $DOCKER_CONFIG" = "login registry.example.com /etc/ocibridge/credentials" ]; }
 systemctl() {
 	for unit; do
 		case $unit in *.service | *.timer) [ -f "$ROOT/etc/systemd/system/$unit" ] || { echo "no $unit"; exit 1; } ;; esac
 	done
 }
 `
-	clients.Must(t, os.CopyFS(filepath.Join(root, "release", "systemd"), os.DirFS("systemd")))
-	for _, name := range []string{"ocibridge", "ocibridge.hcl"} {
-		clients.Must(t, os.WriteFile(filepath.Join(root, "release", name), nil, 0o600))
+	clone := filepath.Join(root, "clone")
+	clients.Must(t, os.CopyFS(filepath.Join(clone, "deploy", "systemd"), os.DirFS("systemd")))
+	clients.Must(t, os.Mkdir(filepath.Join(clone, "bin"), 0o700))
+	settings := pageBlock(t, "(?s)\n## systemd\n.*?\n```hcl\n(# ocibridge.hcl\n.*?)```")
+	checkConfig(t, strings.NewReplacer("/run/credentials/ocibridge.service/tls.pem", "/etc/ocibridge/tls.crt", "/run/credentials/ocibridge.service", "/etc/ocibridge").Replace(settings))
+	for _, name := range []string{"bin/ocibridge", "ocibridge.hcl", "tls.pem", "tls.key"} {
+		clients.Must(t, os.WriteFile(filepath.Join(clone, name), nil, 0o600))
 	}
-	commands := pageBlock(t, "(?s)\n## systemd\n\n```sh\n(.*?)```")
+	commands := pageBlock(t, "(?s)\n## systemd\n.*?\n```sh\n(.*?)```")
 	cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-c", functions+commands)
-	cmd.Dir, cmd.Env = filepath.Join(root, "release"), append(os.Environ(), "ROOT="+root)
+	cmd.Dir, cmd.Env = clone, append(os.Environ(), "ROOT="+root)
 	output(t, cmd)
-	for _, file := range []string{"usr/local/bin/ocibridge", "etc/ocibridge/ocibridge.hcl", "etc/systemd/system/ocibridge.service"} {
-		if _, err := os.Stat(filepath.Join(root, file)); err != nil {
-			t.Error(err)
+	for file, mode := range map[string]os.FileMode{
+		"usr/local/bin/ocibridge": 0o755, "etc/ocibridge/ocibridge.hcl": 0o644, "etc/systemd/system/ocibridge.service": 0o644,
+		"etc/ocibridge/credentials": 0o700 | os.ModeDir, "etc/ocibridge/credentials/tls.pem": 0o600, "etc/ocibridge/credentials/tls.key": 0o600,
+	} {
+		if info, err := os.Stat(filepath.Join(root, file)); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v, want the mode %v", file, info, err, mode)
 		}
 	}
 }

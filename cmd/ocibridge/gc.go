@@ -56,8 +56,8 @@ Gateways go on serving. gc waits up to a minute for pushes, syncs and pull-throu
 are writing to the same data folder. Writers that begin in the meantime wait for gc. If
 gc has to wait longer, it names the writer, and deletes nothing.
 
-If a stored version is damaged, or a file cannot be read, gc deletes nothing and exits
-with 1. An interrupted gc does no damage, and the next one continues.
+If a manifest is damaged or missing, or a file cannot be read, gc deletes nothing and
+exits with 1. An interrupted gc does no damage, and the next one continues.
 
 With --dry-run, gc changes nothing and does not wait. It then also counts what a running
 push has stored, but not tagged yet.

@@ -101,8 +101,8 @@ func newSite(t *testing.T, profile string, extra http.HandlerFunc) *site {
 	s.host = startTLS(t, ca, "127.0.0.1", mux)
 	signer := pgp.For(t, "Acme")
 	var releases []*release.Release
-	for _, name := range []string{"random", "null"} {
-		for _, v := range []string{"3.6.0", "3.7.1", "3.7.2"} {
+	for name, versions := range map[string][]string{"random": {"3.6.0", "3.7.1", "3.7.2"}, "null": {"3.2.3", "3.7.2"}} {
+		for _, v := range versions {
 			spec := release.Spec{Host: "registry.opentofu.org", Namespace: "hashicorp", Type: name, Version: v, Signer: signer}
 			for _, os := range []string{"linux", "darwin"} {
 				spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + name + "_v" + v: []byte(os)}})

@@ -30,7 +30,7 @@ func TestReplicasHowTo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	origin := startTLS(t, ca, "localhost", testorigin.New(testorigin.Options{}, releasesOf(t, "null", "3.2.4")...))
+	origin := startTLS(t, ca, "localhost", testorigin.New(testorigin.Options{}, nullReleases(t)...))
 	local := func(port string) string { return net.JoinHostPort("127.0.0.1", port) }
 	howto.Run{
 		Page: "replicas",
