@@ -158,7 +158,7 @@ func TestDoctorOfGateway(t *testing.T) {
 	} {
 		got := s.doctor(world.Null, "--url", url)
 		if want == "" {
-			wantChecks(t, got, map[string]string{"index.json": "warning"})
+			wantChecks(t, got, map[string]string{"index.json": "failed"})
 		} else if !strings.Contains(fmt.Sprint(got), want) {
 			t.Errorf("%s: %+v", url, got)
 		}
