@@ -238,7 +238,7 @@ func (d *ReleaseDir) protocols(r *Release) error {
 		return nil
 	}
 	if len(listed) > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the plugin protocols are unknown: SHA256SUMS lists %s, and the release folder has neither it nor %s; add the file, and push with --refresh-evidence if the version is stored", listed[0], names[1]))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the plugin protocols are unknown: SHA256SUMS lists %s, which the release folder lacks; add it, or %s of the source tree, and push with --refresh-evidence if the version is stored", listed[0], names[1]))
 	}
 	return nil
 }

@@ -71,14 +71,14 @@ func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 	if desc.Digest.Validate() != nil || desc.Size < 0 {
 		return false, fmt.Errorf("%w: %.80q of %d bytes", artifact.ErrNotProvider, desc.Digest, desc.Size)
 	}
-	limit, bytes := int64(maxCarriedBytes)-c.bytes, desc.Size
+	limit, before, bytes := int64(maxCarriedBytes), c.bytes, desc.Size
 	if desc.Digest == c.zip {
-		limit, bytes = provider.MaxZipBytes, 0
+		limit, before, bytes = provider.MaxZipBytes, 0, 0
 	}
 	switch {
 	case c.count >= maxCarried:
 		return false, c.tooMuch("more than %d manifests and blobs", maxCarried)
-	case desc.Size > limit:
+	case desc.Size > limit-before:
 		return false, c.tooMuch("more than %d bytes", limit)
 	}
 	c.count++

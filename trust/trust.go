@@ -235,17 +235,17 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	}
 	if len(c.Signature) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%w: there are public keys, but no signature of SHA256SUMS", ErrUnsigned),
-			"nothing was stored; ask its publisher for the missing signature")
+			"ask its publisher for the missing signature")
 	}
 	if out.claims.Signature, err = BinarySignature(c.Signature); err != nil {
-		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err), "nothing was stored; ask its publisher for a signature as gpg --detach-sign writes it")
+		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err), "ask its publisher for a signature as gpg --detach-sign writes it")
 	}
 	if out.signer, err = p.verifySignature(ctx, c.SHA256SUMS, out.claims.Signature, c.Keys); err != nil {
 		if ctx.Err() != nil {
 			return nil, err // not ErrSignature, because nothing was decided
 		}
 		return nil, hint.Wrap(fmt.Errorf("%w: %w", ErrSignature, err),
-			"nothing was stored; SHA256SUMS, its signature or the key is not the publisher's. If the release is your own, sign SHA256SUMS again")
+			"SHA256SUMS, its signature or the key is not the publisher's. If the release is your own, sign SHA256SUMS again")
 	}
 	out.verdict = Signed
 	return out, nil

@@ -237,7 +237,7 @@ func (p planned) DoneModule(r *pusher.ModuleResult) { p.warnOfModule(r) }
 // location is the configured registry.
 func (f *copyFlags) openAt(s settings, at transfer.Location, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
 	flags := f.registryFlags
-	flags.exact = at.Kind == transfer.Template || at.Kind == transfer.Embedded
+	flags.ignoresVariables = at.Kind == transfer.Template || at.Kind == transfer.Embedded
 	switch at.Kind {
 	case transfer.Template:
 		flags.template, flags.include, flags.exclude = at.Name, nil, nil

@@ -151,7 +151,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		if repo, err := o.Settings.Repositories.ModuleTemplates.Repository(m); err == nil {
 			in = repo.String()
 		}
-		fmt.Fprintf(stderr, "error: %s has no version of the module %s\nhint: check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s\n", in, m, m, sameFlags(cmd))
+		fmt.Fprintf(stderr, "error: %s has no version of the module %s\nhint: check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s\n", in, m, m, sameModuleFlags(cmd))
 	}
 	if failed := held.any() || len(result.Missing)+len(result.MissingModules) > 0; failed && len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
 		fmt.Fprintf(stderr, "note: no template is set, and there is no ocibridge.hcl in %s: exec used the embedded registry in %s\n", o.Environment.Dir, f.dataFolder())

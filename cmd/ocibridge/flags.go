@@ -151,11 +151,12 @@ func (f *connectionFlags) register(cmd *cobra.Command) {
 type registryFlags struct {
 	connectionFlags
 	template string
-	exact    bool // template is the place that a user names in copy: the variables about templates do not count
-	include  []string
-	exclude  []string
-	data     string
-	running  string // the address that serve listens on; "" before it listens
+	// ignoresVariables is set if the user names a place, as in copy: the variables about templates then do not count.
+	ignoresVariables bool
+	include          []string
+	exclude          []string
+	data             string
+	running          string // the address that serve listens on; "" before it listens
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {

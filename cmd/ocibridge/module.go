@@ -86,30 +86,34 @@ func isModuleTemplate(template string) bool {
 	return strings.Contains(template, "${name}") || strings.Contains(template, "${system}")
 }
 
-// openFor opens the repositories of providers and modules. --template is for modules if it has their placeholders, or if
-// only modules are given. Otherwise it is for providers. The variables OCIBRIDGE_TEMPLATE and OCIBRIDGE_MODULE_TEMPLATE
-// are for one kind each. The caller must close the repositories.
+// openFor opens the repositories of the given providers and modules, or all repositories if none are given. --template is
+// for modules if no provider is given, and if a module is given or the template has the placeholders of modules. Otherwise
+// it is for providers. The variables OCIBRIDGE_TEMPLATE and OCIBRIDGE_MODULE_TEMPLATE are for one kind each, and count only
+// if this kind is needed: a template of one kind hides the embedded registry of the other. The caller must close the
+// repositories.
 func (f *registryFlags) openFor(s settings, providers []provider.Address, modules []module.Address, log *slog.Logger) (*registry.Repositories, error) {
+	onlyModules := len(providers) == 0 && len(modules) > 0
+	fromVariable := !f.ignoresVariables && f.template == os.Getenv(variablePrefix+"TEMPLATE")
 	ofProviders, ofModules := *f, ""
-	fromVariable := false
-	if !f.exact {
-		ofModules = os.Getenv(moduleTemplateVariable)
-		fromVariable = f.template == os.Getenv(variablePrefix+"TEMPLATE")
-	}
-	if onlyModules := len(providers) == 0 && len(modules) > 0 && !fromVariable; isModuleTemplate(f.template) || onlyModules && f.template != "" {
+	if len(providers) == 0 && isModuleTemplate(f.template) || onlyModules && !fromVariable {
 		ofModules = f.template
+	}
+	if ofModules != "" || onlyModules {
 		ofProviders.template, ofProviders.include, ofProviders.exclude = "", nil, nil
 	}
 	o := f.options(s)
 	o.Log = log
 	var err error
-	if ofModules != "" {
-		if o.ModuleTemplates, err = moduleSet(ofModules, modules); err != nil {
+	if ofModules == "" || !f.ignoresVariables {
+		if o.Templates, err = ofProviders.templateSet(s, providers); err != nil {
 			return nil, err
 		}
 	}
-	if ofModules == "" || !f.exact {
-		if o.Templates, err = ofProviders.templateSet(s, providers); err != nil {
+	if variable := os.Getenv(moduleTemplateVariable); ofModules == "" && !f.ignoresVariables && (len(modules) > 0 || len(providers) == 0 && len(o.Templates) > 0) {
+		ofModules = variable
+	}
+	if ofModules != "" {
+		if o.ModuleTemplates, err = moduleSet(ofModules, modules); err != nil {
 			return nil, err
 		}
 	}

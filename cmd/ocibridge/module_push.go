@@ -57,7 +57,7 @@ func newModulePushCommand() *cobra.Command {
 		Long: `module push packs a folder as a zip, and stores it as one version of a module. The
 zip depends only on the names and contents of the files. It omits .git, .terraform
 and the files that .terraformignore excludes. A link inside the folder becomes a
-copy. A link that leaves the folder is an error.
+copy. A link that leaves the folder, or leads into .git or .terraform, is an error.
 
 A version that is stored with the same files stays unchanged. Other files under
 the same version are a conflict.`,

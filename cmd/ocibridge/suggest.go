@@ -60,8 +60,18 @@ func didYouMean(cmd *cobra.Command, err error) string {
 // sameFlags returns the end of a hint that names a further command. It names the flags of cmd that select the
 // registry, such as ", with the same --data". It returns "" if none of them was given.
 func sameFlags(cmd *cobra.Command) string {
+	return same(cmd, "config", "data", "template", "include", "exclude", "plain-http", "ca-file")
+}
+
+// sameModuleFlags is like sameFlags, for a hint that names a command about modules. A --template for providers is not for
+// modules.
+func sameModuleFlags(cmd *cobra.Command) string {
+	return same(cmd, "config", "data", "plain-http", "ca-file")
+}
+
+func same(cmd *cobra.Command, names ...string) string {
 	var same []string
-	for _, name := range []string{"config", "data", "template", "include", "exclude", "plain-http", "ca-file"} {
+	for _, name := range names {
 		if cmd.Flags().Changed(name) {
 			same = append(same, "--"+name)
 		}

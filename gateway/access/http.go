@@ -145,8 +145,8 @@ func keepPrivate(w http.ResponseWriter) http.ResponseWriter {
 // ForbidCapability rejects a capability that does not cover the requested file; see [Covers].
 func (c *Control) ForbidCapability(w http.ResponseWriter) {
 	c.n.Capability.Add(1)
-	if warn, others := c.refused.Count(); warn {
-		c.log.Warn("a link was refused: it has expired, or a gateway with other keys made it", "others", others, "hint", "gateways behind one address need the same capability_key_file")
+	if warn, others := c.refused.Allow(); warn {
+		c.log.Warn("a link was refused: it has expired, or a gateway with other keys made it", "others", others, "hint", "gateways behind one address need the same capability_key_file; links of a token that was changed or removed are refused, too")
 	}
 	forbid(w, "the link has expired, or a gateway with other keys made it")
 }

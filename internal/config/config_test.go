@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -670,6 +671,22 @@ func TestCheckFiles(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
+}
+
+// TestCheckExpiredCertificate shows that CheckFiles reports a certificate that has expired, at the file of the certificate.
+func TestCheckExpiredCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cert, err := tlsca.For(t).Issue()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := mustParse(t, "gateway {\n  tls {\n    cert_file = \"c.pem\"\n    key_file = \"k.pem\"\n  }\n}\n", machine{})
+		time.Sleep(48 * time.Hour) // test certificates are valid for a day
+		diags := c.CheckFiles(machine{files: map[string]string{testDir + "/c.pem": string(cert.CertPEM), testDir + "/k.pem": string(cert.KeyPEM)}}.environment())
+		if len(diags) != 1 || diags[0].Line != 3 || !strings.HasPrefix(diags[0].Detail, "/etc/ocibridge/c.pem: The certificate has expired on ") {
+			t.Errorf("%+v", diags)
+		}
+	})
 }
 
 // TestCheckKeyFile shows that CheckFiles reports a file of link keys that serve would refuse.

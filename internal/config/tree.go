@@ -142,6 +142,7 @@ type fileArgument struct {
 func (c *Config) CheckFiles(env Environment) []Diagnostic {
 	var out []Diagnostic
 	content := map[string][]byte{}
+	var certificate fileArgument
 	report := func(a fileArgument, err error) {
 		a.about.Detail = strings.TrimSpace(fmt.Sprintf("%s: %s %s", a.file, sentence(err.Error()), sentence(hint.Of(err))))
 		out = append(out, a.about)
@@ -156,6 +157,9 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			continue
 		}
 		content[a.path] = b
+		if a.path == "gateway.tls.cert_file" {
+			certificate = a
+		}
 		if a.path == "oci_default_credentials.docker_style_config_files" {
 			if err := auth.CheckLoginFile(b); err != nil {
 				report(a, err)
@@ -173,7 +177,7 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			case err != nil:
 				report(a, keyPairError(err))
 			case time.Now().After(pair.Leaf.NotAfter):
-				report(a, hint.New("the certificate has expired on "+pair.Leaf.NotAfter.Format(time.DateOnly), "renew it"))
+				report(certificate, hint.New("the certificate has expired on "+pair.Leaf.NotAfter.Format(time.DateOnly), "renew it"))
 			}
 		}
 	}

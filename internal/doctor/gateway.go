@@ -209,11 +209,11 @@ func (x Gateway) archive(ctx context.Context, r *Report, u *url.URL) {
 	var magic [len(zipMagic)]byte
 	_, readErr := io.ReadFull(get.Body, magic[:])
 	switch {
-	case get.StatusCode == http.StatusForbidden:
+	case get.StatusCode == http.StatusForbidden && get.Request.URL.Host == u.Host:
 		r.fail(name, statusError(get), helpLinks)
 	case get.StatusCode != http.StatusOK:
 		r.fail(name, statusError(get), "the gateway's own log says why")
-	case head.StatusCode == http.StatusForbidden:
+	case head.StatusCode == http.StatusForbidden && head.Request.URL.Host == u.Host:
 		r.fail(name, statusError(head), helpLinks)
 	case readErr != nil:
 		r.fail(name, readErr, "the download breaks off at once: the gateway's own log says why")

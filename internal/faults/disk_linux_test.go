@@ -315,7 +315,7 @@ func TestFullDiskOfDataFolderOfModules(t *testing.T) {
 		o := newOwn(t, disk)
 		fillDisk(t, disk)
 		versions := moduleDocuments()[0].path
-		if err := o.pushModule(); !errors.Is(err, syscall.ENOSPC) && hint.Of(err) == "" {
+		if err := o.pushModule(); err == nil || hint.Of(err) == "" {
 			t.Errorf("%v, hint %q", err, hint.Of(err))
 		}
 		if code := o.get(versions).Code; code != http.StatusNotFound {
@@ -379,11 +379,11 @@ func TestGCOnFullDisk(t *testing.T) {
 // response of the gateway is then correct or has status 502. No response claims that a version or its packages
 // do not exist.
 func TestFilesThatCannotBeRead(t *testing.T) {
-	t.Run("provider", func(t *testing.T) { cannotBeRead(t, (*own).push, documents(shared.large)) })
-	t.Run("module", func(t *testing.T) { cannotBeRead(t, (*own).pushModule, moduleDocuments()) })
+	t.Run("provider", func(t *testing.T) { cannotBeRead(t, (*own).push, documents(shared.large), 10) })
+	t.Run("module", func(t *testing.T) { cannotBeRead(t, (*own).pushModule, moduleDocuments(), 8) })
 }
 
-func cannotBeRead(t *testing.T, push func(*own) error, documents []document) {
+func cannotBeRead(t *testing.T, push func(*own) error, documents []document, least int) {
 	dir := t.TempDir()
 	o := newOwn(t, dir)
 	if err := push(o); err != nil {
@@ -413,7 +413,7 @@ func cannotBeRead(t *testing.T, push func(*own) error, documents []document) {
 			}
 		})
 	})
-	if err != nil || files < 8 || troubled < len(truth) {
+	if err != nil || files < least || troubled < len(truth) {
 		t.Errorf("%d files, %d answers 502, %v", files, troubled, err)
 	}
 	for p, want := range truth {

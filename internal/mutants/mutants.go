@@ -213,7 +213,7 @@ var mutants = []mutant{
 		"case c.warned < maxReferrerWarnings:", "default:",
 		"pusher.TestListsOfReferrersAreBounded"},
 	{"the size bound of attachments to a copied version", "pusher.(*carrier).admit",
-		"case desc.Size > limit:", "case false:",
+		"case desc.Size > limit-before:", "case false:",
 		"pusher.TestCopiedReferrersAreBounded"},
 	{"the depth bound of referrers", "pusher.(*referrersCopy).enqueue",
 		"case s.depth+1 > maxReferrerDepth:", "case false:",

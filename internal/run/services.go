@@ -112,7 +112,7 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 	}
 	level := slog.LevelWarn
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
-		level = slog.LevelInfo // the host only names providers, and has no services
+		level = slog.LevelInfo // addresses may name a host that does not exist, and has no services
 	}
 	d.log.Log(ctx, level, "the services of a host are unknown: only the providers and modules that the gateway has work, unless an earlier answer is cached", "host", string(host), "err", err)
 	return known.Services

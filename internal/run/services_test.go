@@ -193,7 +193,6 @@ func (tokens) ForHost(_ context.Context, host svchost.Hostname) (svcauth.HostCre
 	return nil, nil
 }
 
-// TestDiscoveryToken shows that discovery sends a host the user's token for it, and that no other host gets this token.
 // TestHostThatDoesNotExist shows that a host without an address causes no warning, because hosts may only name
 // providers. Other failures cause one.
 func TestHostThatDoesNotExist(t *testing.T) {
@@ -211,6 +210,7 @@ func TestHostThatDoesNotExist(t *testing.T) {
 	}
 }
 
+// TestDiscoveryToken shows that discovery sends a host the user's token for it, and that no other host gets this token.
 func TestDiscoveryToken(t *testing.T) {
 	const at = "https://acme.example/.well-known/terraform.json"
 	for name, tc := range map[string]struct {

@@ -28,7 +28,7 @@ func (e *errorLog) Write(message []byte) (int, error) {
 		e.log.Debug(text)
 		return len(message), nil
 	}
-	warn, others := e.warnings.Count()
+	warn, others := e.warnings.Allow()
 	if !warn {
 		e.log.Debug(text)
 		return len(message), nil

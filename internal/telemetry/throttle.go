@@ -16,8 +16,8 @@ type Throttle struct {
 	others int // events since the last warning
 }
 
-// Count reports whether an event is to be logged as a warning, and how many events were not since the last warning.
-func (t *Throttle) Count() (warn bool, others int) {
+// Allow reports whether an event is to be logged as a warning, and how many events were not since the last warning.
+func (t *Throttle) Allow() (warn bool, others int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := time.Now(); t.warned.IsZero() || now.Sub(t.warned) >= WarningPause {
