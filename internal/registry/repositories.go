@@ -215,7 +215,7 @@ func (r *Repositories) ExplainForModule(a module.Address, err error) error {
 // yet.
 func withPush(err error, command string, a fmt.Stringer) error {
 	if h := hint.Of(err); h != "" && refusals.MaybeAbsent(err) {
-		return hint.Replace(err, "%s. If nobody has pushed it yet: "+command, h, a)
+		return hint.Replace(err, "if nobody has pushed it yet: "+command+". Otherwise: %s", a, h)
 	}
 	return err
 }

@@ -125,10 +125,10 @@ func TestExplainNamesThePush(t *testing.T) {
 	a, net := provider.MustParseAddress("registry.acme.example/acme/widget"), module.MustParseAddress("registry.acme.example/acme/net/aws")
 	for status, want := range map[int]bool{403: true, 401: false, 404: false} {
 		refused := fmt.Errorf("list tags: %w", &errcode.ErrorResponse{Method: "GET", URL: &url.URL{Scheme: "https", Host: "ghcr.io", Path: "/v2/x/tags/list"}, StatusCode: status})
-		if h := hint.Of(r.ExplainFor(a, refused)); strings.HasSuffix(h, ". If nobody has pushed it yet: ocibridge push 'registry.acme.example/acme/widget@>= 0'") != want {
+		if h := hint.Of(r.ExplainFor(a, refused)); strings.HasPrefix(h, "if nobody has pushed it yet: ocibridge push 'registry.acme.example/acme/widget@>= 0'. Otherwise: ") != want {
 			t.Errorf("status %d of a provider: %s", status, h)
 		}
-		if h := hint.Of(r.ExplainForModule(net, refused)); strings.HasSuffix(h, ". If nobody has pushed it yet: ocibridge module push FOLDER --as registry.acme.example/acme/net/aws@VERSION") != want {
+		if h := hint.Of(r.ExplainForModule(net, refused)); strings.HasPrefix(h, "if nobody has pushed it yet: ocibridge module push FOLDER --as registry.acme.example/acme/net/aws@VERSION. Otherwise: ") != want {
 			t.Errorf("status %d of a module: %s", status, h)
 		}
 	}
