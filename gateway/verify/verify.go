@@ -182,11 +182,10 @@ func refuse(err error) *outcome {
 func (c *Checker) report(ctx context.Context, s subject, o *outcome, found *artifact.Version) {
 	about := []any{"provider", s.provider.String(), "version", s.version.String(), "index", s.index.String()}
 	if o.err != nil {
-		about = append(about, "err", o.err, "refused_so_far", c.n.Refused.Add(1))
 		if help := hint.Of(o.err); help != "" {
 			about = append(about, "hint", help)
 		}
-		c.log.ErrorContext(ctx, "version refused", about...)
+		c.log.ErrorContext(ctx, "version refused", append(about, "err", o.err, "refused_so_far", c.n.Refused.Add(1))...)
 		return
 	}
 	c.n.Verified.Add(1)
