@@ -167,9 +167,8 @@ func TestExecMissing(t *testing.T) {
 	})
 }
 
-// TestExecMissingVersion shows what exec prints if the registry has a provider, but neither the version that the
-// configuration requires nor the one in the lock file, if the configuration denies the version, or if nobody has
-// signed it.
+// TestExecMissingVersion shows what exec prints about a version of a stored provider that clients do not get. The
+// version is absent, denied, or unsigned. The configuration or the lock file requires it.
 func TestExecMissingVersion(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -2,7 +2,6 @@ package gateway_test
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -183,31 +182,7 @@ func TestModuleHeadIsGetWithoutBody(t *testing.T) {
 		check := func(c *client) {
 			t.Helper()
 			for path, status := range statuses {
-				b.registry.Reset()
-				head := c.do(http.MethodHead, path)
-				if n := b.registry.Count(recorder.PathContains("/blobs/"), recorder.Method(http.MethodGet)); n != 0 {
-					t.Errorf("HEAD %s: %d blobs fetched", path, n)
-				}
-				get := c.get(path)
-				if get.status != status || head.status != status {
-					t.Errorf("%s: GET %d, HEAD %d, want %d", path, get.status, head.status, status)
-				}
-				if head.body != "" {
-					t.Errorf("HEAD %s has a body", path)
-				}
-				if want := fmt.Sprint(len(get.body)); get.header.Get("Content-Length") != want {
-					t.Errorf("%s: Content-Length %q of %s bytes", path, get.header.Get("Content-Length"), want)
-				}
-				for _, a := range []answer{head, get} {
-					a.header.Del("Date")
-					a.header.Del("X-Request-Id")
-					if status == http.StatusTemporaryRedirect {
-						a.header.Del("Content-Length") // net/http adds it to the response to GET alone
-					}
-				}
-				if g, h := fmt.Sprint(get.header), fmt.Sprint(head.header); g != h {
-					t.Errorf("%s:\nGET  %s\nHEAD %s", path, g, h)
-				}
+				b.wantHeadAsGet(c, path, status)
 			}
 		}
 		check(b.serveOver(http2))

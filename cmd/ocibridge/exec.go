@@ -77,8 +77,8 @@ if it does not run.
 exec prints warnings about the user's own files in any case, such as a CLI
 configuration that cannot be read. All other warnings and errors of the gateway are
 printed only if the command fails, after the command has ended. exec then also prints
-which providers, versions, packages and modules the registry lacks, and whether it has found no
-configuration. With --log-level, the log is printed at once.`,
+which providers, versions, packages and modules the registry lacks. It says if it has
+found no configuration. With --log-level, the log is printed at once.`,
 		Example: execExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

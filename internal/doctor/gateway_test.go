@@ -115,21 +115,31 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	}
 }
 
-// TestGatewaysWithDifferentKeys shows that the check fails if one of two gateways behind an address refuses the link of the
-// other one. Here, the second gateway gets the HEAD request.
-func TestGatewaysWithDifferentKeys(t *testing.T) {
-	_, got := gatewayOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// oneVersion returns a mirror with version 1.0.0, whose package for Linux is at the given URL. The handler archive answers
+// all requests but those for the documents.
+func oneVersion(url string, archive http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/index.json"):
 			fmt.Fprint(w, `{"versions":{"1.0.0":{}}}`)
 		case strings.HasSuffix(r.URL.Path, "/1.0.0.json"):
-			fmt.Fprint(w, `{"archives":{"linux_amd64":{"url":"null.zip","hashes":["h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="]}}}`)
-		case r.Method == http.MethodHead:
-			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprintf(w, `{"archives":{"linux_amd64":{"url":%q,"hashes":["h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="]}}}`, url)
 		default:
-			fmt.Fprint(w, zipMagic+"the rest")
+			archive(w, r)
 		}
+	})
+}
+
+// TestGatewaysWithDifferentKeys shows that the check fails if one of two gateways behind an address refuses the link of the
+// other one. Here, the second gateway gets the HEAD request.
+func TestGatewaysWithDifferentKeys(t *testing.T) {
+	_, got := gatewayOf(t, oneVersion("null.zip", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		fmt.Fprint(w, zipMagic+"the rest")
 	}))
 	want(t, got, "archive", Fail, "answers 403")
 	if help := got["archive"].Hint; help != helpLinks {
@@ -151,18 +161,12 @@ func TestGatewayPackageElsewhere(t *testing.T) {
 		"a redirected one": {"go/null.zip", "which is not https"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, got := gatewayOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("Content-Type", "application/json")
-				switch {
-				case strings.HasSuffix(r.URL.Path, "/index.json"):
-					fmt.Fprint(w, `{"versions":{"1.0.0":{}}}`)
-				case strings.HasSuffix(r.URL.Path, "/1.0.0.json"):
-					fmt.Fprintf(w, `{"archives":{"linux_amd64":{"url":%q,"hashes":["h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="]}}}`, tc.url)
-				case strings.Contains(r.URL.Path, "/go/"):
+			_, got := gatewayOf(t, oneVersion(tc.url, func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "/go/") {
 					http.Redirect(w, r, "http://127.0.0.1:1/null.zip?sig=MARK-signature", http.StatusFound)
-				default:
-					http.NotFound(w, r)
+					return
 				}
+				http.NotFound(w, r)
 			}))
 			if tc.detail == "" {
 				want(t, got, "1.0.0.json", Fail, "the package's URL is none")

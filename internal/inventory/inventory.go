@@ -285,7 +285,7 @@ func (r *Report) Failed() error {
 	return t.err(r.failed, r.help)
 }
 
-// tally counts what was checked, and what of it has an error.
+// tally counts the providers, modules and versions that were checked, and those with an error.
 type tally struct{ bad, all int }
 
 func (t *tally) add(findings []artifact.Finding, problem *Problem) {

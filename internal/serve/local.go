@@ -41,8 +41,8 @@ type LocalOptions struct {
 	// Lacks is called for each request for a package that the gateway does not have, or denies.
 	// Concurrent requests call it concurrently.
 	Lacks func(provider.Address, provider.Version, provider.Platform)
-	// LacksModule is called for each request for the versions of a module of which the registry has no version, and for
-	// which the gateway does not redirect the client. Concurrent requests call it concurrently.
+	// LacksModule is called for each request for the versions of a module that is absent from the registry. It is not
+	// called if the gateway redirects the client. Concurrent requests call it concurrently.
 	LacksModule func(module.Address)
 
 	Log     *slog.Logger
