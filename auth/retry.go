@@ -35,9 +35,10 @@ const (
 // Only requests that are safe to repeat are retried: GET, HEAD, PUT, DELETE, the POST
 // that opens an upload, and the POST that requests a token. A request with a body is
 // retried only if the body can be read again. The maximum wait starts at delay and
-// doubles with each retry. Each wait is random between zero and the maximum ("full
-// jitter"). No wait is shorter than Retry-After. If a wait would exceed the deadline of
-// the request's context, the last response is returned instead.
+// doubles with each retry. Each wait is random between half the maximum and the maximum
+// ("equal jitter"): with waits down to zero, all retries could end before a registry that
+// restarts is back. No wait is shorter than Retry-After. If a wait would exceed the
+// deadline of the request's context, the last response is returned instead.
 type retrier struct {
 	next   http.RoundTripper
 	delay  time.Duration // the maximum wait before the first retry
@@ -74,7 +75,8 @@ func (p retryPolicy) Retry(attempt int, resp *http.Response, err error) (time.Du
 	if attempt+1 >= maxAttempts || !isTransient(p.req, resp, err) {
 		return no, nil
 	}
-	wait := p.jitter(min(p.delay<<attempt, maxDelay))
+	longest := min(p.delay<<attempt, maxDelay)
+	wait := longest/2 + p.jitter(longest-longest/2)
 	if resp != nil {
 		after := outgoing.RetryAfter(resp.Header, time.Now())
 		if after > maxRetryAfter {
