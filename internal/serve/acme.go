@@ -49,7 +49,9 @@ type issued struct {
 	end     context.CancelFunc
 	running sync.WaitGroup
 
-	ready sync.Map // the domains with a certificate in the manager or in its folder
+	// ready maps the domains with a certificate, in the manager or in its folder, to the
+	// time when it expires.
+	ready sync.Map
 }
 
 const acmeCAHint = "it is a PEM file with the authorities of the issuer's own certificate"
@@ -78,8 +80,8 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 			return nil, hint.New(fmt.Sprintf("acme: %q is no name of a host", d), "write names as clients have them in URLs")
 		}
 		i.domains = append(i.domains, name)
-		if hasCertificate(dir, name) {
-			i.ready.Store(name, nil)
+		if expires, ok := storedCertificate(dir, name); ok {
+			i.ready.Store(name, expires)
 		}
 	}
 	i.manager = &autocert.Manager{
@@ -94,17 +96,31 @@ func issueCertificates(c config.ACME, ca []byte, dir, userAgent string, log *slo
 	return i, nil
 }
 
-// hasCertificate reports whether the folder contains a currently valid certificate for a
-// domain. The manager reads this certificate from the folder, so handshakes succeed
-// immediately after a start or a reload.
-func hasCertificate(dir, domain string) bool {
+// storedCertificate reports whether the folder contains a currently valid certificate for a
+// domain, and when that certificate expires. The manager reads this certificate from the
+// folder, so handshakes succeed immediately after a start or a reload.
+func storedCertificate(dir, domain string) (expires time.Time, ok bool) {
 	data, err := files.Read(filepath.Join(dir, domain)) // key and chain, as the manager writes them
 	if err != nil {
-		return false
+		return time.Time{}, false
 	}
 	cert, err := tls.X509KeyPair(data, data)
+	if err != nil {
+		return time.Time{}, false
+	}
 	now := time.Now()
-	return err == nil && cert.Leaf.VerifyHostname(domain) == nil && !now.Before(cert.Leaf.NotBefore) && !now.After(cert.Leaf.NotAfter)
+	return cert.Leaf.NotAfter, cert.Leaf.VerifyHostname(domain) == nil && !now.Before(cert.Leaf.NotBefore) && !now.After(cert.Leaf.NotAfter)
+}
+
+// expires returns when the first certificate expires, or the zero time if there is none.
+func (i *issued) expires() (first time.Time) {
+	i.ready.Range(func(_, expires any) bool {
+		if t := expires.(time.Time); first.IsZero() || t.Before(first) {
+			first = t
+		}
+		return true
+	})
+	return first
 }
 
 // begin requests missing certificates, and starts to renew all of them. The gateway must
@@ -180,7 +196,7 @@ func (i *issued) obtain(domain string) (*tls.Certificate, error) {
 		return nil, i.ended.Err()
 	}
 	if err == nil {
-		i.ready.Store(domain, nil)
+		i.ready.Store(domain, cert.Leaf.NotAfter)
 	}
 	return cert, err
 }

@@ -45,6 +45,9 @@ func testIssuedBefore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got := i.expires(); !got.Equal(want.Leaf.NotAfter) {
+		t.Errorf("the first certificate expires at %s", got)
+	}
 	for _, name := range []string{"good.acme.example", "GOOD.acme.example.", ""} {
 		if cert, err := i.get(helloFor(name)); err != nil || !cert.Leaf.Equal(want.Leaf) {
 			t.Errorf("%q: %v", name, err)
@@ -63,5 +66,8 @@ func testIssuedBefore(t *testing.T) {
 	defer late.Close()
 	if _, err := late.get(helloFor("good.acme.example")); err == nil {
 		t.Error("an expired certificate is used")
+	}
+	if got := late.expires(); !got.IsZero() {
+		t.Errorf("without a certificate, one expires at %s", got)
 	}
 }

@@ -57,7 +57,7 @@ func (o *operations) Close() {
 // use makes s the site whose state the metrics and the readiness report.
 func (o *operations) use(s *site) {
 	o.site.Store(s)
-	o.metrics.Sample(s.sizes)
+	o.metrics.Sample(s.sampled)
 	for _, r := range s.repositories.Registries() {
 		o.metrics.AddRegistries(auth.HostOf(r))
 	}

@@ -132,9 +132,10 @@ func (s *site) retire() {
 	}
 }
 
-// sizes returns the values of the sampled metrics by name. These are the sizes of the
-// catalog and of the cache, and the usage of pull-through's limits.
-func (s *site) sizes() map[string]float64 {
+// sampled returns the values of the sampled metrics by name. These are the sizes of the
+// catalog and of the cache, the usage of pull-through's limits, and the expiry of the
+// certificate.
+func (s *site) sampled() map[string]float64 {
 	c, u := s.catalog.Size(), s.budget.Usage()
 	out := map[string]float64{
 		"catalog_entries": float64(c.Entries), "catalog_memory_bytes": float64(c.Bytes),
@@ -145,6 +146,11 @@ func (s *site) sizes() map[string]float64 {
 	if s.cache != nil {
 		a := s.cache.Size()
 		out["archive_cache_bytes"], out["archive_cache_limit_bytes"], out["archive_cache_fetches_in_flight"] = float64(a.Bytes), float64(a.Limit), float64(a.Fetches)
+	}
+	if s.certificates != nil {
+		if expires := s.certificates.expires(); !expires.IsZero() {
+			out["certificate_expiration_timestamp_seconds"] = float64(expires.Unix())
+		}
 	}
 	return out
 }

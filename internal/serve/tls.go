@@ -82,6 +82,23 @@ func (c *certificates) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error
 	return c.current.Get(), nil
 }
 
+// expires returns when the certificate in force expires. For several domains, it returns
+// the first of their times. It returns the zero time if there is no certificate.
+func (c *certificates) expires() time.Time {
+	current := c.current.Get()
+	if c.acme != nil {
+		return c.acme.expires()
+	}
+	if c.own == nil {
+		return current.Certificates[0].Leaf.NotAfter
+	}
+	cert, err := c.own.Get(nil)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.Leaf.NotAfter
+}
+
 var errNoCertificate = errors.New("there is no certificate in it")
 
 // explainFiles adds to err a hint, and the names of the settings that name the unusable

@@ -97,6 +97,9 @@ func TestCertificateFiles(t *testing.T) {
 		write(t, names.KeyFile, pairs[1].KeyPEM)
 		time.Sleep(2 * time.Second)
 		second := current()
+		if got := certs.expires(); !got.Equal(mustConfig(t, certs).Certificates[0].Leaf.NotAfter) {
+			t.Errorf("the certificate expires at %s", got)
+		}
 		if second == first || log.count("are in force") != 1 {
 			t.Error("the new pair is not used, or the log does not say so")
 		}
@@ -158,6 +161,9 @@ func TestLocalCertificateIsRenewed(t *testing.T) {
 			}
 			if left := time.Until(cert.Leaf.NotAfter); left < 30*24*time.Hour {
 				t.Fatalf("on %s, the certificate has %s left", time.Now(), left)
+			}
+			if got := certs.expires(); !got.Equal(cert.Leaf.NotAfter) {
+				t.Fatalf("on %s, the certificate of %s expires at %s", time.Now(), cert.Leaf.NotAfter, got)
 			}
 		}
 	})

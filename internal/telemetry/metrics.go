@@ -45,17 +45,18 @@ type Metrics struct {
 // sampled maps the names of gauges to their help texts. Each scrape reads the values of
 // these gauges anew.
 var sampled = map[string]string{
-	"catalog_memory_bytes":            "The approximate size of the catalog in memory.",
-	"catalog_entries":                 "Entries of the catalog in memory.",
-	"archive_cache_bytes":             "Bytes of archives in the cache; 0 without one.",
-	"archive_cache_limit_bytes":       "The limit of bytes in the cache; 0 without one.",
-	"archive_cache_fetches_in_flight": "Archives that the cache is fetching.",
-	"pull_in_flight":                  "Archives that are being fetched from their origin.",
-	"pull_in_flight_limit":            "The limit of archives that are fetched at once.",
-	"pull_today_bytes":                "Bytes of archives that were fetched since midnight UTC, with those being fetched.",
-	"pull_today_limit_bytes":          "The limit of bytes in a day; 0 without a limit.",
-	"pull_spool_bytes":                "Bytes on disk of archives that are being fetched.",
-	"pull_spool_limit_bytes":          "The limit of bytes on disk of archives that are being fetched.",
+	"catalog_memory_bytes":                     "The approximate size of the catalog in memory.",
+	"catalog_entries":                          "Entries of the catalog in memory.",
+	"archive_cache_bytes":                      "Bytes of archives in the cache; 0 without one.",
+	"archive_cache_limit_bytes":                "The limit of bytes in the cache; 0 without one.",
+	"archive_cache_fetches_in_flight":          "Archives that the cache is fetching.",
+	"certificate_expiration_timestamp_seconds": "When the certificate of the gateway expires, the first of several; 0 without one.",
+	"pull_in_flight":                           "Archives that are being fetched from their origin.",
+	"pull_in_flight_limit":                     "The limit of archives that are fetched at once.",
+	"pull_today_bytes":                         "Bytes of archives that were fetched since midnight UTC, with those being fetched.",
+	"pull_today_limit_bytes":                   "The limit of bytes in a day; 0 without a limit.",
+	"pull_spool_bytes":                         "Bytes on disk of archives that are being fetched.",
+	"pull_spool_limit_bytes":                   "The limit of bytes on disk of archives that are being fetched.",
 }
 
 // NewMetrics returns the metrics of a version of ocibridge. The histogram of durations

@@ -81,6 +81,7 @@ func TestValues(t *testing.T) {
 		return map[string]float64{
 			"catalog_entries": 7, "catalog_memory_bytes": 7000, "archive_cache_bytes": 50, "archive_cache_limit_bytes": 60, "archive_cache_fetches_in_flight": 3,
 			"pull_in_flight": 2, "pull_in_flight_limit": 8, "pull_today_bytes": 30, "pull_spool_bytes": 20, "pull_spool_limit_bytes": 100,
+			"certificate_expiration_timestamp_seconds": 1.8e9,
 		}
 	})
 	want(t, m,
@@ -115,6 +116,7 @@ func TestValues(t *testing.T) {
 		`ocibridge_pull_today_limit_bytes 0`,
 		`ocibridge_pull_spool_bytes 20`,
 		`ocibridge_pull_spool_limit_bytes 100`,
+		`ocibridge_certificate_expiration_timestamp_seconds 1.8e+09`,
 		`ocibridge_ready 1`,
 	)
 	if got := scrape(t, m); !strings.Contains(got, `version="1.2.3"`) || !strings.Contains(got, "go_goroutines") {
