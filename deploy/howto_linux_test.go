@@ -38,6 +38,13 @@ func TestDeploymentValues(t *testing.T) {
 	}
 }
 
+// TestDeploymentContainer checks the configuration for the container in docs/howto/deployment.md.
+func TestDeploymentContainer(t *testing.T) {
+	t.Parallel()
+	settings := pageBlock(t, "(?s)\n## Container\n.*?\n```hcl\n(# ocibridge.hcl\n.*?)```")
+	checkConfig(t, strings.ReplaceAll(settings, "tls/tls.pem", "tls/tls.crt"))
+}
+
 // TestDeploymentUnits runs the commands for systemd in docs/howto/deployment.md, in a root folder of their own.
 // Its systemctl only checks that each named unit is installed, and its login only for which registry and file it is.
 func TestDeploymentUnits(t *testing.T) {

@@ -42,10 +42,9 @@ func TestECRHowTo(t *testing.T) {
 	s.program("docker-credential-ecr-login", helperShim)
 	howto.Run{
 		Page: "ecr", Replace: []string{"123456789012.dkr.ecr.eu-west-1.amazonaws.com", s.host, "localhost:8080", "127.0.0.1:" + freePort(t)},
-		Before: map[string]string{"put-image-tag-mutability": "ocibridge push " + howToProvider + "@3.6.0"},
-		After:  "ocibridge sync",
-		Fails:  []string{"ocibridge push registry.opentofu.org/hashicorp/null"},
-		Dir:    s.home, Env: append(s.env, s.path(), "AWS_SHIM=https://"+s.host+"/aws", "AWS_SHIM_PASSWORD="+profilePassword),
+		After: "ocibridge sync",
+		Fails: []string{"ocibridge push registry.opentofu.org/hashicorp/null"},
+		Dir:   s.home, Env: append(s.env, s.path(), "AWS_SHIM=https://"+s.host+"/aws", "AWS_SHIM_PASSWORD="+profilePassword),
 	}.Do(t)
 }
 

@@ -8,8 +8,8 @@
 //   - any other, if the first line is a comment that is a file's name, such as "# ocibridge.hcl" or
 //     "// ~/.tofurc": the content of that file, which is written when the shell reaches the block.
 //
-// [Exempt] lists all other blocks. [Pending] and [RunBy] list the pages that no [Run] runs. The tests of
-// internal/doccheck compare these lists with the pages.
+// [Exempt] lists all other blocks. [RunBy] lists the pages that no [Run] runs. The tests of internal/doccheck
+// compare these lists with the pages.
 package howto
 
 import (
