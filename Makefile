@@ -8,7 +8,7 @@ FUZZTIME ?= 30s
 TIMEOUT  ?= 30m
 # How many tests of a package run at once: most of them wait for other programs.
 PARALLEL ?= 5
-VERSION   = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+VERSION   = $(shell tools/version.sh 2>/dev/null || echo dev)
 TESTTMP   = TMPDIR=$(shell tools/test-tmp.sh)
 UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 

@@ -74,10 +74,10 @@ type builder struct {
 	time    time.Time
 }
 
-// identify sets the version and the time from git, unless a flag gives them.
+// identify sets the version and the time from the checkout, unless a flag gives them.
 func (b *builder) identify() error {
 	if b.version == "" {
-		out, err := b.run("git", "describe", "--tags", "--always", "--dirty")
+		out, err := b.run("tools/version.sh")
 		if err != nil {
 			return fmt.Errorf("the version is unknown; give -version: %w", err)
 		}

@@ -40,7 +40,7 @@ func main() {
 	flags := flag.NewFlagSet("release "+os.Args[1], flag.ExitOnError)
 	flags.StringVar(&o.root, "root", ".", "`folder` of the project")
 	flags.StringVar(&o.out, "out", "dist", "`folder` for the release")
-	flags.StringVar(&o.version, "version", "", "`version` of the release (default: git describe)")
+	flags.StringVar(&o.version, "version", "", "`version` of the release (default: that of tools/version.sh)")
 	list := flags.String("platforms", platforms, "`platforms`, with commas between")
 	flags.BoolVar(&o.update, "update", false, "write docs/developers/licences.md, rather than compare it")
 	_ = flags.Parse(os.Args[2:])
