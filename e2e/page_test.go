@@ -5,28 +5,34 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
 	pageWidget   = world.Host + "/acme/widget"
 	pageUnsigned = world.Host + "/tools/gauge"
+	pagePublic   = "registry.opentofu.org/acme/public"
 	// longNamespace, longType and longVersion are realistically long.
 	longNamespace = "an-organisation-with-a-really-long-name-indeed-so-long"
 	longType      = "provider-with-a-name-that-goes-on-and-on-and-on-for-ever"
 	longVersion   = "1.0.0-alpha.20260101.very.long.name.that.goes.on.and.on"
 )
 
-// pageScene pushes the null provider, a provider with many versions and an unsigned provider into the embedded
-// registry.
+// pageScene pushes the null provider, a provider with many versions, an unsigned provider, a provider of a public
+// registry and a module into the embedded registry.
 func pageScene(t *testing.T) *scene {
 	s := newScene(t)
+	s.Origin.About("https://code.acme.example/providers", "2026-03-04T05:06:07Z")
 	args := []string{world.Null + "@" + nullVersion}
 	small := func(namespace, typ, version string, signed bool) string {
 		spec := release.Spec{Host: world.Host, Namespace: namespace, Type: typ, Version: version, Protocols: []string{"5.0", "6.0"}}
@@ -48,10 +54,24 @@ func pageScene(t *testing.T) *scene {
 	args = append(args, small(longNamespace, longType, longVersion, true))
 	s.push(args...)
 	s.push("--allow-unsigned", small("tools", "gauge", "0.9.1", false))
+	s.push("--allow-unsigned", "--release-dir", releaseFolder(t, pagePublic, "1.0.0"), "--as", pagePublic+"@1.0.0")
 	for _, version := range []string{"1.0.0", "1.1.0", "1.2.0"} {
 		s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@"+version, "--data", s.data)
 	}
 	return s
+}
+
+// releaseFolder returns a folder with an unsigned release of a provider for one platform.
+func releaseFolder(t *testing.T, address, version string) string {
+	t.Helper()
+	a := provider.MustParseAddress(address)
+	rel := release.For(t, release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Contents: []release.Content{
+		{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + a.Type() + "_v" + version: []byte("content")}},
+	}})
+	dir := t.TempDir()
+	clients.Must(t, os.WriteFile(filepath.Join(dir, rel.Packages[0].Filename), rel.Packages[0].Data, 0o600))
+	clients.Must(t, os.WriteFile(filepath.Join(dir, rel.SHA256SUMSName()), rel.SHA256SUMS, 0o600))
+	return dir
 }
 
 // root returns the URL of a gateway's page.
@@ -62,7 +82,7 @@ func root(g *world.Gateway) string { return strings.TrimSuffix(g.URL, "providers
 func TestPage(t *testing.T) {
 	t.Parallel()
 	s := pageScene(t)
-	open := s.serve("--data", s.data, s.config(fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  deny = [%q, %q]\n}\n",
+	open := s.serve("--data", s.data, s.config(fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  deny = [{ match = %q, reason = \"it deletes volumes\" }, %q]\n}\n",
 		world.Null, s.Signer.Fingerprint(), pageWidget+"@1.19.0", vpc+"@1.1.0")))
 	browser := newChromium(t)
 
@@ -74,7 +94,7 @@ func TestPage(t *testing.T) {
 		host := authority(open)
 		b.wantText("Providers at "+host, open.URL, host+"/${hostname}/${namespace}/${type}", "trust_all_hashes = true",
 			root(open)+"hosts/registry.opentofu.org/v1/providers/", "Terragrunt", root(open)+"hosts/registry.opentofu.org\"", "package-ecosystem: terraform", "runs-on: ubuntu-latest", "before_script:", "pulumi package add terraform-provider "+host+"/NAMESPACE/TYPE",
-			world.Null+" 3.2.4 1 version ", pageWidget+" 1.20.0 22 versions ", "B signed", pageUnsigned+" 0.9.1 1 version ", "checksum only",
+			world.Null+" 3.2.4 1 version ", pageWidget+" 1.20.0 22 versions ", " 22 versions up to ", "signed", pageUnsigned+" 0.9.1 1 version ", "checksum only", pagePublic+" 1.0.0 1 version ",
 			"Modules "+vpc+" 1.2.0 3 versions", "module")
 		b.audit("front")
 	})
@@ -136,17 +156,21 @@ func TestPage(t *testing.T) {
 		b.open(root(open) + "p/" + world.Null)
 		b.wantText("Signed by a pinned key", s.Signer.Fingerprint(), zipHashOf(t, s.null, "linux", "amd64"), "h1:",
 			"terraform-provider-null_3.2.4_linux_amd64.zip", "linux_amd64", "newest",
-			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`, "Source address "+world.Null, "~> 3.2")
+			authority(open)+"/"+world.Null+":3.2.4", `version = "3.2.4"`, "Source address "+world.Null, "~> 3.2",
+			"Published 4 March 2026", "Source code https://code.acme.example/providers")
 		wantFiles(b, s.CA, s.null)
 		b.audit("provider")
 		b.open(root(open) + "p/" + pageWidget)
-		b.wantText("Signed, key not pinned", "Page 1 of 2", "1.20.0 newest", "2.0.0-beta.1 signed", "1.19.0 denied")
+		b.wantText("Signed, key not pinned", "Page 1 of 2", "1.20.0 newest", "2.0.0-beta.1 signed", "1.19.0 denied it deletes volumes")
 		b.audit("versions")
 		b.do(chromedp.Click(chromedp.CSS(`a[rel=next]`)), chromedp.WaitReady(chromedp.CSS(`a[rel=prev]`)))
 		b.wantText("Page 2 of 2", "1.0.0 signed")
 		b.open(root(open) + "p/" + pageUnsigned)
 		b.wantText("Checksum only")
 		b.audit("provider-unsigned")
+		b.open(root(open) + "p/" + pagePublic)
+		b.wantText("Source in OpenTofu acme/public", "Source in Terraform "+pagePublic)
+		b.audit("provider-public")
 		b.open(root(open) + "p/" + world.Host + "/" + longNamespace + "/" + longType + "/" + longVersion)
 		b.audit("long-names")
 	})
