@@ -31,7 +31,7 @@ import (
 )
 
 // limit bounds the time of a page, whose loops might wait forever.
-const limit = 2 * time.Minute
+const limit = 5 * time.Minute
 
 // mark begins the line that the shell prints before each block.
 const mark = "== block "
