@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -14,8 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// TestRehashModule shows which zips of modules clients can unpack, and that the zip is compared
-// with the h1: hash of the manifest.
+// TestRehashModule shows which zips of modules clients can unpack. It also shows that only the files
+// in a zip are hashed, and that their hash is compared with the h1: hash of the manifest.
 func TestRehashModule(t *testing.T) {
 	link := func(h *zip.FileHeader) { h.SetMode(fs.ModeSymlink | 0o777) }
 	for name, tc := range map[string]struct {
@@ -29,14 +31,17 @@ func TestRehashModule(t *testing.T) {
 	}{
 		"one file":              {names: []string{"main.tf"}, h1: true, files: 1},
 		"without a hash":        {names: []string{"main.tf", "sub/main.tf"}, files: 2},
-		"folders":               {names: []string{"sub/", "sub/main.tf"}, files: 1},
+		"folders":               {names: []string{"./", "sub/", "sub/main.tf", "empty/"}, files: 1},
 		"another file":          {names: []string{"other.tf"}, h1: true, want: artifact.ErrDamaged},
 		"a link":                {names: []string{"main.tf"}, head: link, want: artifact.ErrNotModule},
 		"outside":               {names: []string{"../main.tf"}, want: artifact.ErrNotModule},
 		"absolute":              {names: []string{"/main.tf"}, want: artifact.ErrNotModule},
 		"a folder outside":      {names: []string{"../sub/"}, want: artifact.ErrNotModule},
+		"an absolute folder":    {names: []string{"/sub/"}, want: artifact.ErrNotModule},
 		"backslash":             {names: []string{`..\main.tf`}, want: artifact.ErrNotModule},
-		"folders with a hash":   {names: []string{"sub/", "main.tf"}, h1: true, want: artifact.ErrNotModule},
+		"folders with a hash":   {names: []string{"sub/", "main.tf"}, h1: true, files: 1},
+		"a link to a folder":    {names: []string{"sub/"}, head: link, want: artifact.ErrNotModule},
+		"a folder with content": {names: []string{"main.tf"}, head: func(h *zip.FileHeader) { h.SetMode(fs.ModeDir | 0o755) }, want: artifact.ErrNotModule},
 		"a name twice":          {names: []string{"main.tf", "main.tf"}, want: artifact.ErrNotModule},
 		"a damaged file":        {names: []string{"main.tf"}, damaged: true, want: artifact.ErrNotModule},
 		"damage beside folders": {names: []string{"sub/", "sub/main.tf"}, damaged: true, want: artifact.ErrNotModule},
@@ -52,12 +57,7 @@ func TestRehashModule(t *testing.T) {
 			}
 			m := &artifact.Module{Digest: digest.FromBytes(data), Size: int64(len(data))}
 			if tc.h1 {
-				alone := zipOf(t, nil, "main.tf")
-				h1, err := provider.H1(t.Context(), bytes.NewReader(alone), int64(len(alone)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				m.H1 = h1
+				m.H1 = h1Of(t, "main.tf")
 			}
 			store := memory.New()
 			if err := store.Push(t.Context(), m.Layer(), bytes.NewReader(data)); err != nil {
@@ -66,6 +66,10 @@ func TestRehashModule(t *testing.T) {
 			got, err := artifact.RehashModule(t.Context(), store, m)
 			if !errors.Is(err, tc.want) || err != nil && tc.want == nil || err == nil && got.Entries != tc.files {
 				t.Errorf("%+v, %v; want %d files, %v", got, err, tc.files, tc.want)
+			}
+			files := slices.DeleteFunc(slices.Clone(tc.names), func(name string) bool { return strings.HasSuffix(name, "/") })
+			if err == nil && got.H1 != h1Of(t, files...) {
+				t.Errorf("%+v, want the hash of %q", got, files)
 			}
 		})
 	}
@@ -77,6 +81,17 @@ func TestRehashModule(t *testing.T) {
 	if _, err := artifact.RehashModule(t.Context(), memory.New(), huge); !errors.Is(err, artifact.ErrDamaged) {
 		t.Errorf("a zip that is too large: %v", err)
 	}
+}
+
+// h1Of returns the h1: hash of a zip with the given files.
+func h1Of(t *testing.T, files ...string) provider.Hash {
+	t.Helper()
+	data := zipOf(t, nil, files...)
+	h1, err := provider.H1(t.Context(), bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h1
 }
 
 // zipOf returns a zip with the given names. Names that end in a slash are folders.

@@ -174,6 +174,10 @@ func TestModuleEverywhere(t *testing.T) {
 			r.Host+"/recipe/"+world.Host+"/platform/"+name+"/aws:v1.0.0", name+".zip:archive/zip")
 	}
 	s.installsModule(r.Host+"/recipe/"+vpc, "tag=v1.0.0")
+	again := s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@1.0.0", "--template", strings.Replace(moduleTemplate(r), "/modules/", "/recipe/", 1))
+	if !strings.Contains(again, "1.0.0: unchanged, ") {
+		t.Errorf("a push of the files that the recipe has stored: %s", again)
+	}
 
 	for _, folder := range []string{"copies", "recipe"} {
 		template := strings.Replace(moduleTemplate(r), "/modules/", "/"+folder+"/", 1)
@@ -185,7 +189,7 @@ func TestModuleEverywhere(t *testing.T) {
 	}
 }
 
-// zipFolder writes the files of a module, except .git, into a zip as the program zip does: it follows links.
+// zipFolder writes a module, except .git, into a zip as zip -r does: it follows links, and it writes entries for folders.
 func zipFolder(name, folder string) error {
 	f, err := os.Create(name)
 	if err != nil {
@@ -194,15 +198,20 @@ func zipFolder(name, folder string) error {
 	defer f.Close()
 	w := zip.NewWriter(f)
 	err = filepath.Walk(folder, func(path string, info os.FileInfo, err error) error {
-		if err != nil || info.IsDir() || strings.Contains(path, ".git") {
+		if err != nil || path == folder || strings.Contains(path, ".git") {
+			return err
+		}
+		rel, _ := filepath.Rel(folder, path)
+		rel = filepath.ToSlash(rel)
+		if info.IsDir() {
+			_, err := w.Create(rel + "/")
 			return err
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(folder, path)
-		to, err := w.Create(filepath.ToSlash(rel))
+		to, err := w.Create(rel)
 		if err == nil {
 			_, err = to.Write(data)
 		}

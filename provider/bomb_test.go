@@ -145,7 +145,7 @@ func TestZipsThatSayTooMuch(t *testing.T) {
 			for what, check := range map[string]func() error{
 				"CheckZip": func() error { return CheckZip(t.Context(), tc.file, tc.size) },
 				"H1":       func() error { _, err := H1(t.Context(), tc.file, tc.size); return err },
-				"entries":  func() error { _, _, err := CheckEntries(t.Context(), tc.file, tc.size); return err },
+				"files":    func() error { _, err := HashFiles(t.Context(), tc.file, tc.size); return err },
 			} {
 				cost.Check(t, 1<<10, true, func() error {
 					err := check()
@@ -164,7 +164,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestH1OfBombs shows that zips that unpack to a billion times their size, or to a million
-// files, have no h1 hash. H1 and CheckEntries refuse such a zip after they have read the directory,
+// files, have no h1 hash. H1 and HashFiles refuse such a zip after they have read the directory,
 // or as much of the directory as the limit allows.
 func TestH1OfBombs(t *testing.T) {
 	// A zip with true sizes shows that H1 can read the zips that bomb returns.
@@ -186,8 +186,8 @@ func TestH1OfBombs(t *testing.T) {
 		"less in an entry than it says":     {bomb(t, 1, 1<<21), "", 200 << 10},
 	} {
 		for what, read := range map[string]func(io.ReaderAt) error{
-			"H1":           func(r io.ReaderAt) error { _, err := H1(t.Context(), r, tc.zip.Size()); return err },
-			"CheckEntries": func(r io.ReaderAt) error { _, _, err := CheckEntries(t.Context(), r, tc.zip.Size()); return err },
+			"H1":        func(r io.ReaderAt) error { _, err := H1(t.Context(), r, tc.zip.Size()); return err },
+			"HashFiles": func(r io.ReaderAt) error { _, err := HashFiles(t.Context(), r, tc.zip.Size()); return err },
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				var before, after runtime.MemStats

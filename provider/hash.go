@@ -91,6 +91,13 @@ const (
 	maxUnpackedBytes = 8 << 30
 )
 
+// ZipFiles describes the files in a zip.
+type ZipFiles struct {
+	Entries  int   // the number of files
+	Unpacked int64 // the size of the files in bytes
+	H1       Hash  // the h1: hash of the files
+}
+
 // H1 returns the h1: hash of the zip in the first size bytes of r. It is the hash that clients
 // compute for the unpacked folder.
 //
@@ -100,25 +107,41 @@ const (
 // directory or an unpacked size beyond the limits. H1 stops when ctx ends. It returns errors
 // of r and ctx unchanged.
 func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
+	files, err := hashFiles(ctx, r, size, false)
+	return files.H1, err
+}
+
+// HashFiles is like [H1], but ignores directory entries. The h1: hash of a folder covers only
+// its files, so HashFiles returns the hash of the unpacked folder. Clients of providers hash the
+// zip itself, which is why H1 refuses directory entries.
+func HashFiles(ctx context.Context, r io.ReaderAt, size int64) (ZipFiles, error) {
+	return hashFiles(ctx, r, size, true)
+}
+
+// hashFiles returns the h1: hash of the files in a zip. folders allows directory entries.
+func hashFiles(ctx context.Context, r io.ReaderAt, size int64, folders bool) (ZipFiles, error) {
 	source := newSourceReader(ctx, r, size)
 	z, err := source.open(size)
 	if err != nil {
-		return Hash{}, err
+		return ZipFiles{}, err
 	}
 	files := make(map[string]*zip.File, len(z.File))
 	names := make([]string, 0, len(z.File))
 	var unpacked uint64
 	for _, f := range z.File {
+		if folders && isFolder(f) {
+			continue
+		}
 		if reason := unhashable(f); reason != "" {
-			return Hash{}, fmt.Errorf("%w: entry %.80q %s", ErrNoH1, f.Name, reason)
+			return ZipFiles{}, fmt.Errorf("%w: entry %.80q %s", ErrNoH1, f.Name, reason)
 		}
 		if files[f.Name] != nil {
-			return Hash{}, fmt.Errorf("%w: entry %.80q is there twice", ErrNoH1, f.Name)
+			return ZipFiles{}, fmt.Errorf("%w: entry %.80q is there twice", ErrNoH1, f.Name)
 		}
 		// The sum is checked after each entry, so it cannot overflow. The code below does not
 		// read an entry beyond its stated size.
 		if unpacked += f.UncompressedSize64; unpacked > maxUnpackedBytes || f.UncompressedSize64 > maxUnpackedBytes {
-			return Hash{}, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
+			return ZipFiles{}, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
 		}
 		files[f.Name] = f
 		names = append(names, f.Name)
@@ -126,54 +149,17 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	h, err := dirhash.Hash1(names, func(name string) (io.ReadCloser, error) { return files[name].Open() })
 	switch {
 	case source.failed != nil:
-		return Hash{}, source.failed
+		return ZipFiles{}, source.failed
 	case err != nil:
-		return Hash{}, &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
+		return ZipFiles{}, &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
 	}
-	return Hash{h}, nil
+	return ZipFiles{len(names), int64(unpacked), Hash{h}}, nil
 }
 
-// CheckEntries returns the number and the total size in bytes of the files in a zip, and checks
-// that every file unpacks. It refuses the entries that [H1] refuses, except directory entries.
-// The errors are those of [H1].
-func CheckEntries(ctx context.Context, r io.ReaderAt, size int64) (entries int, unpacked int64, err error) {
-	source := newSourceReader(ctx, r, size)
-	z, err := source.open(size)
-	if err != nil {
-		return 0, 0, err
-	}
-	names := make(map[string]bool, len(z.File))
-	for _, f := range z.File {
-		switch reason := unhashable(f); {
-		case names[f.Name]:
-			return 0, 0, fmt.Errorf("%w: entry %.80q is there twice", ErrNoH1, f.Name)
-		case f.Mode().IsDir() && fs.ValidPath(strings.TrimSuffix(f.Name, "/")) && !strings.ContainsAny(f.Name, "\\\n"):
-			continue
-		case reason != "":
-			return 0, 0, fmt.Errorf("%w: entry %.80q %s", ErrNoH1, f.Name, reason)
-		case f.UncompressedSize64 > maxUnpackedBytes || unpacked+int64(f.UncompressedSize64) > maxUnpackedBytes:
-			return 0, 0, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
-		}
-		names[f.Name] = true
-		entries, unpacked = entries+1, unpacked+int64(f.UncompressedSize64)
-	}
-	for _, f := range z.File {
-		if !names[f.Name] {
-			continue // a directory
-		}
-		body, err := f.Open()
-		if err == nil {
-			_, err = io.Copy(io.Discard, body)
-			body.Close()
-		}
-		switch {
-		case source.failed != nil:
-			return 0, 0, source.failed
-		case err != nil:
-			return 0, 0, &notZipError{fmt.Errorf("entry %.80q does not unpack: %w", f.Name, err)}
-		}
-	}
-	return entries, unpacked, nil
+// isFolder reports whether every client unpacks an entry as a folder inside its own folder.
+func isFolder(f *zip.File) bool {
+	name, slash := strings.CutSuffix(f.Name, "/")
+	return slash && f.Mode().Type() == fs.ModeDir && f.UncompressedSize64 == 0 && fs.ValidPath(name) && !strings.ContainsAny(name, "\\\n")
 }
 
 // CheckZip returns nil if the first size bytes of r end with the directory of a zip, and

@@ -155,19 +155,8 @@ func TestSameModuleInAnotherZip(t *testing.T) {
 			p.Digest, p.Size, p.Open = digest.FromBytes(data), int64(len(data)), func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data)) }
 		}},
 		{"no h1: hash", func(p *pusher.ModulePackage) { p.H1 = provider.Hash{} }},
-		{"another zip without an h1: hash", func(p *pusher.ModulePackage) {
-			var data bytes.Buffer
-			w := zip.NewWriter(&data)
-			f, err := w.Create("main.tf") // compressed, unlike the zip of a push
-			if err == nil {
-				_, err = io.WriteString(f, "one")
-			}
-			if err := errors.Join(err, w.Close()); err != nil {
-				t.Fatal(err)
-			}
-			p.H1, p.Digest, p.Size = provider.Hash{}, digest.FromBytes(data.Bytes()), int64(data.Len())
-			p.Open = func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data.Bytes())) }
-		}},
+		{"another zip without an h1: hash", zippedBy(t, "main.tf")},
+		{"a zip with entries for folders", zippedBy(t, "./", "empty/", "main.tf")},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t)
@@ -181,6 +170,30 @@ func TestSameModuleInAnotherZip(t *testing.T) {
 				t.Errorf("other content: %v", err)
 			}
 		})
+	}
+}
+
+// zippedBy returns a change of a package: the zip becomes one of another tool, without h1: hash. It has the given
+// entries. Names that end in a slash are folders, and the content of a file is "one".
+func zippedBy(t *testing.T, names ...string) func(*pusher.ModulePackage) {
+	t.Helper()
+	var data bytes.Buffer
+	w := zip.NewWriter(&data)
+	for _, name := range names {
+		f, err := w.Create(name) // compressed, unlike the zip of a push
+		if err == nil && !strings.HasSuffix(name, "/") {
+			_, err = io.WriteString(f, "one")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return func(p *pusher.ModulePackage) {
+		p.H1, p.Digest, p.Size = provider.Hash{}, digest.FromBytes(data.Bytes()), int64(data.Len())
+		p.Open = func() io.ReadCloser { return io.NopCloser(bytes.NewReader(data.Bytes())) }
 	}
 }
 
