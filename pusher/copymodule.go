@@ -101,7 +101,8 @@ func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest Destina
 }
 
 // PlanCopyModule returns the result that [Pusher.CopyModule] would have, without the
-// referrers. It writes nothing, and does not read the zip.
+// referrers. It writes nothing. It reads the zips only to compare them, if they have no h1:
+// hashes.
 func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*ModuleResult, error) {
 	w, err := p.newModuleCopy(ctx, from, dest, v)
 	if err != nil {

@@ -132,6 +132,38 @@ func TestCopyModuleOfOtherTool(t *testing.T) {
 	}
 }
 
+// TestCopySameModuleOfOtherTool shows that a copy is unchanged if the destination has the same files in another zip, and
+// a conflict if it has others. The source or both have no h1: hash.
+func TestCopySameModuleOfOtherTool(t *testing.T) {
+	folders := zippedBy(t, "empty/", "main.tf")
+	for name, tc := range map[string]struct {
+		content string // of the destination
+		change  func(*pusher.ModulePackage)
+		want    error
+	}{
+		"a push":      {content: "one"},
+		"no hash":     {content: "one", change: zippedBy(t, "main.tf")},
+		"other files": {content: "two", want: pusher.ErrConflict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			pkg := modulePackage(t, "1.0.0", "one")
+			folders(&pkg)
+			b.mustPushModule(pkg, pusher.Pushed)
+			from := b.moduleSource()
+			stored := modulePackage(t, "1.0.0", tc.content)
+			if tc.change != nil {
+				tc.change(&stored)
+			}
+			before := b.mustPushModule(stored, pusher.Pushed)
+			r, err := b.copyModule(from, "1.0.0")
+			if !errors.Is(err, tc.want) || err == nil && (r.Status != pusher.Unchanged || r.Digest != before.Digest) {
+				t.Errorf("%+v, %v, want %v", r, err, tc.want)
+			}
+		})
+	}
+}
+
 // TestCopyModuleRefuses shows the errors of a copy, and that it then writes no tag.
 func TestCopyModuleRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {

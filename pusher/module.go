@@ -201,23 +201,39 @@ func (w *modulePush) read(ctx context.Context) error {
 	return err
 }
 
-// same reports whether the stored version has the content of the pushed version. Other tools record no h1: hash. same then
-// downloads the stored zip to compute it.
+// same reports whether the stored version has the content of the pushed version.
 func (w *modulePush) same(ctx context.Context) (bool, error) {
 	if w.stored.Digest == w.pkg.Digest {
 		return true, nil
 	}
-	stored := w.stored.H1
-	if stored.IsZero() && !w.pkg.H1.IsZero() {
-		contents, err := artifact.RehashModule(ctx, w.dest.Store, w.stored)
-		switch {
-		case err == nil:
-			stored = contents.H1
-		case !artifact.IsContent(err):
-			return false, w.registryError("read the zip of "+string(w.stored.Tag)+" in", err)
+	offered := w.pkg.H1
+	if w.carrier != nil {
+		var err error
+		if offered, err = moduleH1(ctx, w.carrier.from.Store, w.carrier.from.Repository, &w.pkg.Module); err != nil {
+			return false, err
 		}
 	}
-	return !stored.IsZero() && stored == w.pkg.H1, nil
+	if offered.IsZero() {
+		return false, nil
+	}
+	stored, err := moduleH1(ctx, w.dest.Store, w.dest.Repository, w.stored)
+	return stored == offered, err
+}
+
+// moduleH1 returns the h1: hash of a stored module. Other tools record none: moduleH1 then
+// downloads the zip to compute it. It returns no hash for a zip that clients cannot unpack.
+func moduleH1(ctx context.Context, store artifact.Fetcher, r ociaddr.Repository, m *artifact.Module) (provider.Hash, error) {
+	if !m.H1.IsZero() {
+		return m.H1, nil
+	}
+	files, err := artifact.RehashModule(ctx, store, m)
+	switch {
+	case artifact.IsContent(err):
+		return provider.Hash{}, nil
+	case err != nil:
+		return provider.Hash{}, &RegistryError{"read the zip of " + string(m.Tag) + " in", r, err}
+	}
+	return files.H1, nil
 }
 
 // unchanged reports whether the push has nothing to write. A forced push sends everything that
