@@ -201,7 +201,8 @@ var (
 	// ErrTooLarge means that a manifest is larger than MaxManifestBytes, or that another
 	// document exceeds its limits.
 	ErrTooLarge = errors.New("manifest too large")
-	// ErrForeign means that the content names another provider or version.
+	// ErrForeign means that the content names another provider, module or version, or that it is
+	// a module in place of a provider, or the reverse.
 	ErrForeign = errors.New("belongs to another provider or module")
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.

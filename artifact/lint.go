@@ -79,6 +79,10 @@ func Lint(ctx context.Context, store Prober, a provider.Address, v provider.Vers
 	if err != nil {
 		return nil, err
 	}
+	if foreign := foreignOr(nil, data, TypeModule, "a module"); foreign != nil {
+		l.add(l.tag, foreign)
+		return &Linted{nil, l.findings}, nil
+	}
 	if err := l.lintIndex(ctx, desc, data); err != nil {
 		return nil, err
 	}

@@ -134,7 +134,7 @@ func ReadModuleTag(ctx context.Context, store ReferenceFetcher, a module.Address
 	m, err := DecodeModule(desc, data)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, foreignOr(err, data, TypeProvider, "a provider")
 	case !m.Address.IsZero() && m.Address != a:
 		return nil, fmt.Errorf("%w: the manifest says that it is the module %s", ErrForeign, m.Address)
 	case !m.Version.IsZero() && m.Version != v:

@@ -170,6 +170,7 @@ func TestModulesOfOtherTools(t *testing.T) {
 		"an index":         {manifest(ocispec.MediaTypeImageIndex, TypeModule, layer, ""), ErrNotModule},
 		"no media type":    {manifest("", TypeModule, layer, ""), ErrNotModule},
 		"an image":         {manifest(image, "application/vnd.oci.image.config.v1+json", layer, ""), ErrNotModule},
+		"a provider":       {manifest(ocispec.MediaTypeImageIndex, TypeProvider, layer, ""), ErrForeign},
 		"no zip":           {manifest(image, TypeModule, readme, ""), ErrNotModule},
 		"two zips":         {manifest(image, TypeModule, layer+","+layer, ""), ErrAmbiguous},
 		"no JSON":          {"<html>", ErrNotModule},

@@ -54,7 +54,7 @@ func read(ctx context.Context, store ReferenceFetcher, a provider.Address, v pro
 	}
 	out, err := decodeIndex(desc, data)
 	if err != nil {
-		return nil, err
+		return nil, foreignOr(err, data, TypeModule, "a module")
 	}
 	if err := out.checkOwner(a, v); err != nil {
 		return nil, err
@@ -75,6 +75,18 @@ func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
 		return fmt.Errorf("%w: the index says that it is version %s", ErrForeign, v.Version)
 	}
 	return nil
+}
+
+// foreignOr returns ErrForeign if the refused content under a tag has the given artifact type,
+// which is that of the other kind of repository. Otherwise it returns err.
+func foreignOr(err error, data []byte, artifactType, kind string) error {
+	var m struct {
+		ArtifactType string `json:"artifactType"`
+	}
+	if Unmarshal(data, &m) == nil && m.ArtifactType == artifactType {
+		return fmt.Errorf("%w: it is %s", ErrForeign, kind)
+	}
+	return err
 }
 
 // fetchTag fetches the manifest under a tag. It computes the descriptor from the received

@@ -281,7 +281,7 @@ func TestRefusedIndexes(t *testing.T) {
 		"no media type":                 {func(i *index) { i.MediaType = "" }, artifact.ErrNotProvider},
 		"Docker's manifest list":        {func(i *index) { i.MediaType = "application/vnd.docker.distribution.manifest.list.v2+json" }, artifact.ErrNotProvider},
 		"no artifact type":              {func(i *index) { i.ArtifactType = "" }, artifact.ErrNotProvider},
-		"a module":                      {func(i *index) { i.ArtifactType = "application/vnd.opentofu.modulepkg" }, artifact.ErrNotProvider},
+		"a module":                      {func(i *index) { i.ArtifactType = "application/vnd.opentofu.modulepkg" }, artifact.ErrForeign},
 		"a platform's artifact type":    {func(i *index) { i.ArtifactType = artifact.TypeTarget }, artifact.ErrNotProvider},
 		"no entries":                    {func(i *index) { i.Manifests = nil }, artifact.ErrNotProvider},
 		"only evidence":                 {func(i *index) { i.Manifests = i.Manifests[2:] }, artifact.ErrNotProvider},

@@ -153,7 +153,7 @@ func (p *Pusher) newModulePush(dest Destination, pkg ModulePackage) (*modulePush
 }
 
 // inspect reads the stored version. If there is none, inspect checks which module the
-// repository belongs to.
+// repository belongs to. A tag that names no module is an error only if no other tag names one.
 func (w *modulePush) inspect(ctx context.Context) error {
 	if err := w.read(ctx); err != nil || w.stored != nil {
 		return err
@@ -163,15 +163,24 @@ func (w *modulePush) inspect(ctx context.Context) error {
 		return w.registryError("list tags of", err)
 	}
 	tagged := ociaddr.ModuleTags(tags)
+	if w.o.Force {
+		delete(tagged, w.pkg.Version) // read has found that the push may replace it
+	}
 	versions := slices.Collect(maps.Keys(tagged))
 	provider.SortVersions(versions)
+	var other error // why the newest tag that names no module is invalid
+	hasModule := false
 	forbidden, err := w.probeOwner(ctx, w.tag, versions, helpForeignModule, func(v provider.Version) (bool, error) {
 		found, err := artifact.ReadModuleTag(ctx, w.dest.Store, w.pkg.Address, v, tagged[v])
-		if errors.Is(err, artifact.ErrNotModule) && !errors.Is(err, artifact.ErrMissing) {
-			err = fmt.Errorf("%w: %w", artifact.ErrForeign, err)
+		if artifact.IsInvalid(err) && other == nil {
+			other = fmt.Errorf("its tag %s: %w", tagged[v], err)
 		}
+		hasModule = hasModule || err == nil
 		return err == nil && !found.Address.IsZero(), err
 	})
+	if err == nil && other != nil && !hasModule {
+		return occupied(w.dest.Repository, w.tag, other, helpOtherContent)
+	}
 	if forbidden != nil {
 		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check which module this repository belongs to: %v", w.dest.Repository, forbidden))
 	}
@@ -321,5 +330,6 @@ func (c zipContent) failure() error                              { return nil }
 
 const (
 	helpForeignModule   = "give each module a repository of its own: let the template contain ${hostname}, ${namespace}, ${name} and ${system}"
+	helpOtherContent    = "let the template give the module a repository of its own, or delete that tag with the registry's own tools if the repository is right"
 	helpImmutableModule = "the registry does not move tags, and the tag names the same version as before. Push the changed module as a version of its own"
 )

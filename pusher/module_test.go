@@ -264,7 +264,7 @@ func TestWrongNotFoundOfModule(t *testing.T) {
 }
 
 // TestModuleInForeignRepository shows that a push refuses a repository of another module or of a
-// provider, whether the version exists there or not.
+// provider, whether the version exists there or not, and even with --force.
 func TestModuleInForeignRepository(t *testing.T) {
 	for name, prepare := range map[string]func(*bench){
 		"a provider": func(b *bench) { b.mustPush() },
@@ -273,18 +273,79 @@ func TestModuleInForeignRepository(t *testing.T) {
 			other.Address = module.MustParseAddress(host + "/platform/vpc/azure")
 			b.mustPushModule(other, pusher.Pushed)
 		},
+		"a provider, and something else": func(b *bench) {
+			b.mustPush()
+			b.pushImage("3.0.0")
+		},
 	} {
 		for _, version := range []string{"1.0.0", "2.0.0"} {
-			t.Run(name+" "+version, func(t *testing.T) {
-				b := newBench(t)
-				prepare(b)
-				b.registry.Reset()
-				_, err := b.pushModule(modulePackage(t, version, "one"))
-				if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || b.registry.Count(recorder.Writes()) != 0 {
-					t.Errorf("%v (%s)", err, hint.Of(err))
-				}
-			})
+			for _, force := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s %s force %t", name, version, force), func(t *testing.T) {
+					b := newBench(t)
+					prepare(b)
+					b.registry.Reset()
+					b.options.Force = force
+					_, err := b.pushModule(modulePackage(t, version, "one"))
+					if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || strings.Contains(hint.Of(err), "--force") || b.registry.Count(recorder.Writes()) != 0 {
+						t.Errorf("%v (%s)", err, hint.Of(err))
+					}
+				})
+			}
 		}
+	}
+}
+
+// pushImage stores an artifact under a tag that is neither a provider nor a module.
+func (b *bench) pushImage(tag string) {
+	b.t.Helper()
+	b.pushManifest(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), tag)
+}
+
+// TestModuleBesideOtherContent shows when a push accepts a repository with tags that are neither
+// providers nor modules. Only --force replaces such a tag.
+func TestModuleBesideOtherContent(t *testing.T) {
+	for name, tc := range map[string]struct {
+		images  []string // the tags of other content
+		modules []string // the stored versions of the module
+		version string
+		force   bool
+		want    pusher.Status // "": the push is refused
+		hint    string
+	}{
+		"the tag of the version":              {images: []string{"1.0.0"}, version: "1.0.0", hint: "--force replaces what it names"},
+		"the tag of the version, forced":      {images: []string{"1.0.0"}, version: "1.0.0", force: true, want: pusher.Pushed},
+		"the tag with a v, forced":            {images: []string{"v1.0.0"}, version: "1.0.0", force: true, want: pusher.Pushed},
+		"nothing else":                        {images: []string{"2.0.0"}, version: "1.1.0", hint: "delete that tag"},
+		"nothing else, forced":                {images: []string{"2.0.0"}, version: "1.1.0", force: true, hint: "delete that tag"},
+		"beside a version":                    {images: []string{"2.0.0"}, modules: []string{"1.0.0"}, version: "1.1.0", want: pusher.Pushed},
+		"many beside a version":               {images: []string{"2.0.0", "v2.1.0", "2.2.0", "2.3.0"}, modules: []string{"1.0.0"}, version: "1.1.0", want: pusher.Pushed},
+		"beside a version, forced":            {images: []string{"2.0.0"}, modules: []string{"1.0.0"}, version: "1.1.0", force: true, want: pusher.Pushed},
+		"two, of which one is replaced":       {images: []string{"1.0.0", "2.0.0"}, version: "1.0.0", force: true, hint: "delete that tag"},
+		"two beside a version, one is forced": {images: []string{"2.0.0", "3.0.0"}, modules: []string{"1.0.0"}, version: "2.0.0", force: true, want: pusher.Pushed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			for _, v := range tc.modules {
+				b.mustPushModule(modulePackage(t, v, "one"), pusher.Pushed)
+			}
+			for _, tag := range tc.images {
+				b.pushImage(tag)
+			}
+			b.registry.Reset()
+			b.options.Force = tc.force
+			pkg := modulePackage(t, tc.version, "one")
+			if tc.want != "" {
+				b.mustPushModule(pkg, tc.want)
+				if m := b.storedModule(tc.version); m.H1 != pkg.H1 {
+					t.Errorf("stored %+v", m)
+				}
+				return
+			}
+			_, err := b.pushModule(pkg)
+			if !errors.Is(err, pusher.ErrOccupied) || !strings.Contains(hint.Of(err), tc.hint) || b.registry.Count(recorder.Writes()) != 0 {
+				t.Errorf("%v (%s)", err, hint.Of(err))
+			}
+		})
 	}
 }
 

@@ -16,7 +16,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/refusals"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -272,9 +271,9 @@ func (w *writer) registryError(op string, err error) error {
 	return &RegistryError{op, w.dest.Repository, err}
 }
 
-// ownerProbes is the number of versions whose indexes checkOwner reads. If a policy of the
-// registry forbids reading some of them, checkOwner tries more versions, up to maxOwnerProbes
-// in total.
+// ownerProbes is the number of versions that probeOwner reads. If some of them are invalid, or
+// if a policy of the registry forbids reading them, probeOwner tries more versions, up to
+// maxOwnerProbes in total.
 const ownerProbes, maxOwnerProbes = 3, 20
 
 // checkOwner refuses a repository whose newest versions name another provider, or are modules. Two providers
@@ -284,9 +283,6 @@ const ownerProbes, maxOwnerProbes = 3, 20
 func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
 	forbidden, err := w.probeOwner(ctx, w.tag, ociaddr.Versions(tags), helpForeign, func(v provider.Version) (bool, error) {
 		found, err := artifact.Read(ctx, w.dest.Store, a, v)
-		if errors.Is(err, artifact.ErrNotProvider) && !errors.Is(err, artifact.ErrMissing) {
-			err = w.foreignModule(ctx, v, err)
-		}
 		return err == nil && !found.Provider.IsZero(), err
 	})
 	if forbidden != nil {
@@ -295,25 +291,13 @@ func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociadd
 	return err
 }
 
-// foreignModule returns ErrForeign if the version is a module. Otherwise it returns other.
-func (w *push) foreignModule(ctx context.Context, v provider.Version, other error) error {
-	_, err := artifact.ReadModuleTag(ctx, w.dest.Store, module.Address{}, v, tagOf(v))
-	switch {
-	case err == nil: // its manifest does not name the module
-		return fmt.Errorf("%w: it is a module", artifact.ErrForeign)
-	case errors.Is(err, artifact.ErrForeign):
-		return err
-	}
-	return other
-}
-
 // probeOwner reads the newest of the given versions, oldest first, with the function read. It
 // returns [ErrOccupied] if one of them is foreign. tag is the tag that the push will write. read
 // also reports whether the version names its owner. forbidden is not nil if a policy of the
 // registry forbids reading all of these versions.
 func (w *writer) probeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
 	slices.Reverse(versions)
-	probes := 0
+	probes, invalid := 0, false
 	for _, v := range versions[:min(len(versions), maxOwnerProbes)] {
 		if probes == ownerProbes {
 			return nil, nil
@@ -328,12 +312,15 @@ func (w *writer) probeOwner(ctx context.Context, tag ociaddr.Tag, versions []pro
 		case refusals.Policy(err):
 			forbidden = err
 			continue
+		case artifact.IsInvalid(err):
+			invalid = true
+			continue
 		case err != nil && !isUnusable(err):
 			return nil, w.registryError("read "+string(tagOf(v))+" in", err)
 		}
 		probes++
 	}
-	if probes > 0 {
+	if probes > 0 || invalid {
 		forbidden = nil
 	}
 	return forbidden, nil

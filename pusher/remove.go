@@ -239,7 +239,7 @@ func (r *Remover) read(ctx context.Context, state *repositoryState, q RemoveRequ
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, occupied(state.dest.Repository, tag, err, helpForeign)
 	case isReplaceable(err):
-		return nil, occupied(state.dest.Repository, tag, err, "delete the tag with the registry's own tools")
+		return nil, occupied(state.dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by ocibridge push --force")
 	case err != nil:
 		return nil, &RegistryError{"read " + string(tag) + " in", state.dest.Repository, err}
 	}

@@ -121,7 +121,7 @@ func readTagged(ctx context.Context, dest Destination, q RemoveModuleRequest, ta
 	case errors.Is(err, artifact.ErrForeign):
 		return nil, occupied(dest.Repository, tag, err, helpForeignModule)
 	case isReplaceable(err):
-		return nil, occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools")
+		return nil, occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by ocibridge module push --force")
 	case err != nil:
 		return nil, &RegistryError{"read " + string(tag) + " in", dest.Repository, err}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
@@ -66,12 +67,19 @@ func TestDamagedModule(t *testing.T) {
 		}, "version 1.0.0 lacks its zip", "ocibridge module push --force sends it again"},
 		"another module": {func(t *testing.T, x Repository) {
 			storeModule(t, x, module.MustParseAddress("registry.acme.example/platform/net/aws"), "1.0.0", "1.0.0")
-		}, "registry.acme.example/platform/net/aws", "push this version anew"},
+		}, "registry.acme.example/platform/net/aws", "a repository of its own"},
 		"a provider": {func(t *testing.T, x Repository) {
 			x.Module, x.Provider = module.Address{}, null
 			r := &Report{}
 			if (&trial{Repository: x, tag: "1.0.0"}).run(t.Context(), r); r.Failed() {
 				t.Fatalf("%+v", r)
+			}
+		}, "it is a provider", "a repository of its own"},
+		"another artifact": {func(t *testing.T, x Repository) {
+			data := []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
+			image := artifact.Blob{Descriptor: content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), Data: data}
+			if err := (&trial{Repository: x, tag: "1.0.0"}).manifest(t.Context(), image, "1.0.0"); err != nil {
+				t.Fatal(err)
 			}
 		}, "not a module package", "push this version anew"},
 	} {

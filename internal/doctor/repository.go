@@ -317,7 +317,7 @@ func (x Repository) versions(tags []ociaddr.Tag) map[provider.Version]ociaddr.Ta
 func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version) {
 	v, err := artifact.Read(ctx, x.Store, x.Provider, newest)
 	if err != nil {
-		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), "push this version anew; ocibridge push --force replaces what the tag names")
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "provider", "ocibridge push --force"))
 		return
 	}
 	var platforms []string
@@ -343,7 +343,7 @@ func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.V
 	const again = "ocibridge module push --force"
 	m, err := artifact.ReadModuleTag(ctx, x.Store, x.Module, newest, tag)
 	if err != nil {
-		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), "push this version anew; "+again+" replaces what the tag names")
+		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "module", again))
 		return
 	}
 	exists, err := registry.ReadOnly{Repository: x.Store}.Exists(ctx, m.Layer())
@@ -355,6 +355,15 @@ func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.V
 		return
 	}
 	r.ok("pull", "the newest version, %s, is complete, with a zip of %s", newest, count(int(m.Size), "byte"))
+}
+
+// helpUnreadable returns the hint for a version of a provider or module that cannot be read.
+// again is the command that pushes it again.
+func helpUnreadable(err error, thing, again string) string {
+	if errors.Is(err, artifact.ErrForeign) { // --force does not replace it
+		return "let the repository template give each " + thing + " a repository of its own"
+	}
+	return "push this version anew; " + again + " replaces what the tag names"
 }
 
 func count(n int, thing string) string {
