@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -70,8 +72,9 @@ func EncodeModule(m Module) (Blob, error) {
 		return Blob{}, fmt.Errorf("module %s: digest %q or size %d is invalid", m.Address, m.Digest, m.Size)
 	case m.Address.IsZero() || m.Version.IsZero():
 		return Blob{}, fmt.Errorf("%w: it has no address or no version", ErrNotModule)
-	case len(m.Revision) > maxRevision:
-		return Blob{}, hint.New(fmt.Sprintf("the commit of the module has more than %d bytes", maxRevision), "give its ID, as git rev-parse HEAD prints it")
+	}
+	if err := CheckRevision(m.Revision); err != nil {
+		return Blob{}, err
 	}
 	layer := m.Layer()
 	layer.Annotations = map[string]string{ocispec.AnnotationTitle: m.Address.Name() + "-" + m.Version.String() + ".zip"}
@@ -83,6 +86,18 @@ func EncodeModule(m Module) (Blob, error) {
 		annotations[ocispec.AnnotationRevision] = m.Revision
 	}
 	return encodeImage(TypeModule, []ocispec.Descriptor{layer}, annotations)
+}
+
+// CheckRevision returns an error if a source commit has more than 128 bytes or control characters.
+func CheckRevision(revision string) error {
+	const help = "give the commit's ID, as git rev-parse HEAD prints it"
+	switch {
+	case len(revision) > maxRevision:
+		return hint.New(fmt.Sprintf("the commit has more than %d bytes", maxRevision), help)
+	case !utf8.ValidString(revision) || strings.ContainsFunc(revision, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return hint.New(fmt.Sprintf("the commit %q has control characters", revision), help)
+	}
+	return nil
 }
 
 // ReadModule reads a version of a module from its tag in the module's repository.
@@ -168,7 +183,7 @@ func DecodeModule(desc ocispec.Descriptor, data []byte) (*Module, error) {
 			return nil, fmt.Errorf("%w: annotation %s: %v", ErrNotModule, annotationVersion, err)
 		}
 	}
-	if revision := manifest.Annotations[ocispec.AnnotationRevision]; len(revision) <= maxRevision {
+	if revision := manifest.Annotations[ocispec.AnnotationRevision]; CheckRevision(revision) == nil {
 		m.Revision = revision
 	}
 	return m, nil

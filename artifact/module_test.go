@@ -155,6 +155,7 @@ func TestModulesOfOtherTools(t *testing.T) {
 	for name, data := range map[string]string{
 		"the documented recipe": manifest(image, TypeModule, layer, ""),
 		"with other layers":     manifest(image, TypeModule, readme+","+layer, `"org.opencontainers.image.created":"2026-01-01"`),
+		"a commit of two lines": manifest(image, TypeModule, layer, fmt.Sprintf(`%q:%q`, ocispec.AnnotationRevision, "a\nb")),
 		"a long commit":         manifest(image, TypeModule, layer, fmt.Sprintf(`%q:%q`, ocispec.AnnotationRevision, strings.Repeat("a", 129))),
 		"a bad hash":            manifest(image, TypeModule, layer, fmt.Sprintf(`%q:"zh:00"`, annotationH1)),
 	} {
@@ -194,6 +195,7 @@ func TestEncodeModuleRefuses(t *testing.T) {
 		"a long commit": func(m *Module) {
 			m.Revision = strings.Repeat("a", maxRevision+1)
 		},
+		"a commit of two lines": func(m *Module) { m.Revision = "a\nb" },
 	} {
 		m := exampleModule()
 		change(&m)

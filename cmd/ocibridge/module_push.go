@@ -60,7 +60,10 @@ and the files that .terraformignore excludes. A link inside the folder becomes a
 copy. A link that leaves the folder, or leads into .git or .terraform, is an error.
 
 A version that is stored with the same files stays unchanged. Other files under
-the same version are a conflict.`,
+the same version are a conflict.
+
+--revision "$(git rev-parse HEAD)" records the commit of a checkout with the module.
+Without this flag, no commit is recorded.`,
 		Example: modulePushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(settings) (*modulePushPlan, error) {
@@ -95,6 +98,9 @@ func (f *modulePushFlags) plan(args []string) (*modulePushPlan, error) {
 	a, v, err := parseModuleVersion(f.as)
 	if err != nil {
 		return nil, fmt.Errorf("--as: %w", err)
+	}
+	if err := artifact.CheckRevision(f.revision); err != nil {
+		return nil, fmt.Errorf("--revision: %w", err)
 	}
 	return &modulePushPlan{args[0], a, v}, f.dryRunFlags.check()
 }
