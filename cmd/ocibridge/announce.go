@@ -33,6 +33,12 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 		listens = "Listening on " + a.Listens + "\n"
 	}
 	modules := &clientsetup.Setup{URL: a.URL.String(), Modules: s.Config.ModuleTexts(), Tokens: a.Tokens}
+	if a.Embedded {
+		var err error
+		if modules.Stored, err = serve.StoredModuleHosts(s.Repositories.DataFolder); err != nil {
+			return err
+		}
+	}
 	alone := len(modules.Modules) > 0 && len(s.Repositories.Templates) == 0
 	if alone {
 		fmt.Fprintf(w, "Serving modules at %s\n%sWeb page: %s\n\n", a.URL, listens, a.URL)
@@ -59,7 +65,7 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 			fmt.Fprintf(w, "For modules, clients need the host blocks that ocibridge config client --for host prints.\n\n")
 		}
 	}
-	if _, err := modules.Module(); err == nil && len(modules.Modules) > 0 {
+	if _, err := modules.Module(); err == nil && len(modules.Modules)+len(modules.Stored) > 0 {
 		fmt.Fprintf(w, "%s\n\n", clientsetup.OwnModules)
 	}
 	if a.Tokens {

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
 const configClientExamples = `  # all texts, with explanations
@@ -55,7 +56,8 @@ be redirected into a file:
   host          the gateway in the place of the origins, for both: clients then
                 verify the publisher's signature. If the gateway asks for a token,
                 there is a credentials block for each origin. Modules of the hosts
-                in module_mirror blocks come from the gateway, too
+                in module_mirror blocks come from the gateway, too. Without mirror
+                blocks, these are the hosts of the modules in the embedded registry
   module        a module block, for modules with the gateway's own host name
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
   lock          tofu providers lock commands for these repositories, with a URI
@@ -72,7 +74,7 @@ be redirected into a file:
 
 The gateway is the one at --url or gateway.public_url. Without both, it is the one
 that serve would start here. The repositories are those of the oci_mirror and
-module_mirror blocks in force.`,
+module_mirror blocks in force, or else the embedded registry in the data folder.`,
 		Example: configClientExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,7 +89,7 @@ module_mirror blocks in force.`,
 	flags.Var(given, "url", "https `URL` of the gateway (default: gateway.public_url)")
 	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` with the CLI configuration, for CI")
 	flags.StringVar(&f.caFile, "ca-file", "", "`file` with a CA that clients should trust, for CI")
-	surroundingFlags(cmd, "listen", "template", "include", "exclude")
+	surroundingFlags(cmd, "data", "listen", "template", "include", "exclude")
 	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(clientsetup.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -118,6 +120,11 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	setup := &clientsetup.Setup{
 		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.MirrorsInForce(s), Modules: c.ModuleTexts(), Tokens: c.Gateway.AsksForTokens(),
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
+	}
+	if len(setup.Mirrors)+len(setup.Modules) == 0 { // the embedded registry
+		if setup.Stored, err = serve.StoredModuleHosts(cmp.Or(s.Flags["data"].Value, defaultDataFolder())); err != nil {
+			return err
+		}
 	}
 	if setup.URL == "" {
 		setup.URL, setup.NoURL = clientsetup.GatewayURL(cmp.Or(s.Flags["listen"].Value, c.Gateway.Listen, config.FlagDefault("listen")))

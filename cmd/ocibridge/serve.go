@@ -46,12 +46,17 @@ func newServeCommand() *cobra.Command { return (&serveFlags{}).command() }
 func (f *serveFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the providers in an OCI registry to every client",
+		Short: "Serve the providers and modules in an OCI registry to every client",
 		Long: `serve answers the provider network mirror protocol under /providers/ from the
 repositories that the template names, and the provider registry protocol under
 /hosts/HOST/v1/providers/ for the signed versions among them. Without a template it serves
 the embedded registry, which OpenTofu can also read directly, as an oci_mirror.
-At / is a web page, which shows how to set up clients, and lists the providers.
+At / is a web page, which shows how to set up clients, and lists the providers and modules.
+
+It answers the module registry protocol under /hosts/HOST/v1/modules/ from the
+repositories of the module_mirror blocks. Without templates and such blocks, it serves
+the modules in the embedded registry. Clients need a host block for each host, which
+ocibridge config client --for host prints.
 
 Clients speak TLS only, so serve needs a certificate:
 
@@ -73,7 +78,7 @@ the embedded one: in the folder that the cache block names, else in the user's
 cache folder. --no-cache turns it off.
 
 The token and oidc blocks of the configuration file say which clients may read
-which providers. Without these blocks, everybody may read everything.`,
+which providers and modules. Without these blocks, everybody may read everything.`,
 		Example: serveExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/page"
@@ -35,7 +37,7 @@ func TestGatewayAddress(t *testing.T) {
 			if tc.public != "" {
 				b.options.PublicURL, _ = url.Parse(tc.public)
 			}
-			b.options.Setup = func(gateway string, private bool) page.Setup {
+			b.options.Setup = func(gateway string, private bool, _ []svchost.Hostname) page.Setup {
 				return page.Setup{Hosts: fmt.Sprintf("private=%v at=%s;", private, gateway)}
 			}
 			c := b.serve(nil)
@@ -57,7 +59,7 @@ func TestAccess(t *testing.T) {
 	b.index(widget, "1.0.0", artifact.Version{})
 	n := &telemetry.AccessCounters{}
 	b.options.Configured = []provider.Address{widget, provider.MustParseAddress(host + "/others/secret")}
-	b.options.Setup = func(_ string, private bool) page.Setup {
+	b.options.Setup = func(_ string, private bool, _ []svchost.Hostname) page.Setup {
 		tool := page.Tool{Name: "renovate", Title: "Renovate", Where: "renovate.json", About: "It reads this.", Text: "{}\n"}
 		return page.Setup{Credentials: fmt.Sprintf("private=%v", private), Tools: []page.Tool{tool}}
 	}

@@ -17,6 +17,7 @@ type moduleView struct {
 	entry
 	Sources []sourceView
 	Own     bool               // the address has the gateway's own host name
+	Host    string             // the host block, or "" if there is none to copy
 	Shown   *moduleVersionView // nil if no version can be shown
 	Newest  bool               // Shown is the version that clients choose by default
 	Unshown *messageView       // the reason why the newest version cannot be shown, or nil
@@ -72,6 +73,9 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		source = p.gatewayURL(r).Host + "/" + a.Namespace() + "/" + a.Name() + "/" + a.System()
 		v.Sources = []sourceView{{"Source address", source}}
 	} else {
+		if p.ModuleHost != nil {
+			v.Host = p.ModuleHost(p.gatewayURL(r).String(), a.ServiceHost())
+		}
 		v.Sources = sources(a.Hostname(), a.Namespace()+"/"+a.Name()+"/"+a.System(), source)
 	}
 	if !chosen.version.IsZero() {

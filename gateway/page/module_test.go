@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
+	"github.com/opentofu/svchost"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -116,9 +117,11 @@ func TestModuleAfterRestart(t *testing.T) {
 func TestModuleOfTheGateway(t *testing.T) {
 	b := newBench(t).modules()
 	b.pushModule(net, "0.2.0", "0.2.0", "")
+	b.options.ModuleHost = func(gateway string, host svchost.Hostname) string { return "block=" + gateway + string(host) }
+	b.serve(nil).want(netPage, 200, "To get the modules of this host from this gateway, they need this block", "block=https://gateway.example/"+host)
 	b.options.PublicURL, _ = url.Parse("https://" + host + ":8443/")
 	a := b.serve(nil).want(netPage, 200, "source = &#34;"+host+":8443/acme/net/aws&#34; version = &#34;~&gt; 0.2.0&#34;")
-	if strings.Contains(a.text(), "host block") {
+	if strings.Contains(a.text(), "block=") || strings.Contains(a.text(), "host block") {
 		t.Errorf("the page wants a host block:\n%s", a.text())
 	}
 	b.options.ModuleRepository = nil
@@ -177,6 +180,9 @@ func TestModuleAccess(t *testing.T) {
 	b.options.List = func(context.Context) page.Names {
 		return page.Names{Providers: []provider.Address{widget}, Modules: []module.Address{net, secret}, Complete: true}
 	}
+	b.options.Setup = func(_ string, _ bool, modules []svchost.Hostname) page.Setup {
+		return page.Setup{Hosts: fmt.Sprintf("hosts=%v", modules)}
+	}
 	ours := token("modules", "modules-token", host+"/acme/*")
 	ours.Selector, ours.Modules = provider.Selector{}, module.Selector{Include: []module.Pattern{module.MustParsePattern(host + "/acme/*/*")}}
 	anybody := b.serve(access.New(access.Options{Tokens: []access.Token{ours, token("providers", "providers-token", "*/*/*")}}))
@@ -194,6 +200,9 @@ func TestModuleAccess(t *testing.T) {
 			c.want(path, want[i])
 		}
 	}
+	modules.want("/", 200, "hosts=["+host+"]")
+	providers.want("/", 200, "hosts=[]")
+	anybody.want("/", 200, "hosts=[]")
 	for _, path := range []string{"/", "/search", escaped("acme.example")} {
 		if a := modules.want(path, 200, net.String()+" 1.0.0"); strings.Contains(a.text(), "secret") || strings.Contains(a.text(), widget.String()) {
 			t.Errorf("%s: what others may read is listed:\n%s", path, a.text())

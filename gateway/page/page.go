@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gorilla/mux"
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -57,8 +58,12 @@ type Options struct {
 	// Options are the options of the page's gateway.
 	gateway.Options
 	// Setup returns the client configuration for the gateway at a URL that ends in a slash. private is true if the
-	// client may see where the providers are stored. If Setup is nil, the page shows no configuration.
-	Setup func(gateway string, private bool) Setup
+	// client may see where the providers are stored. modules are the sorted hosts of the known modules that the client
+	// may read. If Setup is nil, the page shows no configuration.
+	Setup func(gateway string, private bool, modules []svchost.Hostname) Setup
+	// ModuleHost returns the host block with which clients get the modules of a host from the gateway at a URL, or "" if
+	// there is none to copy. If ModuleHost is nil, the page shows no such block.
+	ModuleHost func(gateway string, host svchost.Hostname) string
 	// Reference returns the OCI reference of a version, without a scheme. It returns "" if clients cannot read the
 	// version from a registry. gateway is the gateway's URL. If Reference is nil, the page shows no references.
 	Reference func(gateway string, a provider.Address, v provider.Version) string

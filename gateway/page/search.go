@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -34,16 +36,18 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 	if err != nil && r.Header.Get("Authorization") != "" {
 		p.Access.Refused(err) // a request without a token is not a refusal
 	}
+	var hosts []svchost.Hostname
 	if v.Locked = err != nil; !v.Locked {
 		k := p.directory.known(r.Context())
 		providers, modules := split(readable(who, k.entries))
+		hosts = hostsOf(modules)
 		v.More, v.Pending = max(len(providers), len(modules)) > frontEntries, k.pending
 		shown := p.overviews(r, slices.Concat(first(providers), first(modules)))
 		n := len(first(providers))
 		v.Providers, v.Modules = listView{shown.Base, shown.Found[:n]}, listView{shown.Base, shown.Found[n:]}
 	}
 	if p.Setup != nil {
-		v.Setup = p.Setup(at.String(), !v.Locked)
+		v.Setup = p.Setup(at.String(), !v.Locked, hosts)
 	}
 	p.render(w, r, http.StatusOK, "front", layout{Title: "Providers at " + v.Host, Front: true, View: v})
 }
@@ -58,6 +62,17 @@ func split(all []entry) (providers, modules []entry) {
 		}
 	}
 	return providers, modules
+}
+
+// hostsOf returns the hosts of sorted modules.
+func hostsOf(modules []entry) []svchost.Hostname {
+	var out []svchost.Hostname
+	for _, e := range modules {
+		if host := e.module.ServiceHost(); len(out) == 0 || out[len(out)-1] != host {
+			out = append(out, host)
+		}
+	}
+	return out
 }
 
 // first returns the entries for the front page.

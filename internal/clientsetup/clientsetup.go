@@ -29,6 +29,7 @@ type Setup struct {
 	NoURL     error               // the error that says why URL is unknown; nil if URL is set
 	Mirrors   []config.MirrorText // the oci_mirror blocks; empty for the embedded registry
 	Modules   []config.ModuleText // the module_mirror blocks
+	Stored    []svchost.Hostname  // the hosts of the modules in the embedded registry
 	Tokens    bool                // whether the gateway requires a token
 	CLIConfig string              // the file with the CLI configuration of a CI job
 	CAFile    string              // the CA file of a CI job; "" to omit it

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hashicorp/hcl"
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
@@ -30,6 +31,7 @@ func TestGatewayURL(t *testing.T) {
 // cmd/ocibridge.TestScripts/config-client compares whole texts.
 func TestTexts(t *testing.T) {
 	const at = "https://gateway.example/"
+	publicHosts := []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
 	mirror := func(template string, include ...string) config.MirrorText {
 		return config.MirrorText{Template: template, Include: include}
 	}
@@ -58,6 +60,11 @@ func TestTexts(t *testing.T) {
 		"public modules are not hidden":         {setup: modules(false), piece: "host", has: []string{`"modules.v1"   = "https://registry.terraform.io/v1/modules/"`}, lacks: []string{"gateway.example/hosts/registry.terraform.io/v1/modules"}},
 		"public modules by falling through":     {setup: modules(true, "*/*/*/*"), piece: "host", has: []string{`"modules.v1"   = "https://gateway.example/hosts/registry.terraform.io/v1/modules/"`, `"modules.v1"   = "https://gateway.example/hosts/registry.opentofu.org/v1/modules/"`}},
 		"the gateway's own modules":             {setup: modules(false, "gateway.example/*/*/*"), piece: "host", lacks: []string{`host "gateway.example"`}},
+		"hosts of stored modules":               {setup: clientsetup.Setup{URL: at, Stored: []svchost.Hostname{"gateway.example", "registry.acme.example"}}, piece: "host", has: []string{"host \"registry.acme.example\" {\n  services = {\n    \"modules.v1\"   = \"https://gateway.example/hosts/registry.acme.example/v1/modules/\"\n  }\n", `host "registry.opentofu.org"`}, lacks: []string{`host "gateway.example"`}},
+		"stored modules hide no public ones":    {setup: clientsetup.Setup{URL: at, Stored: publicHosts}, piece: "host", has: []string{`"modules.v1"   = "https://registry.terraform.io/v1/modules/"`}, lacks: []string{"gateway.example/hosts/registry.terraform.io/v1/modules"}},
+		"own modules and a port":                {setup: clientsetup.Setup{URL: "https://gateway.example:8443/", Stored: []svchost.Hostname{"gateway.example"}}, piece: "host", lacks: []string{`host "gateway.example"`}},
+		"another port of the gateway's host":    {setup: clientsetup.Setup{URL: "https://gateway.example:8443/", Stored: []svchost.Hostname{"gateway.example:9443"}}, piece: "host", has: []string{`host "gateway.example:9443"`}},
+		"Renovate, stored modules":              {setup: clientsetup.Setup{URL: at, Stored: []svchost.Hostname{"registry.acme.example"}}, piece: "renovate", has: []string{`"terraform-provider"`, `"registry.acme.example/**"`}},
 		"modules alone":                         {setup: clientsetup.Setup{URL: at, Modules: modules(false, "registry.terraform.io/acme/*/*").Modules}, piece: "host", has: []string{`"modules.v1"   = "https://gateway.example/`, `"providers.v1" = "https://registry.terraform.io/v1/providers/"`}, lacks: []string{"opentofu"}},
 		"modules alone, no network mirror":      {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "tofu", err: "no oci_mirror block is configured"},
 		"modules alone, no oci_mirror":          {setup: clientsetup.Setup{URL: at, Modules: modules(false).Modules}, piece: "oci", err: "no oci_mirror block is configured"},

@@ -30,15 +30,32 @@ func (s *Setup) Hosts() (string, error) {
 	slices.Sort(hosts)
 	var out strings.Builder
 	for _, host := range slices.Compact(hosts) {
-		fmt.Fprintf(&out, "host %q {\n  services = {\n", host.ForDisplay())
-		s.writeService(&out, host, "modules", slices.Contains(modules, host), gateway.ModulesURL)
-		s.writeService(&out, host, "providers", slices.Contains(providers, host), gateway.RegistryURL)
-		out.WriteString("  }\n}\n")
-		if s.Tokens {
-			out.WriteString(credentials(host))
-		}
+		s.writeHost(&out, host, slices.Contains(modules, host), slices.Contains(providers, host))
 	}
 	return out.String(), nil
+}
+
+// ModuleHost returns the block of [Setup.Hosts] that makes clients send their requests for the modules of one host to the
+// gateway, whether or not [Setup.ModuleHosts] contains the host.
+func (s *Setup) ModuleHost(host svchost.Hostname) (string, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	var out strings.Builder
+	s.writeHost(&out, host, true, slices.Contains(s.mirroredHosts(), host))
+	return out.String(), nil
+}
+
+// writeHost writes the host block of a host, and its credentials block if the gateway requires a token. modules and
+// providers say what clients get from the gateway.
+func (s *Setup) writeHost(out *strings.Builder, host svchost.Hostname, modules, providers bool) {
+	fmt.Fprintf(out, "host %q {\n  services = {\n", host.ForDisplay())
+	s.writeService(out, host, "modules", modules, gateway.ModulesURL)
+	s.writeService(out, host, "providers", providers, gateway.RegistryURL)
+	out.WriteString("  }\n}\n")
+	if s.Tokens {
+		out.WriteString(credentials(host))
+	}
 }
 
 // writeService writes the URL of a protocol of a host: at the gateway, or at the host itself if it is a public registry.
@@ -84,11 +101,13 @@ func (s *Setup) mirroredHosts() []svchost.Hostname {
 }
 
 // ModuleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
-// include by name, apart from the gateway itself. The result contains publicHosts only if a block names them, or if a
-// block for all hosts falls through. Otherwise the gateway would hide their public modules.
+// include by name, and those of the modules in the embedded registry, apart from the gateway itself. The result contains
+// publicHosts only if a block names them, or if a block for all hosts falls through. Otherwise the gateway would hide
+// their public modules.
 func (s *Setup) ModuleHosts() []svchost.Hostname {
-	own, _ := s.host()
-	var out []svchost.Hostname
+	out := slices.DeleteFunc(slices.Clone(s.Stored), func(host svchost.Hostname) bool {
+		return s.isOwn(host) || slices.Contains(publicHosts, host)
+	})
 	for _, m := range s.Modules {
 		include := m.Include
 		if len(include) == 0 {
@@ -96,7 +115,7 @@ func (s *Setup) ModuleHosts() []svchost.Hostname {
 		}
 		for _, pattern := range include {
 			switch host, named := pattern.ServiceHost(); {
-			case named && host != own:
+			case named && !s.isOwn(host):
 				out = append(out, host)
 			case !named && m.FallThrough:
 				out = append(out, publicHosts...)
@@ -105,6 +124,14 @@ func (s *Setup) ModuleHosts() []svchost.Hostname {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// isOwn reports whether a host is the gateway's own, in the addresses of modules. The registry leaves out the gateway's
+// port, and clients write it.
+func (s *Setup) isOwn(host svchost.Hostname) bool {
+	own, err := s.host()
+	name, _, _ := strings.Cut(string(own), ":")
+	return err == nil && (host == own || string(host) == name)
 }
 
 // OwnModules is a note for users about modules with the gateway's own host name. It is true if [Setup.Module] returns no

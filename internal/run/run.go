@@ -213,7 +213,7 @@ func (o *Options) hosts() (*hosts, error) {
 		return out, nil
 	}
 	var err error
-	out.modules, err = o.Settings.StoredModuleHosts()
+	out.modules, err = serve.StoredModuleHosts(o.Settings.Repositories.DataFolder)
 	return out, err
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/ocibridge/ocibridge/templates"
 )
 
-// StoredModuleHosts returns the hosts of the modules in the embedded registry.
-func (s *Settings) StoredModuleHosts() (out []svchost.Hostname, err error) {
-	names, err := embedded.ModuleHosts(s.Repositories.DataFolder)
+// StoredModuleHosts returns the hosts of the modules in the embedded registry of a data folder.
+func StoredModuleHosts(dataFolder string) (out []svchost.Hostname, err error) {
+	names, err := embedded.ModuleHosts(dataFolder)
 	for _, name := range names {
 		if a, err := module.AddressFromPath(name, "example", "example", "example"); err == nil {
 			out = append(out, a.ServiceHost())

@@ -12,8 +12,6 @@ import (
 	"github.com/opentofu/svchost"
 	"oras.land/oras-go/v2/content"
 
-	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/module"
 )
@@ -92,8 +90,7 @@ func TestLocalModuleExit(t *testing.T) {
 // TestStoredModuleHosts shows that the hosts of modules come from the embedded registry's folder.
 func TestStoredModuleHosts(t *testing.T) {
 	dir := t.TempDir()
-	s := Settings{Config: &config.Config{}, Repositories: registry.Options{DataFolder: dir}}
-	if got, err := s.StoredModuleHosts(); got != nil || err != nil {
+	if got, err := StoredModuleHosts(dir); got != nil || err != nil {
 		t.Errorf("an empty folder: %v, %v", got, err)
 	}
 	r, err := embedded.Open(dir, slog.New(slog.DiscardHandler))
@@ -110,7 +107,7 @@ func TestStoredModuleHosts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, err := s.StoredModuleHosts(); fmt.Sprint(got) != "[registry.acme.example]" || err != nil {
+	if got, err := StoredModuleHosts(dir); fmt.Sprint(got) != "[registry.acme.example]" || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/internal/clientsetup"
@@ -24,7 +26,8 @@ func (s *site) page(o gateway.Options) http.Handler {
 	s.onClose(func() error { stop(); return nil })
 	about := pageSetup{s.repositories, s.settings.Config.ModuleTexts(), s.settings.gateway().AsksForTokens()}
 	p := page.Options{
-		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference, ModuleRepository: about.moduleRepository,
+		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
+		ModuleRepository: about.moduleRepository, ModuleHost: about.moduleHost,
 		List: func(ctx context.Context) page.Names {
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -60,13 +63,17 @@ type pageSetup struct {
 }
 
 // texts returns the output of "config client" for the gateway with the given URL. The
-// output names registries and providers only if private is true.
-func (p pageSetup) texts(at string, private bool) page.Setup {
+// output names registries, providers and hosts of modules only if private is true. stored are the hosts of the modules
+// that the client may read. They matter for the embedded registry alone, which has no module_mirror blocks.
+func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) page.Setup {
 	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
 	readable := *setup
 	if private {
 		setup.Mirrors, readable.Mirrors = p.mirrors(at)
 		setup.Modules, readable.Modules = p.modules, p.modules
+		if p.repositories.Embedded != nil {
+			setup.Stored = stored
+		}
 	}
 	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts()), Module: written(setup.Module())}
 	for _, t := range setup.Tools() {
@@ -79,6 +86,13 @@ func (p pageSetup) texts(at string, private bool) page.Setup {
 		out.Credentials, out.TokenVariable = written(setup.Credentials()), written(setup.TokenVariable())
 	}
 	return out
+}
+
+// moduleHost returns the host block for the modules of a host.
+func (p pageSetup) moduleHost(at string, host svchost.Hostname) string {
+	mirrors, _ := p.mirrors(at)
+	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens, Mirrors: mirrors, Modules: p.modules}
+	return written(setup.ModuleHost(host))
 }
 
 // written returns text, or "" if err is not nil.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/registry"
@@ -57,7 +59,8 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 				modules = []config.ModuleText{{Include: []module.Pattern{module.MustParsePattern("registry.modules.example/acme/*/*")}}}
 			}
 			p := pageSetup{tc.back, modules, true}
-			all := p.texts(tc.at, true)
+			stored := []svchost.Hostname{"registry.stored.example"}
+			all := p.texts(tc.at, true, stored)
 			if got := all.OCI; tc.mirror == "" && got != "" || !strings.Contains(got, tc.mirror) {
 				t.Errorf("oci_mirror:\n%s\nwant %s", got, tc.mirror)
 			}
@@ -75,19 +78,26 @@ func TestPageSaysWhatClientsCanRead(t *testing.T) {
 			if tc.back.Embedded == nil && !strings.Contains(all.Hosts, "/hosts/registry.modules.example/v1/modules/") {
 				t.Errorf("host blocks:\n%s", all.Hosts)
 			}
+			if got := strings.Contains(all.Hosts, "/hosts/registry.stored.example/v1/modules/"); got != (tc.back.Embedded != nil) {
+				t.Errorf("host blocks for stored modules: %t\n%s", got, all.Hosts)
+			}
+			want = fmt.Sprintf("host \"registry.other.example\" {\n  services = {\n    \"modules.v1\"   = \"%shosts/registry.other.example/v1/modules/\"\n  }\n}\ncredentials", tc.at)
+			if got := p.moduleHost(tc.at, "registry.other.example"); !strings.HasPrefix(got, want) {
+				t.Errorf("host block of a module:\n%s", got)
+			}
 			if got := all.Terraform; !strings.Contains(got, `"`+tc.at+`providers/"`) {
 				t.Errorf("terraform:\n%s", got)
 			}
 			if tc.back.Embedded == nil && !strings.Contains(all.Hosts, `host "registry.acme.example"`) {
 				t.Errorf("host blocks:\n%s", all.Hosts)
 			}
-			if got := fmt.Sprintf("%+v", p.texts(tc.at, false)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") || strings.Contains(got, "modules.example") {
+			if got := fmt.Sprintf("%+v", p.texts(tc.at, false, stored)); strings.Contains(got, "harbor") || strings.Contains(got, "acme") || strings.Contains(got, "modules.example") || strings.Contains(got, "stored.example") {
 				t.Errorf("strangers see the registry or its content:\n%s", got)
 			}
 			if got := all.Credentials; !strings.Contains(got, `credentials "gateway.example"`) {
 				t.Errorf("tokens:\n%s", got)
 			}
-			if got := (pageSetup{tc.back, nil, false}).texts(tc.at, true).Credentials; got != "" {
+			if got := (pageSetup{tc.back, nil, false}).texts(tc.at, true, nil).Credentials; got != "" {
 				t.Errorf("a token, although none is required:\n%s", got)
 			}
 		})
