@@ -126,7 +126,7 @@ func TestPrivateModules(t *testing.T) {
 // Renovate's own code finds their versions, too.
 func TestModulesOfOwnHost(t *testing.T) {
 	t.Parallel()
-	const own = "127.0.0.1/platform/vpc/aws" // repositories have no port
+	const own = "127.0.0.1/platform/vpc/aws" // the gateway leaves its own port out of addresses
 	s := newScene(t)
 	for _, version := range []string{"1.0.0", "1.1.0-rc.1", "1.10.0"} {
 		s.mustRun("module", "push", s.moduleFolder(), "--as", own+"@"+version, "--data", s.data)

@@ -94,7 +94,7 @@ func (e *expression) repository(address string, values ...string) (ociaddr.Repos
 	repo, err := e.evaluate(values)
 	if err != nil {
 		if hostname := values[0]; strings.Contains(hostname, ":") {
-			err = hint.Replace(err, "a repository name cannot hold the port of %s: leave ${hostname} out of the template and write the host's name in its place", hostname)
+			err = hint.Replace(err, "a repository name cannot hold the port of %s: if this is your gateway itself, leave the port out of the address; for another registry, leave ${hostname} out of the template and write the host's name in its place", hostname)
 		}
 		return ociaddr.Repository{}, fmt.Errorf("repository_template %q for %s: %w: %w", e.source, address, ErrNoRepository, err)
 	}

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
+	"strings"
 
+	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -59,6 +62,9 @@ zip depends only on the names and contents of the files. It omits .git, .terrafo
 and the files that .terraformignore excludes. A link inside the folder becomes a
 copy. A link that leaves the folder, or leads into .git or .terraform, is an error.
 
+The address of a module with the gateway's own host name has no port, even if clients
+write the port into the source.
+
 A version that is stored with the same files stays unchanged. Other files under
 the same version are a conflict.
 
@@ -66,8 +72,8 @@ the same version are a conflict.
 Without this flag, no commit is recorded.`,
 		Example: modulePushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return perform(&f.commonFlags, cmd, func(settings) (*modulePushPlan, error) {
-				return f.plan(args)
+			return perform(&f.commonFlags, cmd, func(s settings) (*modulePushPlan, error) {
+				return f.plan(s, args)
 			}, func(ctx context.Context, s settings, p *modulePushPlan) ([]modulePushed, error) {
 				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, f.document)
@@ -86,7 +92,7 @@ Without this flag, no commit is recorded.`,
 }
 
 // plan parses and checks the command line.
-func (f *modulePushFlags) plan(args []string) (*modulePushPlan, error) {
+func (f *modulePushFlags) plan(s settings, args []string) (*modulePushPlan, error) {
 	switch {
 	case len(args) == 0:
 		return nil, hint.New("no folder to push", "name the folder of the module, such as . for this folder")
@@ -102,7 +108,26 @@ func (f *modulePushFlags) plan(args []string) (*modulePushPlan, error) {
 	if err := artifact.CheckRevision(f.revision); err != nil {
 		return nil, fmt.Errorf("--revision: %w", err)
 	}
+	if err := checkOwnPort(s.file.Gateway.PublicURL, a); err != nil {
+		return nil, fmt.Errorf("--as: %w", err)
+	}
 	return &modulePushPlan{args[0], a, v}, f.dryRunFlags.check()
+}
+
+// checkOwnPort returns an error if a module's host is the host and the port of the gateway at publicURL. The gateway
+// reads its own modules under its host name without the port, and refuses a stored version that names the port. A gateway
+// below a path has no modules of its own, so the host may be another registry.
+func checkOwnPort(publicURL string, a module.Address) error {
+	u, err := url.Parse(publicURL)
+	if err != nil || u.Path != "/" || u.Port() == "" {
+		return nil
+	}
+	own, err := svchost.ForComparison(svchost.ForDisplay(u.Host))
+	if err != nil || own != a.ServiceHost() || !strings.Contains(string(own), ":") {
+		return nil
+	}
+	return hint.New(fmt.Sprintf("%s has the port of the gateway at public_url", a),
+		"store it as %s: the gateway leaves out its own port; sources in configurations keep the port", strings.Replace(a.String(), ":"+u.Port(), "", 1))
 }
 
 // push packs the folder and stores it.

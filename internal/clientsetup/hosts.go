@@ -141,7 +141,8 @@ const OwnModules = "Modules whose address has the gateway's own host name need n
 // errNoModuleHost means that no address of a module can have the gateway's host name.
 var errNoModuleHost = errors.New("no module address can name the gateway")
 
-// Module returns a module block for a module with the gateway's own host name.
+// Module returns a module block for a module with the gateway's own host name. The source has the gateway's port, which
+// the address in the registry lacks. Then a comment says so.
 func (s *Setup) Module() (string, error) {
 	host, err := s.host()
 	if err != nil {
@@ -154,5 +155,9 @@ func (s *Setup) Module() (string, error) {
 	if _, err := module.ParseAddress(host.ForDisplay() + "/namespace/name/system"); err != nil || u.Path != "/" {
 		return "", hint.Wrap(fmt.Errorf("%w at %s", errNoModuleHost, s.URL), "give the gateway a host name of its own, with a dot and without a path")
 	}
-	return fmt.Sprintf("module \"NAME\" {\n  source  = %q\n  version = \"~> 1.0\"\n}\n", host.ForDisplay()+"/NAMESPACE/NAME/SYSTEM"), nil
+	comment := ""
+	if name, _, found := strings.Cut(host.ForDisplay(), ":"); found {
+		comment = fmt.Sprintf("# Push it without the port, as %s/NAMESPACE/NAME/SYSTEM.\n", name)
+	}
+	return comment + fmt.Sprintf("module \"NAME\" {\n  source  = %q\n  version = \"~> 1.0\"\n}\n", host.ForDisplay()+"/NAMESPACE/NAME/SYSTEM"), nil
 }
