@@ -178,7 +178,7 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 		return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", c.Modules[0].Module, c.To), "copy modules to a registry or a bundle")
 	}
 	if f.all && !constraints {
-		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT", "without a constraint, every version is copied anyway")
+		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT or MODULE@CONSTRAINT", "without a constraint, every version is copied anyway")
 	}
 	if c.Platforms, err = parseAll(provider.ParsePlatform, f.platforms); err != nil {
 		return nil, err

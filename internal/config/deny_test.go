@@ -18,6 +18,8 @@ func TestDenyRefused(t *testing.T) {
 		`{ match = "b/c" }`:                     "b/c",
 		`{ match = "a.example/b/c@x" }`:         "x",
 		`{ match = "a.example/b/*/d" }`:         "Invalid module pattern",
+		`"a.example/b/c/d/e@1.0.0"`:             "it must have three parts for providers, or four parts for modules",
+		`"*"`:                                   "Write HOSTNAME/NAMESPACE/TYPE or HOSTNAME/NAMESPACE/NAME/SYSTEM",
 		`{ match = "a.example/b/c", reason = " " }`:                               "The reason is empty",
 		`{ match = "a.example/b/c", reason = "a\nb" }`:                            "a line break",
 		`{ match = "a.example/b/c", reason = "a\u202eb" }`:                        "a line break",

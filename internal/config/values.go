@@ -297,12 +297,16 @@ type readablePattern struct {
 	module   module.Pattern
 }
 
-// parseReadable parses a pattern. Patterns for modules have four parts.
+// parseReadable parses a pattern. Patterns for providers have three parts, and patterns for modules four.
 func parseReadable(s string) (p readablePattern, err error) {
-	if strings.Count(s, "/") == 3 {
-		p.module, err = module.ParsePattern(s)
-	} else {
+	switch strings.Count(s, "/") {
+	case 1, 2: // with one slash, the error names the missing hostname
 		p.provider, err = provider.ParsePattern(s)
+	case 3:
+		p.module, err = module.ParsePattern(s)
+	default:
+		err = hint.New(fmt.Sprintf("invalid pattern %.200q: it must have three parts for providers, or four parts for modules", s),
+			"write HOSTNAME/NAMESPACE/TYPE or HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/hashicorp/* or registry.acme.example/platform/*/*")
 	}
 	return p, err
 }
