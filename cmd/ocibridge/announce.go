@@ -15,18 +15,23 @@ import (
 // if asJSON is set.
 func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error {
 	mirror := a.URL.JoinPath(gateway.MirrorPath).String()
+	alone := len(s.Config.ModuleTexts()) > 0 && len(s.Repositories.Templates) == 0
 	if asJSON {
-		pulls := ""
+		pulls, ofProviders := "", mirror
 		if a.Pulls {
 			pulls = "on"
+		}
+		if alone {
+			pulls, ofProviders = "", ""
 		}
 		return json.NewEncoder(w).Encode(struct {
 			Address  string `json:"address,omitempty"`
 			CAFile   string `json:"ca_file,omitempty"`
+			Gateway  string `json:"gateway_url"`
 			Pulls    string `json:"pull_through,omitempty"`
 			Template string `json:"repository_template,omitempty"`
-			URL      string `json:"url"`
-		}{a.Listens, a.CAFile, pulls, a.Template(), mirror})
+			URL      string `json:"url,omitempty"`
+		}{a.Listens, a.CAFile, a.URL.String(), pulls, a.Template(), ofProviders})
 	}
 	listens := ""
 	if a.Listens != "" {
@@ -39,7 +44,6 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 			return err
 		}
 	}
-	alone := len(modules.Modules) > 0 && len(s.Repositories.Templates) == 0
 	if alone {
 		fmt.Fprintf(w, "Serving modules at %s\n%sWeb page: %s\n\n", a.URL, listens, a.URL)
 	} else {

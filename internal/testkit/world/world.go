@@ -184,7 +184,8 @@ func Bridge() (clients.Client, error) {
 
 // Gateway is a running "ocibridge serve".
 type Gateway struct {
-	URL                string `json:"url"`                 // the URL of the network mirror
+	URL                string `json:"url"`                 // the URL of the network mirror, even if the gateway serves modules alone
+	Root               string `json:"gateway_url"`         // the URL of the gateway
 	Address            string `json:"address"`             // the listen address; set if URL is the gateway's public_url
 	CAFile             string `json:"ca_file"`             // the certificate of the local CA that signed the gateway's certificate
 	RepositoryTemplate string `json:"repository_template"` // the template of the embedded registry
@@ -248,6 +249,9 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 		line, err := r.ReadBytes('\n')
 		if err == nil {
 			err = json.Unmarshal(line, g)
+		}
+		if g.URL == "" {
+			g.URL = g.Root + "providers/"
 		}
 		started <- err
 		io.Copy(io.Discard, r)
