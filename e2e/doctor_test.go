@@ -150,6 +150,9 @@ func TestDoctorOfGateway(t *testing.T) {
 	s.push(world.Null + "@" + nullVersion)
 	got = s.doctor(world.Null, "--url", gateway.URL)
 	wantChecks(t, got, map[string]string{"index.json": "ok", nullVersion + ".json": "ok", "archive": "ok"})
+	s.pushModules("--data", s.data)
+	got = s.doctor(vpc, "--url", strings.TrimSuffix(gateway.URL, "providers/"))
+	wantChecks(t, got, map[string]string{"discovery": "skipped", "versions": "ok", "download": "ok", "archive": "ok"})
 	for url, want := range map[string]string{
 		strings.TrimSuffix(gateway.URL, "/"):                "slash",
 		strings.Replace(gateway.URL, "https:", "http:", 1):  "scheme",

@@ -134,6 +134,9 @@ func TestModulesOfOwnHost(t *testing.T) {
 	address := freeAddress(t)
 	gateway := s.serve("--data", s.data, "--listen", address, s.settings(fmt.Sprintf("gateway {\n  public_url = %q\n}\n", "https://"+address)))
 	config := "module \"vpc\" {\n  source  = \"" + address + "/platform/vpc/aws\"\n  version = \"1.0.0\"\n  name    = \"you\"\n}\noutput \"all\" { value = module.vpc.all }\n"
+	for _, a := range []string{own, address + "/platform/vpc/aws"} {
+		wantChecks(t, s.doctor(a, "--url", "https://"+address+"/"), map[string]string{"discovery": "ok", "versions": "ok", "download": "ok", "archive": "ok"})
+	}
 	both(t, func(t *testing.T, client clients.Client) {
 		ws := s.workspace("")
 		clients.Must(t, ws.WriteConfig(config))

@@ -14,6 +14,7 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/doctor"
@@ -40,7 +41,10 @@ const doctorExamples = `  # does everything work that the configuration names?
   ocibridge doctor --write registry.opentofu.org/hashicorp/null
 
   # what does a client see of a gateway?
-  ocibridge doctor --url https://providers.example.com:8443/providers/ registry.opentofu.org/hashicorp/null`
+  ocibridge doctor --url https://providers.example.com:8443/providers/ registry.opentofu.org/hashicorp/null
+
+  # and what of a module, with the URL of the gateway itself?
+  ocibridge doctor --url https://providers.example.com:8443/ registry.acme.example/platform/vpc/aws`
 
 // doctorFlags are the flags of doctor.
 type doctorFlags struct {
@@ -66,10 +70,15 @@ this machine. With MODULE, it examines the module's repository, and these folder
 REGISTRY, a host such as ghcr.io, it examines one repository of every template that names
 this registry.
 
+With --url, it examines a gateway as clients see it. For PROVIDER, give the URL of the
+network mirror, which ends in providers/. For MODULE, give the URL of the gateway: doctor
+requests the discovery document, the versions, the location of the newest one, and its
+zip. A module of another host needs no discovery document, because of the host block.
+
 Without arguments it examines one repository of every template and every project, the
 repositories and origins of the provider blocks, public_url, and the folders of this
 machine. It examines at most ten repositories of providers, ten of modules, and ten origins, and
-names the others.
+names the others. In the embedded registry, it examines one stored module.
 
 It exits with 1 if a step failed. It writes to the registry only with --write.`,
 		Example: doctorExamples,
@@ -84,11 +93,8 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 			if err != nil {
 				return usage(err)
 			}
-			if f.url != "" && !subject.module.IsZero() {
-				return usage(hint.New(fmt.Sprintf("the module %s does not go with --url", subject.module), "--url takes a provider, such as registry.opentofu.org/hashicorp/null; leave it out to examine the module's repository"))
-			}
 			if f.url != "" && subject.registry != "" {
-				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", subject.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null"))
+				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", subject.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null, or a module, such as registry.acme.example/platform/vpc/aws"))
 			}
 			for _, name := range []string{"write", "template", "include", "exclude", "data", "plain-http", "ca-file"} {
 				if f.url != "" && cmd.Flags().Changed(name) {
@@ -107,7 +113,7 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	given := &givenText{text: &f.url, help: "leave out --url to examine a registry", emptyVariable: true}
-	cmd.Flags().Var(given, "url", "examine the network mirror at this `URL`, as a client sees it, in place of a registry")
+	cmd.Flags().Var(given, "url", "examine the network mirror at this `URL`, or for MODULE the gateway, as a client sees it, in place of a registry")
 	cmd.Flags().BoolVar(&f.write, "write", false, "push a test version, and delete it where the login may delete")
 	return cmd
 }
@@ -178,11 +184,10 @@ func failedChecks(reports []*doctor.Report) error {
 
 func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, stderr io.Writer) ([]*doctor.Report, error) {
 	if f.url != "" {
-		a := what.provider
-		if a.IsZero() {
-			a = provider.MustParsePattern("*/*/*").Example()
+		if what.provider.IsZero() && what.module.IsZero() {
+			what.provider = provider.MustParsePattern("*/*/*").Example()
 		}
-		r, err := examineGateway(ctx, s.cli, f.url, a)
+		r, err := examineGateway(ctx, s.cli, f.url, what)
 		return []*doctor.Report{r}, err
 	}
 	var providers []provider.Address
@@ -278,11 +283,15 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 	return x.Examine(ctx), nil
 }
 
-// examineGateway examines a gateway as clients see it. Its requests carry the gateway's token
-// from the CLI configuration, and no logins for registries.
-func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a provider.Address) (*doctor.Report, error) {
-	x := doctor.Gateway{URL: mirror, Provider: a, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
-	if host, err := mirrorHost(mirror); err == nil {
+// examineGateway examines a gateway as clients see it: what.module, or else what.provider. Its requests carry the
+// client's token from the CLI configuration, and no logins for registries.
+func examineGateway(ctx context.Context, cli *cliconfig.Config, at string, what subject) (*doctor.Report, error) {
+	x := doctor.Gateway{URL: at, Provider: what.provider, Module: what.module, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
+	if host, err := urlHost(at); err == nil {
+		if !what.module.IsZero() {
+			host = locateModule(&x, host)
+		}
+		x.TokenHost = host.ForDisplay()
 		creds, err := cli.CredentialsSource().ForHost(ctx, host)
 		if err != nil {
 			return nil, fmt.Errorf("token for %s: %w", host, err)
@@ -295,10 +304,23 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, mirror string, a
 	return x.Examine(ctx), nil
 }
 
-// mirrorHost returns the host name under which clients look up the token for a network mirror.
-// The caller ignores the error, because doctor's report explains invalid URLs.
-func mirrorHost(mirror string) (svchost.Hostname, error) {
-	u, err := url.Parse(mirror)
+// locateModule sets the URL at which clients find x.Module of the gateway with the given host. It returns the host name
+// under which clients look up the token. A module of the gateway's own host may be written with the gateway's port, as in
+// sources, or without it, as in the registry.
+func locateModule(x *doctor.Gateway, own svchost.Hostname) svchost.Hostname {
+	host := x.Module.ServiceHost()
+	if name, _, _ := strings.Cut(string(own), ":"); host == own || string(host) == name {
+		x.Discovery = "https://" + string(own) + gateway.DiscoveryPath
+		return own
+	}
+	x.Modules = gateway.ModulesURL(x.URL, string(host))
+	return host
+}
+
+// urlHost returns the host name under which clients look up the token for a URL. The caller
+// ignores the error, because doctor's report explains invalid URLs.
+func urlHost(at string) (svchost.Hostname, error) {
+	u, err := url.Parse(at)
 	if err != nil {
 		return "", err
 	}

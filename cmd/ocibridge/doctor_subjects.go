@@ -57,18 +57,40 @@ func (f *doctorFlags) examineRegistry(ctx context.Context, s settings, back *reg
 }
 
 // examineRepositories examines repositories of providers and of modules. If only is set, it
-// leaves out other registries. The embedded registry has one template for modules, which no
-// configuration names, so its modules are left out.
+// leaves out other registries.
 func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back *registry.Repositories, only ociaddr.Registry) []*doctor.Report {
-	reports := examineTemplates(back.Templates, "provider", s.configured(), only, func(a provider.Address) (*doctor.Report, error) {
-		return f.examineRepository(ctx, back, a)
-	})
+	providers, modules := s.configured(), []module.Address(nil)
+	examinesProviders, examinesModules := true, true
 	if back.Embedded != nil {
-		return reports
+		modules = storedModule(ctx, back)
+		examinesModules = len(modules) > 0
+		examinesProviders = !examinesModules || len(providers) > 0 || storesProviders(ctx, back)
 	}
-	return append(reports, examineTemplates(back.ModuleTemplates, "module", []module.Address(nil), only, func(a module.Address) (*doctor.Report, error) {
-		return f.examineModule(ctx, back, a)
-	})...)
+	var reports []*doctor.Report
+	if examinesProviders {
+		reports = examineTemplates(back.Templates, "provider", providers, only, func(a provider.Address) (*doctor.Report, error) {
+			return f.examineRepository(ctx, back, a)
+		})
+	}
+	if examinesModules {
+		reports = append(reports, examineTemplates(back.ModuleTemplates, "module", modules, only, func(a module.Address) (*doctor.Report, error) {
+			return f.examineModule(ctx, back, a)
+		})...)
+	}
+	return reports
+}
+
+// storedModule returns one module of the embedded registry. It returns none if there is none, or if the registry cannot
+// be listed. Then the examination of a provider says why.
+func storedModule(ctx context.Context, back *registry.Repositories) []module.Address {
+	found, _, _ := back.Modules(ctx)
+	return found[:min(len(found), 1)]
+}
+
+// storesProviders reports whether the embedded registry has a provider.
+func storesProviders(ctx context.Context, back *registry.Repositories) bool {
+	found, unlisted, err := back.Providers(ctx)
+	return len(found)+len(unlisted) > 0 || err != nil
 }
 
 // examineTemplates examines one repository of each template and of each project, and then those

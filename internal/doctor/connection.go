@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"time"
 )
 
@@ -67,4 +68,14 @@ func (r *Report) clock(date string, now time.Time) {
 	default:
 		r.ok("clock", "the clocks agree to %s", max(skew, time.Second))
 	}
+}
+
+// server adds the checks of the certificate and the clock of a server that speaks TLS, from its first response. It adds
+// none if resp is nil, or if the report has them.
+func (r *Report) server(resp *http.Response) {
+	if resp == nil || slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == "TLS" }) {
+		return
+	}
+	r.tls(resp.TLS, false, time.Now())
+	r.clock(resp.Header.Get("Date"), time.Now())
 }

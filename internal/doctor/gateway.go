@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -16,20 +17,26 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Gateway diagnoses a network mirror as a client sees it.
+// Gateway diagnoses a network mirror or a module registry as a client sees it.
 type Gateway struct {
-	URL      string // the URL in the network_mirror block
+	URL      string // the URL in the network_mirror block, or for a module the gateway's URL
 	Provider provider.Address
 	// Platform is the client's platform.
 	Platform provider.Platform
+	// Module is the module to request. If it is zero, Provider is requested. Discovery is the URL of the discovery document
+	// of the module's host if this is the gateway's own host. Otherwise it is "", and Modules is the URL in a host block.
+	Module             module.Address
+	Discovery, Modules string
 	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, and is
-	// "" if there are none.
+	// "" if there are none. TokenHost is the host under which clients file them, or "" for the host of URL.
 	Prepare     func(*http.Request)
 	TokenSource string
+	TokenHost   string
 	// Transport sends the requests. If it is nil, [outgoing.Transport] does.
 	Transport http.RoundTripper
 }
@@ -57,9 +64,13 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 		return r
 	}
 	if x.TokenSource == "" {
-		r.ok("token", "none is filed for %s", base.Host)
+		r.ok("token", "none is filed for %s", x.tokenHost(base))
 	} else {
 		r.ok("token", "%s", x.TokenSource)
+	}
+	if !x.Module.IsZero() {
+		x.examineModule(ctx, r, base)
+		return r
 	}
 	version, ok := x.index(ctx, r, base)
 	if !ok {
@@ -73,11 +84,22 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	return r
 }
 
+// tokenHost returns the host under which clients file the token for requests to u.
+func (x Gateway) tokenHost(u *url.URL) string { return cmp.Or(x.TokenHost, u.Host) }
+
+// form returns a hint about the form of the gateway's URL.
+func (x Gateway) form() string {
+	if !x.Module.IsZero() {
+		return "write the URL of the gateway as https://HOST:PORT/"
+	}
+	return "write it as https://HOST:PORT/providers/"
+}
+
 // base checks the form of the gateway's URL and of the provider's address. It returns the parsed URL. The bool
 // is false if later checks would be meaningless.
 func (x Gateway) base(r *Report) (*url.URL, bool) {
 	u, err := url.Parse(x.URL)
-	const help = "write it as https://HOST:PORT/providers/"
+	help := x.form()
 	switch {
 	case err != nil:
 		r.fail("URL", errors.New("it is none"), help)
@@ -89,7 +111,7 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 		r.fail("URL", fmt.Errorf("clients refuse the scheme %q", u.Scheme), help)
 	case u.Host == "":
 		r.fail("URL", errors.New("it has no host"), help)
-	case !strings.HasSuffix(u.Path, "/"):
+	case !strings.HasSuffix(u.Path, "/") && x.Module.IsZero():
 		r.fail("URL", errors.New("it does not end in a slash, so clients drop its last part"), help)
 	case strings.Contains(x.Provider.Hostname(), ":"):
 		r.ok("URL", "%s", shown(u))
@@ -110,10 +132,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	}
 	const name = "index.json"
 	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
-	if resp != nil {
-		r.tls(resp.TLS, false, time.Now())
-		r.clock(resp.Header.Get("Date"), time.Now())
-	}
+	r.server(resp)
 	switch {
 	case resp != nil && resp.StatusCode == http.StatusNotFound:
 		if right := base.JoinPath("providers/"); !strings.HasSuffix(base.Path, "/providers/") && x.has(ctx, right.JoinPath(x.Provider.Path(), name)) {
@@ -248,7 +267,7 @@ func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Respo
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return resp, hint.Wrap(statusError(resp), "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", u.Host)
+		return resp, hint.Wrap(statusError(resp), "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", x.tokenHost(u))
 	default:
 		return resp, statusError(resp)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"time"
 
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 )
@@ -42,10 +41,7 @@ func (x Public) Examine(ctx context.Context) *Report {
 		Announced string `json:"providers.v1"`
 	}
 	resp, err := Gateway{Transport: x.Transport}.document(ctx, u, &doc)
-	if resp != nil {
-		r.tls(resp.TLS, false, time.Now())
-		r.clock(resp.Header.Get("Date"), time.Now())
-	}
+	r.server(resp)
 	switch {
 	case resp == nil:
 		r.fail("connection", err, "start the gateway, or correct public_url in the gateway block")
