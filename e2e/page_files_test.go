@@ -59,7 +59,7 @@ func testModulePage(t *testing.T, b *tab, s *scene, root string) {
 	b.open(root + "m/" + vpc)
 	host := strings.TrimSuffix(strings.TrimPrefix(root, "https://"), "/")
 	b.wantText("1.2.0 module newest", `source = "`+vpc+`"`, `version = "~> 1.2"`, `source = "oci://`+host+"/modules/"+vpc+`?tag=1.2.0"`,
-		"a host block for that name", "h1:", "1.1.0 denied", "Nobody signs modules", host+"/modules/"+vpc+":1.2.0")
+		`"modules.v1" = "https://`+host+`/hosts/registry.acme.example/v1/modules/"`, "h1:", "1.1.0 denied", "Nobody signs modules", host+"/modules/"+vpc+":1.2.0")
 	digest := eval[string](b, `document.querySelector('[data-copy="digest of the zip"] code').textContent`)
 	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(download(b, s.CA, "vpc-1.2.0.zip"))); got != digest {
 		t.Errorf("the zip has the digest %s, want %s", got, digest)
