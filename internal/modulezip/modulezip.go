@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -186,7 +187,10 @@ func header(name string, size int64, sum uint32) *zip.FileHeader {
 // copies at most one byte more.
 func copyFile(ctx context.Context, root *os.Root, name string, to io.Writer) (int64, error) {
 	f, size, err := files.OpenRegular(root, name)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return 0, unreadable(err, "name the file in .terraformignore")
+	case err != nil:
 		return 0, fmt.Errorf("read the module: %w", err)
 	}
 	defer f.Close()

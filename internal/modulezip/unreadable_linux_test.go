@@ -1,0 +1,81 @@
+package modulezip
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+)
+
+// asUser runs f with the permissions of an ordinary user. The user owns the folder.
+func asUser(t *testing.T, dir string, f func()) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		f()
+		return
+	}
+	const user = 65534
+	for _, at := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chown(at, user, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.LockOSThread() // the file system's user belongs to the thread
+	defer runtime.UnlockOSThread()
+	if err := syscall.Setfsuid(user); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setfsuid(0)
+	f()
+}
+
+// TestUnreadable shows that a file or folder without permission is an error with a hint, unless .terraformignore
+// excludes it. A folder must be excluded as a whole, without a later rule that could include a part of it.
+func TestUnreadable(t *testing.T) {
+	for _, tt := range []struct {
+		what, rules string
+		packed      bool
+	}{
+		{"secret", "", false},
+		{"secret", "other/\n", false},
+		{"secret", "secret/\n", true},
+		{"secret", "secret/**\n", true},
+		{"secret", "secret/*.log\n", false},
+		{"secret", "secret/\n!secret/keep.tf\n", false},
+		{"secret", "!secret/keep.tf\nsecret/\n", true},
+		{"secret/a.tf", "", false},
+		{"secret/a.tf", "a.tf\n", true},
+		{ignoreFile, "secret/\n", false},
+	} {
+		t.Run(tt.what+" "+tt.rules, func(t *testing.T) {
+			files := tree{"main.tf": "", "secret/a.tf": "x"}
+			if tt.rules != "" {
+				files[ignoreFile] = tt.rules
+			}
+			dir := files.write(t)
+			at := filepath.Join(dir, tt.what)
+			if err := os.Chmod(at, 0); err != nil {
+				t.Fatal(err)
+			}
+			defer os.Chmod(at, 0o700) // the test removes the folder
+			asUser(t, dir, func() {
+				z, err := Pack(t.Context(), dir)
+				if err == nil {
+					z.Close()
+				}
+				switch {
+				case tt.packed && err != nil:
+					t.Error(err)
+				case !tt.packed && (!errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), tt.what) || hint.Of(err) == ""):
+					t.Errorf("%v (hint %q)", err, hint.Of(err))
+				}
+			})
+		})
+	}
+}
