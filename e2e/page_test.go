@@ -15,7 +15,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
-	"github.com/ocibridge/ocibridge/provider"
 )
 
 const (
@@ -64,9 +63,9 @@ func pageScene(t *testing.T) *scene {
 // releaseFolder returns a folder with an unsigned release of a provider for one platform.
 func releaseFolder(t *testing.T, address, version string) string {
 	t.Helper()
-	a := provider.MustParseAddress(address)
-	rel := release.For(t, release.Spec{Host: a.Hostname(), Namespace: a.Namespace(), Type: a.Type(), Version: version, Contents: []release.Content{
-		{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + a.Type() + "_v" + version: []byte("content")}},
+	parts := strings.Split(address, "/")
+	rel := release.For(t, release.Spec{Host: parts[0], Namespace: parts[1], Type: parts[2], Version: version, Contents: []release.Content{
+		{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + parts[2] + "_v" + version: []byte("content")}},
 	}})
 	dir := t.TempDir()
 	clients.Must(t, os.WriteFile(filepath.Join(dir, rel.Packages[0].Filename), rel.Packages[0].Data, 0o600))

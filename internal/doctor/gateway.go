@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,11 +148,17 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 		r.fail(name, err, "the gateway's own log says why")
 		return provider.Version{}, false
 	}
+	return r.newest(name, x.Provider, slices.Collect(maps.Keys(doc.Versions)), "clients fail on a version that does not parse: remove it from the mirror")
+}
+
+// newest adds the check of the listed versions of a provider or module, and returns the newest version. helpInvalid is the
+// hint for a version that does not parse. The bool is false if there is no version to check further.
+func (r *Report) newest(name string, of fmt.Stringer, listed []string, helpInvalid string) (provider.Version, bool) {
 	var versions []provider.Version
-	for s := range doc.Versions {
+	for _, s := range listed {
 		v, err := provider.ParseVersion(s)
 		if err != nil {
-			r.fail(name, err, "clients fail on a version that does not parse: remove it from the mirror")
+			r.fail(name, err, helpInvalid)
 			return provider.Version{}, false
 		}
 		versions = append(versions, v)
@@ -161,7 +169,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	}
 	provider.SortVersions(versions)
 	newest := versions[len(versions)-1]
-	r.ok(name, "%s of %s, the newest %s", count(len(versions), "version"), x.Provider, newest)
+	r.ok(name, "%s of %s, the newest %s", count(len(versions), "version"), of, newest)
 	return newest, true
 }
 

@@ -99,25 +99,13 @@ func (x Gateway) moduleVersions(ctx context.Context, r *Report, modules *url.URL
 		r.fail(name, err, "the gateway's own log says why")
 		return provider.Version{}, false
 	}
-	var versions []provider.Version
+	var listed []string
 	for _, m := range doc.Modules {
 		for _, s := range m.Versions {
-			v, err := provider.ParseVersion(s.Version)
-			if err != nil {
-				r.fail(name, err, "clients do not install a version that does not parse: remove it from the registry")
-				return provider.Version{}, false
-			}
-			versions = append(versions, v)
+			listed = append(listed, s.Version)
 		}
 	}
-	if len(versions) == 0 {
-		r.warn(name, "push a version", "it lists no version")
-		return provider.Version{}, false
-	}
-	provider.SortVersions(versions)
-	newest := versions[len(versions)-1]
-	r.ok(name, "%s of %s, the newest %s", count(len(versions), "version"), x.Module, newest)
-	return newest, true
+	return r.newest(name, x.Module, listed, "clients do not install a version that does not parse: remove it from the registry")
 }
 
 // moduleDownload requests the location of a version. OpenTofu reads it from the document, and Terraform from the header
