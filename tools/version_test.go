@@ -35,7 +35,7 @@ func TestVersion(t *testing.T) {
 	}
 	want := func(pattern string) {
 		t.Helper()
-		if got := run(filepath.Join(m.root, "tools", "version.sh")); !regexp.MustCompile("^"+pattern+"$").MatchString(got) {
+		if got := run(filepath.Join(m.root, "tools", "version.sh")); !regexp.MustCompile("^" + pattern + "$").MatchString(got) {
 			t.Errorf("%s, want %s", got, pattern)
 		}
 	}
