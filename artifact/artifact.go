@@ -201,9 +201,12 @@ var (
 	// ErrTooLarge means that a manifest is larger than MaxManifestBytes, or that another
 	// document exceeds its limits.
 	ErrTooLarge = errors.New("manifest too large")
-	// ErrForeign means that the content names another provider, module or version, or that it is
-	// a module in place of a provider, or the reverse.
+	// ErrForeign means that the content names another provider, module or version, or wraps
+	// ErrOtherKind.
 	ErrForeign = errors.New("belongs to another provider or module")
+	// ErrOtherKind means that the content is a module in place of a provider, or the reverse. It
+	// wraps ErrForeign.
+	ErrOtherKind = fmt.Errorf("%w: it is", ErrForeign)
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.
 	ErrDamaged = errors.New("damaged content")

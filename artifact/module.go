@@ -149,7 +149,7 @@ func ReadModuleTag(ctx context.Context, store ReferenceFetcher, a module.Address
 	m, err := DecodeModule(desc, data)
 	switch {
 	case err != nil:
-		return nil, foreignOr(err, data, TypeProvider, "a provider")
+		return nil, foreignModuleOr(foreignOr(err, data, TypeProvider, "a provider"), data, a)
 	case !m.Address.IsZero() && m.Address != a:
 		return nil, fmt.Errorf("%w: the manifest says that it is the module %s", ErrForeign, m.Address)
 	case !m.Version.IsZero() && m.Version != v:
@@ -157,6 +157,27 @@ func ReadModuleTag(ctx context.Context, store ReferenceFetcher, a module.Address
 	}
 	m.Tag = tag
 	return m, nil
+}
+
+// foreignModuleOr returns ErrForeign if the refused manifest is that of another module than a. Otherwise it returns err.
+func foreignModuleOr(err error, data []byte, a module.Address) error {
+	var m struct {
+		ArtifactType string            `json:"artifactType"`
+		Annotations  map[string]string `json:"annotations"`
+	}
+	if Unmarshal(data, &m) != nil || m.ArtifactType != TypeModule {
+		return err
+	}
+	if named, invalid := annotatedModule(m.Annotations[annotationModule]); invalid == nil && named != a {
+		return fmt.Errorf("%w: the manifest says that it is the module %s", ErrForeign, named)
+	}
+	return err
+}
+
+// annotatedModule parses an annotation with a module's address.
+func annotatedModule(text string) (module.Address, error) {
+	parts := append(strings.SplitN(text, "/", 4), "", "", "", "")
+	return module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
 }
 
 // DecodeModule returns the module that a manifest describes. The errors are those of
@@ -173,8 +194,7 @@ func DecodeModule(desc ocispec.Descriptor, data []byte) (*Module, error) {
 	desc.MediaType = manifest.MediaType
 	m := &Module{Digest: layer.Digest, Size: layer.Size, H1: annotatedH1(manifest.Annotations), Manifest: desc}
 	if text, ok := manifest.Annotations[annotationModule]; ok {
-		parts := append(strings.SplitN(text, "/", 4), "", "", "", "")
-		if m.Address, err = module.AddressFromPath(parts[0], parts[1], parts[2], parts[3]); err != nil {
+		if m.Address, err = annotatedModule(text); err != nil {
 			return nil, fmt.Errorf("%w: annotation %s: %v", ErrNotModule, annotationModule, err)
 		}
 	}

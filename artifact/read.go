@@ -77,14 +77,14 @@ func (v *Version) checkOwner(a provider.Address, ver provider.Version) error {
 	return nil
 }
 
-// foreignOr returns ErrForeign if the refused content under a tag has the given artifact type,
-// which is that of the other kind of repository. Otherwise it returns err.
+// foreignOr returns ErrOtherKind if the refused content under a tag has the given artifact
+// type, which is that of the other kind of repository. Otherwise it returns err.
 func foreignOr(err error, data []byte, artifactType, kind string) error {
 	var m struct {
 		ArtifactType string `json:"artifactType"`
 	}
 	if Unmarshal(data, &m) == nil && m.ArtifactType == artifactType {
-		return fmt.Errorf("%w: it is %s", ErrForeign, kind)
+		return fmt.Errorf("%w %s", ErrOtherKind, kind)
 	}
 	return err
 }

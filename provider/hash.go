@@ -103,8 +103,8 @@ type ZipFiles struct {
 //
 // The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked.
 // It wraps only ErrNoH1 if clients could compute different hashes or refuse the zip. The
-// reasons are directory entries, duplicate names, links, names outside the folder, and a
-// directory or an unpacked size beyond the limits. H1 stops when ctx ends. It returns errors
+// reasons are directory entries, duplicate names, links, names outside the folder, entries that
+// overlap, and a directory or an unpacked size beyond the limits. H1 stops when ctx ends. It returns errors
 // of r and ctx unchanged.
 func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	files, err := hashFiles(ctx, r, size, false)
@@ -127,7 +127,7 @@ func hashFiles(ctx context.Context, r io.ReaderAt, size int64, folders bool) (Zi
 	}
 	files := make(map[string]*zip.File, len(z.File))
 	names := make([]string, 0, len(z.File))
-	var unpacked uint64
+	var unpacked, packed uint64
 	for _, f := range z.File {
 		if folders && isFolder(f) {
 			continue
@@ -142,6 +142,10 @@ func hashFiles(ctx context.Context, r io.ReaderAt, size int64, folders bool) (Zi
 		// read an entry beyond its stated size.
 		if unpacked += f.UncompressedSize64; unpacked > maxUnpackedBytes || f.UncompressedSize64 > maxUnpackedBytes {
 			return ZipFiles{}, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
+		}
+		// Without this bound, many entries could share the same long stream.
+		if packed += f.CompressedSize64; packed > uint64(size) || f.CompressedSize64 > uint64(size) {
+			return ZipFiles{}, fmt.Errorf("%w: its entries overlap", ErrNoH1)
 		}
 		files[f.Name] = f
 		names = append(names, f.Name)

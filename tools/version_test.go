@@ -44,6 +44,11 @@ func TestVersion(t *testing.T) {
 	clients.Must(t, os.WriteFile(changelog, []byte("# Changelog\n\n## 1.2.0 (2026-11-24)\n\n## 1.1.0 (2026-10-01)\n"), 0o600))
 	commit()
 	want(`v1\.2\.0-g[0-9a-f]{7,}`)
+	shallow := filepath.Join(t.TempDir(), "shallow")
+	run("git", "clone", "-q", "--depth", "1", "file://"+m.root, shallow)
+	if got := run(filepath.Join(shallow, "tools", "version.sh")); !regexp.MustCompile("^[0-9a-f]{7,}$").MatchString(got) {
+		t.Errorf("in a shallow clone: %s", got)
+	}
 	run("git", "tag", "v1.2.0")
 	run("git", "tag", "another")
 	want(`v1\.2\.0`)

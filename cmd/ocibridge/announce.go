@@ -39,10 +39,8 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 	}
 	modules := &clientsetup.Setup{URL: a.URL.String(), Modules: s.Config.ModuleTexts(), Tokens: a.Tokens}
 	if a.Embedded {
-		var err error
-		if modules.Stored, err = serve.StoredModuleHosts(s.Repositories.DataFolder); err != nil {
-			return err
-		}
+		// A folder that cannot be read costs only a line of the text.
+		modules.Stored, _ = serve.StoredModuleHosts(s.Repositories.DataFolder)
 	}
 	if alone {
 		fmt.Fprintf(w, "Serving modules at %s\n%sWeb page: %s\n\n", a.URL, listens, a.URL)

@@ -58,6 +58,7 @@ be redirected into a file:
                 there is a credentials block for each origin. Modules of the hosts
                 in module_mirror blocks come from the gateway, too. Without mirror
                 blocks, these are the hosts of the modules in the embedded registry
+                of this machine. With --url, it is read only if --data names it
   module        a module block, for modules with the gateway's own host name
   oci           the OCI repositories as oci_mirror, for OpenTofu 1.10 and later
   lock          tofu providers lock commands for these repositories, with a URI
@@ -121,9 +122,10 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 		URL: cmp.Or(f.url, c.Gateway.PublicURL), Mirrors: c.MirrorsInForce(s), Modules: c.ModuleTexts(), Tokens: c.Gateway.AsksForTokens(),
 		CLIConfig: f.cliConfig, CAFile: f.caFile,
 	}
-	if len(setup.Mirrors)+len(setup.Modules) == 0 { // the embedded registry
-		if setup.Stored, err = serve.StoredModuleHosts(cmp.Or(s.Flags["data"].Value, defaultDataFolder())); err != nil {
-			return err
+	data := s.Flags["data"].Value
+	if len(setup.Mirrors)+len(setup.Modules) == 0 && (data != "" || f.url == "") { // the embedded registry of this machine
+		if setup.Stored, err = serve.StoredModuleHosts(cmp.Or(data, defaultDataFolder())); err != nil {
+			fmt.Fprintf(stderr, "warning: the text leaves out the hosts of stored modules: %v\n", err)
 		}
 	}
 	if setup.URL == "" {

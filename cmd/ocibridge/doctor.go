@@ -287,38 +287,40 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 // client's token from the CLI configuration, and no logins for registries.
 func examineGateway(ctx context.Context, cli *cliconfig.Config, at string, what subject) (*doctor.Report, error) {
 	x := doctor.Gateway{URL: at, Provider: what.provider, Module: what.module, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
-	if host, err := urlHost(at); err == nil {
-		if !what.module.IsZero() {
-			host = locateModule(&x, host)
-		}
+	host, err := urlHost(at)
+	if !what.module.IsZero() && !isOwnModule(what.module, host) {
+		host = what.module.ServiceHost()
+		x.Modules = gateway.ModulesURL(at, string(host))
 		x.TokenHost = host.ForDisplay()
-		creds, err := cli.CredentialsSource().ForHost(ctx, host)
-		if err != nil {
-			return nil, fmt.Errorf("token for %s: %w", host, err)
+		// Another server must not get the token of this host, for example if the URL is mistyped.
+		if cli.Services()[host]["modules.v1"] != x.Modules {
+			x.TokenSource = fmt.Sprintf("none is sent, because no host block for %s in the CLI configuration names this gateway", x.TokenHost)
+			return x.Examine(ctx), nil
 		}
-		if creds != nil {
-			x.Prepare = func(r *http.Request) { creds.PrepareRequest(r) }
-			x.TokenSource = "the one that the CLI configuration or TF_TOKEN_... files for " + host.ForDisplay()
-		}
+	} else if err != nil {
+		return x.Examine(ctx), nil // the report explains the URL
+	} else if !what.module.IsZero() {
+		x.Discovery = "https://" + string(host) + gateway.DiscoveryPath
+	}
+	creds, err := cli.CredentialsSource().ForHost(ctx, host)
+	if err != nil {
+		return nil, fmt.Errorf("token for %s: %w", host, err)
+	}
+	if creds != nil {
+		x.Prepare = func(r *http.Request) { creds.PrepareRequest(r) }
+		x.TokenSource = "the one that the CLI configuration or TF_TOKEN_... files for " + host.ForDisplay()
 	}
 	return x.Examine(ctx), nil
 }
 
-// locateModule sets the URL at which clients find x.Module of the gateway with the given host. It returns the host name
-// under which clients look up the token. A module of the gateway's own host may be written with the gateway's port, as in
-// sources, or without it, as in the registry.
-func locateModule(x *doctor.Gateway, own svchost.Hostname) svchost.Hostname {
-	host := x.Module.ServiceHost()
-	if name, _, _ := strings.Cut(string(own), ":"); host == own || string(host) == name {
-		x.Discovery = "https://" + string(own) + gateway.DiscoveryPath
-		return own
-	}
-	x.Modules = gateway.ModulesURL(x.URL, string(host))
-	return host
+// isOwnModule reports whether a module has the host name of the gateway itself. The address may have the gateway's port, as
+// in sources, or none, as in the registry.
+func isOwnModule(a module.Address, gateway svchost.Hostname) bool {
+	name, _, _ := strings.Cut(string(gateway), ":")
+	return a.ServiceHost() == gateway || string(a.ServiceHost()) == name
 }
 
-// urlHost returns the host name under which clients look up the token for a URL. The caller
-// ignores the error, because doctor's report explains invalid URLs.
+// urlHost returns the host name under which clients look up the token for a URL.
 func urlHost(at string) (svchost.Hostname, error) {
 	u, err := url.Parse(at)
 	if err != nil {

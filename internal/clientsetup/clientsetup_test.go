@@ -27,6 +27,27 @@ func TestGatewayURL(t *testing.T) {
 	}
 }
 
+// TestModuleHost shows that no host block hides the other modules of a public registry.
+func TestModuleHost(t *testing.T) {
+	named := config.ModuleText{Include: []module.Pattern{module.MustParsePattern("registry.terraform.io/acme/*/*")}}
+	for _, tt := range []struct {
+		host    svchost.Hostname
+		modules []config.ModuleText
+		want    bool
+	}{
+		{"registry.acme.example", nil, true},
+		{"registry.terraform.io", nil, false},
+		{"registry.terraform.io", []config.ModuleText{named}, true},
+		{"registry.opentofu.org", []config.ModuleText{named}, false},
+	} {
+		s := clientsetup.Setup{URL: "https://gateway.example/", Modules: tt.modules}
+		got, err := s.ModuleHost(tt.host)
+		if (err == nil) != tt.want || strings.Contains(got, "gateway.example/hosts/"+string(tt.host)) != tt.want {
+			t.Errorf("%s with %v: %q, %v", tt.host, tt.modules, got, err)
+		}
+	}
+}
+
 // TestTexts shows how the setup changes each text. The test
 // cmd/ocibridge.TestScripts/config-client compares whole texts.
 func TestTexts(t *testing.T) {

@@ -35,11 +35,17 @@ func (s *Setup) Hosts() (string, error) {
 	return out.String(), nil
 }
 
+// errPublicHost means that a host block would hide the modules of a public registry.
+var errPublicHost = errors.New("a host block would hide the other modules of this registry")
+
 // ModuleHost returns the block of [Setup.Hosts] that makes clients send their requests for the modules of one host to the
-// gateway, whether or not [Setup.ModuleHosts] contains the host.
+// gateway. For publicHosts, it returns an error unless [Setup.ModuleHosts] contains the host.
 func (s *Setup) ModuleHost(host svchost.Hostname) (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
+	}
+	if slices.Contains(publicHosts, host) && !slices.Contains(s.ModuleHosts(), host) {
+		return "", errPublicHost
 	}
 	var out strings.Builder
 	s.writeHost(&out, host, true, slices.Contains(s.mirroredHosts(), host))

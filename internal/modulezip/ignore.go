@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -38,37 +37,6 @@ func withoutIgnored(ctx context.Context, root *os.Root, entries []entry) ([]entr
 	if err != nil {
 		return nil, err
 	}
-	included, err := includedBy(ctx, rules, entries)
-	if err != nil {
-		return nil, err
-	}
-	unread := slices.DeleteFunc(slices.Clone(entries), func(e entry) bool { return !e.unread && e.name != ignoreFile })
-	if len(unread) > 1 {
-		last, err := includedBy(ctx, rulesAfterNegation(rules), unread)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range unread {
-			included[e.name] = included[e.name] || e.unread && last[e.name]
-		}
-	}
-	return slices.DeleteFunc(entries, func(e entry) bool { return !included[e.name] }), nil
-}
-
-// rulesAfterNegation returns the rules after the last one that begins with an exclamation mark.
-// As in Terraform, only these rules exclude a folder whatever it contains.
-func rulesAfterNegation(rules []byte) []byte {
-	lines := bytes.SplitAfter(rules, []byte("\n"))
-	for i, line := range slices.Backward(lines) {
-		if bytes.HasPrefix(line, []byte("!")) {
-			return bytes.Join(lines[i+1:], nil)
-		}
-	}
-	return rules
-}
-
-// includedBy returns the names of the entries that the rules of an ignore file do not exclude.
-func includedBy(ctx context.Context, rules []byte, entries []entry) (map[string]bool, error) {
 	dir, err := os.MkdirTemp("", "ocibridge-*")
 	if err != nil {
 		return nil, storageError(err)
@@ -89,17 +57,14 @@ func includedBy(ctx context.Context, rules []byte, entries []entry) (map[string]
 	for _, name := range meta.Files {
 		included[name] = true
 	}
-	return included, nil
+	return slices.DeleteFunc(entries, func(e entry) bool { return !included[e.name] }), nil
 }
 
 // readRules reads the ignore file, without the empty rules that make the library panic.
 func readRules(root *os.Root) ([]byte, error) {
 	f, _, err := files.OpenRegular(root, ignoreFile)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, unreadable(err, "remove the file")
-	case err != nil:
-		return nil, fmt.Errorf("read the module: %w", err)
+	if err != nil {
+		return nil, readError(err, "remove the file")
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxIgnoreBytes+1))

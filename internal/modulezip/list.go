@@ -19,11 +19,7 @@ import (
 type entry struct {
 	name    string // relative to the folder, with slashes
 	refused error  // the reason why the file cannot be packed; nil: it can
-	unread  bool   // it takes the place of the files in a folder that cannot be read
 }
-
-// unreadName is the name of the entry in a folder that cannot be read.
-const unreadName = "ocibridge-unreadable-folder"
 
 // list returns the files of a folder, sorted by name. It follows links inside the folder.
 func list(ctx context.Context, root *os.Root) ([]entry, error) {
@@ -46,12 +42,8 @@ type lister struct {
 // folder lists a folder. above are the folders that contain it.
 func (l *lister) folder(name string, above []fs.FileInfo) error {
 	self, names, err := l.read(name)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		l.entries = append(l.entries, entry{path.Join(name, unreadName), unreadable(err, "name the folder in .terraformignore"), true})
-		return nil
-	case err != nil:
-		return fmt.Errorf("read the module: %w", err)
+	if err != nil {
+		return readError(err, "move it out of the module; .terraformignore is applied to the files in it")
 	}
 	if slices.ContainsFunc(above, func(dir fs.FileInfo) bool { return os.SameFile(dir, self) }) {
 		l.refuse(name, "replace the link by the files that the module needs", "%s is a link to a folder that contains the link", name)
@@ -146,10 +138,15 @@ func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
 
 // refuse lists a file that cannot be packed. It is no error if .terraformignore excludes it.
 func (l *lister) refuse(name, help, format string, args ...any) {
-	l.entries = append(l.entries, entry{name: name, refused: refuse(help, format, args...)})
+	l.entries = append(l.entries, entry{name, refuse(help, format, args...)})
 }
 
-// unreadable returns the error about a file or folder that this user may not read.
-func unreadable(err error, instead string) error {
-	return hint.Wrap(fmt.Errorf("read the module: %w", err), "let this user read it, or %s", instead)
+// readError returns the error about a file or folder that cannot be read. instead says what the user can do apart from
+// giving permission.
+func readError(err error, instead string) error {
+	err = fmt.Errorf("read the module: %w", err)
+	if errors.Is(err, fs.ErrPermission) {
+		return hint.Wrap(err, "let this user read it, or %s", instead)
+	}
+	return err
 }

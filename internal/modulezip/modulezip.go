@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -187,11 +186,8 @@ func header(name string, size int64, sum uint32) *zip.FileHeader {
 // copies at most one byte more.
 func copyFile(ctx context.Context, root *os.Root, name string, to io.Writer) (int64, error) {
 	f, size, err := files.OpenRegular(root, name)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return 0, unreadable(err, "name the file in .terraformignore")
-	case err != nil:
-		return 0, fmt.Errorf("read the module: %w", err)
+	if err != nil {
+		return 0, readError(err, "name it in .terraformignore")
 	}
 	defer f.Close()
 	if size > maxBytes {

@@ -174,7 +174,7 @@ func (r *Repositories) moduleOwner(ctx context.Context, repo ociaddr.Repository)
 		for v, tag := range ociaddr.ModuleTags(tags) {
 			if m, err := artifact.ReadModuleTag(ctx, store, a, v, tag); err == nil && m.Address == a {
 				return a, nil
-			} else if errors.Is(err, artifact.ErrForeign) {
+			} else if namesOther(err) {
 				break // the version belongs to another candidate
 			}
 		}
@@ -206,9 +206,15 @@ func owns(ctx context.Context, store artifact.ReferenceFetcher, tags []ociaddr.T
 		if err == nil && found.Provider == a {
 			return true
 		}
-		if errors.Is(err, artifact.ErrForeign) {
+		if namesOther(err) {
 			return false // the version belongs to another candidate
 		}
 	}
 	return false
+}
+
+// namesOther reports whether the content of a tag names another provider or module. A module among providers, or a provider
+// among modules, belongs to no candidate.
+func namesOther(err error) bool {
+	return errors.Is(err, artifact.ErrForeign) && !errors.Is(err, artifact.ErrOtherKind)
 }
