@@ -205,7 +205,7 @@ var (
 	// ErrOtherKind.
 	ErrForeign = errors.New("belongs to another provider or module")
 	// ErrOtherKind means that the content is a module in place of a provider, or the reverse. It
-	// wraps ErrForeign.
+	// wraps ErrForeign. The kind of the content completes its text.
 	ErrOtherKind = fmt.Errorf("%w: it is", ErrForeign)
 	// ErrDamaged means that the registry returned content that does not match its
 	// descriptor.

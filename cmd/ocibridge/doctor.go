@@ -16,6 +16,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/internal/hint"
@@ -43,7 +44,7 @@ const doctorExamples = `  # does everything work that the configuration names?
   # what does a client see of a gateway?
   ocibridge doctor --url https://providers.example.com:8443/providers/ registry.opentofu.org/hashicorp/null
 
-  # and what of a module, with the URL of the gateway itself?
+  # what does a client see of a module? (with the URL of the gateway itself)
   ocibridge doctor --url https://providers.example.com:8443/ registry.acme.example/platform/vpc/aws`
 
 // doctorFlags are the flags of doctor.
@@ -288,7 +289,8 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 func examineGateway(ctx context.Context, cli *cliconfig.Config, at string, what subject) (*doctor.Report, error) {
 	x := doctor.Gateway{URL: at, Provider: what.provider, Module: what.module, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
 	host, err := urlHost(at)
-	if !what.module.IsZero() && !isOwnModule(what.module, host) {
+	switch {
+	case !what.module.IsZero() && !clientsetup.IsOwnHost(host, what.module.ServiceHost()):
 		host = what.module.ServiceHost()
 		x.Modules = gateway.ModulesURL(at, string(host))
 		x.TokenHost = host.ForDisplay()
@@ -297,9 +299,9 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, at string, what 
 			x.TokenSource = fmt.Sprintf("none is sent, because no host block for %s in the CLI configuration names this gateway", x.TokenHost)
 			return x.Examine(ctx), nil
 		}
-	} else if err != nil {
+	case err != nil:
 		return x.Examine(ctx), nil // the report explains the URL
-	} else if !what.module.IsZero() {
+	case !what.module.IsZero():
 		x.Discovery = "https://" + string(host) + gateway.DiscoveryPath
 	}
 	creds, err := cli.CredentialsSource().ForHost(ctx, host)
@@ -311,13 +313,6 @@ func examineGateway(ctx context.Context, cli *cliconfig.Config, at string, what 
 		x.TokenSource = "the one that the CLI configuration or TF_TOKEN_... files for " + host.ForDisplay()
 	}
 	return x.Examine(ctx), nil
-}
-
-// isOwnModule reports whether a module has the host name of the gateway itself. The address may have the gateway's port, as
-// in sources, or none, as in the registry.
-func isOwnModule(a module.Address, gateway svchost.Hostname) bool {
-	name, _, _ := strings.Cut(string(gateway), ":")
-	return a.ServiceHost() == gateway || string(a.ServiceHost()) == name
 }
 
 // urlHost returns the host name under which clients look up the token for a URL.

@@ -162,11 +162,11 @@ func (f *lockFlags) lock(ctx context.Context, s settings, o lock.Options, dirs [
 // print shows the changes of a lock file. In a dry run, it prints a diff, or one line if there
 // is no difference. Otherwise, it prints a line for each entry.
 func (f *lockFlags) print(w io.Writer, c *lock.Change) {
-	if f.dryRun && c.Diff != "" {
+	switch {
+	case f.dryRun && c.Diff != "":
 		io.WriteString(w, c.Diff)
 		return
-	}
-	if f.dryRun {
+	case f.dryRun:
 		fmt.Fprintf(w, "%s: %s\n", c.File, c.Status)
 		return
 	}

@@ -17,7 +17,7 @@ type moduleView struct {
 	entry
 	Sources []sourceView
 	Own     bool               // the address has the gateway's own host name
-	Host    string             // the host block, or "" if there is none to copy
+	Host    string             // the host block to copy, or ""
 	Shown   *moduleVersionView // nil if no version can be shown
 	Newest  bool               // Shown is the version that clients choose by default
 	Unshown *messageView       // the reason why the newest version cannot be shown, or nil

@@ -61,8 +61,8 @@ type Options struct {
 	// client may see where the providers are stored. modules are the sorted hosts of the known modules that the client
 	// may read. If Setup is nil, the page shows no configuration.
 	Setup func(gateway string, private bool, modules []svchost.Hostname) Setup
-	// ModuleHost returns the host block with which clients get the modules of a host from the gateway at a URL, or "" if
-	// there is none to copy. If ModuleHost is nil, the page shows no such block.
+	// ModuleHost returns a host block for clients. The block makes them ask the gateway at a URL for the modules of a
+	// host. ModuleHost returns "" if the page should show no block. It may be nil.
 	ModuleHost func(gateway string, host svchost.Hostname) string
 	// Reference returns the OCI reference of a version, without a scheme. It returns "" if clients cannot read the
 	// version from a registry. gateway is the gateway's URL. If Reference is nil, the page shows no references.

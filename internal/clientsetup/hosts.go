@@ -132,12 +132,16 @@ func (s *Setup) ModuleHosts() []svchost.Hostname {
 	return slices.Compact(out)
 }
 
-// isOwn reports whether a host is the gateway's own, in the addresses of modules. The registry leaves out the gateway's
-// port, and clients write it.
 func (s *Setup) isOwn(host svchost.Hostname) bool {
 	own, err := s.host()
-	name, _, _ := strings.Cut(string(own), ":")
-	return err == nil && (host == own || string(host) == name)
+	return err == nil && IsOwnHost(own, host)
+}
+
+// IsOwnHost reports whether the host in a module's address is that of the gateway itself. Clients write the gateway's
+// port into the address, and the registry leaves it out.
+func IsOwnHost(gateway, host svchost.Hostname) bool {
+	name, _, _ := strings.Cut(string(gateway), ":")
+	return host == gateway || string(host) == name
 }
 
 // OwnModules is a note for users about modules with the gateway's own host name. It is true if [Setup.Module] returns no

@@ -71,7 +71,7 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 		r.ok("token", "%s", x.TokenSource)
 	}
 	if !x.Module.IsZero() {
-		x.examineModule(ctx, r, base)
+		x.examineModule(ctx, r)
 		return r
 	}
 	version, ok := x.index(ctx, r, base)

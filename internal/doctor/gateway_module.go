@@ -13,8 +13,8 @@ import (
 
 // examineModule requests a module as clients do: service discovery, the list of versions, the location of the newest
 // version, and its zip.
-func (x Gateway) examineModule(ctx context.Context, r *Report, base *url.URL) {
-	modules, ok := x.discovery(ctx, r, base)
+func (x Gateway) examineModule(ctx context.Context, r *Report) {
+	modules, ok := x.discovery(ctx, r)
 	if !ok {
 		return
 	}
@@ -31,7 +31,7 @@ func (x Gateway) examineModule(ctx context.Context, r *Report, base *url.URL) {
 
 // discovery returns the base URL of the module registry protocol. Clients with a host block do not request a discovery
 // document. The bool is false if there is no usable URL.
-func (x Gateway) discovery(ctx context.Context, r *Report, base *url.URL) (*url.URL, bool) {
+func (x Gateway) discovery(ctx context.Context, r *Report) (*url.URL, bool) {
 	const name = "discovery"
 	if x.Discovery == "" {
 		modules, err := url.Parse(x.Modules)
