@@ -12,6 +12,9 @@ VERSION   = $(shell tools/version.sh 2>/dev/null || echo dev)
 TESTTMP   = TMPDIR=$(shell tools/test-tmp.sh)
 UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
+# Under make, a test whose program is missing fails. Without make, it is skipped.
+export OCIBRIDGE_TOOLS ?= required
+
 .PHONY: help
 help: ## list these tasks
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -39,22 +39,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command returns a command that runs the named program. If the program is missing, the test fails immediately.
+// command returns a command that runs the named program. If the program is missing, the test ends.
 func command(t *testing.T, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	var path string
+	find := clients.Find
 	if name == "ocibridge" {
-		path = "../bin/ocibridge"
-		if _, err := os.Stat(path); err != nil {
-			t.Fatalf("%v: run make build", err)
-		}
-		path, _ = filepath.Abs(path)
-	} else if client, err := clients.Find(name); err != nil {
-		t.Fatal(err)
-	} else {
-		path = client.Path
+		find = func(string) (clients.Client, error) { return clients.Bridge() }
 	}
-	cmd := exec.CommandContext(t.Context(), path, args...)
+	program, err := find(name)
+	clients.Must(t, err)
+	cmd := exec.CommandContext(t.Context(), program.Path, args...)
 	home := t.TempDir()
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}
 	return cmd

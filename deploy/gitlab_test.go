@@ -45,7 +45,7 @@ func gitlab(t *testing.T, dir, configuration, job string, variables ...string) (
 	for _, v := range variables {
 		args = append(args, "--variable", v)
 	}
-	return run(clients.Node(t).Path, args...)
+	return run(clients.Program(t, "node").Path, args...)
 }
 
 // clientPath returns a PATH with the clients.

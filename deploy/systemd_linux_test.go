@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
 // exposure is the maximum score of a service in systemd-analyze security, in tenths. A score of 100 means no
@@ -18,10 +20,8 @@ const exposure = 15
 // built program.
 func units(t *testing.T) map[string]string {
 	t.Helper()
-	program, err := filepath.Abs("../bin/ocibridge")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program, err := clients.Bridge()
+	clients.Must(t, err)
 	folder, paths := t.TempDir(), map[string]string{}
 	for _, name := range []string{"ocibridge.service", "ocibridge-sync.service", "ocibridge-sync.timer", "ocibridge-gc.service", "ocibridge-gc.timer"} {
 		text, err := os.ReadFile(filepath.Join("systemd", name))
@@ -29,7 +29,7 @@ func units(t *testing.T) map[string]string {
 			t.Fatal(err)
 		}
 		paths[name] = filepath.Join(folder, name)
-		if err := os.WriteFile(paths[name], []byte(strings.ReplaceAll(string(text), "/usr/local/bin/ocibridge", program)), 0o644); err != nil {
+		if err := os.WriteFile(paths[name], []byte(strings.ReplaceAll(string(text), "/usr/local/bin/ocibridge", program.Path)), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -38,11 +38,7 @@ func units(t *testing.T) map[string]string {
 
 func analyze(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Fatalf("%v: run make tools", err)
-	}
-	return exec.CommandContext(t.Context(), path, args...)
+	return exec.CommandContext(t.Context(), clients.Program(t, "systemd-analyze").Path, args...)
 }
 
 // verify returns systemd's complaints about a unit. For unknown settings, systemd only warns and exits with 0.

@@ -62,10 +62,7 @@ func startPebble(s *scene) *pebble {
 	if err := os.WriteFile(file, config, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program, err := clients.Find("pebble")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := clients.Program(t, "pebble")
 	cmd := exec.CommandContext(t.Context(), program.Path, "-config", file, "-dnsserver", dns.For(t), "-strict")
 	cmd.Env = []string{"PEBBLE_VA_NOSLEEP=1", "PEBBLE_WFE_NONCEREJECT=0"}
 	cmd.Stdout, cmd.Stderr = p.log, p.log

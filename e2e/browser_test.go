@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,22 +27,11 @@ type chromium struct {
 
 func newChromium(t *testing.T) *chromium {
 	t.Helper()
-	var path string
-	for _, name := range clients.Browsers {
-		if found, err := exec.LookPath(name); err == nil {
-			path = found
-			break
-		}
-	}
-	if path == "" {
-		t.Fatalf("none of %q is on PATH: make tools obtains it, or says how", clients.Browsers)
-	}
+	path := clients.Program(t, "chromium").Path
 	root, err := clients.Root()
 	clients.Must(t, err)
-	axe, err := os.ReadFile(filepath.Join(root, ".tools", "axe", "axe.min.js"))
-	if err != nil {
-		t.Fatalf("%v: run make tools", err)
-	}
+	axe, err := os.ReadFile(clients.Axe(t))
+	clients.Must(t, err)
 	c := &chromium{t: t, axe: string(axe), shot: filepath.Join(root, "bin", "screenshots")}
 	clients.Must(t, os.MkdirAll(c.shot, 0o755))
 	options := append(chromedp.DefaultExecAllocatorOptions[:],

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
 // TestDemo shows that the demo runs in a project that contains only OpenTofu and the null
@@ -19,7 +18,7 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	root, err := clients.Root()
 	clients.Must(t, err)
-	bridge, err := world.Bridge()
+	bridge, err := clients.Bridge()
 	clients.Must(t, err)
 	project := t.TempDir()
 	link := func(path string, elem ...string) string {

@@ -51,9 +51,7 @@ var fixturePlatforms = []string{"darwin_arm64", "linux_amd64", "linux_arm64", "w
 func TestFixturesOfOpenTofu(t *testing.T) {
 	t.Parallel()
 	dir, err := clients.TofuFixtures()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients.Must(t, err)
 	s := newScene(t)
 	r := s.tlsRegistry()
 	for _, f := range fixtures {
@@ -126,9 +124,7 @@ const fixtureModule = world.Host + "/test/foo/fake"
 func TestModuleFixturesOfOpenTofu(t *testing.T) {
 	t.Parallel()
 	dir, err := clients.TofuModuleFixtures()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients.Must(t, err)
 	s := newScene(t)
 	r := s.tlsRegistry()
 	layout, repo := filepath.Join(dir, "foo")+":latest", r.Host+"/modules/"+fixtureModule

@@ -32,9 +32,8 @@ func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{World: world.For(t), t: t, data: t.TempDir()}
 	var err error
-	if s.bridge, err = world.Bridge(); err != nil {
-		t.Fatal(err)
-	}
+	s.bridge, err = clients.Bridge()
+	clients.Must(t, err)
 	s.null = s.offer(nullVersion)
 	s.ws = s.workspace("")
 	return s
@@ -44,9 +43,7 @@ func newScene(t *testing.T) *scene {
 func (s *scene) offer(version string) *release.Release {
 	s.t.Helper()
 	r, err := s.NullRelease(version)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	clients.Must(s.t, err)
 	s.Origin.Add(r)
 	return r
 }

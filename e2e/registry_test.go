@@ -81,9 +81,7 @@ func TestHostBlockOffersWhatIsSigned(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	unsigned, err := s.NullRelease("3.3.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients.Must(t, err)
 	unsigned.Signature, unsigned.Keys = nil, nil
 	s.Origin.Add(unsigned)
 	s.push(world.Null + "@" + nullVersion)

@@ -37,7 +37,7 @@ func (s *scene) renovateWith(t *testing.T, ws *clients.Workspace, config, token 
 	clients.Must(t, err)
 	ws.Env["NODE_PATH"] = clients.RenovateModules(t)
 	ws.Env["NODE_EXTRA_CA_CERTS"] = s.CAFile
-	out, err := ws.Stdout(clients.Node(t), script)
+	out, err := ws.Stdout(clients.Program(t, "node"), script)
 	clients.Must(t, err)
 	var releases []string
 	if err := json.Unmarshal(out, &releases); err != nil {

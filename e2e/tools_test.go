@@ -63,7 +63,7 @@ func TestPrintedJobs(t *testing.T) {
 			text := s.clientConfig("github-actions", root(gateway), tokens)
 			file := filepath.Join(t.TempDir(), "workflow.yml")
 			clients.Must(t, os.WriteFile(file, []byte(text), 0o600))
-			lint := clients.Client{Name: "actionlint", Path: tool(t, "actionlint")}
+			lint := clients.Program(t, "actionlint")
 			s.ws.MustRun(t, lint, "-shellcheck=", "-pyflakes=", file)
 			var w workflow
 			clients.Must(t, yaml.Unmarshal([]byte(text), &w))
@@ -89,14 +89,6 @@ func TestPrintedJobs(t *testing.T) {
 			sh.wantInstalled()
 		})
 	}
-}
-
-// tool returns the path of a program in .tools.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	dir, err := clients.Root()
-	clients.Must(t, err)
-	return filepath.Join(dir, ".tools", "bin", name)
 }
 
 // shell runs the steps of a job.

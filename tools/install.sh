@@ -20,7 +20,7 @@
 # Some tools are not built. npm installs the versions of axe, Renovate and gitlab-ci-local
 # that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx, GnuPG, zip and
 # Node.js must be on PATH. If they are not, the script installs them with apt-get if the user is
-# root. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
+# root. .tools/bin has links to them, because tests run only the programs in .tools. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
 # the script unpacks it from Debian's package.
 #
 # Some functions have the name of a program. "command -v" also finds functions. To look for
@@ -32,11 +32,11 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
-names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-registry staticcheck provider-null axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
+names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-registry staticcheck provider-null node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
 # These tools are obtained only if an argument names them. terraform-on-path never builds
 # terraform. provider-null-host builds the provider only for the host.
 others="govulncheck terraform-on-path provider-null-host"
-browsers="chromium chromium-browser google-chrome" # e2e starts the first that is on PATH
+browsers="chromium chromium-browser google-chrome" # .tools/bin/chromium is the first that is on PATH
 
 # A go.work file or a vendor setting of the caller must not change what the
 # modules under tools/ pin.
@@ -275,19 +275,47 @@ npm_tool() {
 
 # nodejs installs node and npm if they are not on PATH.
 nodejs() {
-	if on_path node && on_path npm; then return; fi
-	may_install || die "axe, renovate and gitlab-ci-local come by npm, and PATH lacks node or npm. Install Node.js 18 or later (on Debian, as root: apt-get install nodejs npm)"
-	apt_install nodejs nodejs npm
-	on_path node && on_path npm || die "apt-get installed nodejs and npm, and still PATH lacks one of them. See $out/nodejs.log"
+	if ! on_path node || ! on_path npm; then
+		may_install || die "axe, renovate and gitlab-ci-local come by npm, and PATH lacks node or npm. Install Node.js 18 or later (on Debian, as root: apt-get install nodejs npm)"
+		apt_install nodejs nodejs npm
+		on_path node && on_path npm || die "apt-get installed nodejs and npm, and still PATH lacks one of them. See $out/nodejs.log"
+	fi
+	link node node
+}
+
+# path_of PROGRAM: prints the path of a program on PATH that is outside of .tools.
+path_of() {
+	local path
+	while read -r path; do
+		case $path in "$out"/*) continue ;; esac
+		echo "$path"
+		return
+	done < <(type -aP "$1" || true)
 }
 
 # on_path PROGRAM...: succeeds if PATH has one of the programs.
 on_path() {
 	local program
 	for program in "$@"; do
-		if type -P "$program" >/dev/null; then return; fi
+		if [ -n "$(path_of "$program")" ]; then return; fi
 	done
 	return 1
+}
+
+# link NAME PROGRAM...: links .tools/bin/NAME to the first of the programs that is on PATH.
+link() {
+	local name=$1 path
+	shift
+	while [ -z "$(path_of "$1")" ]; do shift; done
+	path=$(path_of "$1")
+	if is_current "bin/$name" "link $path"; then
+		current=$((current + 1))
+		return
+	fi
+	temp=$out/bin/.new.$name
+	ln -sfn "$path" "$temp"
+	install_output "bin/$name" "link $path"
+	say "$name is the one on PATH: $path"
 }
 
 # may_install: succeeds if apt-get exists and the user is allowed to install packages.
@@ -306,47 +334,45 @@ apt_install() {
 
 # chromium installs a browser for the tests of the page if PATH has none.
 chromium() {
-	if on_path $browsers; then
-		current=$((current + 1))
-		return
+	if ! on_path $browsers; then
+		may_install || die "the tests of the page need a browser, and PATH has none of: $browsers. Install Chromium or Google Chrome (on Debian, as root: apt-get install chromium)"
+		apt_install chromium chromium fonts-dejavu-core
+		on_path $browsers || die "apt-get installed chromium, and still PATH has none of: $browsers. See $out/chromium.log"
 	fi
-	may_install || die "the tests of the page need a browser, and PATH has none of: $browsers. Install Chromium or Google Chrome (on Debian, as root: apt-get install chromium)"
-	apt_install chromium chromium fonts-dejavu-core
-	on_path $browsers || die "apt-get installed chromium, and still PATH has none of: $browsers. See $out/chromium.log"
+	link chromium $browsers
 }
 
 # systemd installs systemd-analyze, which checks systemd units, if it is not on PATH.
 systemd() {
-	if [ "$(uname -s)" != Linux ] || on_path systemd-analyze; then
-		current=$((current + 1))
-		return
+	[ "$(uname -s)" = Linux ] || return 0
+	if ! on_path systemd-analyze; then
+		may_install || die "the tests of the systemd units need systemd-analyze, and PATH has none. Install systemd (on Debian, as root: apt-get install systemd)"
+		apt_install systemd systemd
+		on_path systemd-analyze || die "apt-get installed systemd, and still PATH has no systemd-analyze. See $out/systemd.log"
 	fi
-	may_install || die "the tests of the systemd units need systemd-analyze, and PATH has none. Install systemd (on Debian, as root: apt-get install systemd)"
-	apt_install systemd systemd
-	on_path systemd-analyze || die "apt-get installed systemd, and still PATH has no systemd-analyze. See $out/systemd.log"
+	link systemd-analyze systemd-analyze
 }
 
 # nginx installs nginx, which a test runs in front of two gateways, if it is not on PATH. Debian's nginx-light also
 # starts a service on port 80 if the machine runs services.
 nginx() {
-	if on_path nginx; then
-		current=$((current + 1))
-		return
+	if ! on_path nginx; then
+		may_install || die "the test of two gateways needs nginx, and PATH has none. Install nginx (on Debian, as root: apt-get install nginx-light; it is in /usr/sbin)"
+		apt_install nginx nginx-light
+		on_path nginx || die "apt-get installed nginx-light, and still PATH has no nginx. See $out/nginx.log"
 	fi
-	may_install || die "the test of two gateways needs nginx, and PATH has none. Install nginx (on Debian, as root: apt-get install nginx-light; it is in /usr/sbin)"
-	apt_install nginx nginx-light
-	on_path nginx || die "apt-get installed nginx-light, and still PATH has no nginx. See $out/nginx.log"
+	link nginx nginx
 }
 
 # gnupg installs gpg and zip, with which the how-tos make and sign releases, if one of them is not on PATH.
 gnupg() {
-	if on_path gpg && on_path zip; then
-		current=$((current + 1))
-		return
+	if ! on_path gpg || ! on_path zip; then
+		may_install || die "the tests of the how-tos sign releases, and PATH lacks gpg or zip. Install GnuPG and zip (on Debian, as root: apt-get install gnupg zip)"
+		apt_install gnupg gnupg zip
+		on_path gpg && on_path zip || die "apt-get installed gnupg and zip, and still PATH lacks one of them. See $out/gnupg.log"
 	fi
-	may_install || die "the tests of the how-tos sign releases, and PATH lacks gpg or zip. Install GnuPG and zip (on Debian, as root: apt-get install gnupg zip)"
-	apt_install gnupg gnupg zip
-	on_path gpg && on_path zip || die "apt-get installed gnupg and zip, and still PATH lacks one of them. See $out/gnupg.log"
+	link gpg gpg
+	link zip zip
 }
 
 # is_distribution_28 PATH: succeeds if the program is the registry of distribution 2.8 and
@@ -413,6 +439,7 @@ install() {
 	tofu-module-fixtures) tofu_fixtures "$1" oci-module-source ;;
 	axe) axe ;;
 	renovate | gitlab-ci-local) npm_tool "$1" ;;
+	node) nodejs ;;
 	chromium) chromium ;;
 	systemd) systemd ;;
 	nginx) nginx ;;

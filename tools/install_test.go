@@ -124,10 +124,22 @@ func TestBrowserIsInstalled(t *testing.T) {
 	m.wantInstalled("chromium")
 }
 
+// browsers are the programs that the end-to-end tests can drive.
+var browsers = []string{"chromium", "chromium-browser", "google-chrome"}
+
+// wantLink checks that .tools/bin has a link to a program on PATH.
+func (m *machine) wantLink(name, program string) {
+	m.t.Helper()
+	got, err := os.Readlink(filepath.Join(m.root, ".tools", "bin", name))
+	if want := filepath.Join(m.bin, program); err != nil || got != want {
+		m.t.Errorf(".tools/bin/%s is a link to %q, %v, want %s", name, got, err, want)
+	}
+}
+
 // TestBrowserIsThere shows that the script uses a browser on PATH, for each browser that
 // the end-to-end tests can drive.
 func TestBrowserIsThere(t *testing.T) {
-	for _, name := range clients.Browsers {
+	for _, name := range browsers {
 		m := newMachine(t, 0)
 		m.fakeApt()
 		m.fake(name, "")
@@ -137,12 +149,39 @@ func TestBrowserIsThere(t *testing.T) {
 		if calls := lines(t, m.apt); calls != nil {
 			t.Errorf("with %s on PATH, apt-get was asked for %q", name, calls)
 		}
+		m.wantLink("chromium", name)
 	}
-	script, err := os.ReadFile("install.sh")
-	clients.Must(t, err)
-	found := regexp.MustCompile(`(?m)^browsers="([^"]*)"`).FindSubmatch(script)
-	if found == nil || !slices.Equal(strings.Fields(string(found[1])), clients.Browsers) {
-		t.Errorf("the script looks for other browsers than %q: %s", clients.Browsers, found)
+}
+
+// TestProgramsOnPath shows that .tools/bin has links to the programs that the script finds on PATH, and that a link changes
+// with PATH.
+func TestProgramsOnPath(t *testing.T) {
+	m := newMachine(t, 1000)
+	m.fake("uname", "echo Linux")
+	programs := map[string][]string{"systemd": {"systemd-analyze"}, "nginx": {"nginx"}, "gnupg": {"gpg", "zip"}, "node": {"node"}, "chromium": {"chromium"}}
+	for _, names := range programs {
+		for _, name := range names {
+			m.fake(name, "")
+		}
+	}
+	m.fake("npm", "")
+	for tool, names := range programs {
+		if out, err := m.install(tool); err != nil {
+			t.Fatalf("%s: %v\n%s", tool, err, out)
+		}
+		for _, name := range names {
+			m.wantLink(name, name)
+		}
+	}
+	clients.Must(t, os.Remove(filepath.Join(m.bin, "chromium")))
+	m.fake("google-chrome", "")
+	if out, err := m.install("chromium"); err != nil || !strings.Contains(out, "chromium is the one on PATH: "+filepath.Join(m.bin, "google-chrome")) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	m.wantLink("chromium", "google-chrome")
+	clients.Must(t, os.Remove(filepath.Join(m.bin, "nginx")))
+	if out, err := m.install("nginx"); err == nil || !strings.Contains(out, "PATH has none. Install nginx") {
+		t.Errorf("without nginx: %v\n%s", err, out)
 	}
 }
 
@@ -156,7 +195,7 @@ func TestBrowserCannotBeInstalled(t *testing.T) {
 	}{
 		"not root":             {1000, true, "as root: apt-get install chromium"},
 		"no apt-get":           {0, false, "Install Chromium or Google Chrome"},
-		"apt-get brought none": {0, true, "still PATH has none of: " + strings.Join(clients.Browsers, " ")},
+		"apt-get brought none": {0, true, "still PATH has none of: " + strings.Join(browsers, " ")},
 	} {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t, test.uid)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 )
@@ -21,6 +22,7 @@ func TestPublishingHowTo(t *testing.T) {
 // publish runs docs/howto/publishing.md in the folder dir.
 func publish(t *testing.T, host, dir string) {
 	t.Helper()
+	clients.Program(t, "gpg")
 	// Agents of gpg leave the page's process group.
 	t.Cleanup(func() {
 		for _, home := range []string{"gnupg", "other"} {

@@ -14,7 +14,7 @@ import (
 
 // TestRenovateHowTo runs docs/howto/renovate.md with the real Renovate.
 func TestRenovateHowTo(t *testing.T) {
-	clients.Node(t)
+	clients.Program(t, "node")
 	home := t.TempDir()
 	ca := tlsca.For(t)
 	caFile, err := ca.WriteFile(home)

@@ -91,7 +91,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 	}
 	defer w.Close()
 	b := &bench{World: w, ctx: ctx}
-	if b.bridge, err = world.Bridge(); err != nil {
+	if b.bridge, err = clients.Bridge(); err != nil {
 		return err
 	}
 	if b.ws, err = w.Workspace(""); err != nil {

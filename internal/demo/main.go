@@ -88,7 +88,7 @@ func run(ctx context.Context) error {
 // findPrograms finds the programs that "make demo" installs, and prints which clients the demo runs. It returns
 // an error if a program other than Terraform is missing.
 func (d *demo) findPrograms() (err error) {
-	if d.bridge, err = world.Bridge(); err != nil {
+	if d.bridge, err = clients.Bridge(); err != nil {
 		return err
 	}
 	if _, err = clients.NullProvider(); err != nil {

@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/testkit/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -116,7 +117,7 @@ func (s *soak) start() error {
 	if err != nil {
 		return err
 	}
-	bridge, err := world.Bridge()
+	bridge, err := clients.Bridge()
 	if err != nil {
 		return err
 	}

@@ -16,5 +16,6 @@ type TB interface {
 	Failed() bool
 	Fatalf(format string, args ...any)
 	Logf(format string, args ...any)
+	Skipf(format string, args ...any)
 	TempDir() string
 }

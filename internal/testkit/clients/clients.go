@@ -1,15 +1,15 @@
 // Package clients runs the real clients: OpenTofu, Terraform, the ORAS CLI and Renovate.
 //
-// It runs only the programs that "make tools" installs in .tools/bin at the root of the module. If a program is
-// missing, a test fails and is not skipped. Each client runs in a [Workspace], which has its own folders and
-// environment. Therefore the configuration of the user and of the machine has no effect.
+// It runs only the programs that "make tools" installs in .tools at the root of the module, and the program that "make
+// build" builds. Which programs are on PATH has no effect. [Must] skips or fails a test whose program is missing. Each
+// client runs in a [Workspace], which has its own folders and environment. Therefore the configuration of the user and
+// of the machine has no effect.
 package clients
 
 import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -41,87 +41,98 @@ func Root() (string, error) {
 
 // Find returns the named program in .tools/bin.
 func Find(name string) (Client, error) {
-	path, err := tool("bin", name)
+	path, err := tool(name, "bin", name)
 	return Client{name, path}, err
 }
 
-// tool returns the path of a file below .tools, or an error if it does not exist.
-func tool(elem ...string) (string, error) {
+// Bridge returns the program under test, which "make build" builds.
+func Bridge() (Client, error) {
+	const name = "ocibridge"
+	root, err := Root()
+	if err != nil {
+		return Client{}, err
+	}
+	c := Client{name, filepath.Join(root, "bin", name)}
+	// Opening the file tells the go command that the result of the test depends on the file.
+	f, err := os.Open(c.Path)
+	if err != nil {
+		return c, &Missing{name, fmt.Errorf("%w: run make build", err)}
+	}
+	if err := f.Close(); err != nil {
+		return c, err
+	}
+	return c, offered(name)
+}
+
+// tool returns the path of a file below .tools, or a [Missing] error if the tests must not use the named tool, or if the
+// file does not exist.
+func tool(name string, elem ...string) (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(append([]string{root, ".tools"}, elem...)...)
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("%w: run make tools", err)
+		return "", &Missing{name, fmt.Errorf("%w: run make tools", err)}
 	}
-	return path, nil
+	return path, offered(name)
 }
 
-// Browsers lists the programs that the tests of the web page can use. The tests use the first one that is on
-// PATH.
-var Browsers = []string{"chromium", "chromium-browser", "google-chrome"}
+// Tofu returns OpenTofu. It ends the test if OpenTofu is missing.
+func Tofu(tb testkit.TB) Client { tb.Helper(); return Program(tb, "tofu") }
 
-// Tofu returns OpenTofu. It ends the test if OpenTofu is not installed.
-func Tofu(tb testkit.TB) Client { tb.Helper(); return find(tb, "tofu") }
+// Terraform returns Terraform. It ends the test if Terraform is missing.
+func Terraform(tb testkit.TB) Client { tb.Helper(); return Program(tb, "terraform") }
 
-// Terraform returns Terraform. It ends the test if Terraform is not installed.
-func Terraform(tb testkit.TB) Client { tb.Helper(); return find(tb, "terraform") }
+// ORAS returns the ORAS CLI. It ends the test if the ORAS CLI is missing.
+func ORAS(tb testkit.TB) Client { tb.Helper(); return Program(tb, "oras") }
 
-// ORAS returns the ORAS CLI. It ends the test if the ORAS CLI is not installed.
-func ORAS(tb testkit.TB) Client { tb.Helper(); return find(tb, "oras") }
-
-// Registry returns the program of the distribution registry. It ends the test if the program is not installed.
-func Registry(tb testkit.TB) Client { tb.Helper(); return find(tb, "registry") }
-
-// Node returns Node.js from PATH. It ends the test if Node.js is not on PATH.
-func Node(tb testkit.TB) Client {
-	tb.Helper()
-	path, err := exec.LookPath("node")
-	if err != nil {
-		tb.Fatalf("%v: run make tools", err)
-	}
-	return Client{"node", path}
-}
+// Registry returns the program of the distribution registry. It ends the test if the program is missing.
+func Registry(tb testkit.TB) Client { tb.Helper(); return Program(tb, "registry") }
 
 // RenovateModules returns the value of NODE_PATH for Renovate. It is the folder that contains the package
-// renovate and its dependencies. RenovateModules ends the test if the folder does not exist.
+// renovate and its dependencies. RenovateModules ends the test if the folder is missing.
 func RenovateModules(tb testkit.TB) string {
 	tb.Helper()
-	dir, err := tool("renovate", "node_modules")
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
+	dir, err := tool("renovate", "renovate", "node_modules")
+	Must(tb, err)
 	return dir
 }
 
 // GitLabCILocal returns the folder that contains the package gitlab-ci-local and its dependencies.
-// GitLabCILocal ends the test if the folder does not exist.
+// GitLabCILocal ends the test if the folder is missing.
 func GitLabCILocal(tb testkit.TB) string {
 	tb.Helper()
-	dir, err := tool("gitlab-ci-local", "node_modules")
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
+	dir, err := tool("gitlab-ci-local", "gitlab-ci-local", "node_modules")
+	Must(tb, err)
 	return dir
 }
 
-func find(tb testkit.TB, name string) Client {
+// Axe returns the path of the source of axe-core. It ends the test if the file is missing.
+func Axe(tb testkit.TB) string {
+	tb.Helper()
+	path, err := tool("axe", "axe", "axe.min.js")
+	Must(tb, err)
+	return path
+}
+
+// Program returns the named program in .tools/bin. It ends the test if the program is missing.
+func Program(tb testkit.TB, name string) Client {
 	tb.Helper()
 	c, err := Find(name)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
+	Must(tb, err)
 	return c
 }
 
 // TofuFixtures returns the folder with the OCI layouts of OpenTofu's own tests of providers. The layouts foo and bar
 // are the repositories of the providers example.com/test/foo and example.com/test/bar.
-func TofuFixtures() (string, error) { return tool("tofu-fixtures") }
+func TofuFixtures() (string, error) { return tool("tofu-fixtures", "tofu-fixtures") }
 
 // TofuModuleFixtures returns the folder with the OCI layouts of OpenTofu's own tests of modules. The layout foo is the
 // repository of a module. The folder fake-module-pkg contains the files of this module.
-func TofuModuleFixtures() (string, error) { return tool("tofu-module-fixtures") }
+func TofuModuleFixtures() (string, error) {
+	return tool("tofu-module-fixtures", "tofu-module-fixtures")
+}
 
 // A Binary is a provider's program for one platform.
 type Binary struct {
@@ -129,13 +140,15 @@ type Binary struct {
 	Path     string
 }
 
-// nullProvider is the prefix of the file names of the null provider's programs.
-const nullProvider = "terraform-provider-null_"
+const (
+	nullTool     = "provider-null"
+	nullProvider = "terraform-provider-null_" // the prefix of the file names of the null provider's programs
+)
 
 // NullProvider returns the programs of the null provider, sorted by platform. "make tools" builds them for the
 // host's platform and for two others. "make demo" builds only the program for the host's platform.
 func NullProvider() ([]Binary, error) {
-	dir, err := tool("providers")
+	dir, err := tool(nullTool, "providers")
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +164,7 @@ func NullProvider() ([]Binary, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no null provider in %s: run make tools", dir)
+		return nil, &Missing{nullTool, fmt.Errorf("no null provider in %s: run make tools", dir)}
 	}
 	return out, nil
 }

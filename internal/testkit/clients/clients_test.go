@@ -81,9 +81,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestNullProvider(t *testing.T) {
 	binaries, err := clients.NullProvider()
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients.Must(t, err)
 	host := false
 	for _, b := range binaries {
 		host = host || b.OS == runtime.GOOS && b.Arch == runtime.GOARCH

@@ -209,11 +209,3 @@ func (w *Workspace) MustLock(tb testkit.TB) map[string]Locked {
 	}
 	return lock
 }
-
-// Must ends the test if err is not nil. It is meant for functions that return only an error.
-func Must(tb testkit.TB, err error) {
-	tb.Helper()
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
-}

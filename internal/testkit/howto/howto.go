@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,13 +62,16 @@ type Outputs struct {
 	Blocks []string // of each sh block
 }
 
-// Do runs the page. It ends the test if a command fails, or if a block prints a warning or an error, or not the
-// text that the page shows. Whatever the page starts in the background has ended when Do returns.
+// Do runs the page. It ends the test if a tool that the page runs is missing, if a command fails, or if a
+// block prints a warning or an error, or not the text that the page shows. Whatever the page starts in the background has ended when Do returns.
 func (r Run) Do(tb testkit.TB) Outputs {
 	tb.Helper()
 	topic, ok := docs.Find(r.Page)
 	if !ok {
 		tb.Fatalf("no topic %s", r.Page)
+	}
+	for _, name := range r.tools(topic.Text()) {
+		clients.Program(tb, name)
 	}
 	root, err := clients.Root()
 	if err != nil {
@@ -83,6 +87,30 @@ func (r Run) Do(tb testkit.TB) Outputs {
 		tb.Fatalf("%s: %v\n%s", r.Page, err, out.All)
 	}
 	return out
+}
+
+// tools matches the programs of .tools/bin that a machine might lack, where a command may begin.
+var tools = regexp.MustCompile(`(?m)(?:^|[\s(|;&])(tofu|terraform|oras|helm|gpg|zip|nginx|node)\s`)
+
+// tools returns the programs that the page and the additional commands may run.
+func (r Run) tools(text string) []string {
+	var all strings.Builder
+	blocks, _ := parse(r.Page, text, Exempt) // run returns the error
+	for _, b := range blocks {
+		if b.kind == commands {
+			all.WriteString(b.text)
+		}
+	}
+	for _, text := range slices.Sorted(maps.Values(r.Before)) {
+		fmt.Fprintln(&all, text)
+	}
+	fmt.Fprintln(&all, r.After)
+	var out []string
+	for _, m := range tools.FindAllStringSubmatch(all.String(), -1) {
+		out = append(out, m[1])
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // run runs the text of a page.

@@ -127,9 +127,7 @@ func Start(ctx context.Context, opts Options) (*Registry, error) {
 func For(tb testkit.TB, opts Options) *Registry {
 	tb.Helper()
 	r, err := Start(context.Background(), opts)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
+	clients.Must(tb, err)
 	tb.Cleanup(func() {
 		r.Stop()
 		r.held.Release()

@@ -90,6 +90,7 @@ func TestDataOutlivesTheProcess(t *testing.T) {
 }
 
 func TestStartFailsWithTheLog(t *testing.T) {
+	clients.Registry(t)
 	file := filepath.Join(t.TempDir(), "bad.pem")
 	clients.Must(t, os.WriteFile(file, tlsca.For(t).CertPEM(), 0o644))
 	_, err := registry.Start(context.Background(), registry.Options{CertFile: file, KeyFile: file})

@@ -17,7 +17,6 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -167,21 +166,6 @@ resource "null_resource" "example" {}
 `, Null, version)
 }
 
-// Bridge returns the program under test. It must have been built with "make build".
-func Bridge() (clients.Client, error) {
-	root, err := clients.Root()
-	if err != nil {
-		return clients.Client{}, err
-	}
-	c := clients.Client{Name: "ocibridge", Path: filepath.Join(root, "bin", "ocibridge")}
-	// Opening the file tells the go command that the result of the test depends on the file.
-	f, err := os.Open(c.Path)
-	if err != nil {
-		return c, fmt.Errorf("%w: run make build", err)
-	}
-	return c, f.Close()
-}
-
 // Gateway is a running "ocibridge serve".
 type Gateway struct {
 	URL                string `json:"url"`                 // the URL of the network mirror, even if the gateway serves modules alone
@@ -203,14 +187,14 @@ const (
 
 // Serve starts "ocibridge serve" on a free port of localhost, and waits until the gateway listens.
 func Serve(ws *clients.Workspace, args ...string) (*Gateway, error) {
-	bridge, err := Bridge()
+	bridge, err := clients.Bridge()
 	if err != nil {
 		return nil, err
 	}
 	return ServeBy(bridge, ws, args...)
 }
 
-// ServeBy is like [Serve], but for a given program, in place of the program that [Bridge] returns.
+// ServeBy is like [Serve], but for a given program, in place of the program that [clients.Bridge] returns.
 func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gateway, error) {
 	return serve(bridge, ws, nil, args)
 }
@@ -218,7 +202,7 @@ func ServeBy(bridge clients.Client, ws *clients.Workspace, args ...string) (*Gat
 // ServeLogging is like [Serve], but for a gateway with a long log. The gateway writes its log to the file log, and
 // [Gateway.Log] returns nothing.
 func ServeLogging(ws *clients.Workspace, log *os.File, args ...string) (*Gateway, error) {
-	bridge, err := Bridge()
+	bridge, err := clients.Bridge()
 	if err != nil {
 		return nil, err
 	}
@@ -274,9 +258,7 @@ func serve(bridge clients.Client, ws *clients.Workspace, log *os.File, args []st
 func ServeFor(tb testkit.TB, ws *clients.Workspace, args ...string) *Gateway {
 	tb.Helper()
 	g, err := Serve(ws, args...)
-	if err != nil {
-		tb.Fatalf("%v", err)
-	}
+	clients.Must(tb, err)
 	tb.Cleanup(func() {
 		err := g.Stop()
 		if tb.Failed() {
