@@ -37,22 +37,28 @@ func (f *commonFlags) registerQuiet(cmd *cobra.Command) {
 
 // perform runs a command that changes registries or files. The function plan checks the
 // command line, the function do carries out the plan, and the function document returns the
-// JSON output, a JSON object. With --output json, perform prints the document even if do fails.
-// If the command line is wrong, the document contains only the error.
+// JSON output, a JSON object. If the settings cannot be read, neither plan nor do runs. With
+// --output json, perform prints the document even if the settings cannot be read or do fails. If
+// the command line is wrong, the document contains only the error.
 func perform[P, R any](f *commonFlags, cmd *cobra.Command, plan func(settings) (P, error), do func(context.Context, settings, P) (R, error), document func(R) any) error {
-	s, settingsErr := f.settings(cmd) // settings runs before plan, because the configuration file sets flags
-	p, err := plan(s)
-	if err != nil {
-		return usage(err)
-	}
+	s, err := f.settings(cmd) // settings runs before plan, because the configuration file sets flags and policies
 	var results R
-	if err = settingsErr; err == nil {
-		results, err = do(cmd.Context(), s, p)
+	if err == nil {
+		results, err = planAndDo(cmd.Context(), s, plan, do)
 	}
 	if !f.output.json() || errors.As(err, new(usageError)) {
 		return err
 	}
 	return f.output.print(cmd, document(results), err)
+}
+
+// planAndDo makes the plan and carries it out. An error of the plan is a usage error.
+func planAndDo[P, R any](ctx context.Context, s settings, plan func(settings) (P, error), do func(context.Context, settings, P) (R, error)) (results R, err error) {
+	p, err := plan(s)
+	if err != nil {
+		return results, usage(err)
+	}
+	return do(ctx, s, p)
 }
 
 // dryRunFlags are the flags of commands that can print what they would change.

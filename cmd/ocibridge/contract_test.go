@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -143,6 +144,68 @@ func TestContracts(t *testing.T) {
 			got.checkDocument(t, schema, name)
 		})
 	}
+}
+
+// TestSettingsThatCannotBeRead shows that every command that reads a settings file fails with an error and a hint if the
+// file is invalid, missing or unreadable, and does nothing else. Other commands ignore the file.
+func TestSettingsThatCannotBeRead(t *testing.T) {
+	schema := closedSchema(t)
+	contractFolder(t)
+	must(t, os.Symlink("loop.hcl", "loop.hcl"))
+	before := filesBelow(t)
+	withoutFile := strings.NewReplacer("--config sync.hcl", "", "check sync.hcl", "check")
+	for name, c := range contracts {
+		cmd, _, err := newRootCommand().Find(strings.Fields(name))
+		must(t, err)
+		line := c.ok
+		if cmd.Flags().Lookup("config") != nil && strings.HasSuffix(line, "--help") {
+			line = c.fails
+		}
+		for _, tt := range []struct{ variable, file, flag string }{
+			{"OCIBRIDGE_CONFIG", "wrong.hcl", "config"},
+			{"OCIBRIDGE_CONFIG", "missing.hcl", "config"},
+			{"OCIBRIDGE_CONFIG", "dist", "config"},
+			{"OCIBRIDGE_CONFIG", "loop.hcl", "config"},
+			{"TF_CLI_CONFIG_FILE", "wrong.hcl", "config"},
+			{"OCIBRIDGE_CA_FILE", "wrong.hcl", "plain-http"}, // the flag of commands that connect to registries
+			{"OCIBRIDGE_CA_FILE", "loop.hcl", "plain-http"},
+		} {
+			reads := cmd.Flags().Lookup(tt.flag) != nil
+			if tt.variable != "OCIBRIDGE_CONFIG" && (!reads || name == "config check") {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s %s=%s", name, tt.variable, tt.file), func(t *testing.T) {
+				t.Setenv(tt.variable, tt.file)
+				got := runHere(t, t.Context(), withoutFile.Replace(line), false)
+				if !reads {
+					got.check(t, 0)
+					return
+				}
+				got.check(t, exitFailed)
+				if said := lastLines.FindStringSubmatch(got.stderr); said == nil || !strings.Contains(said[1], tt.file) || said[2] == "" || got.stdout != "" {
+					t.Errorf("the error does not name %s, or has no hint:\n%s%s", tt.file, got.stdout, got.stderr)
+				}
+				if !c.textOnly {
+					got = runHere(t, t.Context(), withoutFile.Replace(line), true)
+					got.check(t, exitFailed)
+					got.checkDocument(t, schema, name)
+				}
+			})
+		}
+	}
+	if after := filesBelow(t); !slices.Equal(after, before) {
+		t.Errorf("files before %q\nand after %q", before, after)
+	}
+}
+
+// filesBelow returns the names of all files in the current folder.
+func filesBelow(t *testing.T) (names []string) {
+	t.Helper()
+	must(t, filepath.WalkDir(".", func(name string, _ fs.DirEntry, err error) error {
+		names = append(names, name)
+		return err
+	}))
+	return names
 }
 
 // TestExitStatusesAreDocumented shows that docs/reference/output.md lists the exit statuses.

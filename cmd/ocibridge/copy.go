@@ -107,7 +107,7 @@ anything. It adds versions to a folder that already holds a bundle.`,
 		Example: copyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*transfer.Copy, error) {
-				return f.plan(args, s.trustRules())
+				return f.plan(args, s.file.Trust)
 			}, func(ctx context.Context, s settings, c *transfer.Copy) (transfer.Copied, error) {
 				return f.copy(ctx, s, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, f.document)

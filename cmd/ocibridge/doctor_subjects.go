@@ -241,7 +241,7 @@ func (f *doctorFlags) examineOriginOf(ctx context.Context, s settings, a provide
 func (s settings) origin(p config.Provider, source origin.Source) doctor.Origin {
 	x := doctor.Origin{
 		Provider: p.Address, Source: source, Name: cmp.Or(p.From.MirrorURL, p.From.Folder, p.Address.Hostname()), Versions: p.Versions,
-		Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}, Policy: s.trustRules().For(p.Address),
+		Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}, Policy: s.file.Trust.For(p.Address),
 	}
 	if len(p.Platforms) > 0 {
 		x.Platform = p.Platforms[0]

@@ -78,7 +78,7 @@ all files are unchanged.`,
 		Example: lockExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (lock.Options, error) {
-				return f.options(args, s.trustRules())
+				return f.options(args, s.file.Trust)
 			}, func(ctx context.Context, s settings, o lock.Options) ([]*lock.Change, error) {
 				changes, err := f.lock(ctx, s, o, args, cmd.ErrOrStderr())
 				if !f.output.json() {

@@ -73,7 +73,7 @@ push refuses other packages, because the file's users have not reviewed them.`,
 		Example: pushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*pushPlan, error) {
-				return f.plan(args, s.trustRules())
+				return f.plan(args, s.file.Trust)
 			}, func(ctx context.Context, s settings, p *pushPlan) ([]*pusher.Result, error) {
 				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}, resultsDocument)

@@ -68,15 +68,6 @@ func readCAs(seen *files.Snapshot, name string) ([]byte, error) {
 	return pem, nil
 }
 
-// trustRules returns the trust blocks of the configuration file, or nil if the file was not
-// read.
-func (s settings) trustRules() trust.Rules {
-	if s.file == nil {
-		return nil
-	}
-	return s.file.Trust
-}
-
 // policyBy returns a function that returns a provider's policy according to the trust rules.
 // If allowUnsigned is set, each policy also allows unsigned releases. This has no effect on
 // providers with pinned keys.

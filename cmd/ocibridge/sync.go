@@ -160,7 +160,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query,
 	planned, done := progress.planning(len(wants.Wants))
 	syncer := pusher.NewSyncer(pusher.SyncOptions{
 		Push: pusher.Options{
-			Destination: transfer.Destination(back), Policy: s.trustRules().For, Jobs: int(f.jobs), OnEvent: progress.Event,
+			Destination: transfer.Destination(back), Policy: s.file.Trust.For, Jobs: int(f.jobs), OnEvent: progress.Event,
 		},
 		OnPlanned: planned, ManifestCache: f.manifestCache(log), First: f.first, Prune: f.prune, PruneLimit: f.pruneLimit, Served: s.served(),
 	})
@@ -211,7 +211,7 @@ func (s settings) served() func(context.Context, artifact.Fetcher, provider.Addr
 	if !s.file.Gateway.VerifyRequired {
 		return nil
 	}
-	checker := verify.New(verify.Options{Policy: s.trustRules().For})
+	checker := verify.New(verify.Options{Policy: s.file.Trust.For})
 	return func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		out, err := checker.Check(ctx, store, a, v, found)
 		if errors.Is(err, verify.ErrRefused) {

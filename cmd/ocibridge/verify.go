@@ -47,7 +47,7 @@ It exits with 1 if there is an error. Warnings do not count.`,
 				return err
 			}
 			return showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
-				return found.Verify(ctx, inventory.Verifier{Policy: s.trustRules().For, Packages: packages, Required: s.file.Gateway.VerifyRequired})
+				return found.Verify(ctx, inventory.Verifier{Policy: s.file.Trust.For, Packages: packages, Required: s.file.Gateway.VerifyRequired})
 			}, verifyText)
 		},
 	}
