@@ -3,6 +3,8 @@ package provider
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 
 	"github.com/apparentlymart/go-versions/versions"
 	"github.com/apparentlymart/go-versions/versions/constraints"
@@ -15,9 +17,8 @@ const maxConstraintLen = 1024
 
 // VersionSet is a parsed version constraint, such as "~> 3.2".
 type VersionSet struct {
-	set   versions.Set
-	exact versions.Set // treats prereleases like ordinary versions
-	text  string
+	set  versions.Set
+	text string
 }
 
 // ParseConstraint parses a version constraint as clients do. A constraint is a list of
@@ -49,7 +50,7 @@ func ParseConstraint(s string) (VersionSet, error) {
 		}
 		return VersionSet{}, hint.Wrap(err, "%s", help)
 	}
-	return VersionSet{versions.MeetingConstraints(spec), versions.MeetingConstraintsExact(spec), s}, nil
+	return VersionSet{versions.MeetingConstraints(spec), s}, nil
 }
 
 // suffixed matches a single version with the start of a prerelease or of build metadata.
@@ -70,7 +71,20 @@ func (s VersionSet) HasPrerelease(v Version) bool {
 	}
 	release := v.v
 	release.Prerelease, release.Metadata = "", ""
-	return s.exact.Has(v.v) && s.set.Has(release)
+	// The conditions are parsed again, because with them a VersionSet would not be comparable.
+	conditions, err := constraints.ParseRubyStyleMulti(s.text)
+	return err == nil && s.set.Has(release) && !slices.ContainsFunc(conditions, func(c constraints.SelectionSpec) bool { return !meets(v.v, c) })
+}
+
+// meets reports whether a prerelease meets a condition, in the order of [Version.Compare]. It
+// replaces both prereleases by numbers in the same order, because go-versions does not order
+// prereleases correctly.
+func meets(v versions.Version, c constraints.SelectionSpec) bool {
+	if c.Boundary.Prerelease != "" {
+		order := comparePrereleases(string(v.Prerelease), c.Boundary.Prerelease)
+		v.Prerelease, c.Boundary.Prerelease = versions.VersionExtra(strconv.Itoa(1+order)), "1"
+	}
+	return versions.MeetingConstraintsExact(c).Has(v)
 }
 
 // IsZero reports whether s is the zero value.

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -145,17 +146,45 @@ func (v *Version) UnmarshalText(text []byte) (err error) {
 }
 
 // Compare returns -1 if v comes before w, 0 if v equals w, and +1 if v comes after w. The
-// order is the clients' order. Clients do not order versions that differ only in build
-// metadata. Compare orders such versions by the text of the metadata, so that results are
-// reproducible.
+// order is that of Semantic Versioning 2.0.0. Versions that it does not order, because they
+// differ only in build metadata or in leading zeros of a prerelease, are ordered by their text.
 func (v Version) Compare(w Version) int {
+	return cmp.Or(
+		cmp.Compare(v.v.Major, w.v.Major), cmp.Compare(v.v.Minor, w.v.Minor), cmp.Compare(v.v.Patch, w.v.Patch),
+		comparePrereleases(string(v.v.Prerelease), string(w.v.Prerelease)),
+		strings.Compare(string(v.v.Metadata), string(w.v.Metadata)),
+	)
+}
+
+// comparePrereleases compares the prereleases of two versions of one release. The result is 0
+// only for the same text. go-versions has another order: it puts a prerelease with more
+// dot-separated parts after one with fewer, such as alpha.1 after beta.
+func comparePrereleases(a, b string) int {
 	switch {
-	case v.v.LessThan(w.v):
+	case a == b:
+		return 0
+	case a == "": // the release
+		return 1
+	case b == "":
 		return -1
-	case w.v.LessThan(v.v):
+	}
+	return cmp.Or(slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), comparePrereleaseParts), strings.Compare(a, b))
+}
+
+// comparePrereleaseParts compares two dot-separated parts of prereleases. Numbers come first,
+// in the order of their values. All other parts are compared as text.
+func comparePrereleaseParts(a, b string) int {
+	aNumber, bNumber := strings.Trim(a, "0123456789") == "", strings.Trim(b, "0123456789") == ""
+	switch {
+	case aNumber && bNumber:
+		a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	case aNumber:
+		return -1
+	case bNumber:
 		return 1
 	}
-	return strings.Compare(string(v.v.Metadata), string(w.v.Metadata))
+	return strings.Compare(a, b)
 }
 
 // SortVersions sorts versions, oldest first.

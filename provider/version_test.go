@@ -7,6 +7,8 @@ import (
 
 	"github.com/apparentlymart/go-versions/versions"
 	"github.com/apparentlymart/go-versions/versions/constraints"
+	goversion "github.com/hashicorp/go-version"
+	"golang.org/x/mod/semver"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -60,8 +62,58 @@ func TestParseVersion(t *testing.T) {
 	}
 }
 
+// TestCompareVersionsInTheOrderOfSemanticVersioning also asks the two other implementations.
+// hashicorp/go-version orders like Semantic Versioning except after equal parts. There it puts
+// the longer prerelease first if the next part is no number.
+func TestCompareVersionsInTheOrderOfSemanticVersioning(t *testing.T) {
+	for name, tt := range map[string]struct {
+		older, newer string
+		others       string // the implementations that disagree
+	}{
+		"numbers":                            {"1.9.0", "1.10.0", ""},
+		"largest numbers":                    {"9223372036854775806.0.0", "9223372036854775807.0.0", ""},
+		"prerelease and release":             {"1.0.0-rc.1", "1.0.0", ""},
+		"release and next prerelease":        {"1.0.0", "1.0.1-alpha", ""},
+		"numbers in a prerelease":            {"1.0.0-beta.2", "1.0.0-beta.10", ""},
+		"text with numbers":                  {"1.0.0-rc10", "1.0.0-rc9", ""},
+		"number and text":                    {"1.0.0-1", "1.0.0-alpha", ""},
+		"number and text, after equal parts": {"1.0.0-alpha.1", "1.0.0-alpha.beta", ""},
+		"capital letters first":              {"1.0.0-Beta", "1.0.0-alpha", ""},
+		"more parts, but older":              {"1.0.0-alpha.1", "1.0.0-beta", "go-versions"},
+		"date of a build":                    {"1.0.0-dev.20260101", "1.0.0-rc1", "go-versions"},
+		"more parts, number first":           {"1.0.0-0.1", "1.0.0-alpha", "go-versions"},
+		"more parts on both sides":           {"1.0.0-alpha.1.1", "1.0.0-alpha.beta", "go-versions"},
+		"a number more":                      {"1.0.0-alpha", "1.0.0-alpha.1", ""},
+		"a word more":                        {"1.0.0-alpha", "1.0.0-alpha.beta", "go-version"},
+		"leading zero":                       {"1.0.0-beta.01", "1.0.0-beta.2", "go-versions semver"}, // x/mod/semver does not accept it
+		"leading zero, longer":               {"1.0.0-beta.02", "1.0.0-beta.10", "semver"},
+		"leading zero, same number":          {"1.0.0-beta.01", "1.0.0-beta.1", "go-versions semver"},
+		"build metadata":                     {"1.0.0+a", "1.0.0+b", "go-version go-versions semver"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			older, newer := MustParseVersion(tt.older), MustParseVersion(tt.newer)
+			if older.Compare(newer) != -1 || newer.Compare(older) != 1 || older.Compare(older) != 0 {
+				t.Errorf("%s does not come before %s", older, newer)
+			}
+			var disagree []string
+			if !goversion.Must(goversion.NewVersion(tt.older)).LessThan(goversion.Must(goversion.NewVersion(tt.newer))) {
+				disagree = append(disagree, "go-version")
+			}
+			if !older.v.LessThan(newer.v) {
+				disagree = append(disagree, "go-versions")
+			}
+			if !semver.IsValid("v"+tt.older) || semver.Compare("v"+tt.older, "v"+tt.newer) >= 0 {
+				disagree = append(disagree, "semver")
+			}
+			if got := strings.Join(disagree, " "); got != tt.others {
+				t.Errorf("%q disagree, want %q", got, tt.others)
+			}
+		})
+	}
+}
+
 func TestSortVersions(t *testing.T) {
-	want := strings.Fields("0.9.0 1.0.0-alpha 1.0.0-beta.2 1.0.0-beta.10 1.0.0 1.0.0+a 1.0.0+b 1.2.0 1.10.0 2.0.0")
+	want := strings.Fields("0.9.0 1.0.0-alpha 1.0.0-alpha.1 1.0.0-beta 1.0.0-beta.2 1.0.0-beta.10 1.0.0-rc1 1.0.0 1.0.0+a 1.0.0+b 1.2.0 1.10.0 2.0.0")
 	var vs []Version
 	for _, s := range want {
 		vs = append(vs, MustParseVersion(s))
@@ -76,7 +128,7 @@ func TestSortVersions(t *testing.T) {
 }
 
 // offered lists the versions from which the constraint tests select.
-var offered = strings.Fields("0.9.0 1.0.0-beta 1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0-rc1 2.0.0 3.0.0")
+var offered = strings.Fields("0.9.0 1.0.0-alpha.1 1.0.0-beta 1.0.0-beta.2 1.0.0 1.2.0 1.2.3 1.2.3+b1 1.2.4 1.3.0 2.0.0-rc1 2.0.0 3.0.0")
 
 func offeredVersions() []Version {
 	var vs []Version
@@ -156,6 +208,9 @@ func FuzzParseVersion(f *testing.F) {
 			if v.Compare(other) != -other.Compare(v) {
 				t.Fatalf("%s and %s do not compare", v, other)
 			}
+			if want := semver.Compare("v"+s, "v"+other.String()); semver.IsValid("v"+s) && want != 0 && v.Compare(other) != want {
+				t.Fatalf("%s and %s do not compare as in Semantic Versioning", v, other)
+			}
 		}
 	})
 }
@@ -207,6 +262,16 @@ func TestHasPrerelease(t *testing.T) {
 		{"~> 1.2", "2.0.0-rc1", false},
 		{">= 1.0, != 1.1.0", "1.1.0-rc1", false},
 		{">= 1.0", "1.1.0", false}, // the version is not a prerelease
+		// Bounds that are prereleases of the same release have the order of Semantic Versioning.
+		{">= 1.0.0-beta", "1.0.0-alpha.1", false},
+		{">= 1.0.0-alpha.1", "1.0.0-beta", true},
+		{"> 1.0.0-alpha.1", "1.0.0-alpha.1", false},
+		{"~> 1.0.0-rc1", "1.0.0-dev.20260101", false},
+		{"~> 1.0.0-rc1", "1.0.5-dev.20260101", true},
+		{">= 1.0.0-rc1, != 1.0.0-rc1", "1.0.0-rc1", false},
+		{">= 1.0.0-rc1, != 1.0.0-rc1", "1.0.0-rc.2", false},
+		{"<= 1.0.0-beta", "1.0.0-alpha.1", false}, // the release 1.0.0 is excluded
+		{"= 1.0.0-beta", "1.0.0-alpha.1", false},
 	} {
 		s, err := ParseConstraint(tt.constraint)
 		if err != nil {

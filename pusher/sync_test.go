@@ -49,6 +49,15 @@ func TestSyncSelection(t *testing.T) {
 	}
 }
 
+// TestSyncKeepsTheNewestPrerelease syncs prereleases that go-versions orders in another way than Semantic Versioning.
+func TestSyncKeepsTheNewestPrerelease(t *testing.T) {
+	b := newSyncBench(t, "1.0.0-alpha.1", "1.0.0-beta", "1.0.0-dev.20260101", "1.0.0-rc1")
+	b.want.Prereleases = true
+	b.mustSync("+1.0.0-rc1 +1.0.0-dev.20260101 +1.0.0-beta +1.0.0-alpha.1")
+	b.want.Latest, b.options.Prune = 1, true
+	b.mustSync("=1.0.0-rc1 -1.0.0-dev.20260101 -1.0.0-beta -1.0.0-alpha.1")
+}
+
 func TestSyncPlatforms(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	linux, darwin := provider.MustParsePlatform("linux_amd64"), provider.MustParsePlatform("darwin_arm64")

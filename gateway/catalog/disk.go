@@ -136,12 +136,15 @@ func (d *disk) read(name string, limit int64) ([]byte, bool) {
 }
 
 // record returns the record in a file. The result is false if there is no such file, or if the
-// record is damaged.
+// record is damaged. The versions are sorted again, because another release of ocibridge may have
+// written them in another order.
 func (d *disk) record(file string) (r record, ok bool) {
 	data, ok := d.read(file, maxRecord)
 	sum, body, _ := bytes.Cut(data, []byte("\n"))
 	ok = ok && string(sum) == fmt.Sprintf("%x", sha256.Sum256(body)) && recordLimits.Unmarshal(body, &r) == nil &&
 		!slices.Contains(r.Versions, provider.Version{})
+	provider.SortVersions(r.Versions)
+	provider.SortVersions(r.LeadingV)
 	return r, ok
 }
 

@@ -156,7 +156,7 @@ func listTags(ctx context.Context, store Store, of subject, etag string) (tagLis
 		return tagList{}, fmt.Errorf("more than %d versions", maxVersions)
 	}
 	provider.SortVersions(out.versions)
-	slices.SortFunc(out.leadingV, provider.Version.Compare)
+	provider.SortVersions(out.leadingV)
 	if counted.pages > 1 || counted.tags%pageUnit == 0 {
 		return out, nil // the ETag covers the first page only
 	}

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -26,5 +27,26 @@ func TestLaterRecordStays(t *testing.T) {
 		if !ok || !r.Confirmed.Equal(now.Add(tt.want)) {
 			t.Errorf("after %s, the record is of %s, want %s", tt.written, r.Confirmed.Sub(now), tt.want)
 		}
+	}
+}
+
+// TestRecordInAnotherOrder reads a record of a release that ordered prereleases in another way. Versions are looked up by
+// a binary search.
+func TestRecordInAnotherOrder(t *testing.T) {
+	d, err := openDisk(t.TempDir(), 1<<20, func(subject) Account { return Account{} }, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := subject{address: provider.MustParseAddress("registry.acme.example/acme/widget")}
+	var versions []provider.Version
+	for _, v := range []string{"1.0.0-beta", "1.0.0-rc1", "1.0.0-alpha.1"} {
+		versions = append(versions, provider.MustParseVersion(v))
+	}
+	if err := d.putRecord(of, listName, record{Confirmed: time.Now(), Versions: versions, LeadingV: versions}); err != nil {
+		t.Fatal(err)
+	}
+	r, ok := d.record(filepath.Join(d.folder(of), listName))
+	if want := "[1.0.0-alpha.1 1.0.0-beta 1.0.0-rc1]"; !ok || fmt.Sprint(r.Versions) != want || fmt.Sprint(r.LeadingV) != want {
+		t.Errorf("versions %v and %v, want %s", r.Versions, r.LeadingV, want)
 	}
 }

@@ -152,6 +152,8 @@ func (p *Puller) readList(a provider.Address) (*list, error) {
 	}) {
 		return nil, errDamaged
 	}
+	// Another release of ocibridge may have written the versions in another order.
+	slices.SortFunc(in.Versions, func(a, b catalog.Offer) int { return a.Version.Compare(b.Version) })
 	// The file may have been written under other settings, so the current scope and cooldown are applied to its
 	// versions.
 	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen}

@@ -210,3 +210,25 @@ func TestListsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// TestListInAnotherOrder reads a list from a release that ordered prereleases in another way. Versions are looked up by
+// a binary search.
+func TestListInAnotherOrder(t *testing.T) {
+	p := puller(t, &source{}, Options{Directory: t.TempDir()})
+	var written list
+	for _, v := range []string{"1.0.0-beta", "1.0.0-rc1", "1.0.0-alpha.1"} {
+		written.offers = append(written.offers, catalog.Offer{Version: provider.MustParseVersion(v)})
+	}
+	if err := p.writeList(widget, &written); err != nil {
+		t.Fatal(err)
+	}
+	read, err := p.readList(widget)
+	if err != nil || len(read.offers) != 3 {
+		t.Fatalf("read %+v, %v", read, err)
+	}
+	for _, o := range written.offers {
+		if _, ok := read.offer(o.Version); !ok {
+			t.Errorf("%s is not found", o.Version)
+		}
+	}
+}
