@@ -56,6 +56,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -156,6 +157,7 @@ type Client struct {
 	helpers *helperRunner
 	schemes *schemes
 	now     func() time.Time // the clock that decides whether a token has expired
+	lookup  lookupFunc
 
 	mu    sync.Mutex
 	bound map[string]*binding
@@ -182,6 +184,7 @@ func New(opts Options) *Client {
 		helpers: newHelperRunner(opts.HelperTimeout),
 		schemes: newSchemes(),
 		now:     time.Now,
+		lookup:  net.DefaultResolver.LookupNetIP,
 		bound:   map[string]*binding{},
 	}
 }

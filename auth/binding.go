@@ -60,7 +60,7 @@ func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding
 	}
 	tokens := newTokenCache(func() time.Time { return c.now() })
 	client := &auth.Client{
-		Client:   &http.Client{Transport: newTransport(router{c.conns, string(registry)}, c.sent), CheckRedirect: followRedirect},
+		Client:   &http.Client{Transport: newTransport(router{c.conns, string(registry)}, c.sent, c.lookup), CheckRedirect: followRedirect},
 		Cache:    tokens,
 		ClientID: "ocibridge",
 		Credential: func(ctx context.Context, hostport string) (auth.Credential, error) {
@@ -69,6 +69,7 @@ func (c *Client) newBinding(registry ociaddr.Registry, logins []*login) *binding
 			}
 			return c.credential(ctx, b)
 		},
+		BlockedRealmPrefixes: blockedRealms(nil),
 	}
 	client.SetUserAgent(c.opts.UserAgent)
 	b.sender = &sender{client: client, tokens: tokens, binding: b}

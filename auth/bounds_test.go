@@ -7,8 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -60,8 +58,7 @@ func padded(n int, format string) string {
 }
 
 // TestChallengesAreBounded shows that a challenge longer than maxChallenge is an error.
-// The original length counts: an alias or narrower scopes would make some of these
-// challenges short.
+// The original length counts: narrower scopes would make some of these challenges short.
 func TestChallengesAreBounded(t *testing.T) {
 	const scope = "repository:a/x:pull"
 	for name, format := range map[string]string{
@@ -75,10 +72,7 @@ func TestChallengesAreBounded(t *testing.T) {
 			conns := newConnections(Options{Log: slog.New(slog.DiscardHandler), Transport: roundTripper(func(*http.Request) *http.Response {
 				return answer(401, http.Header{"Www-Authenticate": {challenge}}, "")
 			})})
-			transport := newTransport(router{conns, ""}, newSentSecrets()).(*realmAliases)
-			transport.lookup = func(context.Context, string, string) ([]netip.Addr, error) {
-				return []netip.Addr{netip.MustParseAddr("10.0.0.5")}, nil
-			}
+			transport := newTransport(router{conns, ""}, newSentSecrets(), addressesOf("10.0.0.5"))
 			ctx := auth.WithScopesForHost(t.Context(), "registry.test", scope)
 			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://registry.test/v2/a/x/tags/list", nil)
 			resp, err := transport.RoundTrip(req)
@@ -87,9 +81,6 @@ func TestChallengesAreBounded(t *testing.T) {
 				t.Errorf("%s, %d bytes: %v", name, n, err)
 			case !ok && (err == nil || !strings.Contains(err.Error(), fmt.Sprintf("registry.test answers with a challenge of %d bytes", n)) || len(err.Error()) > 200 || hint.Of(err) == ""):
 				t.Errorf("%s, %d bytes: %.300v (hint %q)", name, n, err, hint.Of(err))
-			}
-			if want := name == "realm" && ok; transport.aliases.Len() > 0 != want {
-				t.Errorf("%s, %d bytes: %d aliases", name, n, transport.aliases.Len())
 			}
 		}
 	}
@@ -175,53 +166,6 @@ func TestFailuresOfTokenServersAreNotKept(t *testing.T) {
 	deny = false
 	if err := listTags(t, c, r); err != nil || tokens.tokens.Len() != 1 {
 		t.Errorf("after the failure: %v, %d tokens", err, tokens.tokens.Len())
-	}
-}
-
-// TestAliasesAreBounded sends challenges from two registries. One registry names a
-// different realm each time, the other always the same realm. The test shows that the
-// number of aliases is limited, and that the alias of the second registry is not evicted.
-func TestAliasesAreBounded(t *testing.T) {
-	aliases := newRealmAliases(nil)
-	at := func(host string) *url.URL { return &url.URL{Scheme: "https", Host: host, Path: "/v2/a/x/tags/list"} }
-	realm := func(i int) *url.URL {
-		return &url.URL{Scheme: "https", Host: "10.0.0.6", Path: fmt.Sprintf("/token/%d", i)}
-	}
-	usual := &url.URL{Scheme: "https", Host: "10.0.0.7", Path: "/jwt/auth", RawQuery: "client=x"}
-	first := aliases.aliasFor(at("registry.test"), usual)
-	given := map[string]string{}
-	for i := range 10 * maxAliases {
-		alias := aliases.aliasFor(at("hostile.test"), realm(i))
-		if given[alias] != "" {
-			t.Fatalf("%s means %s and %s", alias, given[alias], realm(i))
-		}
-		given[alias] = realm(i).String()
-		if cloneRequest := aliases.aliasFor(at("registry.test"), usual); cloneRequest != first {
-			t.Fatalf("an alias in use becomes %s", cloneRequest)
-		}
-	}
-	if aliases.aliases.Len() != maxAliases {
-		t.Errorf("%d aliases are kept", aliases.aliases.Len())
-	}
-	kept := 0
-	for alias, realm := range given {
-		u, err := url.Parse(alias)
-		if err != nil {
-			t.Fatal(err)
-		}
-		real := aliases.realOf(u)
-		if real != nil {
-			kept++
-		}
-		if real != nil && real.String() != realm {
-			t.Errorf("%s means %s, and meant %s", alias, real, realm)
-		}
-		if elsewhere := aliases.realOf(&url.URL{Scheme: u.Scheme, Host: "registry.test", Path: u.Path}); elsewhere != nil {
-			t.Errorf("the alias of one registry is one of another: %s", elsewhere)
-		}
-	}
-	if kept != maxAliases-1 {
-		t.Errorf("%d of the other registry's aliases are kept", kept)
 	}
 }
 

@@ -2,18 +2,16 @@ package auth
 
 import (
 	"context"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// FuzzChallenge rewrites challenges from a registry on the internet or in a private
-// network. It checks that the realm is unchanged, so that oras-go judges it, or is on
-// the registry's own host. Aliases may exist only for a registry in a private network,
-// and must lead to private addresses.
+// FuzzChallenge sends challenges from a registry on the internet or in a private network. No
+// challenge may open more addresses to the token server than the registry's own addresses do.
 func FuzzChallenge(f *testing.F) {
 	for _, s := range []string{
 		`Bearer realm="https://10.0.0.6/token",service="s",scope="repository:a/x:pull,push registry:catalog:*"`, `Bearer realm="https://169.254.169.254/token"`, `Bearer realm="https://[fd00::6]/t?a=b"`,
@@ -23,26 +21,21 @@ func FuzzChallenge(f *testing.F) {
 		f.Add(s, false)
 	}
 	f.Fuzz(func(t *testing.T, challenge string, inside bool) {
-		aliases := newRealmAliases(nil)
-		aliases.lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
-			if host != "registry.test" {
-				return nil, &net.DNSError{Name: host, IsNotFound: true}
-			}
-			if inside {
-				return []netip.Addr{netip.MustParseAddr("10.0.0.5")}, nil
-			}
-			return []netip.Addr{netip.MustParseAddr("93.184.216.34")}, nil
+		registry, open := "93.184.216.34", []string{"93.184.216.35", "2606:2800::5"}
+		if inside {
+			registry, open = "10.0.0.5", append(open, "10.0.0.6", "192.168.0.6")
 		}
-		req := &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "registry.test", Path: "/v2/a/x/tags/list"}}
+		blocked := blockedRealms(nil)
+		ctx := context.WithValue(t.Context(), blockedRealmsKey{}, &blocked)
+		req := (&http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "registry.test", Path: "/v2/a/x/tags/list"}}).WithContext(ctx)
 		resp := &http.Response{StatusCode: http.StatusUnauthorized, Header: http.Header{"Www-Authenticate": {challenge}}, Request: req}
-		aliases.rewriteChallenge(req, resp)
-		if !inside && (aliases.aliases.Len() > 0 || resp.Header.Get("Www-Authenticate") != challenge) {
-			t.Errorf("a registry outside has an alias for %q", challenge)
+		if err := (realmRule{addressesOf(registry)}).choose(req, resp); err != nil || resp.Header.Get("Www-Authenticate") != challenge {
+			t.Errorf("%q becomes %q, %v", challenge, resp.Header, err)
 		}
-		for _, real := range aliases.aliases.Values() {
-			addr, err := netip.ParseAddr(real.Hostname())
-			if err != nil || !addr.Unmap().IsPrivate() || real.Scheme != "https" {
-				t.Errorf("%q is an alias of %s", challenge, real)
+		for _, addr := range []string{"10.0.0.6", "192.168.0.6", "fd00::6", "fd00:ec2::254", "169.254.169.254", "100.64.0.6", "127.0.0.1", "93.184.216.35", "2606:2800::5"} {
+			ip := netip.MustParseAddr(addr)
+			if !slices.ContainsFunc(blocked, func(p netip.Prefix) bool { return p.Contains(ip) }) && !slices.Contains(open, addr) {
+				t.Errorf("%q opens %s to a registry at %s", challenge, addr, registry)
 			}
 		}
 	})

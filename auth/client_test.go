@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -836,30 +835,63 @@ func TestUserAgent(t *testing.T) {
 	}
 }
 
-// aliasesOf returns the realmAliases in the chain of transports that requests for the
-// repository use.
-func aliasesOf(t *testing.T, c *Client, r ociaddr.Repository) *realmAliases {
-	t.Helper()
-	b, err := c.bind(r)
-	if err != nil {
-		t.Fatal(err)
+// addressesOf returns a lookup that knows the addresses of registry.test, separated by spaces.
+// With none, the name is unknown.
+func addressesOf(registry string) lookupFunc {
+	return func(_ context.Context, _, host string) (addrs []netip.Addr, _ error) {
+		for _, addr := range strings.Fields(registry) {
+			addrs = append(addrs, netip.MustParseAddr(addr))
+		}
+		if host != "registry.test" || len(addrs) == 0 {
+			return nil, &net.DNSError{Name: host, IsNotFound: true}
+		}
+		return addrs, nil
 	}
-	return b.sender.client.Client.Transport.(*realmAliases)
 }
 
 func TestTokenServerInAPrivateNetwork(t *testing.T) {
+	const nat64Outside = "64:ff9b::93.184.216.34"
 	tests := []struct {
 		name            string
 		registry, realm string // the IP addresses of the registry's host, and the realm in the challenge
 		allowed         bool
 	}{
 		{"both inside", "10.0.0.5", "https://10.0.0.6/token", true},
+		{"both inside, in other ranges", "192.168.0.5", "https://172.16.0.6/token", true},
 		{"both inside, IPv6", "fd00::5", "https://[fd00::6]/token", true},
+		{"both inside, IPv4-mapped", "::ffff:10.0.0.5", "https://[::ffff:10.0.0.6]/token", true},
+		{"both inside, NAT64", "64:ff9b::10.0.0.5", "https://[64:ff9b::10.0.0.6]/token", true},
+		{"both inside, and a public IPv6 address", "10.0.0.5 2606:2800::5", "https://10.0.0.6/token", true},
+		{"both versions inside, IPv4", "10.0.0.5 fd00::5", "https://10.0.0.6/token", true},
+		{"both versions inside, IPv6", "10.0.0.5 fd00::5", "https://[fd00::6]/token", true},
+		{"token server outside", "10.0.0.5", "https://93.184.216.34/token", true},
+		{"both outside", "93.184.216.34", "https://93.184.216.35/token", true},
+		{"both outside, NAT64", nat64Outside, "https://[64:ff9b::93.184.216.35]/token", true},
 		{"registry outside", "93.184.216.34", "https://10.0.0.6/token", false},
+		{"registry outside, IPv6", "2606:2800::5", "https://[fd00::6]/token", false},
+		{"registry outside, IPv4-mapped", "93.184.216.34", "https://[::ffff:10.0.0.6]/token", false},
+		{"registry outside, NAT64", nat64Outside, "https://[64:ff9b::10.0.0.6]/token", false},
+		{"inside by IPv4 only", "10.0.0.5", "https://[fd00::6]/token", false},
+		{"inside by IPv6 only", "fd00::5", "https://10.0.0.6/token", false},
+		{"inside by NAT64 only", "64:ff9b::10.0.0.5", "https://[fd00::6]/token", false},
 		{"metadata service", "10.0.0.5", "https://169.254.169.254/token", false},
+		{"metadata service, IPv4-mapped", "10.0.0.5", "https://[::ffff:169.254.169.254]/token", false},
+		{"metadata service, NAT64", "10.0.0.5", "https://[64:ff9b::169.254.169.254]/token", false},
+		{"metadata service, NAT64 of this network", "10.0.0.5", "https://[64:ff9b:1::169.254.169.254]/token", false},
+		{"metadata service of Amazon, from IPv4", "10.0.0.5", "https://[fd00:ec2::254]/token", false},
+		{"metadata service of Amazon, from IPv6", "fd00::5", "https://[fd00:ec2::254]/token", false},
+		{"metadata service of Google", "fd00::5", "https://[fd20:ce::254]/token", false},
+		{"metadata service of Oracle", "10.0.0.5", "https://192.0.0.192/token", false},
+		{"metadata service of Azure", "10.0.0.5", "https://168.63.129.16/token", false},
 		{"metadata service in shared space", "10.0.0.5", "https://100.100.100.200/token", false},
+		{"shared space", "10.0.0.5", "https://100.64.0.6/token", false},
+		{"site-local", "fd00::5", "https://[fec0::6]/token", false},
 		{"this machine", "10.0.0.5", "https://127.0.0.1/token", false},
+		{"this machine, IPv6", "fd00::5", "https://[::1]/token", false},
+		{"this machine, IPv4-compatible", "10.0.0.5", "https://[::127.0.0.1]/token", false},
 		{"inside, and on the link of this machine", "10.0.0.5 169.254.0.5", "https://10.0.0.6/token", false},
+		{"inside, and on the link of this machine, NAT64", "10.0.0.5 64:ff9b::169.254.0.5", "https://10.0.0.6/token", false},
+		{"inside, and on the link of this machine, IPv6", "10.0.0.5 fe80::5%1", "https://10.0.0.6/token", false},
 		{"inside, and in shared space", "10.0.0.5 100.100.100.200", "https://10.0.0.6/token", false},
 		{"plain HTTP", "10.0.0.5", "http://10.0.0.6/token", false},
 		{"registry that is not in the DNS", "", "https://10.0.0.6/token", false},
@@ -870,17 +902,8 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 			f.realm = tt.realm
 			env := environment("linux", nil, map[string]string{"/home/u/.docker/config.json": loginJSON("registry.test=u:p")})
 			c := New(Options{Environment: env, Transport: dialTo(f.Server)})
+			c.lookup = addressesOf(tt.registry)
 			r := mustRepository(t, "registry.test/a/x")
-			aliasesOf(t, c, r).lookup = func(_ context.Context, _, host string) ([]netip.Addr, error) {
-				if host != "registry.test" || tt.registry == "" {
-					return nil, &net.DNSError{Name: host, IsNotFound: true}
-				}
-				var addrs []netip.Addr
-				for _, addr := range strings.Fields(tt.registry) {
-					addrs = append(addrs, netip.MustParseAddr(addr))
-				}
-				return addrs, nil
-			}
 			for range 2 {
 				err := c.Explain(listTags(t, c, r), r)
 				if (err == nil) != tt.allowed || err != nil && !strings.Contains(hint.Of(err), "token server") {
@@ -893,6 +916,58 @@ func TestTokenServerInAPrivateNetwork(t *testing.T) {
 				wantRequests(t, f, "GET /v2/a/x/tags/list", "GET /v2/a/x/tags/list")
 			}
 		})
+	}
+}
+
+// TestTokenServerThatRedirects shows that a token server may redirect to the same addresses
+// that the registry may name as its token server.
+func TestTokenServerThatRedirects(t *testing.T) {
+	for to, allowed := range map[string]bool{"10.0.0.7": true, "93.184.216.34": true, "[fd00:ec2::254]": false, "169.254.169.254": false} {
+		var asked []string
+		c := New(Options{Transport: roundTripper(func(req *http.Request) *http.Response {
+			asked = append(asked, req.URL.Host)
+			switch {
+			case req.URL.Host == "10.0.0.6":
+				return answer(http.StatusTemporaryRedirect, http.Header{"Location": {"https://" + to + "/token"}}, "")
+			case req.URL.Path == "/token":
+				return tokenOf(8)()
+			case req.Header.Get("Authorization") == "":
+				return answer(http.StatusUnauthorized, http.Header{"Www-Authenticate": {`Bearer realm="https://10.0.0.6/token"`}}, "")
+			}
+			return answer(http.StatusOK, http.Header{"Content-Type": {"application/json"}}, `{"name":"a/x","tags":[]}`)
+		})})
+		c.lookup = addressesOf("10.0.0.5")
+		r := mustRepository(t, "registry.test/a/x")
+		err := c.Explain(listTags(t, c, r), r)
+		if (err == nil) != allowed || slices.Contains(asked, to) != allowed || err != nil && !strings.Contains(hint.Of(err), "token server") {
+			t.Errorf("to %s: %v (hint %q), after requests to %q", to, err, hint.Of(err), asked)
+		}
+	}
+}
+
+// TestRegistryIsLookedUp shows that the registry's addresses are looked up for another
+// host's token server only, and within the request's context.
+func TestRegistryIsLookedUp(t *testing.T) {
+	for realm, want := range map[string]int{"https://registry.test/token": 0, "https://10.0.0.6/token": 1} {
+		f := newFakeRegistry(t, true)
+		f.realm = realm
+		c := New(Options{Transport: dialTo(f.Server)})
+		looked := 0
+		ctx, cancel := context.WithCancel(t.Context())
+		c.lookup = func(ctx context.Context, _, _ string) ([]netip.Addr, error) {
+			looked++
+			if _, ok := ctx.Deadline(); !ok {
+				t.Error("a lookup has no deadline")
+			}
+			cancel()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		repo := mustOpen(t, c, mustRepository(t, "registry.test/a/x"))
+		err := repo.Tags(ctx, "", func([]string) error { return nil })
+		if cancel(); looked != want || (err == nil) != (want == 0) {
+			t.Errorf("%s: %v after %d lookups", realm, err, looked)
+		}
 	}
 }
 
@@ -909,10 +984,7 @@ func TestPrivateTokenServerThatRefuses(t *testing.T) {
 	c := New(Options{Transport: dialTo(srv)})
 	r := mustRepository(t, "10.0.0.5/a/x")
 	err := c.Explain(listTags(t, c, r), r)
-	if err == nil || !strings.Contains(err.Error(), `"https://10.0.0.6/jwt/auth?client=x&scope=`) || strings.Contains(err.Error(), ".token-server") {
+	if err == nil || !strings.Contains(err.Error(), `"https://10.0.0.6/jwt/auth?client=x&scope=`) {
 		t.Errorf("%v", err)
-	}
-	if got := newRealmAliases(nil).realOf(&url.URL{Scheme: "https", Host: "10.0.0.5", Path: "/.token-server/1"}); got != nil {
-		t.Errorf("an alias that was never given leads to %s", got)
 	}
 }

@@ -20,7 +20,7 @@ const maxChallenge = 4 << 10
 
 // boundChallenge returns an error for a response whose challenge is longer than
 // maxChallenge. It limits memory, because oras-go stores parts of a challenge with each
-// token, and realmAliases stores the realm of the challenge.
+// token.
 func boundChallenge(req *http.Request, resp *http.Response) error {
 	n := len(resp.Header.Get("Www-Authenticate"))
 	if resp.StatusCode != http.StatusUnauthorized || n <= maxChallenge {

@@ -2,146 +2,121 @@ package auth
 
 import (
 	"context"
-	"crypto/sha256"
-	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
-	lru "github.com/hashicorp/golang-lru/v2"
+	"oras.land/oras-go/v2/registry/remote/auth"
 )
 
-// realmAliases is a transport that lets a registry in a private network use a token server
-// in a private network that has another host name. Self-hosted GitLab needs this:
-// registry.gitlab.example.com refers its clients to gitlab.example.com.
+// realmRule decides which addresses the token server of a registry may have. oras-go refuses
+// a token server at a blocked address, unless the token server has the registry's own host
+// name. It looks up the host names of token servers, and follows no redirect of a token
+// request to a blocked address.
 //
-// oras-go refuses every token server at a private address, unless the token server has the
-// registry's own host name. Without this rule, a registry on the internet could make the
-// client send credentials to a server that only the client can reach. The rule protects
-// nothing if the registry itself is in a private network. In this case, realmAliases
-// replaces the realm in the registry's challenge with an alias on the registry's host. It
-// sends a request for the alias to the real token server.
+// A registry on the internet must not make the client send a credential to a server that only
+// the client can reach. So private addresses are blocked. This protects nothing if the
+// registry itself is in a private network, and self-hosted GitLab needs such a token server:
+// registry.gitlab.example.com refers its clients to gitlab.example.com. So a registry at
+// private addresses may name a token server at a private address of the same IP version.
 //
-// realmAliases creates no alias for other special addresses, so oras-go refuses them. These
-// are loopback addresses, link-local addresses (where clouds have their metadata services),
-// unspecified addresses and shared addresses (RFC 6598).
-type realmAliases struct {
-	next    http.RoundTripper
-	lookup  func(ctx context.Context, network, host string) ([]netip.Addr, error)
-	aliases *lru.Cache[string, *url.URL] // from the URL of an alias, without the query, to the realm
-}
+// All other special addresses are always blocked: loopback, link-local, unspecified and shared
+// addresses (RFC 6598), and the metadata services of clouds. Some of these have private IPv6
+// addresses.
+type realmRule struct{ lookup lookupFunc }
 
-// maxAliases is the maximum number of aliases. A registry has one or two realms. Evicting an
-// alias does little harm: a token request for the alias goes to the registry, which returns
-// 404, and the next challenge creates the alias again.
-const maxAliases = 64
+// lookupFunc is the type of [net.Resolver.LookupNetIP].
+type lookupFunc = func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-func newRealmAliases(next http.RoundTripper) *realmAliases {
-	aliases, _ := lru.New[string, *url.URL](maxAliases) // fails only for sizes below 1
-	return &realmAliases{next: next, lookup: net.DefaultResolver.LookupNetIP, aliases: aliases}
-}
+// blockedRealmsKey is the context key of the list of blocked addresses, a *[]netip.Prefix, of
+// the [auth.Client] that sends the request.
+type blockedRealmsKey struct{}
 
-// RoundTrip implements [http.RoundTripper].
-func (t *realmAliases) RoundTrip(req *http.Request) (*http.Response, error) {
-	if real := t.realOf(req.URL); real != nil {
-		return t.requestToken(req, real)
-	}
-	resp, err := t.next.RoundTrip(req)
-	if err == nil && resp.StatusCode == http.StatusUnauthorized {
-		t.rewriteChallenge(req, resp)
-	}
-	return resp, err
-}
+// bearerRealm matches a bearer challenge, and finds its realm.
+var bearerRealm = regexp.MustCompile(`(?i)^\s*bearer\s(?:.*?\brealm="([^"]+))?`)
 
-// requestToken sends a request for an alias to the real token server, and returns the
-// response.
-func (t *realmAliases) requestToken(req *http.Request, real *url.URL) (*http.Response, error) {
-	req = req.Clone(req.Context())
-	query := req.URL.RawQuery
-	req.URL, req.Host = real, real.Host
-	req.URL.RawQuery = query
-	resp, err := t.next.RoundTrip(req)
-	if err != nil {
-		return nil, fmt.Errorf("token server %s: %w", real.Host, err)
-	}
-	if loc, err := resp.Location(); err == nil {
-		resp.Header.Set("Location", loc.String()) // the caller would resolve a relative URL against the alias
-	}
-	return resp, nil
-}
+// lookupTimeout limits the lookup of the registry's addresses. Behind a proxy, the DNS may
+// know no registry.
+const lookupTimeout = 5 * time.Second
 
-var bearerRealm = regexp.MustCompile(`(?i)^(\s*bearer\s.*?\brealm=")([^"]+)(".*)$`)
-
-// rewriteChallenge replaces the realm in the challenge of resp with an alias if both the
-// realm and the registry are in a private network. It changes nothing if the realm is on
-// the registry's own host.
-func (t *realmAliases) rewriteChallenge(req *http.Request, resp *http.Response) {
+// choose implements [check]. When a registry asks for a token, it replaces the list in the
+// request's context before oras-go reads the list. It makes no lookup if the token server has
+// the registry's own host name.
+func (r realmRule) choose(req *http.Request, resp *http.Response) error {
+	blocked, ok := req.Context().Value(blockedRealmsKey{}).(*[]netip.Prefix)
 	m := bearerRealm.FindStringSubmatch(resp.Header.Get("Www-Authenticate"))
-	if m == nil {
-		return
+	if !ok || m == nil || resp.StatusCode != http.StatusUnauthorized || wantsToken(req) {
+		return nil
 	}
-	realm, err := url.Parse(m[2])
-	if err != nil || realm.Scheme != req.URL.Scheme && realm.Scheme != "https" ||
-		strings.EqualFold(realm.Hostname(), req.URL.Hostname()) {
-		return
+	host := firstOf(req).URL.Hostname()
+	if realm, err := url.Parse(m[1]); err == nil && strings.EqualFold(realm.Hostname(), host) {
+		return nil
 	}
-	ctx := req.Context()
-	if !t.private(ctx, realm.Hostname()) || !t.private(ctx, req.URL.Hostname()) {
-		return
-	}
-	resp.Header.Set("Www-Authenticate", m[1]+t.aliasFor(req.URL, realm)+m[3])
+	*blocked = blockedRealms(r.addresses(req.Context(), host))
+	return nil
 }
 
-// private reports whether the host has at least one private address, and no special address
-// such as a loopback or link-local address.
-func (t *realmAliases) private(ctx context.Context, host string) bool {
-	addrs := []netip.Addr{}
+// addresses returns the addresses of a host, or nil if they are unknown.
+func (r realmRule) addresses(ctx context.Context, host string) []netip.Addr {
 	if addr, err := netip.ParseAddr(host); err == nil {
-		addrs = append(addrs, addr)
-	} else if addrs, err = t.lookup(ctx, "ip", host); err != nil {
-		return false
+		return []netip.Addr{addr}
 	}
-	private := false
-	for _, addr := range addrs {
-		addr = addr.Unmap()
-		if !addr.IsGlobalUnicast() || sharedSpace.Contains(addr) {
-			return false
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	addrs, err := r.lookup(ctx, "ip", host)
+	if err != nil {
+		return nil
+	}
+	return addrs
+}
+
+// alwaysBlocked lists the addresses that no token server may have.
+var alwaysBlocked = append(auth.DefaultBlockedRealmPrefixes(),
+	netip.MustParsePrefix("100.64.0.0/10"),  // shared (RFC 6598); Alibaba Cloud has its metadata service there
+	netip.MustParsePrefix("192.0.0.0/24"),   // IETF protocol assignments; Oracle Cloud has its metadata service there
+	netip.MustParsePrefix("::/96"),          // IPv4-compatible, deprecated
+	netip.MustParsePrefix("64:ff9b:1::/48"), // translated locally (RFC 8215), to any IPv4 address
+	netip.MustParsePrefix("fec0::/10"),      // site-local, deprecated
+)
+
+// blockedRealms returns the addresses that the token server of a registry with the given
+// addresses must not have. It blocks all special addresses if an address of the registry is
+// always blocked, or if there is none.
+func blockedRealms(registry []netip.Addr) []netip.Prefix {
+	blocked := slices.Clone(alwaysBlocked)
+	private4, private6 := false, false
+	for _, addr := range registry {
+		addr = translated(addr)
+		if slices.ContainsFunc(alwaysBlocked, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			return append(blocked, auth.PrivateRealmPrefixes()...)
 		}
-		private = private || addr.IsPrivate()
+		private4 = private4 || addr.IsPrivate() && addr.Is4()
+		private6 = private6 || addr.IsPrivate() && addr.Is6()
 	}
-	return private
+	for _, p := range auth.PrivateRealmPrefixes() {
+		if p.Addr().Is4() && !private4 || p.Addr().Is6() && !private6 {
+			blocked = append(blocked, p)
+		}
+	}
+	return blocked
 }
 
-// sharedSpace is the shared address space of RFC 6598. Alibaba Cloud has its metadata
-// service there.
-var sharedSpace = netip.MustParsePrefix("100.64.0.0/10")
+// nat64 contains the addresses that DNS64 makes of IPv4 addresses in networks with IPv6 only.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// aliasFor returns an alias of the realm: a URL on the registry's host. The path of the
-// alias contains a hash of the realm, so an alias never means another realm.
-func (t *realmAliases) aliasFor(registry, realm *url.URL) string {
-	path := fmt.Sprintf("%s%x", aliasPath, sha256.Sum256([]byte(realm.String())))
-	alias := url.URL{Scheme: registry.Scheme, Host: registry.Host, Path: path}
-	t.aliases.Add(alias.String(), realm)
-	alias.RawQuery = realm.RawQuery // the caller appends parameters to this query
-	return alias.String()
-}
-
-// aliasPath begins the path of every alias.
-const aliasPath = "/.token-server/"
-
-// realOf returns a copy of the realm if u is the URL of an alias. Otherwise it returns nil.
-func (t *realmAliases) realOf(u *url.URL) *url.URL {
-	if !strings.HasPrefix(u.Path, aliasPath) {
-		return nil
+// translated returns the IPv4 address in an IPv4-mapped address or a NAT64 address. oras-go
+// does the same with the addresses of token servers. It returns other addresses without their
+// zone.
+func translated(addr netip.Addr) netip.Addr {
+	addr = addr.WithZone("").Unmap()
+	if !nat64.Contains(addr) {
+		return addr
 	}
-	alias := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	realm, ok := t.aliases.Get(alias.String())
-	if !ok {
-		return nil
-	}
-	c := *realm
-	return &c
+	b := addr.As16()
+	v4, _ := netip.AddrFromSlice(b[12:]) // fails only for other lengths
+	return v4
 }

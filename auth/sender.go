@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -101,15 +102,15 @@ func correctLink(resp *http.Response) error {
 func (s *sender) send(req *http.Request) (*http.Response, error) {
 	given := req.Header.Get("Authorization")
 	if given == "" {
-		return s.client.Do(req)
+		return s.do(req)
 	}
 	if !s.tokens.usable(given) {
 		req = req.Clone(req.Context())
 		req.Header.Del("Authorization")
-		return s.client.Do(req)
+		return s.do(req)
 	}
 	// The request is cloned because oras-go adds headers to its request.
-	resp, err := s.client.Do(req.Clone(req.Context()))
+	resp, err := s.do(req.Clone(req.Context()))
 	if err != nil || resp.StatusCode != http.StatusUnauthorized {
 		return resp, err
 	}
@@ -118,7 +119,15 @@ func (s *sender) send(req *http.Request) (*http.Response, error) {
 		return resp, nil
 	}
 	drain(resp)
-	return s.client.Do(next)
+	return s.do(next)
+}
+
+// do sends a request with a copy of oras-go's client. The copy has the list of blocked
+// addresses of the registry's token server. [realmRule] chooses the list when the registry
+// asks for a token.
+func (s *sender) do(req *http.Request) (*http.Response, error) {
+	client := *s.client
+	return client.Do(req.WithContext(context.WithValue(req.Context(), blockedRealmsKey{}, &client.BlockedRealmPrefixes)))
 }
 
 // replay returns a copy of the request without a credential. It returns false if the body

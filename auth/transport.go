@@ -14,14 +14,14 @@ import (
 )
 
 // newTransport returns the chain of transports that every request passes through. base is
-// the last transport and sends the request.
-func newTransport(base router, sent *sentSecrets) http.RoundTripper {
+// the last transport and sends the request. lookup finds the addresses of registries.
+func newTransport(base router, sent *sentSecrets, lookup lookupFunc) http.RoundTripper {
 	opts := base.conns.opts
 	var t http.RoundTripper = stallGuard{base, stallTimeout}
 	t = newRetrier(checked{t, []check{readWhole}}, opts.RetryDelay, opts.Log)
-	t = checked{t, []check{readClock, boundChallenge, refuseHTML, refuseForeign, sent.scrubRefusal, readTokenLife, narrowScopes}}
+	t = checked{t, []check{readClock, boundChallenge, refuseHTML, refuseForeign, sent.scrubRefusal, readTokenLife, narrowScopes, realmRule{lookup}.choose}}
 	t = plainHTTPGuard{t, base.conns.plainHTTP}
-	return newRealmAliases(redirectRedactor{t})
+	return redirectRedactor{t}
 }
 
 const (
