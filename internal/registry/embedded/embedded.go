@@ -1,7 +1,8 @@
 // Package embedded runs an OCI registry inside the process. The registry is distribution,
 // and stores its content in a data folder.
 //
-// The registry listens on no port. Clients in this process send their requests over pipes.
+// The registry listens on no port. Clients in this process read blobs from their files, and send all
+// other requests over pipes.
 // Several processes may open the same folder, and each process immediately sees the content
 // that another process pushes. A process that writes holds [Registry.Lock], so that
 // [Registry.GC] in another process deletes nothing that the writer relies on. A gateway passes the requests of its clients to
@@ -101,7 +102,8 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	r := &Registry{dir: dir, stop: stop, log: log, uses: make(chan use, maxWaitingUses), usesEnded: make(chan struct{}), beforeFile: func(string, string) {}}
 	r.used, _ = lru.New[any, time.Time](maxUses) // it fails only for a size below 1
 	go r.recordUses(ctx)
-	r.app = newReferrers(dir, r.wholeTags(handlers.NewApp(ctx, config(dir))), maxSubjects)
+	files := &blobs{root: storage(dir), next: r.wholeTags(handlers.NewApp(ctx, config(dir))), closed: ctx}
+	r.app = newReferrers(dir, files, maxSubjects)
 	pipes := newPipeListener()
 	r.server = &http.Server{Handler: r.app, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug)}
 	go r.server.Serve(pipes)
@@ -110,12 +112,15 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 	transport.DialContext = pipes.dial
 	transport.WriteBufferSize, transport.ReadBufferSize = 64<<10, 64<<10
 	transport.MaxIdleConnsPerHost = 64
-	r.client = &http.Client{Transport: transport}
+	r.client = &http.Client{Transport: &blobTransport{files, transport}}
 	return r, nil
 }
 
 // content returns the folder inside the data folder in which distribution stores content.
 func content(dir string) string { return filepath.Join(dir, "registry") }
+
+// storage returns the folder of distribution's storage format in a data folder.
+func storage(dir string) string { return filepath.Join(content(dir), "docker", "registry", "v2") }
 
 // ModuleHosts returns the names of the folders of modules in a data folder, which are their hosts in a registry by
 // ocibridge. It opens no registry. Without a data folder ("") there are none.
@@ -123,7 +128,7 @@ func ModuleHosts(dir string) (names []string, err error) {
 	if dir == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(filepath.Join(content(dir), "docker", "registry", "v2", "repositories", "modules"))
+	entries, err := os.ReadDir(filepath.Join(storage(dir), "repositories", "modules"))
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}

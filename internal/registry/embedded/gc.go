@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -97,7 +96,7 @@ func (r *Registry) withStorage(do func(*storageFolder, *contentMarker) error) er
 	if err := r.present(); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(filepath.Join(content(r.dir), "docker", "registry", "v2"))
+	root, err := os.OpenRoot(storage(r.dir))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -81,14 +81,14 @@ type referrers struct {
 func newReferrers(dir string, next http.Handler, limit int) *referrers {
 	subjects, _ := lru.New[[sha256.Size]byte, digest.Digest](limit) // fails only for sizes below 1
 	return &referrers{
-		root: filepath.Join(content(dir), "docker", "registry", "v2"), next: next, max: limit,
+		root: storage(dir), next: next, max: limit,
 		answers: semaphore.NewWeighted(maxAnswers), turn: semaphore.NewWeighted(1), subjects: subjects,
 	}
 }
 
 // ServeHTTP implements [http.Handler].
 func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	name, subject, ok := parseReferrersPath(req.URL.Path)
+	name, subject, ok := parsePath(req.URL.Path, "referrers")
 	if !ok || req.Method != http.MethodGet && req.Method != http.MethodHead {
 		r.next.ServeHTTP(w, req)
 		return
@@ -119,16 +119,16 @@ func (r *referrers) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, _ = w.Write(body)
 }
 
-// parseReferrersPath splits the path /v2/NAME/referrers/DIGEST into the name and the
-// digest. It returns false for any other path. It does not validate the name or the digest.
-func parseReferrersPath(path string) (name string, subject digest.Digest, ok bool) {
+// parsePath splits the path /v2/NAME/KIND/DIGEST into the name and the digest. It returns
+// false for any other path. It does not validate the name or the digest.
+func parsePath(path, kind string) (name string, d digest.Digest, ok bool) {
 	rest, ok := strings.CutPrefix(path, "/v2/")
 	dir, last := rest, ""
 	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
 		dir, last = rest[:i], rest[i+1:]
 	}
-	name, isReferrers := strings.CutSuffix(dir, "/referrers")
-	return name, digest.Digest(last), ok && isReferrers && name != ""
+	name, isKind := strings.CutSuffix(dir, "/"+kind)
+	return name, digest.Digest(last), ok && isKind && name != ""
 }
 
 // index returns the JSON of the list of a subject's referrers. If artifactType is not "",

@@ -51,7 +51,7 @@ func (r *Registry) wholeTags(next http.Handler) http.Handler {
 // namesNothing reports whether a tag has no link to a manifest. If the check fails with
 // another error, it returns false.
 func (r *Registry) namesNothing(repository, tag string) bool {
-	_, err := os.Lstat(filepath.Join(r.dir, "registry", "docker", "registry", "v2", "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))
+	_, err := os.Lstat(filepath.Join(storage(r.dir), "repositories", filepath.FromSlash(repository), "_manifests", "tags", tag, "current", "link"))
 	return errors.Is(err, fs.ErrNotExist)
 }
 

@@ -1,0 +1,182 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/opencontainers/go-digest"
+)
+
+// blobs serves the blobs of repositories from their files. It passes all other requests on to next,
+// and also the requests for blobs that it cannot open, so that distribution answers them.
+//
+// Distribution would hold a buffer of 4 MiB for each blob that a client reads, however slowly. blobs
+// holds no bytes of a blob. A garbage collection may delete a blob while it is read: on Unix, the open
+// file keeps its content, and on Windows the deletion fails.
+type blobs struct {
+	root   string // the folder of distribution's storage format
+	next   http.Handler
+	closed context.Context // ends when the registry is closed
+}
+
+// ServeHTTP implements [http.Handler].
+func (b *blobs) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if blob := b.open(req); blob != nil {
+		defer blob.Close()
+		blob.serve(w, req)
+		return
+	}
+	b.next.ServeHTTP(w, req)
+}
+
+// openBlob is an open blob.
+type openBlob struct {
+	*os.File
+	digest digest.Digest // the canonical digest, under which the blob is stored
+}
+
+// open opens the blob that a request reads. It returns nil if the request is not for a blob, or if the
+// blob cannot be opened.
+func (b *blobs) open(req *http.Request) *openBlob {
+	if req.Method != http.MethodGet && req.Method != http.MethodHead {
+		return nil
+	}
+	name, d, ok := parsePath(req.URL.Path, "blobs")
+	if !ok || d.Validate() != nil {
+		return nil
+	}
+	if _, err := reference.WithName(name); err != nil {
+		return nil
+	}
+	blob, err := b.openIn(name, d)
+	if err != nil {
+		return nil
+	}
+	return blob
+}
+
+// openIn opens a blob of a repository. A blob belongs to a repository if the repository has a link to
+// it. The link names the canonical digest of the blob.
+func (b *blobs) openIn(name string, d digest.Digest) (*openBlob, error) {
+	link, err := os.ReadFile(filepath.Join(b.root, "repositories", filepath.FromSlash(name), "_layers", string(d.Algorithm()), d.Encoded(), "link"))
+	if err != nil {
+		return nil, err
+	}
+	canonical, err := digest.Parse(string(link))
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(b.root, "blobs", string(canonical.Algorithm()), canonical.Encoded()[:2], canonical.Encoded(), "data"))
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%w: %s is not a regular file", fs.ErrInvalid, f.Name())
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &openBlob{f, canonical}, nil
+}
+
+// serve answers a request with the headers that distribution sends.
+func (o *openBlob) serve(w http.ResponseWriter, req *http.Request) {
+	h := w.Header()
+	h.Set("Docker-Distribution-Api-Version", "registry/2.0")
+	h.Set("Docker-Content-Digest", o.digest.String())
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Etag", strconv.Quote(o.digest.String()))
+	h.Set("Cache-Control", "max-age=31536000") // the content of a digest never changes
+	http.ServeContent(w, req, "", time.Time{}, o)
+}
+
+// blobTransport answers requests for blobs in the goroutine of the client. All other requests go to
+// next, which sends them over a pipe. A pipe takes several buffers of 64 KiB for each body.
+type blobTransport struct {
+	*blobs
+	next *http.Transport
+}
+
+// CloseIdleConnections is called by [http.Client.CloseIdleConnections].
+func (t *blobTransport) CloseIdleConnections() { t.next.CloseIdleConnections() }
+
+// RoundTrip implements [http.RoundTripper].
+func (t *blobTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	// A response with several ranges has parts that are not in the file.
+	if req.Method != http.MethodGet || strings.Contains(req.Header.Get("Range"), ",") {
+		return t.next.RoundTrip(req)
+	}
+	blob := t.open(req)
+	if blob == nil {
+		return t.next.RoundTrip(req)
+	}
+	if t.closed.Err() != nil {
+		blob.Close()
+		return nil, net.ErrClosed
+	}
+	return blob.response(req)
+}
+
+// response returns the response to a GET. The response to a HEAD has the same header, and leaves the
+// file at the first byte of the response.
+func (o *openBlob) response(req *http.Request) (*http.Response, error) {
+	head := req.WithContext(req.Context())
+	head.Method = http.MethodHead
+	probe := &buffered{header: http.Header{}, status: http.StatusOK}
+	o.serve(probe, head)
+	out := &http.Response{
+		Status: fmt.Sprintf("%d %s", probe.status, http.StatusText(probe.status)), StatusCode: probe.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: probe.header, Body: io.NopCloser(&probe.body), ContentLength: int64(probe.body.Len()), Request: req,
+	}
+	if probe.status != http.StatusOK && probe.status != http.StatusPartialContent {
+		o.Close()
+		return out, nil // not modified, or no such range
+	}
+	size, err := strconv.ParseInt(probe.header.Get("Content-Length"), 10, 64)
+	if err != nil {
+		o.Close()
+		return nil, err
+	}
+	out.ContentLength, out.Body = size, &blobBody{req.Context(), o.File, size}
+	return out, nil
+}
+
+// blobBody is the body of a response with a blob. As for a body from a network, a read fails once the
+// context of the request has ended, and the end of the file before the announced end is an error.
+type blobBody struct {
+	ctx  context.Context
+	file *os.File
+	left int64
+}
+
+// Read implements [io.Reader].
+func (b *blobBody) Read(p []byte) (int, error) {
+	switch err := b.ctx.Err(); {
+	case err != nil:
+		return 0, err
+	case b.left == 0:
+		return 0, io.EOF
+	}
+	n, err := b.file.Read(p[:min(int64(len(p)), b.left)])
+	b.left -= int64(n)
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// Close implements [io.Closer].
+func (b *blobBody) Close() error { return b.file.Close() }
