@@ -68,13 +68,13 @@ func matches(header []string, etag string) bool {
 	return false
 }
 
-// answer answers with the item's document. If forAll is true, all clients get the same document, and answer
-// caches it with the item. Otherwise answer builds the document for this client alone. document builds the
+// answer answers with the item's document of a kind. If forAll is true, all clients get the same document, and
+// answer caches it with the item. Otherwise answer builds the document for this client alone. document builds the
 // document.
-func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, forAll bool, document func() any) error {
+func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.Item, kind catalog.Document, forAll bool, document func() any) error {
 	var a *answer
 	if forAll {
-		a, _ = item.Document().(*answer)
+		a, _ = item.Document(kind).(*answer)
 	}
 	if a == nil {
 		var err error
@@ -82,9 +82,19 @@ func (g *gateway) answer(w http.ResponseWriter, r *http.Request, item *catalog.I
 			return err
 		}
 		if forAll {
-			g.Catalog.CacheDocument(item, a, len(a.body)+answerOverhead)
+			a = g.keep(item, kind, a)
 		}
 	}
 	a.write(w, r)
 	return nil
+}
+
+// keep caches an answer with an item, and returns it. If the item's document has not changed, keep returns the
+// earlier answer. So all responses with the document hold the same bytes, however slowly their clients read.
+func (g *gateway) keep(item *catalog.Item, kind catalog.Document, a *answer) *answer {
+	if before, ok := item.Document(kind).(*answer); ok && before.etag[0] == a.etag[0] {
+		return before
+	}
+	g.Catalog.CacheDocument(item, kind, a, len(a.body)+answerOverhead)
+	return a
 }

@@ -81,3 +81,12 @@ const (
 )
 
 var DefaultResumes = defaultLimits().Resumes
+
+// SharedList calls sharedList of a new gateway with its default limits.
+func SharedList() func(ctx context.Context, key string, list func(context.Context) error) error {
+	g := &gateway{limits: defaultLimits()}
+	return func(ctx context.Context, key string, list func(context.Context) error) error {
+		_, err := g.sharedList(ctx, key, func(ctx context.Context) (*answer, error) { return &answer{}, list(ctx) })
+		return err
+	}
+}

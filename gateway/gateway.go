@@ -20,6 +20,7 @@ import (
 
 	"github.com/gorilla/mux"
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/access"
@@ -120,6 +121,7 @@ type gateway struct {
 	Options
 	archives *archives.Handler
 	limits   limits
+	lists    singleflight.Group // the lists of versions that are being made
 	routes   http.Handler
 }
 

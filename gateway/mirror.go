@@ -36,7 +36,7 @@ func (g *gateway) serveIndex(w http.ResponseWriter, r *http.Request, a provider.
 	if err != nil {
 		return fmt.Errorf("list versions of %s: %w", a, err)
 	}
-	return g.answer(w, r, item, true, func() any {
+	return g.answer(w, r, item, catalog.MirrorDocument, true, func() any {
 		out := indexJSON{Versions: map[string]struct{}{}}
 		for _, v := range item.Versions {
 			out.Versions[v.String()] = struct{}{}
@@ -62,7 +62,7 @@ func (g *gateway) serveVersion(w http.ResponseWriter, r *http.Request, a provide
 	// With access control, the document is not cached, because its links depend on the client. It is also
 	// not cached while an h1: hash may still become known.
 	keep := g.Access == nil && (err != nil || g.hashesAreKnown(item.Found))
-	return g.answer(w, r, item, keep, func() any {
+	return g.answer(w, r, item, catalog.MirrorDocument, keep, func() any {
 		out := versionJSON{Archives: map[string]archiveJSON{}}
 		if err == nil {
 			for _, p := range item.Found.Packages {

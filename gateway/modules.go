@@ -91,7 +91,7 @@ func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a 
 	if err != nil {
 		return fmt.Errorf("list versions of the module %s: %w", a, err)
 	}
-	return g.answer(w, r, item, true, func() any {
+	return g.answer(w, r, item, catalog.RegistryDocument, true, func() any {
 		out := []moduleVersionJSON{}
 		for _, v := range g.listedVersions(item) {
 			out = append(out, moduleVersionJSON{v.String()})

@@ -56,10 +56,48 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	start := time.Now()
 	view := g.View(r)
 	item, err := view.Versions(ctx, a)
-	var out versionsJSON
+	if err != nil && !errors.Is(err, errAbsent) {
+		return fmt.Errorf("list signed versions of %s: %w", a, err)
+	}
+	list, err := g.sharedList(ctx, fmt.Sprintf("%p %t", item, g.MayFetch(r)), func(ctx context.Context) (*answer, error) {
+		list, err := g.versionsOf(ctx, view, item, err, start)
+		if err != nil {
+			return nil, fmt.Errorf("list signed versions of %s: %w", a, err)
+		}
+		made, err := newAnswer(list)
+		if err != nil {
+			return nil, err
+		}
+		return g.keep(item, catalog.RegistryDocument, made), nil
+	})
+	if err == nil {
+		list.write(w, r)
+	}
+	return err
+}
+
+// sharedList returns the answer that list makes. Requests that arrive meanwhile with the same key share the answer,
+// because a list of thousands of versions takes megabytes while it is made. The list continues when a client leaves.
+func (g *gateway) sharedList(ctx context.Context, key string, list func(context.Context) (*answer, error)) (*answer, error) {
+	made := g.lists.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.limits.metadata)
+		defer cancel()
+		return list(ctx)
+	})
+	select {
+	case result := <-made:
+		a, _ := result.Val.(*answer)
+		return a, result.Err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// versionsOf makes the list of an item's versions. err is the error with which the catalog returned the item, or nil.
+func (g *gateway) versionsOf(ctx context.Context, view catalog.View, item *catalog.Item, err error, start time.Time) (out versionsJSON, _ error) {
 	if err == nil {
 		out.Warnings = item.Warnings
-		out.Versions, err = g.listVersions(ctx, view, item, view.Confirmed(a).Before(start))
+		out.Versions, err = g.listVersions(ctx, view, item, view.Confirmed(item.Address).Before(start))
 	}
 	if err == nil && len(out.Versions) == 0 {
 		err = errUnsigned
@@ -71,10 +109,7 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 			out.Versions, err = listDenied(denials), nil
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("list signed versions of %s: %w", a, err)
-	}
-	return writeJSON(w, r, out)
+	return out, err
 }
 
 const (

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 )
 
 // ServeHTTP implements [http.Handler]. It first looks up the request's path in memory, and answers the
@@ -32,7 +34,7 @@ func (g *gateway) serveWarm(w http.ResponseWriter, r *http.Request) bool {
 	if !ok {
 		return false
 	}
-	kept, ok := item.Document().(*answer)
+	kept, ok := item.Document(catalog.MirrorDocument).(*answer)
 	if !ok {
 		return false
 	}

@@ -447,7 +447,7 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 	if a == nil || a.Value.about.isModule() {
 		return nil, false // a document about a module is not at this path
 	}
-	if a.Value.document.Load() != nil {
+	if a.Value.Document(MirrorDocument) != nil {
 		v.c.opts.Counters.Hits.Add(1) // without a document, the caller gets the item again from a method that counts
 	}
 	return a.Value, true
@@ -455,10 +455,9 @@ func (v View) Warm(path string, now time.Time) (*Item, bool) {
 
 // CacheDocument caches a document of at most size bytes together with the item from which the
 // document was made. [Item.Document] then returns the document.
-func (c *Catalog) CacheDocument(i *Item, value any, size int) {
-	if i.document.CompareAndSwap(nil, &cachedDocument{value, int64(size)}) {
-		c.cache.Resize(i.about)
-	}
+func (c *Catalog) CacheDocument(i *Item, kind Document, value any, size int) {
+	i.documents[kind].Store(&cachedDocument{value, int64(size)})
+	c.cache.Resize(i.about)
 }
 
 // Refresh drops all cached answers about a provider, in memory and on disk. It returns the

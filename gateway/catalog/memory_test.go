@@ -44,7 +44,7 @@ func TestMemoryIsAsBelieved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.CacheDocument(item, make([]byte, 3000), 3000)
+		c.CacheDocument(item, catalog.MirrorDocument, make([]byte, 3000), 3000)
 	}
 	took, believed := heap()-before, c.Size().Bytes
 	t.Logf("the catalog takes %d bytes, and counts %d", took, believed)
@@ -116,7 +116,7 @@ func TestWhatDoesNotExistTakesLittle(t *testing.T) {
 			if !errors.Is(err, catalog.ErrAbsent) {
 				b.t.Fatal(err)
 			}
-			b.CacheDocument(absent, "absent", 100)
+			b.CacheDocument(absent, catalog.MirrorDocument, "absent", 100)
 			if n := b.Size().Bytes; n > limit {
 				b.t.Fatalf("%d bytes after %d questions", n, 2*i)
 			}

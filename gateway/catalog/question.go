@@ -127,7 +127,7 @@ func (c *Catalog) newAnswer(item *Item, err error) answer {
 	return a
 }
 
-// Item is the content of one answer. It is immutable, apart from the document that is cached
+// Item is the content of one answer. It is immutable, apart from the documents that are cached
 // with it.
 type Item struct {
 	// Address is the provider that the item is about. It is zero if the item is about a module.
@@ -159,9 +159,20 @@ type Item struct {
 
 	// savedAt is the time in the item's record on disk, in Unix nanoseconds. It is 0 if there
 	// is no record.
-	savedAt  atomic.Int64
-	document atomic.Pointer[cachedDocument]
+	savedAt   atomic.Int64
+	documents [documentKinds]atomic.Pointer[cachedDocument]
 }
+
+// Document is a kind of document that can be cached with an item.
+type Document int
+
+const (
+	// MirrorDocument is a document of the network mirror protocol, and RegistryDocument a list
+	// of versions in a registry protocol.
+	MirrorDocument Document = iota
+	RegistryDocument
+	documentKinds
+)
 
 // cachedDocument is an encoded response for clients.
 type cachedDocument struct {
@@ -172,10 +183,10 @@ type cachedDocument struct {
 // newItem returns an empty answer to a question.
 func newItem(q question) *Item { return &Item{Address: q.address, Version: q.version, about: q} }
 
-// Document returns the document that [Catalog.CacheDocument] has cached with the item, or
-// nil.
-func (i *Item) Document() any {
-	if d := i.document.Load(); d != nil {
+// Document returns the document of a kind that [Catalog.CacheDocument] has cached with the
+// item, or nil.
+func (i *Item) Document(kind Document) any {
+	if d := i.documents[kind].Load(); d != nil {
 		return d.value
 	}
 	return nil
@@ -246,8 +257,10 @@ func (i *Item) size() int64 {
 			n += foundSize(v)
 		}
 	}
-	if d := i.document.Load(); d != nil {
-		n += d.size
+	for k := range i.documents {
+		if d := i.documents[k].Load(); d != nil {
+			n += d.size
+		}
 	}
 	return n
 }

@@ -339,7 +339,7 @@ func TestAbsentThenListed(t *testing.T) {
 		if !errors.Is(err, catalog.ErrAbsent) {
 			b.t.Fatalf("before it is pushed: %v", err)
 		}
-		b.CacheDocument(absent, "absent", 6)
+		b.CacheDocument(absent, catalog.MirrorDocument, "absent", 6)
 		b.publish(b.t, widget, v110, "new")
 		path := widget.Path() + "/1.1.0.json"
 		if _, ok := b.Warm(path, time.Now()); !ok {
@@ -350,7 +350,7 @@ func TestAbsentThenListed(t *testing.T) {
 			b.t.Fatalf("%+v, %v", item, err)
 		}
 		if item, ok := b.Warm(path, time.Now()); ok {
-			b.t.Errorf("warm: %v", item.Document())
+			b.t.Errorf("warm: %v", item.Document(catalog.MirrorDocument))
 		}
 		if item, err := b.Version(b.t.Context(), widget, v110); err != nil || item.Found == nil {
 			b.t.Errorf("though it is listed: %v", err)

@@ -1,0 +1,109 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// firstByte is an [http.ResponseWriter] that records where the bytes of its first write are.
+type firstByte struct {
+	*httptest.ResponseRecorder
+	at *byte
+}
+
+// Write implements [io.Writer].
+func (w *firstByte) Write(p []byte) (int, error) {
+	if w.at == nil {
+		w.at = unsafe.SliceData(p)
+	}
+	return w.ResponseRecorder.Write(p)
+}
+
+// TestResponsesShareADocument shows that all responses with a list of versions hold the same bytes, and that a
+// version that has changed changes the list at once.
+func TestResponsesShareADocument(t *testing.T) {
+	p := newPublisher(newBench(t).modules())
+	p.push(widget, "1.0.0")
+	p.publishModule(netModule, "1.0.0", "1.0.0")
+	h := gateway.NewWithin(p.options, p.limits)
+	ask := func(path string, status int) *firstByte {
+		w := &firstByte{ResponseRecorder: httptest.NewRecorder()}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if w.Code != status {
+			t.Fatalf("%s: %d", path, w.Code)
+		}
+		return w
+	}
+	const versions = hostsPrefix + "versions"
+	for _, path := range []string{prefix + "index.json", versions, "/hosts/" + host + "/v1/modules/acme/net/aws/versions"} {
+		if first, second := ask(path, http.StatusOK), ask(path, http.StatusOK); first.at != second.at {
+			t.Errorf("%s: the second response has a copy of the document", path)
+		}
+	}
+	// The list of tags stays the same if the tag of a version names another index.
+	p.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: zip(t, linux)})
+	ask(versions, http.StatusNotFound) // this index is not signed
+	p.push(widget, "1.1.0")
+	if first, second := ask(versions, http.StatusOK), ask(versions, http.StatusOK); first.at != second.at || strings.Contains(first.Body.String(), `"1.0.0"`) {
+		t.Errorf("after a change: %s", first.Body)
+	}
+}
+
+// TestListIsMadeOnce shows that concurrent requests for a list share it while it is made, that it does not end
+// with the client that requested it first, and that the clients wait no longer than a document may take.
+func TestListIsMadeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := gateway.SharedList()
+		var made atomic.Int32
+		ready := make(chan struct{})
+		list := func(ctx context.Context) error {
+			made.Add(1)
+			select {
+			case <-ready:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		first, leave := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- shared(first, "list", list) }()
+		synctest.Wait()
+		var others sync.WaitGroup
+		for range 8 {
+			others.Go(func() {
+				if err := shared(t.Context(), "list", list); err != nil {
+					t.Errorf("a client that waits: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		leave()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("the client that left: %v", err)
+		}
+		close(ready)
+		others.Wait()
+		if n := made.Load(); n != 1 {
+			t.Errorf("the list was made %d times", n)
+		}
+
+		ready = nil
+		start := time.Now()
+		if err := shared(t.Context(), "list", list); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 8*time.Second {
+			t.Errorf("a list that is not made: %v after %s", err, time.Since(start))
+		}
+	})
+}
