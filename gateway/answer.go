@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/respond"
 )
 
 // answer is an encoded document with the values of its ETag and Content-Length headers. The values are slices,
@@ -16,6 +17,7 @@ import (
 type answer struct {
 	body         []byte
 	etag, length []string
+	kept         bool // the answer is cached with its item, so all responses hold the same bytes
 }
 
 var contentTypeJSON = []string{"application/json"}
@@ -50,8 +52,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) (status int, byte
 	if r.Method == http.MethodHead {
 		return http.StatusOK, 0
 	}
-	n, _ := w.Write(a.body) // an error means that the client has left
-	return http.StatusOK, int64(n)
+	return http.StatusOK, int64(respond.Send(w, a.body, a.kept))
 }
 
 // matches reports whether an If-None-Match header matches an ETag (RFC 9110, section 13.1.2). The ETag must
@@ -95,6 +96,7 @@ func (g *gateway) keep(item *catalog.Item, kind catalog.Document, a *answer) *an
 	if before, ok := item.Document(kind).(*answer); ok && before.etag[0] == a.etag[0] {
 		return before
 	}
+	a.kept = true
 	g.Catalog.CacheDocument(item, kind, a, len(a.body)+answerOverhead)
 	return a
 }

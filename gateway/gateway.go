@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/respond"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -119,10 +120,11 @@ func defaultLimits() limits {
 
 type gateway struct {
 	Options
-	archives *archives.Handler
-	limits   limits
-	lists    singleflight.Group // the lists of versions that are being made
-	routes   http.Handler
+	archives  *archives.Handler
+	limits    limits
+	lists     singleflight.Group // the lists of versions that are being made
+	documents respond.Documents
+	routes    http.Handler
 }
 
 // New returns the gateway's handler.
@@ -183,7 +185,7 @@ func (g *gateway) router() *mux.Router {
 		r.Handle("/-/refresh", g.Access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
 	if g.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(resourceOfRepository, boundWrites(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
+		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(resourceOfRepository, boundBlobs(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
 	}
 	return r
 }

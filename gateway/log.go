@@ -14,7 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
-// logged gives each request an ID, a line in the log and a span, and calls the hooks. The log contains no
+// logged gives each request an ID, a line in the log and a span, and calls the hooks. It sends the documents that
+// next writes. The log contains no
 // secrets. Capabilities have been removed from paths. Queries and headers may contain secrets, so the log
 // has no queries, and only two headers: the User-Agent, and a valid request ID.
 func (g *gateway) logged(next http.Handler) http.Handler {
@@ -35,7 +36,7 @@ func (g *gateway) logged(next http.Handler) http.Handler {
 			g.ended(line, out.Code, out.Written)
 			end(nil, slog.String("http.route", line.route), slog.Int("http.response.status_code", out.Code))
 		}()
-		out.CaptureMetrics(w, func(w http.ResponseWriter) { next.ServeHTTP(w, r) })
+		out.CaptureMetrics(w, func(w http.ResponseWriter) { g.documents.Serve(w, r, next) })
 	})
 }
 

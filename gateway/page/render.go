@@ -15,6 +15,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/respond"
 )
 
 //go:embed templates/*.html
@@ -92,7 +93,7 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view s
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		w.Write(body.Bytes())
+		respond.Send(w, body.Bytes(), false)
 	}
 }
 

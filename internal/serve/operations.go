@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/respond"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
@@ -109,7 +110,7 @@ func (o *operations) listen() (stop func() error, err error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("listen on %s for metrics: %w", o.address, err), "is it an address of this machine, free, and open to you? --metrics-listen names another one, such as localhost:9090")
 	}
-	server := newServer(o.handler(), o.log)
+	server := newServer(new(respond.Documents).Handler(o.handler()), o.log)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			o.log.Error("metrics are not answered any more", "address", listener.Addr().String(), "err", err)

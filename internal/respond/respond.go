@@ -1,0 +1,218 @@
+// Package respond sends documents to clients that may read slowly, or not at all.
+//
+// A response with a document holds the document's bytes until the client has read them. [Documents]
+// buffers each response until its handler has returned, so that the response then holds nothing else.
+// Responses with equal documents hold the bytes once, however many clients do not read them.
+//
+// Invariants:
+//
+//   - A response ends if the client takes less than 32 KiB in [Stall], or if it takes longer than [Whole]
+//     for all.
+//   - Nothing is sent if the handler panics before it has returned.
+//   - A handler that flushes, or sets its own write deadline, streams: its response is not buffered, and
+//     the handler bounds the time of its client.
+package respond
+
+import (
+	"crypto/sha256"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// Stall is how long a client can take to read a piece of a document.
+	Stall = 30 * time.Second
+	// Whole is how long a client can take to read a document.
+	Whole = 5 * time.Minute
+	// piece is the size of a piece in bytes. If the document is smaller, the piece is the document.
+	piece = 32 << 10
+	// minShared is the minimum size in bytes of a document for which equal documents are looked up.
+	minShared = 4 << 10
+	// maxDocument is the maximum size in bytes of a response that is buffered. The rest of a longer one
+	// is sent as the handler writes it.
+	maxDocument = 8 << 20
+)
+
+// Documents sends documents. Its zero value is ready for use.
+type Documents struct {
+	mu     sync.Mutex
+	bodies map[[sha256.Size]byte]*body // the documents that are being sent
+}
+
+// body is a document that is being sent.
+type body struct {
+	data  []byte
+	users int
+}
+
+// Serve passes a request to a handler, and sends the document that the handler writes.
+func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, handler http.Handler) {
+	out := &response{ResponseWriter: w, client: http.NewResponseController(w)}
+	handler.ServeHTTP(out, r)
+	if out.streams {
+		return
+	}
+	data := out.body
+	if !out.shared && len(data) >= minShared {
+		var release func()
+		data, release = d.share(data)
+		defer release()
+	}
+	out.body = nil
+	if out.status != 0 {
+		w.WriteHeader(out.status)
+	}
+	if len(data) > 0 {
+		// An error means that the client has left.
+		_, _ = send(w, data)
+	}
+}
+
+// Handler returns a handler that calls [Documents.Serve].
+func (d *Documents) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.Serve(w, r, next) })
+}
+
+// share returns the bytes of an equal document that is being sent, or else data. The caller calls
+// release when it has sent the document.
+func (d *Documents) share(data []byte) (shared []byte, release func()) {
+	key := sha256.Sum256(data)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	b := d.bodies[key]
+	if b == nil {
+		b = &body{data: data}
+		if d.bodies == nil {
+			d.bodies = map[[sha256.Size]byte]*body{}
+		}
+		d.bodies[key] = b
+	}
+	b.users++
+	return b.data, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if b.users--; b.users == 0 {
+			delete(d.bodies, key)
+		}
+	}
+}
+
+// Send sends a whole document that nobody changes any more. w may be the writer that [Documents.Serve]
+// passes to a handler, or wrap it; the document is then sent when the handler has returned. If shared is
+// true, the caller holds the document anyway, and equal documents are not looked up. Send returns the
+// number of bytes that were sent or will be sent.
+func Send(w http.ResponseWriter, data []byte, shared bool) int {
+	if out := responseOf(w); out != nil && !out.streams && len(out.body) == 0 {
+		out.body, out.shared = data, shared
+		return len(data)
+	}
+	n, _ := send(w, data) // an error means that the client has left
+	return n
+}
+
+// responseOf returns the response that w wraps, or nil.
+func responseOf(w http.ResponseWriter) *response {
+	for {
+		switch t := w.(type) {
+		case *response:
+			return t
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = t.Unwrap()
+		default:
+			return nil
+		}
+	}
+}
+
+// send writes a document in pieces, each with its own deadline.
+func send(w http.ResponseWriter, data []byte) (sent int, err error) {
+	client, end := http.NewResponseController(w), time.Now().Add(Whole)
+	for len(data) > 0 && err == nil {
+		deadline := time.Now().Add(Stall)
+		if deadline.After(end) {
+			deadline = end
+		}
+		// The call fails for some ResponseWriters, but not for those of net/http's server. The error does
+		// not matter.
+		_ = client.SetWriteDeadline(deadline)
+		var n int
+		n, err = w.Write(data[:min(piece, len(data))])
+		sent, data = sent+n, data[n:]
+	}
+	return sent, err
+}
+
+// response is an [http.ResponseWriter] that buffers a document.
+type response struct {
+	http.ResponseWriter
+	client  *http.ResponseController
+	status  int // 0: the handler has set none
+	body    []byte
+	shared  bool // the body belongs to the caller of Send
+	streams bool // nothing is buffered any more
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (r *response) WriteHeader(status int) {
+	switch {
+	case r.streams || status < http.StatusOK:
+		r.ResponseWriter.WriteHeader(status)
+	case r.status == 0:
+		r.status = status
+	}
+}
+
+// Write implements [http.ResponseWriter].
+func (r *response) Write(p []byte) (int, error) {
+	if !r.streams && (r.shared || len(r.body)+len(p) > maxDocument) {
+		if err := r.stream(); err != nil {
+			return 0, err
+		}
+	}
+	if r.streams {
+		return r.ResponseWriter.Write(p)
+	}
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	r.body = append(r.body, p...)
+	return len(p), nil
+}
+
+// stream sends the bytes in the buffer, and ends the buffering.
+func (r *response) stream() error {
+	if r.streams {
+		return nil
+	}
+	r.streams = true
+	if r.status != 0 {
+		r.ResponseWriter.WriteHeader(r.status)
+	}
+	data := r.body
+	r.body = nil
+	_, err := send(r.ResponseWriter, data)
+	return err
+}
+
+// SetWriteDeadline is called by [http.ResponseController.SetWriteDeadline].
+func (r *response) SetWriteDeadline(deadline time.Time) error {
+	if err := r.stream(); err != nil {
+		return err
+	}
+	return r.client.SetWriteDeadline(deadline)
+}
+
+// FlushError is called by [http.ResponseController.Flush].
+func (r *response) FlushError() error {
+	if err := r.stream(); err != nil {
+		return err
+	}
+	return r.client.Flush()
+}
+
+// Flush implements [http.Flusher].
+func (r *response) Flush() { _ = r.FlushError() }
+
+// Unwrap returns the wrapped writer, for [http.ResponseController].
+func (r *response) Unwrap() http.ResponseWriter { return r.ResponseWriter }
