@@ -4,7 +4,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-FUZZTIME ?= 30s
+FUZZTIME ?= 2000x
 TIMEOUT  ?= 30m
 # How many tests of a package run at once: most of them wait for other programs.
 PARALLEL ?= 5
@@ -33,14 +33,18 @@ build: ## build the program: bin/ocibridge
 tools: ## obtain all clients, registries and checkers in .tools (a quarter of an hour, the first time)
 	@tools/install.sh
 
-.PHONY: test
-test: tools build ## run all tests, end-to-end ones included
-	$(TESTTMP) go test -timeout $(TIMEOUT) -parallel $(PARALLEL) ./...
-	cd tools/release && GOWORK=off go test ./...
+TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(RACE),-race) -tools "$$(tools/test-tools.sh)"
 
-.PHONY: test-unit
-test-unit: tools ## run all tests but the end-to-end ones
-	$(TESTTMP) go test -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
+# RACE=1 runs the packages' tests under the race detector. "make test-all" then runs only what is left.
+.PHONY: test
+test: build ## run the packages' tests and the main scenes end to end (minutes, the first time; RACE=1)
+	@tools/install.sh registry provider-null-host tofu-on-path terraform-on-path
+	$(TESTRUN) test -timeout $(TIMEOUT) -parallel $(PARALLEL)
+
+.PHONY: test-all
+test-all: RACE = 1
+test-all: tools build ## run all tests, under the race detector where that is possible (needs a C compiler)
+	$(TESTRUN) all -timeout $(TIMEOUT) -parallel $(PARALLEL)
 
 # It prints the seed of what is random; SEED repeats it.
 .PHONY: test-faults
@@ -53,10 +57,6 @@ test-faults: tools build ## run the fault and kill tests in their long form: eve
 .PHONY: soak
 soak: tools build ## run the gateway at full load for SOAK (default 2m) while faults come and go, and print figures
 	go run ./internal/soak -for $(or $(SOAK),2m) -seed $(or $(SEED),0)
-
-.PHONY: race
-race: tools ## run the unit tests under the race detector (needs a C compiler)
-	$(TESTTMP) go test -race -timeout $(TIMEOUT) -parallel $(PARALLEL) $(UNIT)
 
 .PHONY: cover
 cover: tools ## run the unit tests, and print what of each package they cover (tools/cover.sh coverage.out PACKAGE: what not)
@@ -87,7 +87,7 @@ bench-unit: tools ## run the benchmarks of the packages
 
 # A crasher, which go test writes to testdata/fuzz, belongs into the commit.
 .PHONY: fuzz
-fuzz: ## run each fuzz test for FUZZTIME (default 30s)
+fuzz: ## run each fuzz test with 2,000 inputs (FUZZTIME=30s: for half a minute)
 	@tools/fuzz.sh $(FUZZTIME)
 
 .PHONY: fuzz-corpus

@@ -349,6 +349,8 @@ func TestInterrupt(t *testing.T) {
 }
 
 // TestSecondPushSendsNothing shows that a second push of a version uploads nothing to a stand-alone registry.
+//
+//testrun:scene
 func TestSecondPushSendsNothing(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -118,6 +118,8 @@ func TestCopyPlatforms(t *testing.T) {
 
 // TestCopyAcrossAnAirGap shows that copy carries two providers in a single file to another registry. The second
 // copy has no access to the origin and to the first registry.
+//
+//testrun:scene
 func TestCopyAcrossAnAirGap(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -264,6 +264,8 @@ func TestExecExcluded(t *testing.T) {
 
 // TestExecNothingConfigured shows that exec needs no configuration. It fetches a provider from its origin, stores it
 // in the embedded registry, and installs it from there once the origin is down.
+//
+//testrun:scene
 func TestExecNothingConfigured(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, client clients.Client) {

@@ -18,6 +18,8 @@ import (
 // TestFaults injects some faults of internal/faults into the built program. It shows that the gateway serves
 // cached answers during a fault, and returns errors with Retry-After to new requests. After the fault, a client
 // can install, and nothing has leaked.
+//
+//testrun:scene
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

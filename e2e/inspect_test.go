@@ -73,6 +73,8 @@ func (s *scene) deleteManifest(repo, digest string) {
 }
 
 // TestListInspectVerify checks the output of list, inspect and verify for versions in a stand-alone registry.
+//
+//testrun:scene
 func TestListInspectVerify(t *testing.T) { forEachProgram(t, testListInspectVerify) }
 
 func testListInspectVerify(t *testing.T, program registry.Program) {

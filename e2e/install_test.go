@@ -29,6 +29,7 @@ func hostPackage(t *testing.T, r *release.Release) *release.Package {
 	return p
 }
 
+//testrun:scene
 func TestTofuByNetworkMirror(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -47,6 +48,7 @@ func TestTofuByNetworkMirror(t *testing.T) {
 	ws.MustRun(t, tofu, "init", "-no-color", "-lockfile=readonly")
 }
 
+//testrun:scene
 func TestTerraformByNetworkMirror(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -114,6 +116,7 @@ func servedHashesOf(t *testing.T, s *scene, mirror, version string) map[string][
 	return out
 }
 
+//testrun:scene
 func TestTofuByOCIMirrorFromStandaloneRegistry(t *testing.T) {
 	forEachProgram(t, testTofuByOCIMirrorFromStandaloneRegistry)
 }
@@ -143,6 +146,8 @@ func TestTofuByOCIMirrorFromEmbeddedRegistry(t *testing.T) {
 
 // TestGatewayInFrontOfRegistry shows that both clients install from a gateway in front of a stand-alone
 // registry.
+//
+//testrun:scene
 func TestGatewayInFrontOfRegistry(t *testing.T) { forEachProgram(t, testGatewayInFrontOfRegistry) }
 
 func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {

@@ -10,6 +10,8 @@ import (
 
 // TestModuleByGateway shows that both clients install a module with a submodule through the gateway, from a registry in
 // which module push has stored it, and also the submodule alone.
+//
+//testrun:scene
 func TestModuleByGateway(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -133,6 +133,8 @@ func (o *outage) status(gateway *world.Gateway, path string) int {
 // TestRegistryStopped shows that clients install cached versions while the registry is stopped. They do so
 // before and after a restart of the gateway, until stale_if_error has passed. For other versions, the gateway
 // returns errors, and clients try no other installation method.
+//
+//testrun:scene
 func TestRegistryStopped(t *testing.T) {
 	t.Parallel()
 	for name, required := range map[string]bool{"verify off": false, "verify required": true} {

@@ -97,6 +97,8 @@ func trusting(t *testing.T, file string) *http.Client {
 
 // TestNothingConfigured runs ocibridge serve without configuration. It shows that tofu init works with the
 // instructions that the program prints. The CLI configuration of the gateway's user leads to the origin.
+//
+//testrun:scene
 func TestNothingConfigured(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -128,6 +128,8 @@ func (p *pulled) installs(g *world.Gateway, client clients.Client) {
 
 // TestPullThrough shows that clients install a provider that nobody pushed. They install it with empty and with
 // filled caches, directly from the registry, without the origin, and without the registry.
+//
+//testrun:scene
 func TestPullThrough(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)

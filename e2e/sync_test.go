@@ -60,6 +60,8 @@ func tags(t *testing.T, r *registry.Registry, address string) []string {
 
 // TestSync shows that the registry follows changes of a provider block, and that the real clients install the
 // result.
+//
+//testrun:scene
 func TestSync(t *testing.T) { forEachProgram(t, testSync) }
 
 func testSync(t *testing.T, program registry.Program) {

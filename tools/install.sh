@@ -33,9 +33,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
 names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-registry staticcheck provider-null node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
-# These tools are obtained only if an argument names them. terraform-on-path never builds
-# terraform. provider-null-host builds the provider only for the host.
-others="govulncheck terraform-on-path provider-null-host"
+# These tools are obtained only if an argument names them. tofu-on-path and terraform-on-path
+# never build the client. provider-null-host builds the provider only for the host.
+others="govulncheck tofu-on-path terraform-on-path provider-null-host"
 browsers="chromium chromium-browser google-chrome" # .tools/bin/chromium is the first that is on PATH
 
 # A go.work file or a vendor setting of the caller must not change what the
@@ -193,6 +193,18 @@ terraform() {
 		ln -sfn "$path" "$temp"
 		install_output bin/terraform "link $path"
 		say "terraform is the one on PATH: $path"
+	fi
+}
+
+# tofu_on_path links to the tofu on PATH, unless .tools has one that was built.
+tofu_on_path() {
+	if [ -x "$out/bin/tofu" ] && [[ $(cat "$out/stamps/tofu" 2>/dev/null) != "link "* ]]; then
+		current=$((current + 1))
+	elif on_path tofu; then
+		link tofu tofu
+	else
+		rm -f "$out/bin/tofu" "$out/stamps/tofu"
+		say "no tofu is on PATH, and none is built"
 	fi
 }
 
@@ -433,6 +445,7 @@ unpack_docker_registry() {
 install() {
 	case $1 in
 	terraform | terraform-on-path) terraform "$1" ;;
+	tofu-on-path) tofu_on_path ;;
 	provider-null) provider_null ;;
 	provider-null-host) provider_null_for "$host" ;;
 	tofu-fixtures) tofu_fixtures "$1" oci-provider-mirror ;;

@@ -26,7 +26,8 @@ func asUser(t *testing.T, dir string, f func()) {
 			t.Fatal(err)
 		}
 	}
-	runtime.LockOSThread() // the file system's user belongs to the thread
+	t.Setenv("TMPDIR", filepath.Dir(dir)) // the user may not write to root's
+	runtime.LockOSThread()                // the file system's user belongs to the thread
 	defer runtime.UnlockOSThread()
 	if err := syscall.Setfsuid(user); err != nil {
 		t.Fatal(err)

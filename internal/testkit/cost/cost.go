@@ -14,13 +14,23 @@ import (
 // MostOfDocument is the maximum number of bytes that a program may allocate in total to handle one document.
 const MostOfDocument = 64 << 20
 
+// Skipped is the message of a test that is skipped because it measures.
+const Skipped = "not measured under the race detector"
+
+func skipUnderRace(t *testing.T) {
+	t.Helper()
+	if underRace {
+		t.Skip(Skipped)
+	}
+}
+
 // Check runs f, which handles a document of size bytes. It fails the test if f allocates more than
 // [MostOfDocument] in total. It also fails the test if f returns no error although refused is true, or an error
 // although refused is false. Check counts all allocations of the process, so the test must not be parallel. It
-// logs the numbers. With the race detector, Check does not limit allocations, because the race detector moves
-// more values to the heap.
+// logs the numbers. Under the race detector, which moves more values to the heap, Check skips the test.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
+	skipUnderRace(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := time.Now()
@@ -32,15 +42,16 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 	if (err != nil) != refused {
 		t.Errorf("error %v, want an error: %t", err, refused)
 	}
-	if allocated > MostOfDocument && !underRace {
+	if allocated > MostOfDocument {
 		t.Errorf("%d bytes allocated %d bytes, more than %d", size, allocated, MostOfDocument)
 	}
 }
 
 // Kept fails the test if the result of f retains more than most bytes on the heap. It measures the heap of the
-// whole process, so the test must not be parallel.
+// whole process, so the test must not be parallel. Under the race detector, Kept skips the test.
 func Kept(t *testing.T, most uint64, f func() any) {
 	t.Helper()
+	skipUnderRace(t)
 	live := func() uint64 {
 		runtime.GC()
 		runtime.GC() // the second run frees what finalizers and pools released in the first run

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// event is a line of "go test -json".
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of a build
+	Test       string
+	Elapsed    float64
+	Output     string
+}
+
+// test names a test or a subtest.
+type test struct{ Package, Name string }
+
+// result is how a test or a package ended.
+type result struct {
+	Action string // "pass", "fail" or "skip"
+	Took   time.Duration
+	Reason string // why a test was skipped
+}
+
+// report reads the events of a run. It prints what "go test" prints without -json: one line for each package, and the
+// output of failed tests.
+type report struct {
+	out      io.Writer
+	tests    map[test]result   // of the current pass
+	packages map[string]result // of the current pass
+	output   map[test][]string // of tests that have not ended
+
+	slowPackages, slowTests []row // of all passes
+}
+
+// row is a line of a table of what took long.
+type row struct {
+	name string
+	took time.Duration
+}
+
+func newReport(out io.Writer) *report {
+	r := &report{out: out}
+	r.begin()
+	return r
+}
+
+// begin begins a pass: it forgets the results of the last one.
+func (r *report) begin() {
+	r.tests, r.packages, r.output = map[test]result{}, map[string]result{}, map[test][]string{}
+}
+
+// read reads all events. A line that is no event is printed.
+func (r *report) read(from io.Reader) error {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadString('\n')
+		if err == io.EOF && line == "" {
+			return nil
+		} else if err != nil && err != io.EOF {
+			return err
+		}
+		var e event
+		if json.Unmarshal([]byte(line), &e) != nil || e.Action == "" {
+			fmt.Fprint(r.out, line)
+			continue
+		}
+		r.add(e)
+	}
+}
+
+func (r *report) add(e event) {
+	t := test{e.Package, e.Test}
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "output":
+		r.print(t, e.Output)
+	case "pass", "fail", "skip":
+		took := time.Duration(e.Elapsed * float64(time.Second))
+		if e.Test == "" {
+			r.endPackage(e.Package, result{Action: e.Action, Took: took})
+		} else {
+			r.endTest(t, result{Action: e.Action, Took: took})
+		}
+	}
+}
+
+// print prints a package's output at once, and keeps a test's output until the test ends.
+func (r *report) print(t test, text string) {
+	switch {
+	case t.Name != "":
+		if !isFrame(text) {
+			r.output[t] = append(r.output[t], text)
+		}
+	case text != "PASS\n" && !strings.HasSuffix(text, "[no tests to run]\n"):
+		fmt.Fprint(r.out, text)
+	}
+}
+
+// isFrame reports whether the text is a line with which "go test -v" frames the output of tests.
+func isFrame(text string) bool {
+	for _, frame := range []string{"=== RUN ", "=== PAUSE", "=== CONT ", "=== NAME "} {
+		if strings.HasPrefix(text, frame) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *report) endTest(t test, res result) {
+	if res.Action == "skip" {
+		res.Reason = reason(r.output[t])
+	}
+	r.tests[t] = res
+	if !strings.Contains(t.Name, "/") {
+		r.slowTests = append(r.slowTests, row{short(t.Package) + " " + t.Name, res.Took})
+	}
+	if res.Action == "fail" {
+		r.show(t)
+	}
+	delete(r.output, t)
+}
+
+// show prints the output of a test.
+func (r *report) show(t test) {
+	fmt.Fprint(r.out, strings.Join(r.output[t], ""))
+	delete(r.output, t)
+}
+
+// endPackage also shows the tests that were running when a package failed, because it crashed or took too long.
+func (r *report) endPackage(name string, res result) {
+	r.packages[name] = res
+	r.slowPackages = append(r.slowPackages, row{short(name), res.Took})
+	if res.Action != "fail" {
+		return
+	}
+	var running []test
+	for t := range r.output {
+		if t.Package == name {
+			running = append(running, t)
+		}
+	}
+	slices.SortFunc(running, func(a, b test) int { return strings.Compare(a.Name, b.Name) })
+	for _, t := range running {
+		if _, ended := r.tests[t]; !ended {
+			fmt.Fprintf(r.out, "--- did not end: %s\n", t.Name)
+			r.tests[t] = result{Action: "fail"}
+			r.show(t)
+		}
+	}
+}
+
+// reason returns the message of a skipped test: its last lines before the one that says that it was skipped, without the
+// position in the source.
+func reason(output []string) string {
+	text := strings.TrimSpace(strings.Join(output, ""))
+	if i := strings.LastIndex(text, "--- SKIP:"); i >= 0 {
+		text = strings.TrimSpace(text[:i])
+	}
+	if i := strings.LastIndex(text, ".go:"); i >= 0 {
+		_, text, _ = strings.Cut(text[i+len(".go:"):], ": ")
+	}
+	return text
+}
+
+// slowest returns a line for each of the n rows that took longest.
+func slowest(rows []row, n int) string {
+	rows = slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return int(b.took - a.took) })
+	var out strings.Builder
+	for _, row := range rows[:min(n, len(rows))] {
+		fmt.Fprintf(&out, "%8.1f s  %s\n", row.took.Seconds(), row.name)
+	}
+	return out.String()
+}
+
+// short returns the path of a package in the project.
+func short(path string) string { return strings.TrimPrefix(path, module+"/") }

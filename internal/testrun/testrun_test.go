@@ -1,0 +1,189 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+)
+
+// inProject changes to a folder with a small project, in which some texts are replaced. It has the packages of each kind. Its
+// tests skip as those of the real project do.
+func inProject(t *testing.T, replace ...string) (notes string) {
+	t.Helper()
+	project, err := os.ReadFile("testdata/project.txtar")
+	clients.Must(t, err)
+	dir := t.TempDir()
+	for _, f := range txtar.Parse([]byte(strings.NewReplacer(replace...).Replace(string(project)))).Files {
+		name := filepath.Join(dir, f.Name)
+		clients.Must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+		clients.Must(t, os.WriteFile(name, f.Data, 0o644))
+	}
+	t.Chdir(dir)
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=acme", "-c", "user.email=acme@example.com", "commit", "-q", "-m", "first"}} {
+		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	notes = filepath.Join(t.TempDir(), "notes")
+	t.Setenv("NOTES", notes)
+	return notes
+}
+
+// do runs one part, and returns what it prints.
+func do(part string) (string, error) {
+	var out strings.Builder
+	r := &run{tools: "ocibridge", flags: []string{"-count=1"}, report: newReport(&out)}
+	err := r.do(part)
+	return out.String(), err
+}
+
+// TestBothParts shows that "all" runs what "test" has left, a subtest included, and nothing else twice.
+func TestBothParts(t *testing.T) {
+	notes := inProject(t)
+	first, err := do("test")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, first)
+	}
+	for _, want := range []string{`(?m)^ok  \tgithub.com/ocibridge/ocibridge/unit\t[0-9.]+s$`, `(?m)^ok  \tgithub.com/ocibridge/ocibridge/e2e\t`, `the 1 tests and subtests that need more tools`,
+		`(?m)^The slowest packages:\n +[0-9.]+ s  (unit|e2e)$`, `(?m)^The slowest tests:\n +[0-9.]+ s  (unit|e2e) [A-Z]`} {
+		if !regexp.MustCompile(want).MatchString(first) {
+			t.Errorf("make test does not print %s:\n%s", want, first)
+		}
+	}
+	second, err := do("all")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, second)
+	}
+	for _, want := range []string{"make test has run on these sources", "ocibridge/unit\t", "ocibridge/e2e\t", "ocibridge/deploy\t", "ocibridge/tools/release\t"} {
+		if !strings.Contains(second, want) {
+			t.Errorf("make test-all does not print %q:\n%s", want, second)
+		}
+	}
+	ran, err := os.ReadFile(notes)
+	clients.Must(t, err)
+	got := slices.Sorted(strings.Lines(string(ran)))
+	if want := []string{"FuzzSeeds/seed#0\n", "TestMeasures\n", "TestParts/has_a/b\n", "TestParts/needs_tofu\n", "TestPlain\n"}; !slices.Equal(got, want) {
+		t.Errorf("ran %q, want %q, each once", got, want)
+	}
+	// The next run begins anew.
+	if third, err := do("all"); err != nil || strings.Contains(third, "has run on these sources") {
+		t.Errorf("%v\n%s", err, third)
+	}
+}
+
+// TestFaults shows that a run fails, and says why, if a test fails, is skipped unseen, does not run or does not build.
+func TestFaults(t *testing.T) {
+	for name, tc := range map[string]struct{ old, new, want string }{
+		"failed":      {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { t.Error(`so it is`) }", "(?s)so it is\n--- FAIL: TestPlain .*FAIL\tgithub.com/ocibridge/ocibridge/unit.*\nFAIL\n  failed: unit TestPlain\n"},
+		"skipped":     {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { t.Skip(`not today`) }", "\nFAIL\n  skipped, and not listed in internal/testrun/skips.go: unit TestPlain: not today\n"},
+		"did not run": {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { note(t) }\nfunc TestMain(m *testing.M) { os.Exit(0) }", "\nFAIL\n  did not run: unit TestPlain TestParts TestMeasures FuzzSeeds\n"},
+		"crashed":     {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { panic(`so it is`) }", "(?s)panic: so it is.*\nFAIL\n  failed: unit TestPlain\n  failed: unit: 3 tests did not run\n"},
+		"no build":    {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { nothing() }", "(?s)undefined: nothing.*\nFAIL\n  failed: unit: 4 tests did not run\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inProject(t, tc.old, tc.new)
+			out, err := do("test")
+			if err == nil || !regexp.MustCompile(tc.want).MatchString(out) || !strings.Contains(out, "ok  \tgithub.com/ocibridge/ocibridge/e2e") {
+				t.Errorf("error %v, want %s in\n%s", err, tc.want, out)
+			}
+		})
+	}
+}
+
+// TestChangedSources shows that "all" runs everything if the sources differ from those of "test".
+func TestChangedSources(t *testing.T) {
+	inProject(t)
+	if out, err := do("test"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	clients.Must(t, os.WriteFile("more_test.go", []byte("package more\n"), 0o644))
+	if out, err := do("all"); err != nil || strings.Contains(out, "has run on these sources") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestSkips shows which skips the table permits.
+func TestSkips(t *testing.T) {
+	s := skip{"auth", "TestHelper", "windows", "the helper is"}
+	for _, tc := range []struct {
+		t              test
+		system, reason string
+		want           bool
+	}{
+		{test{module + "/auth", "TestHelper"}, "windows", "the helper is a shell script", true},
+		{test{module + "/auth", "TestHelper/sub"}, "windows", "the helper is a shell script", true},
+		{test{module + "/auth", "TestHelper"}, "linux", "the helper is a shell script", false},
+		{test{module + "/auth", "TestHelpers"}, "windows", "the helper is a shell script", false},
+		{test{module + "/auth", "TestHelper"}, "windows", "another", false},
+		{test{module + "/origin", "TestHelper"}, "windows", "the helper is a shell script", false},
+	} {
+		if got := s.permits(tc.t, tc.system, tc.reason); got != tc.want {
+			t.Errorf("%+v: %t", tc, got)
+		}
+	}
+}
+
+// TestCommands shows that packages share a command only if its pattern runs exactly what was chosen.
+func TestCommands(t *testing.T) {
+	all := []declared{{Package: "a", Tests: []string{"TestA", "TestB"}}, {Package: "b", Tests: []string{"TestB", "TestC"}}, {Package: "c", Tests: []string{"TestC"}}, {Package: "d", Tests: []string{"TestD"}}, {Package: "e", Tests: []string{"TestE", "TestF"}}}
+	got := commands(all, chosen{"a": {"TestA"}, "b": {"TestB/x/1+1", "TestC"}, "c": {"TestC"}, "d": {"TestD"}, "e": {"TestE"}})
+	want := []command{{[]string{"c", "d"}, ""}, {[]string{"a", "e"}, "^TestA$|^TestE$"}, {[]string{"b"}, `^TestB$/^x$/^1\+1$|^TestC$`}}
+	if !slices.EqualFunc(got, want, func(a, b command) bool { return a.pattern == b.pattern && slices.Equal(a.packages, b.packages) }) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestDeclared shows that listTests finds what "go test -list" prints, benchmarks apart.
+func TestDeclared(t *testing.T) {
+	t.Chdir("../..")
+	all, err := listTests(".", nil)
+	clients.Must(t, err)
+	for _, name := range []string{"internal/testrun", "internal/document", "provider"} {
+		out, err := exec.Command("go", "test", "-list", "Test|Fuzz|Example", "./"+name).Output()
+		clients.Must(t, err)
+		want := slices.DeleteFunc(strings.Fields(string(out)), func(word string) bool { return !regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(word) })
+		i := slices.IndexFunc(all, func(d declared) bool { return short(d.Package) == name })
+		if got := slices.Sorted(slices.Values(all[i].Tests)); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestEveryTestIsInOnePart counts the tests of the project: each is in exactly one part, or left by the first part to the
+// second. Scenes are end-to-end tests.
+func TestEveryTestIsInOnePart(t *testing.T) {
+	t.Chdir("../..")
+	all, err := listTests(".", nil)
+	clients.Must(t, err)
+	units, scenes, others := split(all)
+	total, n := 0, map[string]int{}
+	for _, d := range all {
+		total += len(d.Tests)
+		for part, tests := range map[string]chosen{"units": units, "scenes": scenes, "others": others} {
+			for _, name := range tests[d.Package] {
+				n[part]++
+				if !slices.Contains(d.Tests, name) {
+					t.Errorf("%s: %s has no %s", part, d.Package, name)
+				}
+			}
+		}
+	}
+	t.Logf("%d tests: %v", total, n)
+	if n["units"]+n["scenes"]+n["others"] != total || n["scenes"] == 0 || n["others"] == 0 {
+		t.Errorf("%v of %d tests", n, total)
+	}
+	for name := range maps.Keys(scenes) {
+		if short(name) != "e2e" {
+			t.Errorf("package %s has scenes", name)
+		}
+	}
+}
