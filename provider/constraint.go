@@ -90,6 +90,12 @@ func meets(v versions.Version, c constraints.SelectionSpec) bool {
 // IsZero reports whether s is the zero value.
 func (s VersionSet) IsZero() bool { return s.text == "" }
 
+// IsNone reports whether s is "< 0.0.0", by which a user says that no version is wanted. Any other
+// constraint without a match, such as "> 2, < 1", is probably a mistake.
+func (s VersionSet) IsNone() bool { return none.MatchString(s.text) }
+
+var none = regexp.MustCompile(`^ *< *0(\.0){0,2} *,? *$`)
+
 // Matches returns the versions that meet the constraint, oldest first.
 func (s VersionSet) Matches(vs []Version) []Version {
 	var out []Version

@@ -189,6 +189,27 @@ func TestConstraintRefused(t *testing.T) {
 	}
 }
 
+func TestConstraintOfNoVersion(t *testing.T) {
+	for in, want := range map[string]bool{
+		"< 0.0.0": true, "<0": true, " < 0.0 , ": true,
+		"< 0.0.1": false, "<= 0": false, "< 0.0.0-beta": false, "> 2, < 1": false, "> 9": false, "< 0, < 1": false,
+	} {
+		s, err := ParseConstraint(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.IsNone(); got != want {
+			t.Errorf("%q: %t, want %t", in, got, want)
+		}
+		if s.IsNone() && len(s.Matches(offeredVersions())) > 0 {
+			t.Errorf("%q has versions", in)
+		}
+	}
+	if (VersionSet{}).IsNone() {
+		t.Error("a provider block without a constraint wants no version")
+	}
+}
+
 func FuzzParseVersion(f *testing.F) {
 	for _, s := range append(offered, "", "1", "01.2.3", "1.2.3.4", "v1.2.3", "1.2.3-", "18446744073709551616.0.0", "1.0.0-99999999999999999999", "1.2.3-beta.01", "1.2.3+é") {
 		f.Add(s)

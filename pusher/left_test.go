@@ -213,7 +213,7 @@ func TestPruneOfUnreadableAnnouncements(t *testing.T) {
 		}
 		b.pushManifest(ocispec.MediaTypeImageIndex, blob.Data, tag)
 		b.options.Prune, b.options.PruneLimit = true, 5
-		b.constraint("> 9")
+		b.constraint("< 0.0.0")
 		b.mustSync("-1.0.0")
 		if b.tags() != "" {
 			t.Errorf("tags %s", b.tags())
@@ -244,7 +244,7 @@ func TestPruneBesideAnOpenAnnouncement(t *testing.T) {
 	b.mustSync("+1.0.0")
 	b.leave("aaaaaaaaaaaaaaaa", b.now, false, b.tagged(), "linux_amd64", func(*artifact.Package) {})
 	b.options.Prune, b.options.PruneLimit = true, 5
-	b.constraint("> 9")
+	b.constraint("< 0.0.0")
 	out := b.mustSync("-1.0.0")
 	if len(out.Pruned) != 0 || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "is being pushed") || b.tags() != "1.0.0 ocibridge-part.1.0.0.aaaaaaaaaaaaaaaa" {
 		t.Errorf("pruned %v, warnings %q, tags %s", out.Pruned, out.Warnings, b.tags())
@@ -340,7 +340,7 @@ func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 	}
 	b.noTagDeletes()
 	b.options.Prune, b.options.PruneLimit = true, 5
-	b.constraint("> 9")
+	b.constraint("< 0.0.0")
 	out := b.mustSync("-1.0.0")
 	if len(out.Warnings) > 0 || b.tags() != "" || b.state() != nil {
 		t.Errorf("warnings %q, tags %q, state %v", out.Warnings, b.tags(), b.state())
@@ -352,8 +352,9 @@ func TestPruneOfEverythingByEarlierReleases(t *testing.T) {
 func TestStateThatIsNotFound(t *testing.T) {
 	b := newSyncBench(t, "1.0.0")
 	b.want.Cooldown = time.Hour
-	b.constraint("> 1.0.0")
+	b.constraint("< 0.0.0")
 	b.mustSync("")
+	b.constraint("> 1.0.0")
 	b.offer("1.1.0")
 	b.mustSync(".1.1.0")
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {

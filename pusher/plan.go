@@ -51,7 +51,10 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 			pool = append(pool, v)
 		}
 	}
-	asked := w.matching(pool)
+	asked, err := w.selected(pool)
+	if err != nil {
+		return p.plan, err
+	}
 	waits, err := p.waits(ctx, asked)
 	if err != nil {
 		return p.plan, err
@@ -64,23 +67,6 @@ func (s *Syncer) planProvider(ctx context.Context, w Want) (*Plan, error) {
 	p.plan.states = []*repositoryState{p.state}
 	slices.SortStableFunc(p.plan.Steps, func(a, b Step) int { return b.Version.Compare(a.Version) })
 	return p.plan, nil
-}
-
-// matching returns the versions that meet the constraint, newest first.
-func (w *Want) matching(vs []provider.Version) []provider.Version {
-	var out []provider.Version
-	for _, v := range vs {
-		meets := w.Versions.Has(v) || w.Prereleases && w.Versions.HasPrerelease(v)
-		if w.Versions.IsZero() {
-			meets = w.Prereleases || !v.IsPrerelease()
-		}
-		if meets {
-			out = append(out, v)
-		}
-	}
-	provider.SortVersions(out)
-	slices.Reverse(out)
-	return out
 }
 
 // plannedVersion is the plan for one version. Both step and err are nil if the source has no
@@ -97,6 +83,9 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	planned, err := p.latest(ctx, asked)
 	if err != nil {
 		return err
+	}
+	if len(asked) > 0 && len(waits) == 0 && !slices.ContainsFunc(planned, p.want.counts) {
+		return p.noPlatform(ctx, asked[0])
 	}
 	var unasked []provider.Version
 	for v := range p.state.versions {
@@ -132,9 +121,7 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	return nil
 }
 
-// latest plans the versions, newest first, until [Want.Latest] of them have a package for the
-// wanted platforms. A version without such a package does not count. A version whose plan
-// fails counts.
+// latest plans the versions, newest first, until [Want.Latest] of them count.
 func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plannedVersion, error) {
 	limit := p.want.Latest
 	if limit == 0 {
@@ -148,18 +135,13 @@ func (p *planner) latest(ctx context.Context, asked []provider.Version) ([]plann
 			return nil, err
 		}
 		for _, o := range part {
-			if o.err != nil || o.step != nil && p.want.hasAny(o.step.Platforms) {
+			if p.want.counts(o) {
 				found++
 			}
 		}
 		asked, out = asked[n:], append(out, part...)
 	}
 	return out, nil
-}
-
-// hasAny reports whether any of the platforms is wanted.
-func (w *Want) hasAny(ps []provider.Platform) bool {
-	return len(w.Platforms) == 0 || slices.ContainsFunc(ps, func(p provider.Platform) bool { return slices.Contains(w.Platforms, p) })
 }
 
 // planEach calls plan for each version, several concurrently. The results are in the order of

@@ -108,11 +108,11 @@ func TestPruneLimit(t *testing.T) {
 	}{
 		{">= 1.11", 0, 12, "--prune-limit 11"},
 		{">= 1.11", 10, 12, "--prune-limit 11"},
-		{"> 2", 0, 12, "--prune-limit 12"},
+		{"< 0.0.0", 0, 12, "--prune-limit 12"},
 		{">= 1.10", 0, 2, ""},
-		{"> 2", 0, 2, "--prune-limit 2"},
-		{"> 2", 1, 2, "--prune-limit 2"},
-		{"> 2", 2, 0, ""},
+		{"< 0.0.0", 0, 2, "--prune-limit 2"},
+		{"< 0.0.0", 1, 2, "--prune-limit 2"},
+		{"< 0.0.0", 2, 0, ""},
 	} {
 		b.constraint(tt.constraint)
 		b.options.PruneLimit = tt.limit

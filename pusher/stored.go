@@ -147,9 +147,17 @@ func (s Stored) choose(v provider.Version, found *artifact.Version, want []provi
 }
 
 func joinPlatforms(packages []artifact.Package) string {
-	var names []string
+	var platforms []provider.Platform
 	for _, p := range packages {
-		names = append(names, p.Platform.String())
+		platforms = append(platforms, p.Platform)
+	}
+	return joinNames(platforms)
+}
+
+func joinNames(platforms []provider.Platform) string {
+	var names []string
+	for _, p := range platforms {
+		names = append(names, p.String())
 	}
 	return strings.Join(names, ", ")
 }

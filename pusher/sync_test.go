@@ -1,6 +1,7 @@
 package pusher_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -8,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -29,7 +32,7 @@ func TestSyncSelection(t *testing.T) {
 		{"prereleases", ">= 2.0.0-beta1", 0, true, "+3.0.0-rc1 +2.1.0 +2.0.0 +2.0.0-beta1"},
 		{"prereleases below a bound are those of releases below it", "< 3.0.0", 0, true, "+2.1.0 +2.0.0 +2.0.0-beta1 +1.1.0 +1.0.0"},
 		{"latest of all with prereleases", "", 1, true, "+3.0.0-rc1"},
-		{"nothing", "> 5", 0, false, ""},
+		{"no version, as written", "< 0.0.0", 0, true, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newSyncBench(t, all...)
@@ -78,10 +81,66 @@ func TestSyncPlatforms(t *testing.T) {
 	b.mustSync("=1.0.0")
 	b.want.Platforms = []provider.Platform{provider.MustParsePlatform("plan9_amd64")}
 	b.offer("1.1.0")
-	out := b.mustSync("=1.0.0")
-	if len(out.Results) > 0 {
-		t.Errorf("pushed %v", out.Results)
+	if _, out, err := b.sync(); err != nil || len(out.Failures) != 1 || len(out.Results) > 0 {
+		t.Errorf("pushed %v, failures %v, %v", out.Results, out.Failures, err)
 	}
+}
+
+// TestSyncThatSelectsNothing shows that a provider block that selects no version is a failure, and that a prune then
+// removes nothing.
+func TestSyncThatSelectsNothing(t *testing.T) {
+	for name, tt := range map[string]struct {
+		offered, constraint string
+		prereleases         bool
+		platform            string
+		want, hint          string // the failure; "": none
+	}{
+		"constraint":               {"1.0.0 1.1.0", "~> 11.0", false, "", `version not found: nothing matches versions = "~> 11.0"`, `the newest version is 1.1.0; a prerelease must be named exactly, unless prereleases = true is set. To want no version at all, write versions = "< 0.0.0"`},
+		"conditions that conflict": {"1.0.0 1.1.0", "> 2, < 1", false, "", `nothing matches versions = "> 2, < 1"`, "the newest version is 1.1.0"},
+		"prereleases wanted":       {"1.0.0 1.1.0", "> 2", true, "", `nothing matches versions = "> 2"`, "the newest version is 1.1.0. To want"},
+		"only a prerelease":        {"1.0.0 2.0.0-rc1", "~> 2.0", false, "", `nothing matches versions = "~> 2.0"`, "the newest version is 2.0.0-rc1; a prerelease must be named exactly"},
+		"prereleases alone":        {"1.0.0-rc1 1.0.0-rc2", "", false, "", "version not found: there are only prereleases", "prereleases = true in its provider block selects them; the newest is 1.0.0-rc2"},
+		"platform":                 {"1.0.0 1.1.0", "", false, "linux_amd46", "platform not found: no selected version has a package for a platform of its provider block", "the newest selected version, 1.1.0, is offered for darwin_arm64, linux_amd64, windows_amd64"},
+		"none offered":             {"", "", false, "", "version not found: its source offers none", "check the address, and from, of its provider block"},
+		"no version, as written":   {"1.0.0 1.1.0", "< 0.0.0", false, "", "", ""},
+		"no platform in some":      {"1.0.0 1.1.0", "", false, "linux_amd64", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newSyncBench(t, strings.Fields(tt.offered)...)
+			if b.want.Prereleases = true; tt.offered == "" {
+				b.want.Source = offersNothing{b.want.Source}
+			} else {
+				b.sync() // all versions are stored
+			}
+			stored := len(strings.Fields(tt.offered))
+			b.want.Prereleases, b.options.Prune, b.options.PruneLimit = tt.prereleases, true, 10
+			if tt.constraint != "" {
+				b.constraint(tt.constraint)
+			}
+			if tt.platform != "" {
+				b.want.Platforms = []provider.Platform{provider.MustParsePlatform(tt.platform)}
+			}
+			_, out, err := b.sync()
+			switch {
+			case err != nil:
+				t.Fatal(err)
+			case tt.want == "" && len(out.Failures) > 0:
+				t.Error(out.Failures)
+			case tt.want == "":
+			case len(out.Failures) != 1 || !strings.Contains(out.Failures[0].Err.Error(), tt.want) || !strings.Contains(hint.Of(out.Failures[0].Err), tt.hint):
+				t.Errorf("failures %v, hint %q, want %s, hint %s", out.Failures, hint.Of(out.Failures[0].Err), tt.want, tt.hint)
+			case stored > 0 && b.versions() != stored || len(out.Pruned) > 0:
+				t.Errorf("%d of %d versions are left", b.versions(), stored)
+			}
+		})
+	}
+}
+
+// offersNothing is a source with an empty list of versions.
+type offersNothing struct{ origin.Source }
+
+func (offersNothing) Versions(context.Context, provider.Address) (*origin.Listing, error) {
+	return &origin.Listing{}, nil
 }
 
 // TestSyncWithNothingToDo shows that a sync that has nothing to do lists the tags once, and sends one HEAD for each

@@ -59,6 +59,8 @@ totals. --dry-run prints the plan, without the versions in place:
   ~  platforms to add            .  a version that waits until it is as
   !  a version to repair            old as cooldown says
 
+A block that selects nothing is a failure, unless it has versions = "< 0.0.0".
+
 With arguments, sync concerns these providers alone. Each argument is the address of a
 provider block, or a pattern for several, such as registry.opentofu.org/hashicorp/*.
 
