@@ -193,14 +193,10 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 		r.warn(name, "push the platform, if it should be there", "%s, but not %s", count(len(doc.Archives), "platform"), x.Platform)
 		return nil, false
 	}
-	schemes := map[string]bool{}
-	for _, s := range mine.Hashes {
-		h, err := provider.ParseHash(s)
-		if err != nil {
-			r.fail(name, err, "clients fail on a hash that does not parse")
-			return nil, false
-		}
-		schemes[h.String()[:3]] = true
+	h1, ignored, err := readHashes(mine.Hashes)
+	if err != nil {
+		r.fail(name, err, "let the mirror send hashes that begin with zh: or h1:")
+		return nil, false
 	}
 	u, err := url.Parse(mine.URL)
 	if err != nil {
@@ -210,12 +206,35 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 	switch {
 	case len(mine.Hashes) == 0:
 		r.warn(name, "let the mirror send hashes", "%s, without hashes: clients install unverified", count(len(doc.Archives), "platform"))
-	case !schemes["h1:"]:
+	case len(ignored) > 0:
+		r.warn(name, "clients check the package with the other hashes; remove these from the mirror", "%s; clients ignore the hashes %s", count(len(doc.Archives), "platform"), list(ignored))
+	case !h1:
 		r.warn(name, "push it with ocibridge, which computes them", "%s, without h1 hashes: Terraform 0.13 needs them", count(len(doc.Archives), "platform"))
 	default:
 		r.ok(name, "%s, with hashes", count(len(doc.Archives), "platform"))
 	}
 	return resp.Request.URL.ResolveReference(u), true
+}
+
+// readHashes reads the hashes of a package in a network mirror as clients do. It reports whether there is an h1: hash, and
+// which hashes clients ignore, because their scheme is unknown or they match no package. It returns an error if clients
+// refuse the package.
+func readHashes(hashes []string) (h1 bool, ignored []string, err error) {
+	for _, s := range hashes {
+		scheme, _, found := strings.Cut(s, ":")
+		if !found || scheme == "" {
+			return false, nil, fmt.Errorf("the hash %.80q has no scheme: clients refuse the package", s)
+		}
+		if _, err := provider.ParseHash(s); err != nil {
+			ignored = append(ignored, fmt.Sprintf("%.80q", s))
+			continue
+		}
+		h1 = h1 || scheme == "h1"
+	}
+	if len(ignored) > 0 && len(ignored) == len(hashes) {
+		return false, nil, fmt.Errorf("no hash to check the package with, only %s: clients refuse the package", list(ignored))
+	}
+	return h1, ignored, nil
 }
 
 // archive requests the package as Terraform does. It sends HEAD and then GET, and sends no token.

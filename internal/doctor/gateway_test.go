@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
@@ -118,17 +119,56 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 // oneVersion returns a mirror with version 1.0.0, whose package for Linux is at the given URL. The handler archive answers
 // all requests but those for the documents.
 func oneVersion(url string, archive http.HandlerFunc) http.Handler {
+	return withHashes(url, archive, someH1)
+}
+
+// someH1 is a well-formed h1: hash.
+const someH1 = "h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="
+
+// withHashes is like oneVersion, with the given hashes of the package.
+func withHashes(url string, archive http.HandlerFunc, hashes ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/index.json"):
 			fmt.Fprint(w, `{"versions":{"1.0.0":{}}}`)
 		case strings.HasSuffix(r.URL.Path, "/1.0.0.json"):
-			fmt.Fprintf(w, `{"archives":{"linux_amd64":{"url":%q,"hashes":["h1:/7Et9aXUXJ5FAvFrmY3OTa6T1xkXVP0vDPnlyU9gvQc="]}}}`, url)
+			list, err := json.Marshal(hashes)
+			if err != nil {
+				panic(err)
+			}
+			fmt.Fprintf(w, `{"archives":{"linux_amd64":{"url":%q,"hashes":%s}}}`, url, list)
 		default:
 			archive(w, r)
 		}
 	})
+}
+
+// TestGatewayHashes has the verdict of clients on the hashes of a package: they refuse a package whose hashes all have unknown
+// schemes, and a hash without a scheme. Beside a right hash, they ignore any other one.
+func TestGatewayHashes(t *testing.T) {
+	zh := "zh:" + strings.Repeat("ab", 32)
+	for name, tt := range map[string]struct {
+		hashes []string
+		status Status // a failure if clients refuse the package
+		detail string
+	}{
+		"both":                      {[]string{zh, someH1}, OK, "1 platform, with hashes"},
+		"zh alone":                  {[]string{zh}, Warn, "without h1 hashes"},
+		"none":                      {nil, Warn, "without hashes: clients install unverified"},
+		"unknown beside right":      {[]string{"h2:abc", someH1}, Warn, `clients ignore the hashes "h2:abc"`},
+		"unknown after right":       {[]string{zh, "sha512:ab"}, Warn, `clients ignore the hashes "sha512:ab"`},
+		"impossible beside right":   {[]string{"zh:short", someH1}, Warn, `clients ignore the hashes "zh:short"`},
+		"unknown alone":             {[]string{"h2:abc", "h3:abc"}, Fail, `only "h2:abc", "h3:abc": clients refuse the package`},
+		"no scheme":                 {[]string{"abc"}, Fail, `the hash "abc" has no scheme`},
+		"no scheme beside right":    {[]string{someH1, "abc"}, Fail, `the hash "abc" has no scheme`},
+		"empty scheme beside right": {[]string{someH1, ":abc"}, Fail, `the hash ":abc" has no scheme`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, got := gatewayOf(t, withHashes("null.zip", http.NotFound, tt.hashes...))
+			want(t, got, "1.0.0.json", tt.status, tt.detail)
+		})
+	}
 }
 
 // TestGatewaysWithDifferentKeys shows that the check fails if one of two gateways behind an address refuses the link of the

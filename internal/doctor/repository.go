@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -296,7 +297,29 @@ func (x Repository) tags(ctx context.Context, r *Report) (map[provider.Version]o
 	}
 	versions := x.versions(tags)
 	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(len(tags)-len(versions), "other tag"), count(pages, "page"))
+	if !x.ofModule() {
+		r.foundTags(artifact.LintTags(tags))
+	}
 	return versions, true
+}
+
+// maxTagFindings is the maximum number of findings about tags in a report. Errors come first.
+const maxTagFindings = 10
+
+// foundTags reports tags that OpenTofu does not read as the gateway does.
+func (r *Report) foundTags(found []artifact.Finding) {
+	slices.SortStableFunc(found, func(a, b artifact.Finding) int { return cmp.Compare(a.Severity, b.Severity) }) // "error", "warning"
+	for i, f := range found {
+		switch {
+		case i == maxTagFindings:
+			r.warn("tag", "ocibridge verify names all of them", "%d more", len(found)-i)
+			return
+		case f.Severity == artifact.SeverityError:
+			r.fail("tag", errors.New(f.What), f.Hint)
+		default:
+			r.warn("tag", f.Hint, "%s", f.What)
+		}
+	}
 }
 
 // versions returns the tag of each version among the tags.

@@ -393,3 +393,45 @@ func TestNoRepositoryYet(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestTags shows that the doctor reports tags that OpenTofu does not read as the gateway does. With a tag such as 2, tofu
+// init fails unless a constraint excludes 2.0.0.
+func TestTags(t *testing.T) {
+	for name, tt := range map[string]struct {
+		tags []string
+		want []string // the checks "tag", as status and a part of the detail
+	}{
+		"clean":                      {[]string{"1.0.0", "1.1.0"}, nil},
+		"other tools' tags":          {[]string{"1.0.0", "latest"}, nil},
+		"newer":                      {[]string{"1.0.0", "2"}, []string{`failed OpenTofu reads tag "2" as version 2.0.0, which does not exist: tofu init fails`}},
+		"older":                      {[]string{"1.0.0", "0.9"}, []string{`failed OpenTofu reads tag "0.9" as version 0.9.0, which does not exist: tofu init fails where a constraint selects it`}},
+		"of a version that is there": {[]string{"1.0.0", "1"}, []string{`warning OpenTofu reads tag "1" as version 1.0.0, which has a tag of its own`}},
+		"read by nobody":             {[]string{"1.0.0", "v1.1.0"}, []string{"failed the tag looks like a version, and no client recognises it"}},
+		"errors first":               {[]string{"1.0.0", "1", "2"}, []string{"failed OpenTofu reads", "warning OpenTofu reads"}},
+		"no version":                 {[]string{"2"}, []string{`failed OpenTofu reads tag "2"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, quirks.Settings{})
+			b.store(tt.tags...)
+			var got []string
+			for _, c := range b.repository().Examine(t.Context()).Checks {
+				if c.Name == "tag" {
+					got = append(got, fmt.Sprintf("%s %s", c.Status, c.Detail))
+				}
+			}
+			if len(got) != len(tt.want) {
+				t.Fatalf("checks %q, want %q", got, tt.want)
+			}
+			for i := range got {
+				if !strings.Contains(got[i], tt.want[i]) {
+					t.Errorf("check %q, want %q", got[i], tt.want[i])
+				}
+			}
+		})
+	}
+	r := &Report{}
+	r.foundTags(make([]artifact.Finding, 30))
+	if last := r.Checks[len(r.Checks)-1]; len(r.Checks) != maxTagFindings+1 || last.Detail != "20 more" {
+		t.Errorf("%d checks, the last %+v", len(r.Checks), last)
+	}
+}
