@@ -1,67 +1,56 @@
 package modulezip
 
 import (
-	"bufio"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path"
-	"slices"
+	"regexp"
+	"regexp/syntax"
 	"strings"
-
-	"github.com/hashicorp/go-slug"
+	"text/scanner"
 
 	"github.com/ocibridge/ocibridge/internal/files"
 )
 
 const (
 	ignoreFile = ".terraformignore"
-	// maxIgnoreBytes is the maximum size of an ignore file in bytes. The library cannot read
-	// longer lines.
+	// maxIgnoreBytes is the maximum size of an ignore file in bytes.
 	maxIgnoreBytes = 60 << 10
+	// maxRules is the maximum number of rules in an ignore file.
+	maxRules = 1000
+	// maxRule is the maximum length of a rule in bytes.
+	maxRule = 256
+	// maxRuleSteps is the maximum number of instructions in a rule's compiled pattern. Only a counted
+	// repetition, such as {500}, can exceed it in a rule of maxRule bytes.
+	maxRuleSteps = 1000
+	// maxSteps bounds the comparisons of all names with all rules. A comparison costs the length of the
+	// name times the instructions of the rule. On a slow machine, this many steps take minutes.
+	maxSteps = 1 << 32
 )
 
-// withoutIgnored returns the entries that the folder's .terraformignore does not exclude.
-//
-// The library that Terraform uses applies the rules only while it packs a folder. Here it packs
-// a temporary folder of empty files with the same names. It thus decides about copies that
-// replace links too, and opens no file of the module.
-func withoutIgnored(ctx context.Context, root *os.Root, entries []entry) ([]entry, error) {
-	if !slices.ContainsFunc(entries, func(e entry) bool { return e.name == ignoreFile && e.refused == nil }) {
-		return entries, nil
-	}
-	rules, err := readRules(root)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "ocibridge-*")
-	if err != nil {
-		return nil, storageError(err)
-	}
-	defer os.RemoveAll(dir)
-	if err := writeNames(ctx, dir, entries, rules); err != nil {
-		return nil, err
-	}
-	packer, err := slug.NewPacker(slug.ApplyTerraformIgnore())
-	if err != nil {
-		return nil, err
-	}
-	meta, err := packer.Pack(dir, io.Discard)
-	if err != nil {
-		return nil, storageError(err)
-	}
-	included := make(map[string]bool, len(meta.Files))
-	for _, name := range meta.Files {
-		included[name] = true
-	}
-	return slices.DeleteFunc(entries, func(e entry) bool { return !included[e.name] }), nil
+// ignoreRules decides which files an ignore file excludes. Its decisions are those of go-slug, the
+// library of OpenTofu and Terraform, which packs a folder of the disk and cannot be interrupted. On
+// Windows, too, a slash separates folders.
+type ignoreRules struct {
+	rules []ignoreRule
+	steps int64 // the steps taken so far
 }
 
-// readRules reads the ignore file, without the empty rules that make the library panic.
-func readRules(root *os.Root) ([]byte, error) {
+// ignoreRule is one rule of an ignore file.
+type ignoreRule struct {
+	pattern *regexp.Regexp // nil: no regular expression; the rule matches nothing
+	steps   int            // the number of instructions in the pattern
+	negated bool           // the rule begins with !
+	last    bool           // no negated rule follows
+}
+
+// readRules reads the ignore file of a folder. A folder without an ignore file has no rules.
+func readRules(root *os.Root) (*ignoreRules, error) {
+	if info, err := root.Stat(ignoreFile); err != nil || !info.Mode().IsRegular() {
+		return &ignoreRules{}, nil // the list of files says what is wrong with it
+	}
 	f, _, err := files.OpenRegular(root, ignoreFile)
 	if err != nil {
 		return nil, readError(err, "remove the file")
@@ -74,39 +63,143 @@ func readRules(root *os.Root) ([]byte, error) {
 	if len(data) > maxIgnoreBytes {
 		return nil, refuse("shorten it", "%s has more than %d bytes", ignoreFile, maxIgnoreBytes)
 	}
-	var rules bytes.Buffer
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		if rule := strings.TrimSpace(lines.Text()); rule != "" && rule != "!" {
-			fmt.Fprintln(&rules, rule)
-		}
-	}
-	return rules.Bytes(), lines.Err()
+	return parseRules(data)
 }
 
-// writeNames writes an empty file for each entry, and the ignore file.
-func writeNames(ctx context.Context, dir string, entries []entry, rules []byte) error {
-	root, err := os.OpenRoot(dir)
+// parseRules parses the content of an ignore file.
+func parseRules(data []byte) (*ignoreRules, error) {
+	r := &ignoreRules{}
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		text := strings.TrimSpace(string(line))
+		if text == "" || text == "!" || text[0] == '#' {
+			continue
+		}
+		if len(text) > maxRule {
+			return nil, refuse("shorten the rule", "line %d of %s has %d bytes, and a rule has at most %d", n, ignoreFile, len(text), maxRule)
+		}
+		if len(r.rules) == maxRules {
+			return nil, refuse("exclude whole folders, by rules that end with a slash, in place of single files", "%s has more than %d rules", ignoreFile, maxRules)
+		}
+		rule, err := parseRule(text)
+		if err != nil {
+			return nil, refuse("shorten its counted repetition, such as {500}", "line %d of %s %v", n, ignoreFile, err)
+		}
+		r.rules = append(r.rules, rule)
+	}
+	last := true
+	for i := len(r.rules) - 1; i >= 0; i-- {
+		r.rules[i].last = last
+		last = last && !r.rules[i].negated
+	}
+	return r, nil
+}
+
+// parseRule parses a rule, which is not empty.
+func parseRule(text string) (ignoreRule, error) {
+	text, negated := strings.CutPrefix(text, "!")
+	if strings.HasSuffix(text, "/") {
+		text += "**" // everything in the folder
+	}
+	if rest, atTop := strings.CutPrefix(text, "/"); atTop {
+		text = rest
+	} else {
+		text = "**/" + text
+	}
+	rule := ignoreRule{negated: negated}
+	expression := translate(text)
+	tree, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
-		return storageError(err)
+		return rule, nil
 	}
-	defer root.Close()
-	made := map[string]bool{}
-	for _, e := range entries {
-		if err := context.Cause(ctx); err != nil {
-			return err
+	program, err := syntax.Compile(tree.Simplify())
+	if err != nil {
+		return rule, nil
+	}
+	if rule.steps = len(program.Inst); rule.steps > maxRuleSteps {
+		return rule, fmt.Errorf("is a pattern of %d steps, and a rule has at most %d", rule.steps, maxRuleSteps)
+	}
+	rule.pattern, err = regexp.Compile(expression)
+	return rule, err
+}
+
+// translate translates the pattern of a rule to a regular expression. The characters that a rule does
+// not define, such as [ and +, keep their meaning in regular expressions, as in go-slug.
+func translate(pattern string) string {
+	var out strings.Builder
+	scan := scanner.Scanner{Error: func(*scanner.Scanner, string) {}} // by default, it prints errors
+	scan.Init(strings.NewReader(pattern))
+	take := func(c rune) bool {
+		is := scan.Peek() == c
+		if is {
+			scan.Next()
 		}
-		var content []byte
-		if e.name == ignoreFile {
-			content = rules
-		}
-		parent := path.Dir(e.name)
-		if !made[parent] {
-			err, made[parent] = root.MkdirAll(parent, 0o700), true
-		}
-		if err = errors.Join(err, root.WriteFile(e.name, content, 0o600)); err != nil {
-			return storageError(err)
+		return is
+	}
+	out.WriteByte('^')
+	for c := scan.Next(); c != scanner.EOF; c = scan.Next() {
+		switch {
+		case c == '*' && take('*'):
+			take('/') // **/ also matches no folder
+			if scan.Peek() == scanner.EOF {
+				out.WriteString(".*")
+			} else {
+				out.WriteString("(.*/)?")
+			}
+		case c == '*':
+			out.WriteString("[^/]*")
+		case c == '?':
+			out.WriteString("[^/]")
+		case c == '.' || c == '$':
+			out.WriteString(`\` + string(c))
+		case c == '\\' && scan.Peek() != scanner.EOF:
+			out.WriteString(`\` + string(scan.Next()))
+		default:
+			out.WriteRune(c)
 		}
 	}
-	return nil
+	out.WriteByte('$')
+	return out.String()
+}
+
+// match finds the last rule that matches a name. It reports whether this rule excludes the name, and
+// whether no later rule can include anything again.
+func (r *ignoreRules) match(ctx context.Context, name string) (excluded, finally bool, err error) {
+	for _, rule := range r.rules {
+		if ctx.Err() != nil {
+			return false, false, context.Cause(ctx)
+		}
+		if rule.pattern == nil {
+			continue
+		}
+		if r.steps += int64(rule.steps * len(name)); r.steps > maxSteps {
+			return false, false, errRulesCost
+		}
+		if rule.pattern.MatchString(name) {
+			excluded, finally = !rule.negated, rule.last
+		}
+	}
+	return excluded, excluded && finally, nil
+}
+
+// errRulesCost is the error about rules that cost too much for the files of a module.
+var errRulesCost = refuse("exclude whole folders, by rules that end with a slash, without a later rule that begins with !, or push from a clean checkout",
+	"%s has too many rules for this many files", ignoreFile)
+
+// excludes reports whether the rules exclude a file.
+func (r *ignoreRules) excludes(ctx context.Context, name string) (bool, error) {
+	excluded, _, err := r.match(ctx, name)
+	return excluded, err
+}
+
+// skips reports whether the rules exclude a folder and everything in it. A rule that matches the folder's
+// name without the slash at the end concerns none of its files, as in go-slug.
+func (r *ignoreRules) skips(ctx context.Context, name string) (bool, error) {
+	excluded, err := r.excludes(ctx, name)
+	if excluded || err != nil {
+		return false, err
+	}
+	_, finally, err := r.match(ctx, name+"/")
+	return finally, err
 }

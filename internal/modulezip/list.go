@@ -21,9 +21,10 @@ type entry struct {
 	refused error  // the reason why the file cannot be packed; nil: it can
 }
 
-// list returns the files of a folder, sorted by name. It follows links inside the folder.
-func list(ctx context.Context, root *os.Root) ([]entry, error) {
-	l := lister{ctx: ctx, root: root}
+// list returns the files of a folder that the rules do not exclude, sorted by name. It follows links
+// inside the folder.
+func list(ctx context.Context, root *os.Root, rules *ignoreRules) ([]entry, error) {
+	l := lister{ctx: ctx, root: root, rules: rules}
 	if err := l.folder(".", nil); err != nil {
 		return nil, err
 	}
@@ -35,6 +36,7 @@ func list(ctx context.Context, root *os.Root) ([]entry, error) {
 type lister struct {
 	ctx     context.Context
 	root    *os.Root
+	rules   *ignoreRules
 	seen    int // files and folders
 	entries []entry
 }
@@ -43,14 +45,13 @@ type lister struct {
 func (l *lister) folder(name string, above []fs.FileInfo) error {
 	self, names, err := l.read(name)
 	if err != nil {
-		return readError(err, "move it out of the module; .terraformignore is applied to the files in it")
+		return readError(err, "exclude it by a rule in .terraformignore that ends with a slash")
 	}
 	if slices.ContainsFunc(above, func(dir fs.FileInfo) bool { return os.SameFile(dir, self) }) {
-		l.refuse(name, "replace the link by the files that the module needs", "%s is a link to a folder that contains the link", name)
-		return nil
+		return l.refuse(name, "replace the link by the files that the module needs", "%s is a link to a folder that contains the link", name)
 	}
 	if l.seen += len(names); l.seen > maxEntries {
-		return refuse("push from a clean checkout: files that .terraformignore excludes count, too", "it has more than %d files and folders", maxEntries)
+		return refuse("exclude folders by rules in .terraformignore that end with a slash, or push from a clean checkout", "it has more than %d files and folders", maxEntries)
 	}
 	for _, n := range names {
 		if isPrivate(n.Name()) {
@@ -105,40 +106,45 @@ func (l *lister) read(name string) (fs.FileInfo, []fs.DirEntry, error) {
 // add lists a file, a folder or a link.
 func (l *lister) add(name string, kind fs.FileMode, above []fs.FileInfo) error {
 	if len(name) > maxName {
-		l.refuse(name, "shorten the names of the folders, or name one of them in .terraformignore", "%.80s... has a path of more than %d bytes", name, maxName)
-		return nil
+		return l.refuse(name, "shorten the names of the folders, or name one of them in .terraformignore", "%.80s... has a path of more than %d bytes", name, maxName)
 	}
 	if kind&fs.ModeSymlink != 0 {
 		info, err := l.root.Stat(name)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link to a file that does not exist", name)
-			return nil
+			return l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link to a file that does not exist", name)
 		case err != nil:
-			l.refuse(name, "copy the file into the folder in place of the link, or name the link in .terraformignore; a link inside the folder must be relative",
+			return l.refuse(name, "copy the file into the folder in place of the link, or name the link in .terraformignore; a link inside the folder must be relative",
 				"%s is a link that leaves the folder, or cannot be followed: %v", name, err)
-			return nil
-		}
-		if l.isPrivateLink(name) {
-			l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link into .git or .terraform, which are not part of a module", name)
-			return nil
+		case l.isPrivateLink(name):
+			return l.refuse(name, "remove the link, or name it in .terraformignore", "%s is a link into .git or .terraform, which are not part of a module", name)
 		}
 		kind = info.Mode().Type()
 	}
 	switch {
 	case kind.IsDir():
+		if skipped, err := l.rules.skips(l.ctx, name); skipped || err != nil {
+			return err
+		}
 		return l.folder(name, above)
 	case kind.IsRegular():
-		l.entries = append(l.entries, entry{name: name})
-	default:
-		l.refuse(name, "remove it, or name it in .terraformignore", "%s is neither a file, a folder nor a link (%v)", name, kind)
+		return l.include(entry{name: name})
 	}
-	return nil
+	return l.refuse(name, "remove it, or name it in .terraformignore", "%s is neither a file, a folder nor a link (%v)", name, kind)
 }
 
 // refuse lists a file that cannot be packed. It is no error if .terraformignore excludes it.
-func (l *lister) refuse(name, help, format string, args ...any) {
-	l.entries = append(l.entries, entry{name, refuse(help, format, args...)})
+func (l *lister) refuse(name, help, format string, args ...any) error {
+	return l.include(entry{name, refuse(help, format, args...)})
+}
+
+// include lists a file unless the rules exclude it.
+func (l *lister) include(e entry) error {
+	excluded, err := l.rules.excludes(l.ctx, e.name)
+	if !excluded && err == nil {
+		l.entries = append(l.entries, e)
+	}
+	return err
 }
 
 // readError returns the error about a file or folder that cannot be read. instead says what the user can do apart from

@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// maxEntries is the maximum number of files in a module's folder, including files that
-	// .terraformignore excludes.
+	// maxEntries is the maximum number of files and folders in a module's folder, including files that
+	// .terraformignore excludes, but not the contents of a folder that it excludes whole.
 	maxEntries = 100_000
 	// maxName is the maximum length in bytes of a file's path in the folder. It also bounds the depth of
 	// the folder. Clients add the path of their own folder, and Linux opens paths of up to 4,095 bytes.
@@ -76,10 +76,11 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 	}
 	defer root.Close()
 	// 1. Choose the files.
-	entries, err := list(ctx, root)
-	if err == nil {
-		entries, err = withoutIgnored(ctx, root, entries)
+	rules, err := readRules(root)
+	if err != nil {
+		return nil, err
 	}
+	entries, err := list(ctx, root, rules)
 	if err == nil {
 		err = check(entries)
 	}

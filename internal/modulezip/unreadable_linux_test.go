@@ -36,15 +36,17 @@ func asUser(t *testing.T, dir string, f func()) {
 	f()
 }
 
-// TestUnreadable shows that a folder without permission is an error with a hint, and a file is one unless .terraformignore
-// excludes it.
+// TestUnreadable shows that a file or folder without permission is an error with a hint, unless .terraformignore excludes
+// it. A folder that is excluded whole is not opened.
 func TestUnreadable(t *testing.T) {
 	for _, tt := range []struct {
 		what, rules string
 		packed      bool
 	}{
 		{"secret", "", false},
-		{"secret", "secret/\n", false},
+		{"secret", "secret/\n", true},
+		{"secret", "secret\n", false},
+		{"secret", "secret/\n!secret/b.tf\n", false},
 		{"secret/a.tf", "", false},
 		{"secret/a.tf", "a.tf\n", true},
 		{ignoreFile, "secret/\n", false},
