@@ -39,7 +39,7 @@ func main() {
 		exit(serveOrigin(os.Args[2:]))
 	}
 	packageMB := flag.Int("package", 10, "`megabytes` of each of the 12 packages that are pushed")
-	only := flag.String("only", "init,modules,documents,archives,versions,memory,capacity,push,pull", "what to measure")
+	only := flag.String("only", "init,modules,documents,archives,versions,memory,unread,capacity,push,pull", "what to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -106,6 +106,7 @@ func run(ctx context.Context, packageMB int, parts []string) error {
 			"archives":  func() error { return b.speed(archives) },
 			"versions":  b.versions,
 			"memory":    b.memory,
+			"unread":    b.unread,
 			"capacity":  b.capacity,
 			"push":      func() error { return b.push(packageMB) },
 			"pull":      b.pull,

@@ -140,6 +140,13 @@ func (b *bench) startCatalogGateway() (fake *fakeRegistry, gateway *server, proc
 // startGatewayWith starts the gateway with additional settings. settings gets the gateway's own folder, so that
 // the settings can name files there.
 func (b *bench) startGatewayWith(certFile, keyFile, template string, settings func(dir string) string) (*server, *world.Gateway, error) {
+	return b.startConfigured(certFile, keyFile, func(dir string) string {
+		return fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\n", template) + settings(dir)
+	})
+}
+
+// startConfigured starts the gateway with a configuration and more arguments.
+func (b *bench) startConfigured(certFile, keyFile string, settings func(dir string) string, args ...string) (*server, *world.Gateway, error) {
 	dir, err := os.MkdirTemp(b.Dir, "gateway-")
 	if err != nil {
 		return nil, nil, err
@@ -149,11 +156,11 @@ func (b *bench) startGatewayWith(certFile, keyFile, template string, settings fu
 		return nil, nil, err
 	}
 	config := filepath.Join(dir, "ocibridge.hcl")
-	text := fmt.Sprintf("oci_mirror {\n  repository_template = \"%s\"\n}\n", template) + settings(dir)
-	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(settings(dir)), 0o600); err != nil {
 		return nil, nil, err
 	}
-	g, err := world.ServeLogging(b.ws, log, "--config", config, "--tls-cert", certFile, "--tls-key", keyFile)
+	args = append([]string{"--config", config, "--tls-cert", certFile, "--tls-key", keyFile}, args...)
+	g, err := world.ServeLogging(b.ws, log, args...)
 	if err != nil {
 		said, _ := os.ReadFile(log.Name())
 		return nil, nil, fmt.Errorf("%w\n%s", err, said)

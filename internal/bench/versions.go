@@ -35,17 +35,19 @@ var (
 
 // distantRegistry serves two providers with the same versions, and delays each response.
 type distantRegistry struct {
+	delay   time.Duration
 	indexes map[string]artifact.Blob // by provider and tag
 	tags    []byte
 }
 
-func newDistantRegistry() (*distantRegistry, error) {
-	d := &distantRegistry{indexes: map[string]artifact.Blob{}}
+// newDistantRegistry returns a registry whose providers have the given number of versions.
+func newDistantRegistry(versions int, delay time.Duration) (*distantRegistry, error) {
+	d := &distantRegistry{delay: delay, indexes: map[string]artifact.Blob{}}
 	var list struct {
 		Tags []string `json:"tags"`
 	}
 	summary := artifact.Summary{}
-	for i := range listedVersions {
+	for i := range versions {
 		v := catalogVersion(i)
 		list.Tags = append(list.Tags, v.String())
 		for _, a := range []provider.Address{summarized, unread} {
@@ -84,7 +86,7 @@ func signedIndex(a provider.Address, v provider.Version) (artifact.VersionSummar
 // ServeHTTP implements [http.Handler].
 func (d *distantRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
-	case <-time.After(registryDelay):
+	case <-time.After(d.delay):
 	case <-r.Context().Done():
 		return
 	}
@@ -116,7 +118,7 @@ func (b *bench) versions() error {
 	if err != nil {
 		return err
 	}
-	distant, err := newDistantRegistry()
+	distant, err := newDistantRegistry(listedVersions, registryDelay)
 	if err != nil {
 		return err
 	}
@@ -161,6 +163,11 @@ func (b *bench) coldVersions(certFile, keyFile, registry string, a provider.Addr
 		return 0, err
 	}
 	start := time.Now()
-	_, err = c.get(b.ctx, host+"/hosts/"+a.Hostname()+"/v1/providers/"+a.Namespace()+"/"+a.Type()+"/versions", io.Discard)
+	_, err = c.get(b.ctx, listURL(gateway, a), io.Discard)
 	return time.Since(start), err
+}
+
+// listURL returns the URL of a provider's list of versions in the registry protocol.
+func listURL(gateway *server, a provider.Address) string {
+	return strings.TrimSuffix(gateway.url, "/providers") + "/hosts/" + a.Hostname() + "/v1/providers/" + a.Namespace() + "/" + a.Type() + "/versions"
 }
