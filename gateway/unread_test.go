@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 	"unsafe"
+
+	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/provider"
@@ -106,4 +109,32 @@ func TestListIsMadeOnce(t *testing.T) {
 			t.Errorf("a list that is not made: %v after %s", err, time.Since(start))
 		}
 	})
+}
+
+// TestResponsesHaveADeadline shows that each response is written with a deadline, which stays for the bytes that the
+// server sends after the handler has returned. It shows that a blob of the embedded registry is not buffered.
+func TestResponsesHaveADeadline(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	var w *deadlineWriter
+	p.options.Registry = http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+		io.WriteString(out, "content")
+		if sent := w.written.Load() > 0; sent != strings.Contains(r.URL.Path, "/blobs/") {
+			t.Errorf("%s: sent before the handler has returned: %t", r.URL.Path, sent)
+		}
+	})
+	p.options.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "metrics") })
+	h := gateway.NewBacked(p.options)
+	for _, path := range []string{
+		prefix + "index.json", prefix + "index.json", prefix + "1.0.0.json", hostsPrefix + "versions", hostsPrefix + "1.0.0/download/linux/amd64",
+		archivePath("1.0.0", linux), "/.well-known/terraform.json", "/healthz", "/metrics", "/absent",
+		"/v2/" + widget.Path() + "/tags/list", "/v2/" + widget.Path() + "/blobs/" + digest.FromString("content").String(),
+	} {
+		recorded := httptest.NewRecorder()
+		w = &deadlineWriter{ResponseWriter: recorded}
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+		if recorded.Body.Len() == 0 || w.unguarded.Load() > 0 || w.armed.Load() == 0 {
+			t.Errorf("%s: %d, %d of %d writes have no deadline, and there is a deadline after the last one: %t", path, recorded.Code, w.unguarded.Load(), w.written.Load(), w.armed.Load() > 0)
+		}
+	}
 }
