@@ -39,6 +39,9 @@ type Release struct {
 	// origin has packages that were not requested, or does not list its platforms. It is
 	// always true for a folder or a mirror.
 	Partial bool
+	// Lost lists the platforms that the version should have, and that its repository cannot
+	// deliver. Packages does not contain them.
+	Lost []provider.Platform
 	// ByPlatform reports whether several jobs, each building one platform, are likely to
 	// push the version concurrently. It is true for release folders.
 	ByPlatform bool

@@ -103,7 +103,7 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 	if err != nil {
 		return nil, err
 	}
-	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages), carrier: newCarrier(from.source(), w.writer, v)}
+	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages) && len(found.Missing) == 0, carrier: newCarrier(from.source(), w.writer, v)}
 	if p.o.Omits != nil {
 		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
 			w.unlock()

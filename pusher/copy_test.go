@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -94,6 +95,56 @@ func TestCopyKeepsForeignManifests(t *testing.T) {
 	// Like the original, the copy has no evidence.
 	if r, err := b.copyWith(from, v.Packages[1].Platform.String()); err != nil || b.tagged().Packages[0].Manifest.Digest != v.Packages[1].Manifest.Digest || r.Verdict != artifact.NoEvidence || b.tagged().Evidence != nil {
 		t.Errorf("one platform: %v, %+v", err, b.tagged())
+	}
+}
+
+// TestCopyLeavesOutLostPlatforms shows that, if the source lacks the manifest of a platform, a copy stores the other
+// platforms and says what is lost. A gateway serves these platforms, too.
+func TestCopyLeavesOutLostPlatforms(t *testing.T) {
+	b := newBench(t)
+	b.mustPush()
+	b.options.Policy = allowUnsigned
+	index := b.foreign(func(*ocispec.Index) {})
+	v := b.tagged()
+	lost, whole := v.Packages[0], v.Packages[1:]
+	if err := b.repo.Manifests().Delete(t.Context(), lost.Manifest); err != nil {
+		t.Fatal(err)
+	}
+	from, _ := b.source()
+	for name, tt := range map[string]struct {
+		platforms []string
+		want      int // the number of stored packages; 0: an error
+		lost      bool
+	}{
+		"all platforms":      {nil, len(whole), true},
+		"lost and whole":     {[]string{lost.Platform.String(), whole[0].Platform.String()}, 1, true},
+		"whole":              {[]string{whole[0].Platform.String()}, 1, false},
+		"only the lost":      {[]string{lost.Platform.String()}, 0, false},
+		"lost and not there": {[]string{lost.Platform.String(), "plan9_arm"}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.newRegistry()
+			r, err := b.copyWith(from, tt.platforms...)
+			if tt.want == 0 {
+				if err == nil || hint.Of(err) == "" {
+					t.Fatalf("%+v, %v, hint %q", r, err, hint.Of(err))
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := b.tagged()
+			if len(got.Packages) != tt.want || got.Index.Digest == index || got.Packages[0].Manifest.Digest != whole[0].Manifest.Digest {
+				t.Errorf("stored %+v", got)
+			}
+			if err := r.LostError(); (err != nil) != tt.lost || tt.lost && !strings.Contains(err.Error(), "is not copied for "+lost.Platform.String()+": the registry lacks content that it refers to") {
+				t.Errorf("lost: %v", err)
+			}
+			if said := strings.Contains(strings.Join(r.Warnings, "\n"), "lacks its manifest "+lost.Manifest.Digest.String()); said != tt.lost {
+				t.Errorf("warnings %q", r.Warnings)
+			}
+		})
 	}
 }
 

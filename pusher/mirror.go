@@ -123,7 +123,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 		Provider: m.release.Provider(), Version: m.release.Version(), Tag: tag, Status: status,
 		Repository: ociaddr.Repository{Registry: ociaddr.Registry("mirror:" + m.folder), Name: m.dir},
 		Verdict:    m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint,
-		Packages: packages, Warnings: slices.Clone(m.release.Warnings),
+		Packages: packages, Warnings: slices.Clone(m.release.Warnings), Lost: m.release.Lost,
 	}
 	out.warnExpired(m.sums.Signer())
 	return out

@@ -92,9 +92,11 @@ type Result struct {
 	// Referrers is the number of referrers of the source, at any depth, that the
 	// destination has. ReferrersSent is the number of referrers that were sent. Both are 0
 	// unless the push is a copy.
-	Referrers     int      `json:"referrers,omitempty"`
-	ReferrersSent int      `json:"referrers_sent,omitempty"`
-	Warnings      []string `json:"warnings,omitempty"`
+	Referrers     int `json:"referrers,omitempty"`
+	ReferrersSent int `json:"referrers_sent,omitempty"`
+	// Lost lists the platforms that a copy left out, see [origin.Release.Lost].
+	Lost     []provider.Platform `json:"lost,omitempty"`
+	Warnings []string            `json:"warnings,omitempty"`
 }
 
 // PackageResult is one package of a pushed release.
@@ -132,7 +134,7 @@ func (r *Result) warnExpired(signer trust.Signer) {
 func (w *push) result(ctx context.Context, after *artifact.Version, status Status) *Result {
 	r := &Result{
 		Provider: w.release.Provider(), Version: w.release.Version(),
-		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status,
+		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
 	w.reportEvidence(ctx, r, after)

@@ -80,7 +80,7 @@ func (s Stored) release(ctx context.Context, v provider.Version, want []provider
 
 // find reads a version.
 func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version, error) {
-	found, err := artifact.Read(ctx, s.Store, s.Provider, v)
+	found, err := artifact.ReadAvailable(ctx, s.Store, s.Provider, v)
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
@@ -99,6 +99,12 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 		return nil, err
 	}
 	r := &origin.Release{Origin: storedOrigin, Protocols: found.Protocols, Claims: trust.Claims{Provider: s.Provider, Version: v}}
+	for _, m := range found.Missing {
+		if len(want) == 0 || slices.Contains(want, m.Platform) {
+			r.Lost = append(r.Lost, m.Platform)
+			r.Warnings = append(r.Warnings, fmt.Sprintf("the package for %s is left out: %s lacks its manifest %s", m.Platform, s.Repository, m.Manifest))
+		}
+	}
 	if found.Evidence != nil {
 		e, err := s.claim(ctx, r, found)
 		if err == nil {
@@ -109,7 +115,7 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 		}
 	}
 	// A version is also partial if its SHA256SUMS lists platforms that are not stored.
-	r.Partial = len(packages) < len(found.Packages) || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, func(p provider.Platform) bool { return find(found.Packages, p) != nil })
+	r.Partial = len(packages) < len(found.Packages) || len(found.Missing) > 0 || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, func(p provider.Platform) bool { return find(found.Packages, p) != nil })
 	for _, p := range packages {
 		r.Packages = append(r.Packages, s.offer(r, p))
 	}
@@ -130,12 +136,30 @@ func (s source) failed(v provider.Version, err error) error {
 
 func (s Stored) failed(v provider.Version, err error) error { return s.source().failed(v, err) }
 
-// choose returns the packages for the wanted platforms, or all packages if want is empty.
+const helpLost = "push the version again from its origin, with --force, or copy it from a registry that has it whole"
+
+// LostError returns the error of a copy that left out platforms of the version, or nil if it left out none.
+func (r *Result) LostError() error {
+	if len(r.Lost) == 0 {
+		return nil
+	}
+	return hint.Wrap(fmt.Errorf("%s %s is not copied for %s: %w", r.Provider, r.Version, joinNames(r.Lost), artifact.ErrMissing), helpLost)
+}
+
+// choose returns the packages for the wanted platforms, or all packages if want is empty. It leaves out packages whose
+// manifests are missing, unless no package is left.
 func (s Stored) choose(v provider.Version, found *artifact.Version, want []provider.Platform) ([]artifact.Package, error) {
 	if len(found.Packages) == 0 {
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, artifact.ErrNotProvider), "it has no package for a platform that clients run on")
 	}
+	missing := 0
 	for _, p := range want {
+		if m, ok := found.MissingFor(p); ok {
+			if missing++; missing == len(want) {
+				return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, m.Err()), helpLost)
+			}
+			continue
+		}
 		if find(found.Packages, p) == nil {
 			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", joinPlatforms(found.Packages))
 		}

@@ -45,6 +45,16 @@ type Copied struct {
 	Modules   []*pusher.ModuleResult
 }
 
+// lost returns the error of the first version of which platforms were left out, or nil.
+func (c *Copied) lost() error {
+	for _, r := range c.Providers {
+		if err := r.LostError(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // everything reports whether the copy includes all versions.
 func (c Copy) everything() bool { return len(c.Queries)+len(c.Modules) == 0 }
 
@@ -116,6 +126,9 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	}
 	if err == nil && dst.save != nil {
 		err = dst.save(ctx)
+	}
+	if err == nil {
+		err = out.lost()
 	}
 	return out, err
 }

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"testing"
 
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
@@ -255,5 +258,36 @@ func TestOpenWants(t *testing.T) {
 	}
 	if w.Wants[1].Keep || !w.Wants[2].Keep {
 		t.Errorf("with pull-through: %+v", w.Wants)
+	}
+}
+
+// TestCopyOfALostPlatform shows that a copy goes on after a version of which the source lacks a manifest, and then fails.
+func TestCopyOfALostPlatform(t *testing.T) {
+	c := newCopies(t)
+	a := c.from.Store("acme/null", "1.0.0")
+	c.from.Store("acme/null", "1.1.0")
+	var lost ocispec.Descriptor
+	c.from.Reindex(a, "1.0.0", func(index *ocispec.Index) {
+		for i := range index.Manifests {
+			if index.Manifests[i].Platform != nil { // without annotations, the manifest has to be read
+				index.Manifests[i].Annotations, lost = nil, index.Manifests[i]
+			}
+		}
+	})
+	_, repo, err := c.from.Repository(t.Context(), a)
+	if err == nil {
+		err = repo.Manifests().Delete(t.Context(), lost)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []string{"pushed", "unchanged"} {
+		got, err := c.run(func(c *transfer.Copy) { c.Push.Jobs = 1 })
+		if want := "null 1.0.0 " + status + ", null 1.1.0 " + status; got != want || !errors.Is(err, artifact.ErrMissing) || hint.Of(err) == "" {
+			t.Errorf("%q, %v, want %q", got, err, want)
+		}
+		if r := c.results[0]; len(r.Lost) != 1 || r.Lost[0].OS != lost.Platform.OS || len(r.Packages) == 0 {
+			t.Errorf("%+v", r)
+		}
 	}
 }
