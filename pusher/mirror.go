@@ -69,6 +69,7 @@ func (p *Pusher) Mirror(ctx context.Context, root *os.Root, r *origin.Release) (
 		return nil, err
 	}
 	// 2. Write packages.
+	files.SweepTemporary(root, m.dir)
 	packages, err := m.writePackages(ctx)
 	if err != nil {
 		return nil, err

@@ -120,6 +120,25 @@ func TestMirrorUnchanged(t *testing.T) {
 	}
 }
 
+// TestMirrorAfterAKill shows that the temporary files of a killed copy are removed.
+func TestMirrorAfterAKill(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	left := mirrorFile(dir, ".ocibridge-A")
+	if err := os.MkdirAll(filepath.Dir(left), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(left, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.mirror(dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(left); err == nil {
+		t.Errorf("%s is left", left)
+	}
+}
+
 // TestMirrorKeeps shows that Mirror keeps the other versions and platforms that a mirror folder already has.
 func TestMirrorKeeps(t *testing.T) {
 	b := newBench(t)

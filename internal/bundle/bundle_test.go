@@ -258,6 +258,32 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
+// TestKilled shows that a bundle is added to after a copy was killed, and that its temporary files are removed.
+func TestKilled(t *testing.T) {
+	folder := t.TempDir()
+	left := []string{".ocibridge-A", "blobs/sha256/.ocibridge-B"}
+	for range 2 { // into a folder without a bundle, and into one with a bundle
+		if err := os.MkdirAll(filepath.Join(folder, "blobs", "sha256"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range left {
+			if err := os.WriteFile(filepath.Join(folder, name), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := bundle.Create(t.Context(), folder, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, b, "1.0.0", widget)
+		for _, name := range left {
+			if _, err := os.Lstat(filepath.Join(folder, name)); err == nil {
+				t.Errorf("%s is left", name)
+			}
+		}
+	}
+}
+
 // TestCreateRefuses shows that Create refuses an archive that exists, and a folder with
 // other content.
 func TestCreateRefuses(t *testing.T) {

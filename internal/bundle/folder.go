@@ -38,6 +38,8 @@ func createFolder(_ context.Context, dir string) (storage, error) {
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name a folder that can be written")
 	}
+	files.SweepTemporary(root, ".")
+	files.SweepTemporary(root, blobsDir)
 	if err = checkFolder(root, dir); err == nil {
 		err = root.MkdirAll(blobsDir, 0o755)
 	}

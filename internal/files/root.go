@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
 )
 
 // MakeRoot opens a folder, and creates it if it is missing.
@@ -32,12 +36,15 @@ func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
+// temporary is the prefix of the temporary files of [Replace].
+const temporary = ".ocibridge-"
+
 // Replace creates or replaces a file in a folder atomically. It writes body to a temporary
 // file, calls check, and renames the temporary file. If check returns an error, Replace
 // returns this error and leaves the existing file unchanged. A nil check means no check.
+// [SweepTemporary] removes the temporary file of a process that was killed.
 func Replace(root *os.Root, name string, body io.Reader, check func() error) error {
-	temp := path.Join(path.Dir(name), ".ocibridge-"+rand.Text())
-	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	f, temp, err := createTemporary(root, path.Dir(name))
 	if err != nil {
 		return err
 	}
@@ -48,11 +55,45 @@ func Replace(root *os.Root, name string, body io.Reader, check func() error) err
 	if err == nil {
 		err = f.Sync()
 	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = root.Rename(temp, name)
+	if err == nil {
+		err = root.Rename(temp, name) // before the lock ends
 	}
 	if err != nil {
 		root.Remove(temp)
 	}
-	return err
+	return errors.Join(err, f.Close())
+}
+
+// createTemporary creates and locks a temporary file in a folder. Some file systems have no locks. There, nobody removes
+// the file either.
+func createTemporary(root *os.Root, dir string) (*os.File, string, error) {
+	for range 3 {
+		temp := path.Join(dir, temporary+rand.Text())
+		f, err := root.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+		if err != nil {
+			return nil, "", err
+		}
+		if !errors.Is(Lock(f), syscall.EWOULDBLOCK) {
+			if _, err := root.Lstat(temp); err == nil {
+				return f, temp, nil
+			}
+		}
+		f.Close() // a process that sweeps the folder was faster than the lock, and removes the file
+	}
+	return nil, "", errors.New("other processes remove its temporary files")
+}
+
+// SweepTemporary removes the temporary files that killed calls of [Replace] left in a folder. It leaves those of running
+// processes. A file that cannot be removed stays.
+func SweepTemporary(root *os.Root, dir string) {
+	entries, err := fs.ReadDir(root.FS(), dir)
+	if err != nil {
+		return // whoever writes to the folder reports it
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		if strings.HasPrefix(e.Name(), temporary) && e.Type().IsRegular() && IsAbandoned(filepath.Join(root.Name(), filepath.FromSlash(name))) {
+			_ = root.Remove(name)
+		}
+	}
 }

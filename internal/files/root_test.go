@@ -3,7 +3,9 @@ package files
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -56,5 +58,38 @@ func TestReplace(t *testing.T) {
 	}
 	if _, _, err := OpenRegular(root, "."); err == nil || !strings.Contains(err.Error(), "no regular file") {
 		t.Errorf("a folder: %v", err)
+	}
+}
+
+// TestSweepTemporary shows that the temporary file of a killed process is removed, and that other files stay: those of
+// running processes, and those with other names.
+func TestSweepTemporary(t *testing.T) {
+	root, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{temporary + "DEAD", "own"} {
+		if err := root.WriteFile(name, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := root.Mkdir(temporary+"FOLDER", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err = Replace(root, "a", strings.NewReader("one"), func() error {
+		SweepTemporary(root, ".") // another process does so meanwhile
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	var left []string
+	entries, err := fs.ReadDir(root.FS(), ".")
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{temporary + "FOLDER", "a", "own"}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%q, %v, want %q", left, err, want)
 	}
 }
