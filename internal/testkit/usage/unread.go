@@ -27,10 +27,10 @@ func Unread(ctx context.Context, roots *x509.CertPool, n int, urls ...string) (c
 	for first := 0; first < n; first += streamsPerConnection {
 		var protocols http.Protocols
 		protocols.SetHTTP2(true)
-		// The client takes 64 KiB of each body into its buffers, and allows no more.
+		// The client takes 1 KiB of each body into its buffers, and allows no more.
 		transport := &http.Transport{
 			Protocols: &protocols, TLSClientConfig: &tls.Config{RootCAs: roots}, DisableCompression: true,
-			HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 64 << 10},
+			HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: 1 << 10},
 		}
 		closers = append(closers, client{transport})
 		begin := func(url string) error {
