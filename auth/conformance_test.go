@@ -204,7 +204,7 @@ func TestConsidered(t *testing.T) {
 		}
 		return out
 	}
-	usual := []string{"/run/containers/1000/auth.json", "/home/u/.config/containers/auth.json", dockerConfig, "/home/u/.dockercfg"}
+	usual := []string{"/run/containers/1000/auth.json", "/home/u/.config/containers/auth.json", dockerConfig, "/home/u/.dockercfg", "/home/u/.config/helm/registry/config.json"}
 	tests := []struct {
 		name string
 		opts Options
@@ -225,7 +225,7 @@ func TestConsidered(t *testing.T) {
 				notSet,
 			}, missing(usual[0], usual[1])...),
 				considered{"the login for https://ghcr.io/v1/ in " + dockerConfig, false, "it is empty, as logging in with a helper leaves it"},
-				considered{"the login file /home/u/.dockercfg", false, "it does not exist"},
+				missing(usual[3])[0], missing(usual[4])[0],
 			),
 		},
 		{
@@ -258,7 +258,7 @@ func TestConsidered(t *testing.T) {
 			name: "a file that does not parse", opts: Options{Explicit: []Login{block("ghcr.io", "u:p")}, Defaults: &Defaults{Discover: true}},
 			vars: map[string]string{"XDG_RUNTIME_DIR": "/none", "XDG_CONFIG_HOME": "/none"}, file: `{"auths": {"other.io": {"auth": 123}}}`,
 			want: append(append([]considered{{`the block oci_credentials "ghcr.io" at /etc/x.hcl:7`, true, "it is for ghcr.io"}, notSet},
-				missing("/none/containers/auth.json")...), considered{"the login file " + dockerConfig, false, "it does not parse: line 1: a value is of another type than in a login file"}, missing(usual[3])[0]),
+				missing("/none/containers/auth.json")...), considered{"the login file " + dockerConfig, false, "it does not parse: line 1: a value is of another type than in a login file"}, missing(usual[3])[0], missing("/none/helm/registry/config.json")[0]),
 		},
 		{
 			name: "what is wrong", opts: Options{Explicit: []Login{block("ghcr.io", "u:")}},

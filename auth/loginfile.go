@@ -110,15 +110,16 @@ func (f loginFile) String() string {
 
 // loginFiles returns the locations of login files in search order: the file in
 // REGISTRY_AUTH_FILE, podman's files as in containers-auth.json(5), the variable
-// DOCKER_AUTH_CONFIG, then docker's files. OpenTofu ignores REGISTRY_AUTH_FILE and
-// DOCKER_CONFIG, and does not use podman's location for systems without XDG_RUNTIME_DIR.
+// DOCKER_AUTH_CONFIG, then docker's files and helm's file. OpenTofu ignores REGISTRY_AUTH_FILE,
+// DOCKER_CONFIG and helm's file, and does not use podman's location for systems without
+// XDG_RUNTIME_DIR.
 func (env Environment) loginFiles() []loginFile {
 	var out []loginFile
-	add := func(f loginFile, dir string, elem ...string) {
-		if dir == "" {
+	add := func(f loginFile, elem ...string) {
+		if elem[0] == "" {
 			return
 		}
-		f.name = files.Paths(env.GOOS).Join(append([]string{dir}, elem...)...)
+		f.name = files.Paths(env.GOOS).Join(elem...)
 		i := slices.IndexFunc(out, func(o loginFile) bool { return o.name == f.name })
 		if i < 0 {
 			out = append(out, f)
@@ -147,7 +148,30 @@ func (env Environment) loginFiles() []loginFile {
 	add(loginFile{}, dockerDir, "config.json")
 	add(loginFile{openTofu: true, skip: dockerDir != ""}, env.Home, ".docker", "config.json")
 	add(loginFile{openTofu: true, legacy: true}, env.Home, ".dockercfg")
+	add(loginFile{}, env.helmConfig()...)
 	return out
+}
+
+// helmConfig returns the location of the file to which helm registry login of helm 3 and 4
+// writes, as the elements of a path. The first one is "" if there is no such location.
+func (env Environment) helmConfig() []string {
+	if name := env.getenv("HELM_REGISTRY_CONFIG"); name != "" {
+		return []string{name}
+	}
+	if dir := env.getenv("HELM_CONFIG_HOME"); dir != "" {
+		return []string{dir, "registry", "config.json"}
+	}
+	dir := []string{env.getenv("XDG_CONFIG_HOME")}
+	switch {
+	case dir[0] != "":
+	case env.GOOS == "windows":
+		dir = []string{env.getenv("APPDATA")}
+	case env.GOOS == "darwin":
+		dir = []string{env.Home, "Library", "Preferences"}
+	default:
+		dir = []string{env.Home, ".config"}
+	}
+	return append(dir, "helm", "registry", "config.json")
 }
 
 // wireFile is a login file as docker and podman write it. Fields that do not concern

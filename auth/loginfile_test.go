@@ -66,38 +66,46 @@ func TestLoginFilePlaces(t *testing.T) {
 	}{
 		{
 			"Linux", "linux", nil,
-			[]string{"/run/containers/1000/auth.json", "/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg"},
+			[]string{"/run/containers/1000/auth.json", "/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg", "/home/u/.config/helm/registry/config.json"},
 		},
 		{
 			"Linux, everything set", "linux",
 			map[string]string{"REGISTRY_AUTH_FILE": "my.json", "XDG_RUNTIME_DIR": "/run/user/1000", "XDG_CONFIG_HOME": "/xdg/", "DOCKER_CONFIG": "/docker"},
-			[]string{"my.json", "/run/user/1000/containers/auth.json", "/xdg/containers/auth.json", "/docker/config.json", "/home/u/.dockercfg"},
+			[]string{"my.json", "/run/user/1000/containers/auth.json", "/xdg/containers/auth.json", "/docker/config.json", "/home/u/.dockercfg", "/xdg/helm/registry/config.json"},
 		},
 		{
 			"a place named twice", "linux",
 			map[string]string{"REGISTRY_AUTH_FILE": "/home/u/.docker/config.json", "XDG_RUNTIME_DIR": "/home/u/.config"},
-			[]string{"/home/u/.docker/config.json", "/home/u/.config/containers/auth.json", "/home/u/.dockercfg"},
+			[]string{"/home/u/.docker/config.json", "/home/u/.config/containers/auth.json", "/home/u/.dockercfg", "/home/u/.config/helm/registry/config.json"},
 		},
 		{
 			"macOS", "darwin", map[string]string{"XDG_RUNTIME_DIR": "/ignored", "XDG_CONFIG_HOME": "/xdg"},
-			[]string{"/home/u/.config/containers/auth.json", "/xdg/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg"},
+			[]string{"/home/u/.config/containers/auth.json", "/xdg/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg", "/xdg/helm/registry/config.json"},
 		},
 		{
 			"macOS, nothing set", "darwin", nil,
-			[]string{"/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg"},
+			[]string{"/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg", "/home/u/Library/Preferences/helm/registry/config.json"},
 		},
 		{
 			"Windows, everything set", "windows",
 			map[string]string{"REGISTRY_AUTH_FILE": `D:\my.json`, "XDG_RUNTIME_DIR": `D:\ignored`, "XDG_CONFIG_HOME": `D:\xdg`, "DOCKER_CONFIG": `D:\docker`},
-			[]string{`D:\my.json`, `C:\Users\u\.config\containers\auth.json`, `D:\xdg\containers\auth.json`, `D:\docker\config.json`, `C:\Users\u\.dockercfg`},
+			[]string{`D:\my.json`, `C:\Users\u\.config\containers\auth.json`, `D:\xdg\containers\auth.json`, `D:\docker\config.json`, `C:\Users\u\.dockercfg`, `D:\xdg\helm\registry\config.json`},
 		},
 		{
-			"Windows", "windows", nil,
-			[]string{`C:\Users\u\.config\containers\auth.json`, `C:\Users\u\.docker\config.json`, `C:\Users\u\.dockercfg`},
+			"Windows", "windows", map[string]string{"APPDATA": `C:\Users\u\AppData\Roaming`},
+			[]string{`C:\Users\u\.config\containers\auth.json`, `C:\Users\u\.docker\config.json`, `C:\Users\u\.dockercfg`, `C:\Users\u\AppData\Roaming\helm\registry\config.json`},
 		},
 		{
 			"FreeBSD", "freebsd", nil,
-			[]string{"/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg"},
+			[]string{"/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg", "/home/u/.config/helm/registry/config.json"},
+		},
+		{
+			"helm's folder", "freebsd", map[string]string{"HELM_CONFIG_HOME": "/helm", "XDG_CONFIG_HOME": "/xdg"},
+			[]string{"/xdg/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg", "/helm/registry/config.json"},
+		},
+		{
+			"helm's file", "freebsd", map[string]string{"HELM_REGISTRY_CONFIG": "/my.json", "HELM_CONFIG_HOME": "/helm"},
+			[]string{"/home/u/.config/containers/auth.json", "/home/u/.docker/config.json", "/home/u/.dockercfg", "/my.json"},
 		},
 	}
 	for _, tt := range tests {

@@ -36,6 +36,7 @@ func TestLoginsThatOpenTofuMisses(t *testing.T) {
 		{name: "DOCKER_AUTH_CONFIG", vars: map[string]string{"DOCKER_AUTH_CONFIG": login}, want: "OpenTofu does not read the variable DOCKER_AUTH_CONFIG"},
 		{name: "REGISTRY_AUTH_FILE", vars: map[string]string{"REGISTRY_AUTH_FILE": "/a.json"}, files: map[string]string{"/a.json": login}, want: "OpenTofu does not know the variable REGISTRY_AUTH_FILE"},
 		{name: "REGISTRY_AUTH_FILE names docker's", vars: map[string]string{"REGISTRY_AUTH_FILE": dockerConfig}, files: map[string]string{dockerConfig: login}},
+		{name: "helm", files: map[string]string{"/home/u/.config/helm/registry/config.json": login}, want: "OpenTofu does not look at /home/u/.config/helm/registry/config.json"},
 		{name: "podman", vars: map[string]string{"XDG_RUNTIME_DIR": "/run/user/1"}, files: map[string]string{"/run/user/1/containers/auth.json": login}},
 		{name: "podman without a session", files: map[string]string{"/run/containers/1000/auth.json": login}, want: "OpenTofu does not look at /run/containers/1000/auth.json"},
 		{name: "podman's own configuration", files: map[string]string{"/home/u/.config/containers/auth.json": login}},

@@ -44,9 +44,16 @@ func ParseAddress(s string) (Address, error) {
 	if !utf8.ValidString(s) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: it is not UTF-8", s), "check how it is written")
 	}
+	if a := FromPasted(s); a != "" {
+		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q", s), "write it as %s", a)
+	}
 	switch parts := strings.Split(s, "/"); len(parts) {
 	case 3:
 	case 1, 2:
+		if host := parts[0]; strings.ContainsAny(host, ".:") {
+			return Address{}, hint.New(fmt.Sprintf("provider address %q is not complete", s),
+				"write %s/NAMESPACE/TYPE. Arguments that may be patterns take %[1]s/*/* and %[1]s/NAMESPACE/*, too", host)
+		}
 		name := strings.TrimPrefix(s, "/")
 		if len(parts) == 1 {
 			name = "hashicorp/" + name
@@ -74,6 +81,31 @@ func ParseAddress(s string) (Address, error) {
 		return Address{}, hint.New(fmt.Sprintf("invalid provider address %q: its hostname is not valid", s), "check how its hostname is written")
 	}
 	return Address{p.Hostname, p.Namespace, p.Type}, nil
+}
+
+// FromPasted returns the provider address that the URL of a page or document of a registry means, with or without
+// https://, such as registry.terraform.io/providers/hashicorp/null/latest. It returns "" for any other text, also for an address.
+func FromPasted(s string) string {
+	rest, isURL := strings.CutPrefix(s, "https://")
+	rest, _, _ = strings.Cut(rest, "?")
+	rest, _, _ = strings.Cut(rest, "#")
+	parts := strings.Split(strings.TrimSuffix(rest, "/"), "/")
+	if parts[0] == "search.opentofu.org" {
+		parts[0] = "registry.opentofu.org"
+	}
+	switch {
+	case len(parts) >= 5 && parts[1] == "v1" && parts[2] == "providers":
+		parts = append(parts[:1], parts[3:5]...)
+	case len(parts) >= 4 && (parts[1] == "providers" || parts[1] == "provider"):
+		parts = append(parts[:1], parts[2:4]...)
+	case !isURL || len(parts) != 3:
+		return ""
+	}
+	a := strings.Join(parts, "/")
+	if _, err := parseSource(a); err != nil {
+		return ""
+	}
+	return a
 }
 
 // parseSource parses an address of three parts like the address library, but also accepts a

@@ -60,6 +60,20 @@ func TestParseAddressRefused(t *testing.T) {
 		"terraform.io/builtin/terraform":        "",
 		"registry.opentofu.org/-/null":          "",
 		"example.com/../b":                      "",
+
+		// Pasted from a browser or a document of a registry, or not complete.
+		"https://registry.terraform.io/providers/hashicorp/null/latest":       "write it as registry.terraform.io/hashicorp/null",
+		"https://registry.terraform.io/providers/hashicorp/null/3.2.4/docs":   "write it as registry.terraform.io/hashicorp/null",
+		"registry.terraform.io/providers/hashicorp/null":                      "write it as registry.terraform.io/hashicorp/null",
+		"https://search.opentofu.org/provider/hashicorp/null/latest?q=1#x":    "write it as registry.opentofu.org/hashicorp/null",
+		"https://registry.opentofu.org/hashicorp/null/":                       "write it as registry.opentofu.org/hashicorp/null",
+		"https://registry.opentofu.org/v1/providers/hashicorp/null/versions":  "write it as registry.opentofu.org/hashicorp/null",
+		"https://registry.terraform.io/modules/terraform-aws-modules/vpc/aws": "HOSTNAME/NAMESPACE/TYPE",
+		"https://registry.terraform.io/providers/hashicorp/../etc":            "HOSTNAME/NAMESPACE/TYPE",
+		"https://example.com":        "",
+		"registry.acme.example":      "write registry.acme.example/NAMESPACE/TYPE. Arguments that may be patterns take registry.acme.example/*/*",
+		"registry.acme.example/acme": "and registry.acme.example/NAMESPACE/*",
+		"localhost:8443/acme":        "write localhost:8443/NAMESPACE/TYPE",
 	} {
 		a, err := ParseAddress(in)
 		if err == nil {

@@ -26,6 +26,7 @@ var endOfKeyBlock = "-----END " + openpgp.PublicKeyType + "-----"
 // returns an error if a key is invalid or private, if there is no key, or if the keys
 // exceed the limits for the keys of a release.
 func ReadKeys(ctx context.Context, file string) ([]Key, error) {
+	file = strings.TrimPrefix(file, "\ufeff") // the byte order mark of editors on Windows
 	blocks := strings.SplitAfter(file, endOfKeyBlock)
 	if tail := len(blocks) - 1; tail > 0 && strings.TrimSpace(blocks[tail]) == "" {
 		blocks = blocks[:tail]

@@ -18,9 +18,10 @@ func newSigner(t *testing.T, opts ...pgp.Option) *pgp.Signer {
 	return s
 }
 
+// TestReadKeys reads a file that begins with a byte order mark, as editors on Windows write it.
 func TestReadKeys(t *testing.T) {
 	plain, expired, revoked := newSigner(t), newSigner(t, pgp.Expired()), newSigner(t, pgp.Compromised())
-	keys, err := ReadKeys(t.Context(), plain.ArmoredPublicKey()+"\n"+expired.ArmoredPublicKey()+"\n\n"+revoked.ArmoredPublicKey()+"\n")
+	keys, err := ReadKeys(t.Context(), "\ufeff"+plain.ArmoredPublicKey()+"\n"+expired.ArmoredPublicKey()+"\n\n"+revoked.ArmoredPublicKey()+"\n")
 	if err != nil {
 		t.Fatal(err)
 	}

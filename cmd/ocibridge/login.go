@@ -219,7 +219,8 @@ func (f *loginFlags) ask(ctx context.Context, stdin io.Reader, stderr io.Writer)
 	return checkPassword(password)
 }
 
-// readPassword reads the password from standard input, without the end of its line.
+// readPassword reads the password from standard input, without the ends of lines after it. A password may have several
+// lines, as the keys of service accounts of Google have.
 func (f *loginFlags) readPassword(ctx context.Context, stdin io.Reader) (auth.Secret, error) {
 	if err := checkUsername(f.username); err != nil {
 		return auth.Secret{}, err
@@ -234,7 +235,7 @@ func (f *loginFlags) readPassword(ctx context.Context, stdin io.Reader) (auth.Se
 	case len(text) > maxPassword:
 		return auth.Secret{}, hint.New(fmt.Sprintf("standard input has more than %d KiB", maxPassword>>10), "--password-stdin takes the password alone")
 	}
-	return checkPassword(strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"))
+	return checkPassword(strings.TrimRight(text, "\r\n"))
 }
 
 func checkUsername(name string) error {
@@ -251,8 +252,8 @@ func checkPassword(text string) (auth.Secret, error) {
 	switch {
 	case text == "":
 		return auth.Secret{}, hint.New("the password is empty", "is the variable or the file that it comes from empty? Some CI systems hide secrets from some jobs")
-	case strings.ContainsAny(text, "\r\n\x00"):
-		return auth.Secret{}, hint.New("the password has more than one line", "--password-stdin takes the password alone")
+	case strings.Contains(text, "\x00"):
+		return auth.Secret{}, hint.New("the password has a NUL character", "--password-stdin takes the password alone: is it a file in UTF-16, or a binary file?")
 	}
 	return auth.NewSecret(text), nil
 }

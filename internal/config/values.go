@@ -244,6 +244,8 @@ func parseIssuer(s string) (string, error) {
 // parseSource parses the source of a provider: origin, the URL of a mirror, or a folder.
 func (d *decoder) parseSource(s string) (Source, error) {
 	switch {
+	case s != strings.TrimSpace(s):
+		return Source{}, hint.New(fmt.Sprintf("the source %q begins or ends with a blank", s), "write it as %q", strings.TrimSpace(s))
 	case s == "origin":
 		return Source{}, nil
 	case strings.Contains(s, "://"):

@@ -66,7 +66,7 @@ func parseVersions(address, versions string, given bool) (v provider.Version, se
 // parseAddress parses the address of a provider. The hint for the address of a module names the commands about modules.
 func parseAddress(s string) (provider.Address, error) {
 	a, err := provider.ParseAddress(s)
-	if err != nil && strings.Count(s, "/") == 3 {
+	if err != nil && strings.Count(s, "/") == 3 && provider.FromPasted(s) == "" {
 		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE; if this is a module, see ocibridge module --help")
 	}
 	return a, err
