@@ -38,7 +38,7 @@ TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(RACE),-race) -tools "$$(to
 # RACE=1 runs the packages' tests under the race detector. "make test-all" then runs only what is left.
 .PHONY: test
 test: build ## run the packages' tests and the main scenes end to end (minutes, the first time; RACE=1)
-	@tools/install.sh registry provider-null-host tofu-on-path terraform-on-path
+	@tools/install.sh registry provider-null-copies tofu-on-path terraform-on-path
 	$(TESTRUN) test -timeout $(TIMEOUT) -parallel $(PARALLEL)
 
 .PHONY: test-all

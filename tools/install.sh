@@ -34,8 +34,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/.tools
 names="tofu tofu-fixtures tofu-module-fixtures terraform oras registry docker-registry staticcheck provider-null node axe renovate gitlab-ci-local chromium helm deploycheck systemd nginx gnupg release actionlint pebble promtool"
 # These tools are obtained only if an argument names them. tofu-on-path and terraform-on-path
-# never build the client. provider-null-host builds the provider only for the host.
-others="govulncheck tofu-on-path terraform-on-path provider-null-host"
+# never build the client. provider-null-host builds the provider only for the host, and
+# provider-null-copies also copies it for the other platforms, unless it is built for them.
+others="govulncheck tofu-on-path terraform-on-path provider-null-host provider-null-copies"
 browsers="chromium chromium-browser google-chrome" # .tools/bin/chromium is the first that is on PATH
 
 # A go.work file or a vendor setting of the caller must not change what the
@@ -208,16 +209,40 @@ tofu_on_path() {
 	fi
 }
 
+# null_platforms prints the platforms of the provider beside the host.
+null_platforms() {
+	case $host in
+	darwin_arm64) echo linux_amd64 windows_amd64 ;;
+	windows_amd64) echo darwin_arm64 linux_amd64 ;;
+	*) echo darwin_arm64 windows_amd64 ;;
+	esac
+}
+
 # provider_null builds the provider for the host and two more platforms. Releases of this
 # provider then have several real packages.
 provider_null() {
-	local platform platforms
-	case $host in
-	darwin_arm64) platforms="$host linux_amd64 windows_amd64" ;;
-	windows_amd64) platforms="$host darwin_arm64 linux_amd64" ;;
-	*) platforms="$host darwin_arm64 windows_amd64" ;;
-	esac
-	for platform in $platforms; do provider_null_for "$platform"; done
+	local platform
+	for platform in "$host" $(null_platforms); do provider_null_for "$platform"; done
+}
+
+# provider_null_copies builds the provider for the host. For the other platforms, on which no
+# test runs it, the program is a copy with the platform's name at its end: different packages,
+# without the minutes of two more builds.
+provider_null_copies() {
+	local platform output key
+	provider_null_for "$host"
+	for platform in $(null_platforms); do
+		output=providers/terraform-provider-null_$platform
+		key="copy of $(key_of provider-null "$host")"
+		if is_current "$output" "$key" || is_current "$output" "$(key_of provider-null "$platform")"; then
+			current=$((current + 1))
+			continue
+		fi
+		temp=$out/providers/.new.null_$platform
+		cp "$out/providers/terraform-provider-null_$host" "$temp"
+		printf '%s' "$platform" >>"$temp"
+		install_output "$output" "$key"
+	done
 }
 
 # provider_null_for PLATFORM: builds the provider for one platform.
@@ -448,6 +473,7 @@ install() {
 	tofu-on-path) tofu_on_path ;;
 	provider-null) provider_null ;;
 	provider-null-host) provider_null_for "$host" ;;
+	provider-null-copies) provider_null_copies ;;
 	tofu-fixtures) tofu_fixtures "$1" oci-provider-mirror ;;
 	tofu-module-fixtures) tofu_fixtures "$1" oci-module-source ;;
 	axe) axe ;;

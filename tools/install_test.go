@@ -497,13 +497,14 @@ esac`, m.made, module))
 	}
 }
 
-// demoTools returns the names of the tools that "make demo" lets the script obtain.
-func demoTools(t *testing.T) []string {
+// toolsOf returns the names of the tools that a target of the Makefile lets the script obtain.
+func toolsOf(t *testing.T, target string) []string {
 	t.Helper()
+	clients.OnPath(t, "make")
 	if _, err := os.Stat("../Makefile"); err != nil { // so that go test runs the test again when the Makefile has changed
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "make", "-C", "..", "--no-print-directory", "-n", "demo")
+	cmd := exec.CommandContext(t.Context(), "make", "-C", "..", "--no-print-directory", "-n", target)
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -511,7 +512,7 @@ func demoTools(t *testing.T) []string {
 	}
 	calls := regexp.MustCompile(`(?m)^tools/install\.sh *(.*)$`).FindAllStringSubmatch(string(out), -1)
 	if len(calls) != 1 || calls[0][1] == "" {
-		t.Fatalf("make demo calls %q", calls)
+		t.Fatalf("make %s calls %q", target, calls)
 	}
 	return strings.Fields(calls[0][1])
 }
@@ -519,7 +520,7 @@ func demoTools(t *testing.T) []string {
 // TestDemoObtainsWhatItRuns shows that "make demo" obtains OpenTofu, the null provider for this
 // platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with only these tools.
 func TestDemoObtainsWhatItRuns(t *testing.T) {
-	names := demoTools(t)
+	names := toolsOf(t, "demo")
 	for _, onPath := range []bool{false, true} {
 		m := newMachine(t, 0)
 		m.fakeApt()
@@ -548,5 +549,54 @@ func TestDemoObtainsWhatItRuns(t *testing.T) {
 		if onPath && link != filepath.Join(m.bin, "terraform") || !onPath && !os.IsNotExist(err) {
 			t.Errorf("terraform on PATH %t: it is linked to %q, %v\n%s", onPath, link, err, out)
 		}
+	}
+}
+
+// TestTestObtainsLittle shows that "make test" builds only the registry and the null provider of this platform. The provider's
+// packages for other platforms are different copies of it. A client is linked if it is on PATH.
+func TestTestObtainsLittle(t *testing.T) {
+	names := toolsOf(t, "test")
+	m := newMachine(t, 1000)
+	for _, name := range []string{"registry", "tofu", "terraform", "provider-null"} {
+		m.copy(name+"/go.mod", 0o644)
+		m.copy(name+"/go.sum", 0o644)
+	}
+	for range 2 {
+		if out, err := m.install(names...); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+	}
+	var built []string
+	for _, name := range lines(t, m.made) {
+		built = append(built, strings.TrimPrefix(filepath.Base(name), ".new."))
+	}
+	host := "terraform-provider-null_" + runtime.GOOS + "_" + runtime.GOARCH
+	if want := []string{"registry", host}; !slices.Equal(built, want) {
+		t.Errorf("built %q, want %q", built, want)
+	}
+	providers, err := filepath.Glob(filepath.Join(m.root, ".tools", "providers", "terraform-provider-null_*"))
+	clients.Must(t, err)
+	for _, name := range providers {
+		text, err := os.ReadFile(name)
+		clients.Must(t, err)
+		_, platform, _ := strings.Cut(filepath.Base(name), "null_")
+		if filepath.Base(name) != host && string(text) != platform {
+			t.Errorf("%s ends with %q", name, text)
+		}
+	}
+	if len(providers) != 3 {
+		t.Errorf("the providers are %q", providers)
+	}
+	m.fake("tofu", "")
+	if out, err := m.install(names...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	m.wantLink("tofu", "tofu")
+	clients.Must(t, os.Remove(filepath.Join(m.bin, "tofu")))
+	if out, err := m.install(names...); err != nil || !strings.Contains(out, "no tofu is on PATH, and none is built") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if _, err := os.Lstat(filepath.Join(m.root, ".tools", "bin", "tofu")); err == nil {
+		t.Error("the link to a tofu that is gone is left")
 	}
 }

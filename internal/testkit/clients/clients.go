@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -114,6 +115,16 @@ func Axe(tb testkit.TB) string {
 	path, err := tool("axe", "axe", "axe.min.js")
 	Must(tb, err)
 	return path
+}
+
+// OnPath returns a program that a system usually has, such as make, from PATH. It ends the test if PATH has none.
+func OnPath(tb testkit.TB, name string) Client {
+	tb.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Must(tb, &Missing{name, fmt.Errorf("%w: install it", err)})
+	}
+	return Client{name, path}
 }
 
 // Program returns the named program in .tools/bin. It ends the test if the program is missing.
