@@ -150,15 +150,9 @@ func fileSize(root *os.Root, name string) (int64, error) {
 
 // openFile opens a regular file for reading.
 func openFile(root *os.Root, name string) (io.ReadCloser, int64, error) {
-	// The type of the file is checked first, because opening a pipe would block until a
-	// process writes to the pipe.
-	size, err := fileSize(root, name)
-	if err != nil {
-		return nil, 0, err
-	}
-	f, err := root.Open(name)
-	if err != nil {
+	f, size, err := files.OpenRegular(root, name)
+	if _, ok := errors.AsType[*fs.PathError](err); ok {
 		return nil, 0, fmt.Errorf("%s: %w", name, files.Cause(err))
 	}
-	return f, size, nil
+	return f, size, err
 }

@@ -15,6 +15,7 @@ import (
 	orascontent "oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -52,7 +53,7 @@ func (c *manifestCache) get(desc ocispec.Descriptor) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	f, err := os.Open(name)
+	f, _, err := files.Open(name)
 	if err != nil {
 		return nil, false
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -52,11 +53,11 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 		Example: configShowExamples,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.read()
+			c, err := f.read(cmd.Context())
 			if err != nil {
 				return err
 			}
-			cli, err := loadCLIConfig(cmd.ErrOrStderr(), nil)
+			cli, err := loadCLIConfig(cmd.Context(), cmd.ErrOrStderr(), nil)
 			if err != nil {
 				return err
 			}
@@ -114,7 +115,7 @@ func (f *configFlag) register(cmd *cobra.Command) {
 // load reads the configuration file. It then sets each flag of cmd that neither the command
 // line nor an environment variable has set.
 func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
-	c, err := f.read()
+	c, err := f.read(cmd.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -148,9 +149,8 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 }
 
 // read reads the configuration file. It sets no flags.
-func (f *configFlag) read() (*config.Config, error) {
-	env := configEnvironment()
-	env.ReadFile = f.files.ReadFile
+func (f *configFlag) read(ctx context.Context) (*config.Config, error) {
+	env := configEnvironment(ctx, f.files)
 	c, err := config.Load(env, f.file)
 	return c, explainConfig(err)
 }
@@ -177,8 +177,11 @@ func flagSource(flag *pflag.Flag) string {
 	return ""
 }
 
-func configEnvironment() config.Environment {
-	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: files.Read, Home: homeDir(), GOOS: runtime.GOOS}
+// configEnvironment returns the environment of the configuration file. seen records the files that
+// are read; nil records nothing.
+func configEnvironment(ctx context.Context, seen *files.Snapshot) config.Environment {
+	read := func(name string) ([]byte, error) { return seen.ReadGiven(ctx, name) }
+	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: read, Home: homeDir(), GOOS: runtime.GOOS}
 }
 
 // surroundingFlags adds the named flags of serve and push to cmd, which only shows settings.

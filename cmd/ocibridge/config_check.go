@@ -61,7 +61,7 @@ and not in effect in this version are warned about.`,
 // checkConfig checks the configuration file of the given name. If name is "", it checks the
 // file that other commands would read.
 func checkConfig(cmd *cobra.Command, name string, output *outputFlag) error {
-	env := configEnvironment()
+	env := configEnvironment(cmd.Context(), nil)
 	c, err := config.Load(env, name)
 	var invalid *config.Error
 	if err != nil && !errors.As(err, &invalid) {
@@ -97,12 +97,12 @@ func checkConfig(cmd *cobra.Command, name string, output *outputFlag) error {
 	if failure != nil {
 		return failure
 	}
-	return printValid(cmd.OutOrStdout(), file)
+	return printValid(cmd.OutOrStdout(), file, env.Places())
 }
 
-func printValid(stdout io.Writer, file string) error {
+func printValid(stdout io.Writer, file string, places []string) error {
 	if file == "" {
-		_, err := fmt.Fprintf(stdout, "no configuration file: there is none at %s\n", strings.Join(configEnvironment().Places(), ", "))
+		_, err := fmt.Fprintf(stdout, "no configuration file: there is none at %s\n", strings.Join(places, ", "))
 		return err
 	}
 	_, err := fmt.Fprintf(stdout, "%s is valid\n", file)

@@ -109,11 +109,11 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 			fmt.Fprintf(stderr, "warning: the text adds providers/ to --url, which already ends in it: give the URL of the gateway, such as %s\n", strings.TrimSuffix(u, "providers/"))
 		}
 	}
-	c, err := f.read()
+	c, err := f.read(cmd.Context())
 	if err != nil {
 		return err
 	}
-	cli, err := loadCLIConfig(stderr, nil)
+	cli, err := loadCLIConfig(cmd.Context(), stderr, nil)
 	if err != nil {
 		return err
 	}

@@ -70,7 +70,7 @@ func TestHomeWithoutVariable(t *testing.T) {
 	if err != nil || u.HomeDir == "" {
 		t.Fatalf("%+v, %v", u, err)
 	}
-	for what, home := range map[string]string{"logins": authEnvironment().Home, "the configuration": configEnvironment().Home} {
+	for what, home := range map[string]string{"logins": authEnvironment().Home, "the configuration": configEnvironment(t.Context(), nil).Home} {
 		if home != u.HomeDir {
 			t.Errorf("%s are looked for in %q, want %q", what, home, u.HomeDir)
 		}
@@ -87,14 +87,14 @@ func TestReadsAreBounded(t *testing.T) {
 	if err := os.WriteFile(large, make([]byte, files.MaxSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for what, read := range map[string]func(string) ([]byte, error){"logins": authEnvironment().ReadFile, "the configuration": configEnvironment().ReadFile} {
+	for what, read := range map[string]func(string) ([]byte, error){"logins": authEnvironment().ReadFile, "the configuration": configEnvironment(t.Context(), nil).ReadFile} {
 		if b, err := read(large); err == nil || !strings.Contains(err.Error(), "more than 4 MiB") {
 			t.Errorf("%s: %d bytes, %v", what, len(b), err)
 		}
 	}
 	t.Setenv("TF_CLI_CONFIG_FILE", large)
 	var stderr strings.Builder
-	if _, err := loadCLIConfig(&stderr, nil); err != nil || !strings.Contains(stderr.String(), "was not read: it has more than 4 MiB") {
+	if _, err := loadCLIConfig(t.Context(), &stderr, nil); err != nil || !strings.Contains(stderr.String(), "was not read: it has more than 4 MiB") {
 		t.Errorf("%v, %q", err, stderr.String())
 	}
 }

@@ -60,7 +60,7 @@ type keyInFile struct {
 func readKeyFiles(ctx context.Context, files []string, stdin io.Reader) ([]keyInFile, error) {
 	var out []keyInFile
 	for _, name := range files {
-		text, err := readKeyFile(name, stdin)
+		text, err := readKeyFile(ctx, name, stdin)
 		if err != nil {
 			return nil, hint.Wrap(fmt.Errorf("key file: %w", err), "name a file that gpg --armor --export KEYID was written to")
 		}
@@ -75,11 +75,15 @@ func readKeyFiles(ctx context.Context, files []string, stdin io.Reader) ([]keyIn
 	return out, nil
 }
 
-func readKeyFile(name string, stdin io.Reader) ([]byte, error) {
+func readKeyFile(ctx context.Context, name string, stdin io.Reader) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(io.LimitReader(stdin, files.MaxSize))
+		text, err := within(ctx, func() (string, error) {
+			b, err := io.ReadAll(io.LimitReader(stdin, files.MaxSize))
+			return string(b), err
+		})
+		return []byte(text), err
 	}
-	return files.Read(name)
+	return files.ReadGiven(ctx, name)
 }
 
 func printKeys(w io.Writer, keys []keyInFile, asJSON bool) error {

@@ -210,9 +210,9 @@ func (t *givenText) Set(text string) error {
 }
 
 // complete makes shell completion offer the providers in the configuration file.
-func (f *registryFlags) complete(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (f *registryFlags) complete(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var out []cobra.Completion
-	if c, err := f.read(); err == nil { // a completion cannot show errors
+	if c, err := f.read(cmd.Context()); err == nil { // a completion cannot show errors
 		for _, p := range c.Providers {
 			out = append(out, p.Address.String())
 		}

@@ -220,7 +220,7 @@ func (f *pushFlags) source(ctx context.Context, s settings, p *pushPlan, stderr 
 		var key []byte
 		if f.publicKey != "" {
 			var err error
-			if key, err = files.Read(f.publicKey); err != nil {
+			if key, err = files.ReadGiven(ctx, f.publicKey); err != nil {
 				return nil, hint.Wrap(fmt.Errorf("--public-key: %w", err), "name the file that gpg --armor --export KEYID was written to")
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/x509"
 	"fmt"
 	"io"
@@ -42,7 +43,7 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	cli, err := loadCLIConfig(cmd.ErrOrStderr(), f.files)
+	cli, err := loadCLIConfig(cmd.Context(), cmd.ErrOrStderr(), f.files)
 	return settings{file: file, cli: cli, files: f.files}, err
 }
 
@@ -50,15 +51,15 @@ func (f *configFlag) settings(cmd *cobra.Command) (settings, error) {
 func (f *connectionFlags) settings(cmd *cobra.Command) (settings, error) {
 	s, err := f.configFlag.settings(cmd)
 	if err == nil && f.caFile != "" {
-		s.cas, err = readCAs(s.files, f.caFile)
+		s.cas, err = readCAs(cmd.Context(), s.files, f.caFile)
 	}
 	return s, err
 }
 
 // readCAs reads a PEM file with at least one certificate.
-func readCAs(seen *files.Snapshot, name string) ([]byte, error) {
+func readCAs(ctx context.Context, seen *files.Snapshot, name string) ([]byte, error) {
 	const help = "--ca-file and ca_file name a PEM file with BEGIN CERTIFICATE lines"
-	pem, err := seen.ReadFile(name)
+	pem, err := seen.ReadGiven(ctx, name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("the file %s with certificate authorities: %w", name, files.Cause(err)), help)
 	}
@@ -202,9 +203,10 @@ func authEnvironment() auth.Environment {
 }
 
 // loadCLIConfig reads the user's CLI configuration, and prints its warnings.
-func loadCLIConfig(stderr io.Writer, seen *files.Snapshot) (*cliconfig.Config, error) {
+func loadCLIConfig(ctx context.Context, stderr io.Writer, seen *files.Snapshot) (*cliconfig.Config, error) {
+	read := func(name string) ([]byte, error) { return seen.ReadGiven(ctx, name) }
 	c, err := cliconfig.Load(cliconfig.Environment{
-		Getenv: os.Getenv, Environ: os.Environ, ReadFile: seen.ReadFile, ReadDir: seen.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,
+		Getenv: os.Getenv, Environ: os.Environ, ReadFile: read, ReadDir: seen.ReadDir, Home: homeDir(), GOOS: runtime.GOOS,
 	})
 	if err != nil {
 		return nil, err

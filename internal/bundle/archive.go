@@ -18,6 +18,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -45,7 +46,7 @@ type archive struct {
 type extent struct{ at, size int64 }
 
 func openArchive(ctx context.Context, name string) (storage, error) {
-	file, err := openRegular(name)
+	file, _, err := files.Open(name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("bundle: %w", err), "name the file that ocibridge copy --to oci-archive:FILE wrote")
 	}
@@ -63,17 +64,6 @@ func openArchive(ctx context.Context, name string) (storage, error) {
 		return nil, hint.Wrap(fmt.Errorf("%s: %w", name, err), "%s", help)
 	}
 	return a, nil
-}
-
-func openRegular(name string) (*os.File, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", name)
-	}
-	return os.Open(name)
 }
 
 // scan finds the files in the archive.

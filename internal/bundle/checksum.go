@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
@@ -59,7 +60,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 // readChecksum returns the SHA-256 in a checksum file, in lower case. The error is fs.ErrNotExist if the file
 // does not exist. The name of the archive in the file can differ, because archives are renamed.
 func readChecksum(name string) (string, error) {
-	file, err := openRegular(name)
+	file, _, err := files.Open(name)
 	if err != nil {
 		return "", err
 	}

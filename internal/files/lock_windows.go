@@ -9,7 +9,7 @@ import (
 // while it is open, as on other systems.
 func CreateNew(name string) (*os.File, error) {
 	const share = syscall.FILE_SHARE_READ | syscall.FILE_SHARE_WRITE | syscall.FILE_SHARE_DELETE
-	h, err := open(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, share, syscall.CREATE_NEW)
+	h, err := openHandle(name, syscall.GENERIC_READ|syscall.GENERIC_WRITE, share, syscall.CREATE_NEW)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
@@ -21,14 +21,14 @@ func Lock(*os.File) error { return nil }
 
 // IsAbandoned reports whether no process has a file open.
 func IsAbandoned(name string) bool {
-	h, err := open(name, syscall.GENERIC_READ, 0, syscall.OPEN_EXISTING)
+	h, err := openHandle(name, syscall.GENERIC_READ, 0, syscall.OPEN_EXISTING)
 	if err != nil {
 		return false
 	}
 	return syscall.CloseHandle(h) == nil
 }
 
-func open(name string, access, share, mode uint32) (syscall.Handle, error) {
+func openHandle(name string, access, share, mode uint32) (syscall.Handle, error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {
 		return syscall.InvalidHandle, err

@@ -22,18 +22,21 @@ func MakeRoot(dir string) (*os.Root, error) {
 }
 
 // OpenRegular opens a regular file in a folder, and returns the file and its size in bytes.
-// It returns an error for any other kind of file. Opening a pipe, for example, would block
-// until a process writes to the pipe.
+// It returns an error for any other kind of file.
 func OpenRegular(root *os.Root, name string) (*os.File, int64, error) {
-	info, err := root.Stat(name)
+	f, err := root.OpenFile(name, os.O_RDONLY|nonBlocking, 0)
 	if err != nil {
 		return nil, 0, err
 	}
-	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is no regular file", name)
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", name)
 	}
-	f, err := root.Open(name)
-	return f, info.Size(), err
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
 }
 
 // temporary is the prefix of the temporary files of [Replace].

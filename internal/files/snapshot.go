@@ -1,6 +1,7 @@
 package files
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
@@ -23,6 +24,16 @@ type Snapshot struct {
 func (s *Snapshot) ReadFile(name string) ([]byte, error) {
 	b, err := Read(name)
 	s.note(name, sumOf(b, err))
+	return b, err
+}
+
+// ReadGiven reads a file as [ReadGiven] does. It does not record pipes and devices, because
+// they cannot be read twice.
+func (s *Snapshot) ReadGiven(ctx context.Context, name string) ([]byte, error) {
+	b, err := ReadGiven(ctx, name)
+	if info, serr := os.Stat(name); serr != nil || info.Mode().IsRegular() || info.IsDir() || isNull(name, info) {
+		s.note(name, sumOf(b, err))
+	}
 	return b, err
 }
 

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -90,11 +92,15 @@ func (s *moduleSearch) module(dir string) {
 
 // readSmall reads a regular file of at most maxModuleFile bytes.
 func readSmall(name string) ([]byte, bool) {
-	info, err := os.Stat(name)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > maxModuleFile {
+	f, info, err := files.Open(name)
+	if err != nil {
 		return nil, false
 	}
-	src, err := os.ReadFile(name)
+	defer f.Close()
+	if info.Size() > maxModuleFile {
+		return nil, false
+	}
+	src, err := io.ReadAll(io.LimitReader(f, maxModuleFile))
 	return src, err == nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"github.com/opentofu/svchost/svcauth"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
@@ -225,7 +225,7 @@ func (d *discovery) cached(host svchost.Hostname) (c cachedServices) {
 	if d.folder == "" {
 		return c
 	}
-	data, err := os.ReadFile(d.path(host))
+	data, err := files.Read(d.path(host))
 	if err != nil || discoveryLimits.Unmarshal(data, &c) != nil {
 		return cachedServices{}
 	}

@@ -39,7 +39,7 @@ func TestCostOfListing(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "list.json")
 			writeListing(t, file, tc.document)
 			cost.Check(t, len(tc.document), tc.refused, func() error {
-				_, err := readListing(file)
+				_, err := readListing(t.Context(), file)
 				return err
 			})
 		})
@@ -56,7 +56,7 @@ func FuzzListing(f *testing.F) {
 	name := filepath.Join(f.TempDir(), "list.json")
 	f.Fuzz(func(t *testing.T, data []byte) {
 		writeListing(t, name, data)
-		packages, err := readListing(name)
+		packages, err := readListing(t.Context(), name)
 		if err != nil {
 			return
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/bundle"
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -71,7 +71,7 @@ func (c Copy) openSince(ctx context.Context) (*otherSide, error) {
 	case Configured:
 		return &otherSide{close: func() error { return nil }}, nil
 	case Listing:
-		packages, err := readListing(c.Since.Name)
+		packages, err := readListing(ctx, c.Since.Name)
 		return &otherSide{packages, func() error { return nil }}, err
 	}
 	b, err := c.Since.OpenBundle(ctx)
@@ -94,9 +94,9 @@ func (c Copy) openSince(ctx context.Context) (*otherSide, error) {
 
 // readListing reads the JSON output of ocibridge list. The other side has the packages of each version whose
 // index has the listed digest.
-func readListing(name string) (packagesOf, error) {
+func readListing(ctx context.Context, name string) (packagesOf, error) {
 	const help = "name a file that ocibridge list --output json wrote"
-	file, err := os.Open(name)
+	file, err := files.OpenGiven(ctx, name)
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("listing: %w", err), help)
 	}
