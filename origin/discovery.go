@@ -224,7 +224,8 @@ func (r *Registry) explain(err error, a provider.Address, notFound error) error 
 // explainStatus adds a hint to an error that wraps a *statusError. For status 404, the
 // result wraps notFound, and the parameter absent is the hint. If the server refuses the
 // credentials, the result wraps [ErrUnauthorized], and the parameter login is the hint.
-// Other errors are returned unchanged.
+// Other errors are returned unchanged. Status 410 is no proof that the version is absent, because
+// clients take only 404 for one.
 func explainStatus(err error, server string, notFound error, absent, login string) error {
 	var status *statusError
 	switch {
@@ -234,6 +235,10 @@ func explainStatus(err error, server string, notFound error, absent, login strin
 		return hint.Wrap(fmt.Errorf("%w: %w", notFound, err), "%s", absent)
 	case status.unauthorized():
 		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnauthorized, err), "%s", login)
+	case status.status == http.StatusGone:
+		return hint.Wrap(err, "%s has withdrawn it: choose another version, or ask its publisher", server)
+	case status.status >= http.StatusBadRequest && status.status < http.StatusInternalServerError && status.status != http.StatusTooManyRequests && status.status != http.StatusRequestTimeout:
+		return hint.Wrap(err, "%s refuses the request, and would refuse it again: check the address, and that no proxy answers in its place", server)
 	}
 	return hint.Wrap(err, "%s reports a server error: run it again later", server)
 }

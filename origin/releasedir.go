@@ -151,6 +151,11 @@ func (d *ReleaseDir) signature(name string) ([]byte, error) {
 		sig, err := trust.BinarySignature(data)
 		return sig, hint.Wrap(err, "sign %s again with gpg --detach-sign", name)
 	}
+	// Publishers with several keys put the ID of the key into the name.
+	if byKey, err := fs.Glob(d.root.FS(), name+".*.sig"); err == nil && len(byKey) > 0 {
+		return nil, hint.Wrap(fmt.Errorf("there is no %s.sig, but %s: %w", name, strings.Join(byKey[:min(len(byKey), maxListed)], ", "), trust.ErrUnsigned),
+			"copy the signature by the key in --public-key to %s.sig", name)
+	}
 	return nil, hint.Wrap(fmt.Errorf("there is no %s.sig: %w", name, trust.ErrUnsigned),
 		"sign it with gpg --detach-sign, or leave out --public-key and accept it with --allow-unsigned")
 }

@@ -237,7 +237,14 @@ func TestReleaseDirRefused(t *testing.T) {
 				d.t.Fatal(err)
 			}
 		}, nil, "escapes", ""},
-		"no signature":       {func(d *dist) { d.remove(d.release.SignatureName()) }, trust.ErrUnsigned, "there is no terraform-provider-widget_1.0.0_SHA256SUMS.sig", "gpg --detach-sign"},
+		"no signature": {func(d *dist) { d.remove(d.release.SignatureName()) }, trust.ErrUnsigned, "there is no terraform-provider-widget_1.0.0_SHA256SUMS.sig", "gpg --detach-sign"},
+		"signature by key ID": {func(d *dist) {
+			name := d.release.SHA256SUMSName() + ".72D7468F.sig"
+			if err := os.Rename(filepath.Join(d.dir, d.release.SignatureName()), filepath.Join(d.dir, name)); err != nil {
+				d.t.Fatal(err)
+			}
+		}, trust.ErrUnsigned, "there is no terraform-provider-widget_1.0.0_SHA256SUMS.sig, but terraform-provider-widget_1.0.0_SHA256SUMS.72D7468F.sig",
+			"copy the signature by the key in --public-key to terraform-provider-widget_1.0.0_SHA256SUMS.sig"},
 		"armour of a key":    {func(d *dist) { d.write(d.release.SignatureName(), d.key) }, nil, "the signature is a PGP PUBLIC KEY BLOCK", "gpg --detach-sign"},
 		"armour cut off":     {func(d *dist) { d.write(d.release.SignatureName(), "-----BEGIN PGP SIGNATURE-----\n") }, nil, "signature cannot be read", "gpg --detach-sign"},
 		"package not there":  {func(d *dist) { d.remove(linux) }, nil, linux, "--platform"},
