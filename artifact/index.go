@@ -195,5 +195,5 @@ func annotatedH1(annotations map[string]string) provider.Hash {
 }
 
 func isSHA256(d digest.Digest) bool {
-	return d.Validate() == nil && d.Algorithm() == digest.SHA256 // Algorithm panics on an invalid digest
+	return d.Validate() == nil && d.Algorithm() == digest.SHA256
 }

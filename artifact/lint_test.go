@@ -409,6 +409,9 @@ func TestLintOfTags(t *testing.T) {
 	reads := func(tag, version, then string) string {
 		return fmt.Sprintf("OpenTofu reads tag %q as version %s, %s", tag, version, then)
 	}
+	large := func(tag string) string {
+		return fmt.Sprintf("OpenTofu cannot read tag %q, and tofu init fails, or a gateway does not serve it: a number is larger than 9223372036854775807", tag)
+	}
 	for _, tc := range []struct {
 		tag, severity, what, hint string
 	}{
@@ -423,11 +426,10 @@ func TestLintOfTags(t *testing.T) {
 		{"2.2.", "error", reads("2.2.", "2.2.0", fails), "remove this tag"},
 		{"2_b1", "error", reads("2_b1", "2.0.0+b1", fails), "tag it 2.0.0_b1 first"},
 		{"2-rc1", "error", reads("2-rc1", "2.0.0-rc1", selected), "tag it 2.0.0-rc1 first"},
-		{"9223372036854775808", "error", reads("9223372036854775808", "9223372036854775808.0.0", fails), "remove this tag"},
-		{"9223372036854775808.0.0", "error", `OpenTofu installs tag "9223372036854775808.0.0", and a gateway does not serve it: `, "smaller numbers"},
-		{"1.3.0-9223372036854775808", "error", `OpenTofu installs tag "1.3.0-9223372036854775808", and a gateway does not serve it: `, "smaller numbers"},
-		{"18446744073709551616.0.0", "error", `OpenTofu panics on tag "18446744073709551616.0.0": tofu init fails`, "remove the tag"},
-		{"18446744073709551616", "error", `OpenTofu panics on tag "18446744073709551616": tofu init fails`, "remove the tag"},
+		{"9223372036854775808", "error", large("9223372036854775808"), "remove the tag"},
+		{"9223372036854775808.0.0", "error", large("9223372036854775808.0.0"), "with smaller numbers"},
+		{"1.3.0-9223372036854775808", "error", large("1.3.0-9223372036854775808"), "with smaller numbers"},
+		{"9223372036854775807", "error", reads("9223372036854775807", "9223372036854775807.0.0", fails), "remove this tag"},
 		{"01.2.3", "warning", reads("01.2.3", "1.2.3", own), "remove this tag"},
 		{"1.2.3-", "warning", reads("1.2.3-", "1.2.3", own), "remove this tag"},
 		{"v1.2.3", "warning", "the tag looks like a version, and no client recognises it", "remove this one"},

@@ -30,8 +30,8 @@ func LintTags(tags []ociaddr.Tag) []Finding {
 		}
 		read, err := provider.ReadByOpenTofu(strings.ReplaceAll(string(t), "_", "+"))
 		switch {
-		case errors.Is(err, provider.ErrOpenTofuPanics):
-			out = append(out, Finding{SeverityError, string(t), fmt.Sprintf("OpenTofu panics on tag %q: tofu init fails", t), "remove the tag: until then OpenTofu installs no version from this repository"})
+		case errors.Is(err, provider.ErrNumberTooLarge):
+			out = append(out, tooLarge(t, err))
 		case err == nil:
 			out = append(out, l.readByOpenTofu(t, read))
 		case looksLikeVersion.MatchString(string(t)):
@@ -47,26 +47,28 @@ type tagLinter struct {
 	newest provider.Version // the newest release; clients install it if no constraint is given
 }
 
-// readByOpenTofu reports the tag t, which OpenTofu reads as a version. The parameter read
-// is that version in canonical form. OpenTofu then requests the canonical tag of the
-// version.
-func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, read string) Finding {
+// tooLarge reports the tag t, which has a number that is larger than that of any version.
+func tooLarge(t ociaddr.Tag, err error) Finding {
+	return Finding{SeverityError, string(t),
+		fmt.Sprintf("OpenTofu cannot read tag %q, and tofu init fails, or a gateway does not serve it: %v", t, err),
+		"remove the tag: until then, OpenTofu may install no version from this repository; if it names a version, release it with smaller numbers"}
+}
+
+// readByOpenTofu reports the tag t, which OpenTofu reads as the version v. OpenTofu then
+// requests the canonical tag of v, which is not t.
+func (l *tagLinter) readByOpenTofu(t ociaddr.Tag, v provider.Version) Finding {
 	f := Finding{Severity: SeverityError, Where: string(t)}
-	v, err := provider.ParseVersion(read)
-	switch want := ociaddr.Tag(strings.ReplaceAll(read, "+", "_")); {
-	case want == t: // ParseVersion failed, or t would be a valid version tag
-		f.What = fmt.Sprintf("OpenTofu installs tag %q, and a gateway does not serve it: %v", t, err)
-		f.Hint = "give the version smaller numbers, and remove this tag"
+	switch want := ociaddr.Tag(strings.ReplaceAll(v.String(), "+", "_")); {
 	case l.tags[want]:
 		f.Severity = SeverityWarning
-		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which has a tag of its own", t, read)
+		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which has a tag of its own", t, v)
 		f.Hint = "remove this tag: no client reads what it names"
 	default:
-		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which does not exist: tofu init fails", t, read)
-		if err == nil && (v.IsPrerelease() || v.Compare(l.newest) < 0) {
+		f.What = fmt.Sprintf("OpenTofu reads tag %q as version %s, which does not exist: tofu init fails", t, v)
+		if v.IsPrerelease() || v.Compare(l.newest) < 0 {
 			f.What += " where a constraint selects it"
 		}
-		f.Hint = fmt.Sprintf("remove this tag; if it names version %s, tag it %s first", read, want)
+		f.Hint = fmt.Sprintf("remove this tag; if it names version %s, tag it %s first", v, want)
 	}
 	return f
 }

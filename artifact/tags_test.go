@@ -116,7 +116,9 @@ func TestListOfTagsHasAnEnd(t *testing.T) {
 	n := 0
 	b.lies["/tags/list"] = func(w http.ResponseWriter, r *http.Request) {
 		n++
-		w.Header().Set("Link", `<https://internal.example/>; rel="next"`)
+		if n < 2*artifact.MaxTagPages {
+			w.Header().Set("Link", `<https://internal.example/>; rel="next"`)
+		}
 		fmt.Fprintf(w, `{"tags":["1.0.%d"]}`, n)
 	}
 	if _, err := artifact.ListTags(t.Context(), b.repo); !errors.Is(err, errdef.ErrTooManyPages) || n != artifact.MaxTagPages+1 {

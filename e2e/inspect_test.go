@@ -125,8 +125,7 @@ func TestVerifyOfTags(t *testing.T) {
 		{"3.2", "3.2.0", `OpenTofu reads tag "3.2" as version 3.2.0, which does not exist: tofu init fails where a constraint selects it`, "3.2.0"},
 		{"3.2", ">= 3.0.0", "", ""},
 		{"03.2.4", ">= 3.0.0", `OpenTofu reads tag "03.2.4" as version 3.2.4, which has a tag of its own`, ""},
-		{"18446744073709551616.0.0", "3.2.4", `OpenTofu panics on tag "18446744073709551616.0.0": tofu init fails`, "panic"},
-		{"9223372036854775808.0.0", ">= 3.0.0", `OpenTofu installs tag "9223372036854775808.0.0"`, ""},
+		{"9223372036854775808.0.0", ">= 3.0.0", `or a gateway does not serve it: a number is larger than 9223372036854775807`, ""},
 	} {
 		t.Run(tc.tag+" "+tc.constraint, func(t *testing.T) {
 			t.Parallel()

@@ -29,7 +29,7 @@ func TestIndexListsTheTagsThatAreVersions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range []string{"latest", "v1.2.3", "1.2", "01.2.3", "1.2.3.4", "sha256-0123", "ocibridge-part.3.0.0.linux_amd64", "18446744073709551616.0.0"} {
+	for _, other := range []string{"latest", "v1.2.3", "1.2", "01.2.3", "1.2.3.4", "sha256-0123", "ocibridge-part.3.0.0.linux_amd64", "9223372036854775808.0.0"} {
 		b.tag(b.repo, artifact.Blob{Descriptor: v.Packages[0].Manifest, Data: manifest}, other)
 	}
 	b.registry.Reset()

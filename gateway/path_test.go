@@ -104,7 +104,7 @@ func TestMalformedPaths(t *testing.T) {
 		"version of two numbers":           prefix + "1.0.json",
 		"version of four numbers":          prefix + "1.0.0.0.json",
 		"version with leading zeros":       prefix + "01.0.0.json",
-		"version beyond 64 bits":           prefix + "18446744073709551616.0.0.json",
+		"version with a large number":      prefix + "9223372036854775808.0.0.json",
 		"version in words":                 prefix + "latest.json",
 		"version as its tag":               prefix + "1.0.0_build.json",
 		"version that is a digest":         prefix + "sha256:" + strings.Repeat("0", 64) + ".json",

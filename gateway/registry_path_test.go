@@ -92,7 +92,7 @@ func TestRegistryPathsThatLeadNowhere(t *testing.T) {
 		"version with a v":                hostsPrefix + "v1.0.0/download/linux/amd64",
 		"version of two numbers":          hostsPrefix + "1.0/download/linux/amd64",
 		"version as its tag":              hostsPrefix + "1.0.0_b/download/linux/amd64",
-		"version beyond 64 bits":          hostsPrefix + "18446744073709551616.0.0/download/linux/amd64",
+		"version with a large number":     hostsPrefix + "9223372036854775808.0.0/download/linux/amd64",
 		"version that is a tag":           hostsPrefix + "latest/download/linux/amd64",
 		"platform in upper case":          hostsPrefix + "1.0.0/download/Linux/amd64",
 		"platform with two underscores":   hostsPrefix + "1.0.0/download/linux_amd64_v3/x_y",

@@ -232,11 +232,14 @@ func TestTokenServerIsNotTheRegistry(t *testing.T) {
 	}
 }
 
-// TestTagListWithoutEnd shows that the gateway stops reading a list of tags whose pages never end.
+// TestTagListWithoutEnd shows that the gateway stops reading a list of tags that has too many pages.
 func TestTagListWithoutEnd(t *testing.T) {
 	b := newBench(t)
 	b.lie("/tags/list", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", `<`+r.URL.Path+`>; rel="next"`)
+		page, _ := strconv.Atoi(r.URL.Query().Get("last"))
+		if page < 2*artifact.MaxTagPages {
+			w.Header().Set("Link", fmt.Sprintf(`<%s?last=%d>; rel="next"`, r.URL.Path, page+1))
+		}
 		respond(200, "application/json", `{"tags":["1.0.0"]}`)(w, r)
 	})
 	b.limits.Metadata = time.Minute // long enough for the limit on pages to be reached first

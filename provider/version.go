@@ -23,7 +23,7 @@ type Version struct {
 }
 
 // maxNumber is the largest number in a version, 2^63-1. Clients store larger numbers in
-// different ways, and go-versions panics beyond 64 bits.
+// different ways, or cannot read them.
 const maxNumber = "9223372036854775807"
 
 // maxVersionLen is the maximum length of a version in bytes. The tag of a version has at
@@ -85,25 +85,22 @@ func LooseVersion(s string) (Version, bool) {
 	return v, err == nil
 }
 
-// ErrOpenTofuPanics means that OpenTofu panics when it reads a text as a version.
-var ErrOpenTofuPanics = errors.New("OpenTofu panics when it reads this as a version")
+// ErrNumberTooLarge means that a number in a text is larger than that of any [Version].
+var ErrNumberTooLarge = errors.New("a number is larger than " + maxNumber)
 
 // ReadByOpenTofu returns the canonical form of the version that OpenTofu's oci_mirror reads
 // from a text. OpenTofu accepts more texts than [ParseVersion]. For example, it reads 2 as
-// 2.0.0, and 01.2.3 and 1.2.3- as 1.2.3. The result is a string because its numbers may be too
-// large for a [Version]. The error is ErrOpenTofuPanics, or the library's error for a text
-// that OpenTofu does not accept as a version.
-func ReadByOpenTofu(s string) (canonical string, err error) {
-	defer func() {
-		if recover() != nil { // the library panics on numbers beyond 64 bits
-			err = ErrOpenTofuPanics
-		}
-	}()
+// 2.0.0, and 01.2.3 and 1.2.3- as 1.2.3. The error is ErrNumberTooLarge, or the library's error
+// for a text that OpenTofu does not accept as a version.
+func ReadByOpenTofu(s string) (Version, error) {
+	if largeNumber(s) != "" {
+		return Version{}, ErrNumberTooLarge // whether the library could read it or not
+	}
 	v, err := versions.ParseVersion(s)
 	if err != nil {
-		return "", err
+		return Version{}, err
 	}
-	return v.String(), nil
+	return Version{v, true}, nil
 }
 
 var digits = regexp.MustCompile(`[0-9]+`)

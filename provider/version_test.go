@@ -27,8 +27,7 @@ func TestParseVersion(t *testing.T) {
 		"prerelease with leading zero":  {in: "1.2.3-beta.01", ok: true}, // clients accept it
 		"largest number":                {in: "9223372036854775807.0.0", ok: true},
 		"number too large":              {in: "9223372036854775808.0.0"},
-		"number beyond 64 bits":         {in: "18446744073709551616.0.0"}, // go-versions panics
-		"huge prerelease number":        {in: "1.0.0-99999999999999999999"},
+		"prerelease number too large":   {in: "1.0.0-9223372036854775808"},
 		"four numbers":                  {in: "1.2.3.4"},
 		"two numbers":                   {in: "1.2", hint: "write it as 1.2.0"},
 		"one number":                    {in: "1", hint: "write it as 1.0.0"},
@@ -175,7 +174,7 @@ func TestConstraintSelectsAsClientsDo(t *testing.T) {
 func TestConstraintRefused(t *testing.T) {
 	for _, in := range []string{
 		"", ",", "> 1.0,,< 2", "1.2.3.4", "~> 1.2.3.4", ">=v1.0", "*", "1.*", "1.x", ">1.2 <2", "== 1.2.3", "=> 1.2.3", "^1.2", "latest",
-		">= 18446744073709551616", ">= 9223372036854775808.0.0", "1.2.3-", "1.2.3+", strings.Repeat("> 1,", 1000),
+		">= 9223372036854775808", ">= 9223372036854775808.0.0", "1.2.3-", "1.2.3+", strings.Repeat("> 1,", 1000),
 	} {
 		if s, err := ParseConstraint(in); err == nil {
 			t.Errorf("ParseConstraint(%q) = %v", in, s)
@@ -211,7 +210,7 @@ func TestConstraintOfNoVersion(t *testing.T) {
 }
 
 func FuzzParseVersion(f *testing.F) {
-	for _, s := range append(offered, "", "1", "01.2.3", "1.2.3.4", "v1.2.3", "1.2.3-", "18446744073709551616.0.0", "1.0.0-99999999999999999999", "1.2.3-beta.01", "1.2.3+é") {
+	for _, s := range append(offered, "", "1", "01.2.3", "1.2.3.4", "v1.2.3", "1.2.3-", "9223372036854775808.0.0", "1.0.0-9223372036854775808", "1.2.3-beta.01", "1.2.3+é") {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -236,10 +235,10 @@ func FuzzParseVersion(f *testing.F) {
 	})
 }
 
-// FuzzParseConstraint compares our parser with the clients' parser on every input that does not
-// make the clients' parser panic.
+// FuzzParseConstraint compares our parser with the clients' parser on every input that the
+// clients' parser can read.
 func FuzzParseConstraint(f *testing.F) {
-	for _, s := range []string{"~> 1.2", ">= 1, < 2,", "1.2.3.4", "= 1.0.0-beta", ">= 18446744073709551616", "!= 1.2.3+b1", "1.*", ",", "> 01.2"} {
+	for _, s := range []string{"~> 1.2", ">= 1, < 2,", "1.2.3.4", "= 1.0.0-beta", ">= 9223372036854775808", "!= 1.2.3+b1", "1.*", ",", "> 01.2"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {

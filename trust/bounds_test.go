@@ -76,11 +76,9 @@ func TestNumbersTooLarge(t *testing.T) {
 	}
 }
 
-// TestKeysTooLarge shows that keys are refused if verifying them would take seconds to
-// hours.
+// TestKeysTooLarge shows that keys are refused if verifying them would take more than a second.
 func TestKeysTooLarge(t *testing.T) {
 	acme := pgp.For(t, "Acme")
-	huge := func(p, q int) string { return forged(t, pgp.ForgedDSA(t, p, q)) }
 	small, other := pgp.ForgedDSA(t, 1024, 160), pgp.ForgedDSA(t, 1024, 160)
 	after := func(packets ...[]byte) string {
 		return pgp.ArmoredPackets(t, slices.Concat([][]byte{small.Packets()}, packets)...)
@@ -88,9 +86,7 @@ func TestKeysTooLarge(t *testing.T) {
 	userID := pgp.UserIDPacket(t, "Acme <acme@example.com>")
 	long := pgp.UserIDPacket(t, strings.Repeat("x", trust.MaxUserIDBytes))
 	for what, tc := range map[string]tooLarge{
-		"DSA, p of 16384 bits":         {[]string{huge(16384, 256)}, "a DSA key has a p of 16384 bits, more than 4096"},
-		"DSA, 65 KiB of random":        {[]string{huge(65528, 65528)}, "a p of 65528 bits"},
-		"60 of them":                   {slices.Repeat([]string{huge(16384, 256)}, 60), "a p of 16384 bits"},
+		"many large keys":              {slices.Repeat([]string{forged(t, pgp.ForgedDSA(t, 4097, 256))}, 60), "a p of 4097 bits"},
 		"many blocks":                  {slices.Repeat([]string{forged(t, small)}, trust.MaxKeys+1), "65 signing keys are offered, more than 64"},
 		"many keys":                    {[]string{pgp.ArmoredPackets(t, slices.Repeat([][]byte{small.Packets()}, trust.MaxKeyPackets+1)...)}, "more than 256 primary keys and subkeys"},
 		"many keys in several blocks":  {slices.Repeat([]string{forged(t, slices.Repeat([]pgp.Forged{small}, 10)...)}, 26), "more than 256 primary keys and subkeys"},

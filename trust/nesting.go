@@ -14,8 +14,7 @@ var errNested = errors.New("a signature holds another signature, which is not on
 // countSubpackets returns the number of subpackets in a signature, given the content of the
 // signature's packet. It returns errNested if the signature contains a signature that may
 // not be nested. The library would parse nested signatures of any depth before it checks
-// them, and would keep a copy at each level. As a result, 400 KB of nested signatures would
-// take gigabytes.
+// them, and would keep a copy at each level.
 //
 // The only signature that may be nested is a primary key binding, and the library accepts
 // no signature within it (RFC 9580, sections 5.2.3.34 and 10.1.5).

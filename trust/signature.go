@@ -206,8 +206,7 @@ func check(ring openpgp.EntityList, doc, signature []byte) (entity *openpgp.Enti
 }
 
 // recoverPanic turns a panic of the OpenPGP library into an error. The library panics on some
-// malformed keys. An example is a key whose only signature over its user ID is a revocation.
-// Without this function, such a key would end the process.
+// malformed keys. Without this function, such a key would end the process.
 func recoverPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the key or the signature is malformed: %v", p)

@@ -36,7 +36,7 @@ func nullReleases(t *testing.T) (out []*release.Release) {
 	signer := pgp.For(t, "Acme")
 	for _, v := range []string{"3.2.2", "3.2.3", "3.2.4"} {
 		contents := func(os, arch string) release.Content {
-			// OpenTofu panics if two platforms have the same package.
+			// The packages of two platforms differ, as in real releases.
 			return release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-null_v" + v: []byte(v + os)}}
 		}
 		out = append(out, release.For(t, release.Spec{

@@ -73,7 +73,7 @@ func parseInto(out any, name string, src []byte) (*ast.ObjectList, error) {
 	return list, nil
 }
 
-// invalidLiteral sets err if the function that defers it panics. The library panics on literals that it cannot parse.
+// invalidLiteral sets err if the function that defers it panics, as the library does for some files.
 func invalidLiteral(name string, err *error) {
 	if recover() != nil {
 		*err = hint.New(fmt.Sprintf("%s does not parse", name), parseHelp)

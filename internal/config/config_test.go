@@ -541,18 +541,18 @@ func TestSuggestions(t *testing.T) {
 // TestBounds shows that a file that would overload the parser or the report is refused, and that its diagnostics stay
 // short.
 func TestBounds(t *testing.T) {
-	n := maxFile / 4
+	n, deep, most := maxFile/4, maxDepth+1, maxOperators+1 // the parser can read each of them
 	for name, src := range map[string]string{
 		"too large":      strings.Repeat("#", maxFile+1),
-		"brackets":       "data = " + strings.Repeat("[", n),
-		"parentheses":    "data = " + strings.Repeat("(", n) + strings.Repeat(")", n),
-		"blocks":         strings.Repeat("gateway {\n", n/10),
-		"negations":      "data = " + strings.Repeat("!", n) + "true\n",
-		"minus":          "data = " + strings.Repeat("-", n) + "1\n",
-		"conditions":     "data = " + strings.Repeat("true?1:", n/8) + "1\n",
-		"sums":           "data = 1" + strings.Repeat("+1", n/2) + "\n",
-		"templates":      "data = " + strings.Repeat(`"${`, n/3),
-		"indexes":        "data = [1]" + strings.Repeat("[0]", n/3) + "\n",
+		"brackets":       "data = " + strings.Repeat("[", deep) + strings.Repeat("]", deep) + "\n",
+		"parentheses":    "data = " + strings.Repeat("(", deep) + "1" + strings.Repeat(")", deep) + "\n",
+		"blocks":         strings.Repeat("gateway {\n", deep) + strings.Repeat("}\n", deep),
+		"negations":      "data = " + strings.Repeat("!", most) + "true\n",
+		"minus":          "data = " + strings.Repeat("-", most) + "1\n",
+		"conditions":     "data = " + strings.Repeat("true?1:", most) + "1\n",
+		"sums":           "data = 1" + strings.Repeat("+1", most) + "\n",
+		"templates":      "data = " + strings.Repeat(`"${`, deep) + "1" + strings.Repeat(`}"`, deep) + "\n",
+		"indexes":        "data = [1]" + strings.Repeat("[0]", most) + "\n",
 		"loops":          "data = [for a in [1, 2]: [for b in [1, 2]: a]]\n",
 		"open quotes":    strings.Repeat("data = \"\n", n/10),
 		"many mistakes":  strings.Repeat("x {}\n", n/5),

@@ -13,8 +13,7 @@ import (
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 )
 
-// HCL's parser recurses without a limit, and a stack overflow ends the process. These limits
-// are checked before the parser runs.
+// HCL's parser has no limits of its own. These limits are checked before the parser runs.
 const (
 	maxDepth     = 64   // the maximum depth of nested brackets and templates
 	maxOperators = 1000 // the maximum number of operators in a file

@@ -402,8 +402,8 @@ func parseEmail(s string) (string, error) {
 	return s, nil
 }
 
-// parsePorts parses a range of ports. Clients never use the last port of a range, and panic
-// on a range of one port.
+// parsePorts parses a range of ports. A range has at least two ports, because clients never use
+// the last one.
 func parsePorts(ports []int) ([2]int, error) {
 	if len(ports) != 2 || ports[0] < 1024 || ports[1] > 65535 || ports[0] >= ports[1] {
 		return [2]int{}, hint.New("it is no range of ports", "write two that differ, from 1024 to 65535, such as [10000, 10010]")

@@ -73,7 +73,7 @@ func parseRules(data []byte) (*ignoreRules, error) {
 	for line := range bytes.Lines(data) {
 		n++
 		text := strings.TrimSpace(string(line))
-		if text == "" || text == "!" || text[0] == '#' {
+		if strings.TrimPrefix(text, "!") == "" || text[0] == '#' {
 			continue
 		}
 		if len(text) > maxRule {

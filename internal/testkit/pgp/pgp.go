@@ -296,27 +296,6 @@ func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	return key
 }
 
-// WithRevocationOnly returns the public key with a user ID that has a revocation but no certification. Real
-// programs do not write such keys.
-func (s *Signer) WithRevocationOnly(tb testkit.TB) string {
-	tb.Helper()
-	odd, id := *s.entity, s.entity.PrimaryIdentity()
-	revocation := &packet.Signature{
-		Version: odd.PrimaryKey.Version, SigType: packet.SigTypeCertificationRevocation,
-		PubKeyAlgo: odd.PrimaryKey.PubKeyAlgo, Hash: crypto.SHA256,
-		CreationTime: s.config.Now(), IssuerKeyId: &odd.PrimaryKey.KeyId,
-	}
-	if err := revocation.SignUserId(id.UserId.Id, odd.PrimaryKey, odd.PrivateKey, s.config); err != nil {
-		tb.Fatalf("revoke the user ID of %s: %v", s.KeyID(), err)
-	}
-	odd.Identities = map[string]*openpgp.Identity{id.Name: {Name: id.Name, UserId: id.UserId, Signatures: []*packet.Signature{revocation}}}
-	key, err := armored(&odd)
-	if err != nil {
-		tb.Fatalf("write the key %s: %v", s.KeyID(), err)
-	}
-	return key
-}
-
 // Fingerprint returns the fingerprint of the primary key in upper-case hexadecimal.
 func (s *Signer) Fingerprint() string {
 	return fmt.Sprintf("%X", s.entity.PrimaryKey.Fingerprint)
