@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -12,8 +13,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestSignaturesAsClientsTakeThem shows that a push accepts exactly those kinds of signatures that clients
-// accept from the origin.
+// TestSignaturesAsClientsTakeThem shows that a push accepts those kinds of signatures that clients accept from
+// the origin. If Terraform alone refuses one, the push warns. The push also refuses some checksum documents that clients
+// accept.
 func TestSignaturesAsClientsTakeThem(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -23,35 +25,60 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 		signer := pgp.For(t, "Acme", append([]pgp.Option{pgp.Usual()}, options...)...)
 		return func(r *release.Release) { clients.Must(t, r.Seal(signer)) }
 	}
-	version := 0
+	// listing returns a function that signs the checksum document after a change.
+	listing := func(change func(doc string) string) func(*release.Release) {
+		signer := pgp.For(t, "Acme", pgp.Usual())
+		return func(r *release.Release) {
+			clients.Must(t, r.Seal(signer))
+			r.SHA256SUMS = []byte(change(string(r.SHA256SUMS)))
+			signature, err := signer.Sign(r.SHA256SUMS)
+			clients.Must(t, err)
+			r.Signature = signature
+		}
+	}
+	tomorrow, version := time.Now().Add(24*time.Hour), 0
 	for name, tc := range map[string]struct {
-		sign func(*release.Release)
-		ok   bool
+		sign   func(*release.Release)
+		ok     bool   // accepted by the push and by both clients
+		except string // the name of the one that decides otherwise: "terraform" or "ocibridge"
 	}{
-		"Ed25519":        {by(pgp.Ed25519()), true},
-		"RSA":            {by(), true},
-		"DSA":            {by(pgp.DSA()), true},
-		"ECDSA":          {by(pgp.ECDSA()), true},
-		"subkey":         {by(pgp.Subkey()), true},
-		"expired":        {by(pgp.Expired()), true},
-		"expired subkey": {by(pgp.ExpiredSubkey()), true},
-		"revoked":        {by(pgp.Superseded()), false},
-		"revoked subkey": {by(pgp.RevokedSubkey()), false},
+		"Ed25519":                   {by(pgp.Ed25519()), true, ""},
+		"RSA":                       {by(), true, ""},
+		"DSA":                       {by(pgp.DSA()), true, ""},
+		"ECDSA":                     {by(pgp.ECDSA()), true, ""},
+		"subkey":                    {by(pgp.Subkey()), true, ""},
+		"expired":                   {by(pgp.Expired()), true, ""},
+		"expired subkey":            {by(pgp.ExpiredSubkey()), true, ""},
+		"key from the future":       {by(pgp.CreatedAt(tomorrow)), true, ""},
+		"signature from the future": {by(pgp.SignsLater(24 * time.Hour)), true, "terraform"},
+		"expired signature":         {by(pgp.ExpiredSignature()), true, "terraform"},
+		"key with blanks": {func(r *release.Release) {
+			by()(r)
+			r.Keys[0].ASCIIArmor = strings.ReplaceAll(r.Keys[0].ASCIIArmor, "\n", " \n")
+		}, true, "terraform"},
+		"comment in the checksums":      {listing(func(doc string) string { return doc + "# made by Acme\n" }), true, "ocibridge"},
+		"short line in the checksums":   {listing(func(doc string) string { return doc + "acme\n" }), true, "ocibridge"},
+		"shorter hash":                  {listing(func(doc string) string { return doc + strings.Repeat("0", 40) + "  x\n" }), true, "ocibridge"},
+		"third column in the checksums": {listing(func(doc string) string { return strings.Replace(doc, ".zip\n", ".zip 12\n", 1) }), true, "ocibridge"},
+		"checksums with returns":        {listing(func(doc string) string { return strings.ReplaceAll(doc, "\n", "\r\n") }), true, ""},
+		"checksums in upper case":       {listing(func(doc string) string { return upperHashes(doc) }), true, ""},
+		"revoked":                       {by(pgp.Superseded()), false, ""},
+		"revoked subkey":                {by(pgp.RevokedSubkey()), false, ""},
 		"second of the keys": {func(r *release.Release) {
 			by()(r)
 			r.Keys = append([]release.Key{key(mallory.ArmoredPublicKey())}, r.Keys...)
-		}, true},
-		"a key that is none before": {func(r *release.Release) { by()(r); r.Keys = append([]release.Key{key("no key")}, r.Keys...) }, false},
-		"a key that is none behind": {func(r *release.Release) { by()(r); r.Keys = append(r.Keys, key("no key")) }, true},
+		}, true, ""},
+		"a key that is none before": {func(r *release.Release) { by()(r); r.Keys = append([]release.Key{key("no key")}, r.Keys...) }, false, ""},
+		"a key that is none behind": {func(r *release.Release) { by()(r); r.Keys = append(r.Keys, key("no key")) }, true, ""},
 		"another key": {func(r *release.Release) {
 			clients.Must(t, r.Seal(mallory))
 			r.Keys = []release.Key{key(acme.ArmoredPublicKey())}
-		}, false},
+		}, false, ""},
 		"another's subkey": {func(r *release.Release) {
 			clients.Must(t, r.Seal(mallory))
 			r.Keys = []release.Key{key(acme.WithSubkeyOf(t, mallory))}
-		}, false},
-		"no signature": {func(r *release.Release) { by()(r); r.Signature = nil }, false},
+		}, false, ""},
+		"no signature": {func(r *release.Release) { by()(r); r.Signature = nil }, false, ""},
 	} {
 		version++
 		v := fmt.Sprintf("1.0.%d", version)
@@ -60,18 +87,34 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 				{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v" + v: []byte("program")}}}})
 			tc.sign(r)
 			s.Origin.Add(r)
-			if got := s.run("push", "--data", s.data, world.Null+"@"+v); (got.status == 0) != tc.ok {
+			got := s.run("push", "--data", s.data, world.Null+"@"+v)
+			if (got.status == 0) != (tc.ok != (tc.except == "ocibridge")) {
 				t.Errorf("push: status %d, %s%s", got.status, got.stdout, got.stderr)
+			}
+			if warns := strings.Contains(got.stderr, "Terraform"); warns != (tc.except == "terraform") {
+				t.Errorf("push warns of Terraform: %t\n%s", warns, got.stderr)
 			}
 			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 				out, err := s.user("", v).Run(client, "init", "-no-color")
 				if name == "Ed25519" && client.Name == "terraform" && strings.Contains(string(out), "public key type: 22") {
 					continue // Terraform before 1.6 refuses such keys
 				}
-				if (err == nil) != tc.ok {
+				if (err == nil) != (tc.ok != (tc.except == client.Name)) {
 					t.Errorf("%s: %v\n%s", client.Name, err, out)
 				}
 			}
 		})
 	}
+}
+
+// upperHashes returns a checksum document with hashes in upper case.
+func upperHashes(doc string) string {
+	lines := strings.SplitAfter(doc, "\n")
+	for i, line := range lines {
+		hash, name, _ := strings.Cut(line, " ")
+		if lines[i] = line; name != "" {
+			lines[i] = strings.ToUpper(hash) + " " + name
+		}
+	}
+	return strings.Join(lines, "")
 }

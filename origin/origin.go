@@ -70,6 +70,9 @@ type Package struct {
 	// does not announce it. The size is only for display. Size is nil for the packages of a
 	// [ReleaseDir].
 	Size func(ctx context.Context) int64
+	// Local is set for a file of the publisher's own release folder. A push reads the file even
+	// if the package is stored, because the file may no longer match SHA256SUMS.
+	Local bool
 	// MismatchHint is the hint for a checksum mismatch of the package. It names the most
 	// likely cause. It is "" if the kind of origin suggests no cause.
 	MismatchHint string

@@ -248,6 +248,11 @@ func (r *Registry) Release(ctx context.Context, a provider.Address, l *Listing, 
 	if w := warnProtocols(a.Hostname(), platforms, metas, l.Protocols[v]); w != "" {
 		out.Warnings = append(out.Warnings, w)
 	}
+	keys, unclean := trust.CleanKeys(metas[0].SigningKeys)
+	if unclean != nil {
+		metas[0].SigningKeys = keys
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%v: it cannot install this version from %s; the key is stored in clean armour, which it can read", unclean, a.Hostname()))
+	}
 	if out.Claims, err = r.claims(ctx, a, v, metas[0]); err != nil {
 		return nil, fmt.Errorf("%s %s: %w", a, v, err)
 	}

@@ -815,6 +815,26 @@ func TestUnsigned(t *testing.T) {
 	})
 }
 
+// TestUncleanArmour shows that a key whose armour Terraform cannot read is replaced by clean armour, with a warning.
+func TestUncleanArmour(t *testing.T) {
+	b := newBench(t)
+	want := b.mustGet("linux_amd64")
+	b.alter(func(m map[string]any) {
+		key := m["signing_keys"].(map[string]any)["gpg_public_keys"].([]any)[0].(map[string]any)
+		key["ascii_armor"] = strings.ReplaceAll(key["ascii_armor"].(string), "\n", " \n")
+	})
+	got := b.mustGet("linux_amd64")
+	if len(got.Warnings) != 1 || !strings.Contains(got.Warnings[0], trust.ErrArmour.Error()) || !strings.Contains(got.Warnings[0], "stored in clean armour") {
+		t.Errorf("warnings %q", got.Warnings)
+	}
+	if len(want.Warnings) != 0 || len(got.Claims.Keys) != 1 || trust.CheckArmour(got.Claims.Keys[0]) != nil {
+		t.Errorf("warnings %q, keys %q", want.Warnings, got.Claims.Keys)
+	}
+	if keys, err := trust.ParseSigningKeys(got.Claims.SigningKeys); err != nil || !slices.Equal(keys, got.Claims.Keys) {
+		t.Errorf("stored are %q, %v", keys, err)
+	}
+}
+
 func TestDocumentsRefused(t *testing.T) {
 	long := func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, strings.Repeat("x", 1<<20+1)) }
 	for name, tc := range map[string]struct {

@@ -43,6 +43,8 @@ func OpenReleaseDir(dir string) (*ReleaseDir, error) {
 
 const helpReleaseDir = "a release folder holds the zips and the SHA256SUMS file that GoReleaser writes, often dist/"
 
+const helpMismatch = "the zip was built again or changed after SHA256SUMS was written: restore it, or write SHA256SUMS and its signature anew; nothing was stored"
+
 // Close releases the folder.
 func (d *ReleaseDir) Close() error { return d.root.Close() }
 
@@ -82,7 +84,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 		if _, err := fileSize(d.root, name); err != nil {
 			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists a package that is not there: %w", err), "push only the platforms in the folder with --platform")
 		}
-		r.Packages = append(r.Packages, Package{Platform: p, Filename: name, Open: func(context.Context) (io.ReadCloser, int64, error) {
+		r.Packages = append(r.Packages, Package{Platform: p, Filename: name, Local: true, MismatchHint: helpMismatch, Open: func(context.Context) (io.ReadCloser, int64, error) {
 			return openFile(d.root, name)
 		}})
 	}
@@ -117,6 +119,9 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 		return c, fmt.Errorf("public key: %w", err)
 	}
 	for i, k := range c.Keys {
+		if err := trust.CheckArmour(k); err != nil {
+			return c, hint.Wrap(fmt.Errorf("public key: %w", err), "registries would hand out the key like this: give the file as gpg --armor --export KEYID writes it")
+		}
 		keys = append(keys, gpgKey{ids[i], k})
 	}
 	c.SigningKeys, err = json.Marshal(map[string][]gpgKey{"gpg_public_keys": keys})

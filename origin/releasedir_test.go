@@ -255,6 +255,7 @@ func TestReleaseDirRefused(t *testing.T) {
 		"key of no armour":   {func(d *dist) { d.key = "mDMEZ" }, nil, "key cannot be read", "gpg --armor --export"},
 		"key cut off":        {func(d *dist) { d.key = d.key[:200] }, nil, "key cannot be read", "gpg --armor --export"},
 		"key a signature":    {func(d *dist) { d.key = strings.ReplaceAll(d.key, "PUBLIC KEY BLOCK", "SIGNATURE") }, nil, "key cannot be read", "gpg --armor --export"},
+		"key with blanks":    {func(d *dist) { d.key = strings.ReplaceAll(d.key, "\n", " \n") }, trust.ErrArmour, "begins or ends with a blank", "gpg --armor --export"},
 		"key private":        {func(d *dist) { d.key = privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
 		"second key private": {func(d *dist) { d.key += privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
 	} {
@@ -321,7 +322,9 @@ func TestReleaseDirNotTrusted(t *testing.T) {
 			d.remove(d.release.ManifestName())
 			d.write("terraform-registry-manifest.json", `{"metadata":{"protocol_versions":["9.0"]}}`)
 		}, trust.ErrChecksum},
-		"checksums changed": {func(d *dist) { d.write(d.release.SHA256SUMSName(), string(d.release.SHA256SUMS)+"\n") }, trust.ErrSignature},
+		"checksums changed": {func(d *dist) {
+			d.write(d.release.SHA256SUMSName(), string(d.release.SHA256SUMS)+release.Sum(nil)+"  x\n")
+		}, trust.ErrSignature},
 		"signed by another": {func(d *dist) { d.key = pgp.For(d.t, "Mallory").ArmoredPublicKey() }, trust.ErrSignature},
 		"signature empty":   {func(d *dist) { d.write(d.release.SignatureName(), "") }, trust.ErrUnsigned},
 		"signature noise":   {func(d *dist) { d.write(d.release.SignatureName(), "noise") }, trust.ErrSignature},

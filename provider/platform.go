@@ -64,6 +64,19 @@ func (p *Platform) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// goSystems and goArchitectures are the names that Go has for operating systems and
+// architectures (go tool dist list). A client requests the platform for which it was built.
+const (
+	goSystems       = " aix android darwin dragonfly freebsd illumos ios js linux netbsd openbsd plan9 solaris wasip1 windows "
+	goArchitectures = " 386 amd64 arm arm64 loong64 mips mips64 mips64le mipsle ppc64 ppc64le riscv64 s390x wasm "
+)
+
+// IsOfClients reports whether a client can request p: whether Go has its operating system and
+// its architecture.
+func (p Platform) IsOfClients() bool {
+	return strings.Contains(goSystems, " "+p.OS+" ") && strings.Contains(goArchitectures, " "+p.Arch+" ")
+}
+
 // Compare orders platforms by operating system, then by architecture.
 func (p Platform) Compare(q Platform) int {
 	return cmp.Or(cmp.Compare(p.OS, q.OS), cmp.Compare(p.Arch, q.Arch))

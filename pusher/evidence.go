@@ -112,7 +112,7 @@ func (w *push) reportEvidence(ctx context.Context, r *Result, after *artifact.Ve
 		_, refused = artifact.Vouched(w.sums, after.Packages)
 	}
 	r.Verdict, r.Fingerprint = artifact.Standing(verdict, refused), signer.Fingerprint
-	r.Pinned, r.Expired = signer.Pinned, signer.Expired
+	r.Pinned, r.Expired = signer.Pinned, signer.Expired()
 	r.warnRefused(refused)
 }
 

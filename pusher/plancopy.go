@@ -29,7 +29,7 @@ func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, 
 	if err := w.inspect(ctx); err != nil {
 		return nil, err
 	}
-	missing, err := w.missing()
+	missing, err := w.missing(ctx)
 	if err != nil {
 		return nil, err
 	}

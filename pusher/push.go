@@ -86,7 +86,7 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 	if err := w.inspect(ctx); err != nil {
 		return nil, "", err
 	}
-	missing, err := w.missing()
+	missing, err := w.missing(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -200,11 +200,15 @@ func (w *push) inspect(ctx context.Context) (err error) {
 
 // missing returns the packages that have to be read: packages that are not stored, and
 // packages whose digest is unknown until they are read. A forced push has to read all
-// packages. missing fails if it finds a conflict between digests that are known already.
-func (w *push) missing() ([]origin.Package, error) {
+// packages. missing fails if it finds a conflict between digests that are known already, or a
+// local file that does not match its checksum.
+func (w *push) missing(ctx context.Context) ([]origin.Package, error) {
 	var out []origin.Package
 	for _, pkg := range w.release.Packages {
 		if sum, known := w.knownSum(pkg); known {
+			if err := w.checkLocal(ctx, pkg, sum); err != nil {
+				return nil, err
+			}
 			if inPlace, err := w.isInPlace(pkg.Platform, sum); err != nil {
 				return nil, err
 			} else if inPlace {
@@ -214,6 +218,20 @@ func (w *push) missing() ([]origin.Package, error) {
 		out = append(out, pkg)
 	}
 	return out, nil
+}
+
+// checkLocal verifies the local file of a package whose digest is d, if the stored version has
+// the package. Another package is verified when it is sent.
+func (w *push) checkLocal(ctx context.Context, pkg origin.Package, d digest.Digest) error {
+	if there := w.present(pkg.Platform); !pkg.Local || there == nil || there.Digest != d || w.o.Force {
+		return nil
+	}
+	s, err := w.open(ctx, pkg)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.drain()
 }
 
 // isInPlace reports whether the stored version has the package with the given platform and

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -83,7 +85,7 @@ type Result struct {
 	Verdict     trust.Verdict `json:"verdict"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	// Pinned is set if the policy pins the key that signed the evidence. Expired is set if
-	// the key or its signature has expired.
+	// the key or its signature is not valid at the moment.
 	Pinned  bool `json:"key_pinned,omitempty"`
 	Expired bool `json:"key_expired,omitempty"`
 	// EvidenceKept is set if an earlier push stored the evidence.
@@ -123,10 +125,32 @@ func (r *Result) warn(format string, args ...any) {
 	r.Warnings = append(r.Warnings, fmt.Sprintf(format, args...))
 }
 
-// warnExpired warns if the key that signed a release, or its signature, has expired.
+// warnPlatforms warns of each package that no client can request, because of its platform. It
+// includes the packages that SHA256SUMS lists and the release lacks.
+func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
+	pushed := map[string]bool{}
+	for _, pkg := range release.Packages {
+		if pushed[pkg.Filename] = true; !pkg.Platform.IsOfClients() {
+			r.warn("no client requests %s, the platform of %s: %s", pkg.Platform, pkg.Filename, platformNames)
+		}
+	}
+	before := provider.PackageFilename(r.Provider, r.Version, provider.Platform{})
+	before = strings.TrimSuffix(before, "_.zip")
+	for _, name := range sums.Files() {
+		platform, isPackage := strings.CutPrefix(strings.TrimSuffix(name, ".zip"), before)
+		p, err := provider.ParsePlatform(platform)
+		if isPackage && strings.HasSuffix(name, ".zip") && !pushed[name] && (err != nil || !p.IsOfClients()) {
+			r.warn("SHA256SUMS lists %.255s, which is not pushed: no client requests it. %s", name, platformNames)
+		}
+	}
+}
+
+const platformNames = "clients use Go's names for platforms, such as linux_amd64, linux_arm, darwin_amd64 and darwin_arm64"
+
+// warnExpired warns if the key that signed a release, or its signature, is not valid at the moment.
 func (r *Result) warnExpired(signer trust.Signer) {
-	if signer.Expired {
-		r.warn("the key %s or its signature has expired; clients accept it with a warning", signer.Fingerprint)
+	if why := signer.WhyExpired(); why != "" {
+		r.warn("%s", why)
 	}
 }
 
@@ -137,6 +161,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
+	r.warnPlatforms(w.release, w.sums)
 	w.reportEvidence(ctx, r, after)
 	r.warnExpired(w.sums.Signer())
 	for _, pkg := range w.release.Packages {

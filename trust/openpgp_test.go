@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -15,9 +16,10 @@ import (
 // TestKeysOfEveryKind shows, for each kind of key and signature that publishers use, whether
 // the signature is accepted.
 func TestKeysOfEveryKind(t *testing.T) {
+	tomorrow := time.Now().Add(24 * time.Hour)
 	for what, tc := range map[string]struct {
 		options []pgp.Option
-		expired bool
+		expired trust.Expiry
 		err     string // "" means that the signature is accepted
 	}{
 		"Ed25519":             {},
@@ -26,9 +28,13 @@ func TestKeysOfEveryKind(t *testing.T) {
 		"ECDSA":               {options: []pgp.Option{pgp.ECDSA()}},
 		"subkey":              {options: []pgp.Option{pgp.Subkey()}},
 		"RSA with a subkey":   {options: []pgp.Option{pgp.RSA(2048), pgp.Subkey()}},
-		"expired":             {options: []pgp.Option{pgp.Expired()}, expired: true}, // clients warn
-		"expired subkey":      {options: []pgp.Option{pgp.ExpiredSubkey()}, expired: true},
-		"subkey, key expired": {options: []pgp.Option{pgp.Expired(), pgp.Subkey()}, expired: true},
+		"expired":             {options: []pgp.Option{pgp.Expired()}, expired: trust.KeyExpired},
+		"expired subkey":      {options: []pgp.Option{pgp.ExpiredSubkey()}, expired: trust.KeyExpired},
+		"subkey, key expired": {options: []pgp.Option{pgp.Expired(), pgp.Subkey()}, expired: trust.KeyExpired},
+		"key from future":     {options: []pgp.Option{pgp.CreatedAt(tomorrow)}, expired: trust.KeyFromFuture},
+		"subkey from future":  {options: []pgp.Option{pgp.CreatedAt(tomorrow), pgp.Subkey()}, expired: trust.KeyFromFuture},
+		"signature expired":   {options: []pgp.Option{pgp.ExpiredSignature()}, expired: trust.SignatureExpired},
+		"signed in future":    {options: []pgp.Option{pgp.SignsLater(24 * time.Hour)}, expired: trust.SignatureFromFuture},
 		"compromised":         {options: []pgp.Option{pgp.Compromised()}, err: "is revoked"},
 		"superseded":          {options: []pgp.Option{pgp.Superseded()}, err: "is revoked"},
 		"revoked subkey":      {options: []pgp.Option{pgp.RevokedSubkey()}, err: "is revoked"},
@@ -57,8 +63,13 @@ func TestKeysOfEveryKind(t *testing.T) {
 						continue
 					}
 					// If a subkey made the signature, the Signer is its primary key.
-					if s := sums.Signer(); s.Fingerprint != signer.Fingerprint() || s.KeyID != signer.KeyID() || s.Expired != tc.expired {
+					if s := sums.Signer(); s.Fingerprint != signer.Fingerprint() || s.KeyID != signer.KeyID() || s.Expiry != tc.expired {
 						t.Errorf("%s, pinned %v: signed by %+v", form, pins, s)
+					}
+					// Terraform refuses an expired signature, but not an expired key.
+					refused := tc.expired == trust.SignatureExpired || tc.expired == trust.SignatureFromFuture
+					if why := sums.Signer().WhyExpired(); (why == "") != (tc.expired == "") || strings.Contains(why, "Terraform refuses it") != refused {
+						t.Errorf("%s, pinned %v: %q", form, pins, why)
 					}
 					if _, kept, _ := sums.Document(); strings.HasPrefix(string(kept), "-----") {
 						t.Errorf("%s: the signature is kept in armour, which clients do not read", form)
@@ -95,7 +106,7 @@ func TestGnuPG(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := sums.Signer(); s.Fingerprint != fingerprint || s.Expired {
+			if s := sums.Signer(); s.Fingerprint != fingerprint || s.Expired() {
 				t.Errorf("signed by %+v, want %s", s, fingerprint)
 			}
 			claims.SHA256SUMS = append(append([]byte{}, doc...), sumsOf("more.zip")...)

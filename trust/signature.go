@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ProtonMail/go-crypto/openpgp"
 	pgperrors "github.com/ProtonMail/go-crypto/openpgp/errors"
@@ -29,11 +30,64 @@ type Signer struct {
 	Fingerprint string
 	// KeyID is the 64-bit ID of the primary key, in the form that clients print.
 	KeyID string
-	// Expired reports whether the key or the signature has expired. Clients accept such a
-	// signature with a warning.
-	Expired bool
+	// Expiry says why the signature is not valid at the moment, if the policy accepts it
+	// nevertheless.
+	Expiry Expiry
 	// Pinned reports whether the policy names the key.
 	Pinned bool
+}
+
+// Expired reports whether the key or the signature is not valid at the moment.
+func (s Signer) Expired() bool { return s.Expiry != "" }
+
+// WhyExpired says which key or signature is not valid at the moment, and which clients accept
+// it. It returns "" for a valid one.
+func (s Signer) WhyExpired() string {
+	switch s.Expiry {
+	case "":
+		return ""
+	case KeyExpired, KeyFromFuture:
+		return fmt.Sprintf("the key %s %s; clients accept it with a warning", s.Fingerprint, s.Expiry)
+	}
+	return fmt.Sprintf("the signature by the key %s %s; OpenTofu accepts it with a warning, and Terraform refuses it", s.Fingerprint, s.Expiry)
+}
+
+// Expiry says why a key or its signature is not valid at the moment. "" means that both are valid.
+type Expiry string
+
+// The reasons why a key or a signature is not valid at the moment.
+const (
+	KeyExpired          Expiry = "has expired"
+	KeyFromFuture       Expiry = "was created in the future, by this machine's clock"
+	SignatureExpired    Expiry = "is valid no longer"
+	SignatureFromFuture Expiry = "was made in the future, by this machine's clock"
+)
+
+// expiryOf returns the reason behind the library's error for a signature that is not valid at
+// the moment, and for the key that made it.
+func expiryOf(err error, e *openpgp.Entity, signature []byte, now time.Time) Expiry {
+	isLater := func(k openpgp.Subkey) bool { return k.PublicKey.CreationTime.After(now) }
+	switch {
+	case errors.Is(err, pgperrors.ErrSignatureExpired) && madeAt(signature).After(now):
+		return SignatureFromFuture
+	case errors.Is(err, pgperrors.ErrSignatureExpired):
+		return SignatureExpired
+	case e.PrimaryKey.CreationTime.After(now) || slices.ContainsFunc(e.Subkeys, isLater):
+		return KeyFromFuture
+	}
+	return KeyExpired
+}
+
+// madeAt returns the latest time at which one of the signatures in a packet sequence was made.
+func madeAt(signature []byte) (latest time.Time) {
+	defer recoverPanic(new(error))
+	r := packet.NewReader(bytes.NewReader(signature))
+	for p, err := r.Next(); err == nil; p, err = r.Next() {
+		if s, ok := p.(*packet.Signature); ok && s.CreationTime.After(latest) {
+			latest = s.CreationTime
+		}
+	}
+	return latest
 }
 
 var (
@@ -76,8 +130,8 @@ func (p Policy) verifySignature(ctx context.Context, doc, signature []byte, keys
 	switch {
 	case err != nil:
 		return Signer{}, err
-	case signer != nil && signer.Expired && p.StrictExpiry:
-		return Signer{}, hint.Wrap(fmt.Errorf("the key %s or its signature has expired", signer.Fingerprint),
+	case signer != nil && signer.Expired() && p.StrictExpiry:
+		return Signer{}, hint.Wrap(errors.New(signer.WhyExpired()),
 			"strict_expiry refuses it; ask its publisher for a release signed by a current key")
 	case signer != nil:
 		return *signer, nil
@@ -127,7 +181,7 @@ func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []b
 			return nil, err
 		}
 		signer, err := p.signerIn(keys, doc, signature)
-		if err != nil || signer != nil && !signer.Expired {
+		if err != nil || signer != nil && !signer.Expired() {
 			return signer, err
 		}
 		if expired == nil {
@@ -143,14 +197,14 @@ func (p Policy) signerIn(keys openpgp.EntityList, doc, signature []byte) (*Signe
 	entity, err := check(keys, doc, signature)
 	switch {
 	case err == nil:
-		return p.signerOf(entity, false), nil
+		return p.signerOf(entity, ""), nil
 	case errors.Is(err, pgperrors.ErrUnknownIssuer):
 		return nil, nil
 	case errors.Is(err, pgperrors.ErrKeyExpired), errors.Is(err, pgperrors.ErrSignatureExpired):
 		if entity == nil {
 			return nil, nil
 		}
-		return p.signerOf(entity, true), nil
+		return p.signerOf(entity, expiryOf(err, entity, signature, time.Now())), nil
 	case errors.Is(err, pgperrors.ErrKeyRevoked) && entity != nil:
 		return nil, hint.Wrap(fmt.Errorf("the key %s that made the signature is revoked", fingerprintOf(entity.PrimaryKey)),
 			"its owner revoked it, or its part that signed; ask its publisher for a release signed by another key")
@@ -230,11 +284,11 @@ func abbreviate(fingerprints []string) string {
 	return strings.Join(fingerprints, ", ")
 }
 
-func (p Policy) signerOf(e *openpgp.Entity, expired bool) *Signer {
+func (p Policy) signerOf(e *openpgp.Entity, expiry Expiry) *Signer {
 	return &Signer{
 		Fingerprint: fingerprintOf(e.PrimaryKey),
 		KeyID:       e.PrimaryKey.KeyIdString(),
-		Expired:     expired,
+		Expiry:      expiry,
 		Pinned:      p.Pins(), // if the policy pins keys, only pinned keys are tried
 	}
 }

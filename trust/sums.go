@@ -20,34 +20,38 @@ type sums map[string][sha256.Size]byte
 // SHA-256 and a file name. Like clients, it splits lines at white space, and compares
 // names exactly. Unlike clients, it refuses a line that is not exactly a checksum and a
 // name. It also refuses two different checksums for one name. The reason is that a
-// document is signed as a whole, and all programs must read the same checksums in it.
+// document is signed and replayed as a whole: all programs must read the same checksums in
+// it, and no line can be left out. Some lines make a client fail that reads them.
 func parseSums(doc []byte) (sums, error) {
 	if len(doc) > maxSumsBytes {
-		return nil, fmt.Errorf("SHA256SUMS has %d bytes, more than %d", len(doc), maxSumsBytes)
+		return nil, fmt.Errorf("%w: it has %d bytes, more than %d", ErrMalformed, len(doc), maxSumsBytes)
 	}
 	out := sums{}
-	for i, line := range bytes.Split(doc, []byte("\n")) {
-		fields := bytes.Fields(line)
-		if len(fields) == 0 {
-			continue
+	for i, line := range bytes.Split(bytes.TrimSuffix(doc, []byte("\n")), []byte("\n")) {
+		name, sum, ok := parseSumsLine(line)
+		if !ok {
+			return nil, fmt.Errorf("%w: line %d is not a SHA-256 and a file name: %.80q", ErrMalformed, i+1, line)
 		}
-		var sum [sha256.Size]byte
-		if len(fields) != 2 || len(fields[0]) != hex.EncodedLen(len(sum)) {
-			return nil, fmt.Errorf("SHA256SUMS line %d is not a SHA-256 and a file name: %.80q", i+1, line)
-		}
-		if _, err := hex.Decode(sum[:], fields[0]); err != nil {
-			return nil, fmt.Errorf("SHA256SUMS line %d is not a SHA-256 and a file name: %.80q", i+1, line)
-		}
-		name := string(fields[1])
 		if prev, ok := out[name]; ok && prev != sum {
-			return nil, fmt.Errorf("SHA256SUMS gives two checksums for %.80q", name)
+			return nil, fmt.Errorf("%w: it gives two checksums for %.80q", ErrMalformed, name)
 		}
 		out[name] = sum
 	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("SHA256SUMS names no file")
-	}
 	return out, nil
+}
+
+// maxSumsLine is the maximum length of a line in bytes. A client stops reading at a line of 64 KiB.
+const maxSumsLine = 4 << 10
+
+// parseSumsLine parses a line of a document. The bool is false if the line is anything else than
+// a SHA-256 and a file name.
+func parseSumsLine(line []byte) (name string, sum [sha256.Size]byte, ok bool) {
+	fields := bytes.Fields(line)
+	if len(fields) != 2 || len(line) > maxSumsLine || len(fields[0]) != hex.EncodedLen(len(sum)) {
+		return "", sum, false
+	}
+	_, err := hex.Decode(sum[:], fields[0])
+	return string(fields[1]), sum, err == nil
 }
 
 // check returns ErrNotListed if the document does not list the file, and ErrChecksum if it

@@ -165,13 +165,14 @@ var (
 	ErrSignature = errors.New("signature refused")
 	ErrChecksum  = errors.New("checksum mismatch")
 	ErrNotListed = errors.New("not listed in SHA256SUMS")
+	ErrMalformed = errors.New("malformed SHA256SUMS")
 )
 
 // Refused reports whether err means that claims or a package were refused for one of these
 // reasons. It returns false for errors of the connection or of a context.
 func Refused(err error) bool {
 	return errors.Is(err, ErrUnsigned) || errors.Is(err, ErrSignature) || errors.Is(err, ErrChecksum) || errors.Is(err, ErrNotListed) ||
-		errors.Is(err, provider.ErrNotZip)
+		errors.Is(err, ErrMalformed) || errors.Is(err, provider.ErrNotZip)
 }
 
 // Checksums holds claims that a policy accepted.
@@ -185,7 +186,8 @@ type Checksums struct {
 }
 
 // Accept verifies claims against the policy. If it refuses the claims for one of the reasons
-// ErrUnsigned, ErrSignature, ErrChecksum and ErrNotListed, its error wraps that reason.
+// ErrUnsigned, ErrSignature, ErrChecksum, ErrNotListed and ErrMalformed, its error wraps that
+// reason.
 //
 // For a release with keys, Accept waits for one of the process's slots for verifying
 // signatures. If ctx ends before a slot is free or between two keys, Accept neither accepts
@@ -213,7 +215,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	}
 	parsed, err := parseSums(c.SHA256SUMS)
 	if err != nil {
-		return nil, hint.Wrap(err, "it is not a list of checksums as sha256sum writes it; nothing was stored: ask its publisher")
+		return nil, hint.Wrap(err, "each line must be a SHA-256 and a file name, as sha256sum writes them: no comment, no other hash, no further column. Without such a line the signature would not match, so its publisher must correct and sign it; nothing was stored")
 	}
 	for name, sum := range c.Announced {
 		if err := parsed.check(name, sum); err != nil {

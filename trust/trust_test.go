@@ -2,6 +2,7 @@ package trust_test
 
 import (
 	"archive/zip"
+	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -365,11 +366,17 @@ func TestHashesOfAZipWithFolders(t *testing.T) {
 func FuzzAccept(f *testing.F) {
 	f.Add(sumsOf(name), name)
 	f.Add([]byte("00  a\n"), "a")
-	f.Add([]byte("\n\n"), "")
+	f.Add([]byte("# comment\n"), "")
 	f.Fuzz(func(t *testing.T, doc []byte, filename string) {
 		sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc})
 		if err != nil {
 			return
+		}
+		// Each line that clients read is a SHA-256 and a file name.
+		for lines := bufio.NewScanner(bytes.NewReader(doc)); lines.Scan(); {
+			if fields := bytes.Fields(lines.Bytes()); len(fields) != 2 || len(fields[0]) != 64 {
+				t.Fatalf("accepted, although clients read the line %q", lines.Bytes())
+			}
 		}
 		// The accepted checksum of a file name must be the checksum that clients read.
 		// Clients read it from the first line whose second field is the file name.

@@ -176,8 +176,8 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 		out.State, out.Title = "weak", titleOtherName
 		out.Text += " But the signed file names do not say which version and platform the packages are for. Clients install them; a gateway with verify = “required” does not serve them."
 	}
-	if out.Fingerprint = v.Signer.Fingerprint; v.Signer.Expired {
-		out.Text += " The key, or the signature, has expired."
+	if out.Fingerprint = v.Signer.Fingerprint; v.Signer.Expired() {
+		out.Text += " The key, or the signature, has expired, or is dated in the future."
 	}
 	if slices.ContainsFunc(v.Refused, func(r artifact.Refusal) bool { return !r.OtherName() || !otherName }) {
 		out.Text += " Not all platforms are covered: see below."

@@ -132,8 +132,8 @@ func (x Origin) keys(ctx context.Context, r *Report, l *origin.Listing, v provid
 		r.fail(name, err, "ask the publisher of the provider")
 	case sums.Verdict() != trust.Signed:
 		r.warn(name, "nothing to do, if that is intended: a trust block allows it", "version %s is not signed: only its checksums are checked", v)
-	case sums.Signer().Expired:
-		r.warn(name, "ask the publisher for a new signature", "version %s is signed by the key %s, but the key or the signature has expired", v, sums.Signer().Fingerprint)
+	case sums.Signer().Expired():
+		r.warn(name, "ask the publisher for a new signature; a date in the future may also come from this machine's clock", "version %s is signed, but %s", v, sums.Signer().WhyExpired())
 	default:
 		r.ok(name, "version %s is signed by the key %s", v, sums.Signer().Fingerprint)
 	}

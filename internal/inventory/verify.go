@@ -166,8 +166,11 @@ func (c *check) reportVerified(verified *artifact.Verified) {
 		c.report(artifact.SeverityWarning, "evidence", "it is unsigned: its packages match its checksums, but anybody could have written these",
 			"push it with --refresh-evidence from an origin that signs it, or allow it with allow_unsigned = true in a trust block")
 	}
-	if verified.Signer.Expired {
-		c.report(artifact.SeverityWarning, "evidence", "the key or the signature has expired", "clients accept it with a warning; strict_expiry in a trust block refuses it")
+	if why := verified.Signer.WhyExpired(); why != "" {
+		c.report(artifact.SeverityWarning, "evidence", why, "strict_expiry in a trust block refuses it; ask the publisher for a release signed by a current key")
+	}
+	if _, unclean := trust.CleanKeys(verified.Evidence.SigningKeys); unclean != nil {
+		c.report(artifact.SeverityWarning, "evidence", unclean.Error(), "push it again with --refresh-evidence, which stores the key in clean armour")
 	}
 	c.reportOtherNames(verified)
 	for _, r := range verified.Refused {

@@ -206,7 +206,7 @@ func FuzzIgnore(f *testing.F) {
 func written(text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
-		if rule := strings.TrimSpace(line); rule != "" && rule != "!" {
+		if rule := strings.TrimSpace(line); strings.TrimPrefix(rule, "!") != "" {
 			fmt.Fprintln(&out, rule)
 		}
 	}

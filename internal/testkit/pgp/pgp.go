@@ -3,7 +3,7 @@
 //
 // The package can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519,
 // ECDSA, RSA and DSA keys, and keys that sign with a subkey. The date of a signature is the date at which its
-// key was created. Therefore a key that has expired by now was valid when it signed.
+// key was created, except with [SignsLater]. Therefore a key that has expired by now was valid when it signed.
 package pgp
 
 import (
@@ -35,6 +35,9 @@ type options struct {
 	revoked *packet.ReasonForRevocation
 	subkey  *subkey
 	dsa     bool
+	// signsLater is the time from the creation of the key to its signatures, and
+	// signatureLifetime the time for which they are valid; zero means forever.
+	signsLater, signatureLifetime time.Duration
 }
 
 // subkey describes a subkey that signs instead of the primary key.
@@ -90,6 +93,17 @@ func Superseded() Option { return revoked(packet.KeySuperseded) }
 
 func revoked(reason packet.ReasonForRevocation) Option {
 	return func(o *options) { o.revoked = &reason }
+}
+
+// SignsLater dates each signature d after the creation of the key.
+func SignsLater(d time.Duration) Option { return func(o *options) { o.signsLater = d } }
+
+// ExpiredSignature creates a key that is two days old and still valid. Its signatures were valid only for an hour.
+func ExpiredSignature() Option {
+	return func(o *options) {
+		CreatedAt(time.Now().Add(-48 * time.Hour))(o)
+		o.signatureLifetime = time.Hour
+	}
 }
 
 // ECDSA creates a key on the NIST curve P-256 instead of an Ed25519 key.
@@ -155,7 +169,10 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	for i := range entity.Subkeys {
 		entity.Subkeys[i].Revocations = nil
 	}
-	return &Signer{entity, public, &o.config}, nil
+	config := o.config
+	config.Time = func() time.Time { return o.created.Add(o.signsLater) }
+	config.SigLifetimeSecs = uint32(o.signatureLifetime / time.Second)
+	return &Signer{entity, public, &config}, nil
 }
 
 // newDSAEntity is openpgp.NewEntity for DSA keys. The library can no longer create such keys.
