@@ -316,11 +316,16 @@ func addressOfRepository(name string) (provider.Address, error) {
 }
 
 // moduleOfRepository returns the module of a repository in the embedded registry. The repository's name consists of
-// modules/ and the parts of the module's address.
+// modules/ and the parts of the module's address, which are encoded if they are no valid components of a name.
 func moduleOfRepository(name string) (module.Address, error) {
 	parts := strings.Split(name, "/")
 	if len(parts) != 5 || parts[0] != "modules" {
 		return module.Address{}, errors.New("no repository of a module")
+	}
+	for _, part := range []*string{&parts[2], &parts[3]} {
+		if text, ok := ociaddr.DecodeComponent(*part); ok {
+			*part = text
+		}
 	}
 	return module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
 }

@@ -46,7 +46,8 @@ func (b *bench) modules() *bench {
 
 func (b *bench) moduleRepository(a module.Address) *remote.Repository {
 	repo := b.repository(widget)
-	repo.Reference.Repository = "modules/" + a.Path()
+	encode := ociaddr.EncodeComponent
+	repo.Reference.Repository = "modules/" + a.Hostname() + "/" + encode(a.Namespace()) + "/" + encode(a.Name()) + "/" + a.System()
 	return repo
 }
 
@@ -464,6 +465,26 @@ func TestDeniedModules(t *testing.T) {
 	for path, status := range map[string]int{"versions": 404, "1.0.0/download": 451} {
 		if a := c.get("/hosts/" + host + "/v1/modules/acme/gone/aws/" + path); a.status != status {
 			t.Errorf("denied without a reason: %s: %+v", path, a)
+		}
+	}
+}
+
+// TestDeniedModulesInAnySpelling shows that a rule for a module holds for each spelling of its address, also in the
+// embedded registry.
+func TestDeniedModulesInAnySpelling(t *testing.T) {
+	b := newBench(t).modules()
+	for _, name := range []string{"Azure", "azure", "AZURE"} {
+		b.publishModule(module.MustParseAddress(host+"/"+name+"/net/aws"), "1.0.0", "1.0.0")
+	}
+	b.options.Deny = []catalog.Deny{{Module: module.MustParsePattern(host + "/aZure/*/*"), Reason: "it is retired"}}
+	b.options.Registry = b.truth
+	c := b.serve()
+	for name, component := range map[string]string{"Azure": "azure.1", "azure": "azure", "AZURE": "azure.1f"} {
+		if a := c.get("/hosts/" + host + "/v1/modules/" + name + "/net/aws/1.0.0/download"); a.status != 451 {
+			t.Errorf("%s: %+v", name, a)
+		}
+		if a := c.get("/v2/modules/" + host + "/" + component + "/net/aws/manifests/1.0.0"); a.status != 451 {
+			t.Errorf("%s in the embedded registry: %+v", name, a)
 		}
 	}
 }

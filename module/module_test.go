@@ -70,9 +70,12 @@ func TestPatterns(t *testing.T) {
 		"registry.example.com/acme/net/gcp": false,
 		"registry.example.com/other/*/*":    false,
 		"other.example.com/*/*/*":           false,
+		"registry.example.com/Acme/*/*":     true,
+		"registry.example.com/acme/NET/aws": true,
 	} {
 		p, err := ParsePattern(written)
-		if err != nil || p.Matches(a) != want || p.String() != written || p.Parts() != 4-strings.Count(written, "*") {
+		exactly := want && strings.ToLower(written) == written
+		if err != nil || p.Matches(a) != want || p.MatchesExactly(a) != exactly || p.String() != written || p.Parts() != 4-strings.Count(written, "*") {
 			t.Errorf("%s: %v, %v matches %t", written, p, err, p.Matches(a))
 		}
 	}

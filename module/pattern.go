@@ -68,11 +68,22 @@ func invalidPattern(s string, err error) error {
 // PatternFor returns the pattern that matches only the given address.
 func PatternFor(a Address) Pattern { return Pattern(a) }
 
-// Matches reports whether the pattern matches the address.
+// Matches reports whether the pattern matches the address, without regard to case: registries serve Azure/naming also
+// as azure/naming, so a rule for one spelling must hold for every other.
 func (p Pattern) Matches(a Address) bool {
+	return p.matches(a, strings.EqualFold)
+}
+
+// MatchesExactly is like [Pattern.Matches], but distinguishes capitals. It is for repositories, because modules whose
+// addresses differ in case are stored apart.
+func (p Pattern) MatchesExactly(a Address) bool {
+	return p.matches(a, func(part, other string) bool { return part == other })
+}
+
+func (p Pattern) matches(a Address, equal func(part, other string) bool) bool {
 	return (p.host == wildcard || p.host == a.host) &&
-		(p.namespace == wildcard || p.namespace == a.namespace) &&
-		(p.name == wildcard || p.name == a.name) &&
+		(p.namespace == wildcard || equal(p.namespace, a.namespace)) &&
+		(p.name == wildcard || equal(p.name, a.name)) &&
 		(p.system == wildcard || p.system == a.system)
 }
 

@@ -37,19 +37,33 @@ func ParseModule(source string, sel module.Selector) (*ModuleTemplate, error) {
 // Selector returns the selector of the template.
 func (t *ModuleTemplate) Selector() module.Selector { return t.selector }
 
-// Selects reports whether the template applies to the module.
-func (t *ModuleTemplate) Selects(a module.Address) bool { return t.selector.Selects(a) }
+// Selects reports whether the template applies to the module. Include patterns distinguish
+// capitals, because modules whose addresses differ in case are stored apart. Exclude patterns
+// do not.
+func (t *ModuleTemplate) Selects(a module.Address) bool {
+	exactly := func(p module.Pattern) bool { return p.MatchesExactly(a) }
+	return t.selector.Selects(a) && (len(t.selector.Include) == 0 || slices.ContainsFunc(t.selector.Include, exactly))
+}
 
 // Repository returns the repository of a module, even if the template does not select the
-// module. If the result is not a repository, the error wraps ErrNoRepository. A hostname with
-// a port, and a name with capitals, are possible reasons.
+// module. If the parts of the address yield no repository, for example because a name has
+// capitals, the template gets the parts in the form of [ociaddr.EncodeComponent]. If the
+// result is still not a repository, the error wraps ErrNoRepository. A hostname with a port
+// is a possible reason.
 func (t *ModuleTemplate) Repository(a module.Address) (ociaddr.Repository, error) {
 	repo, err := t.repository(a.String(), a.Hostname(), a.Namespace(), a.Name(), a.System())
-	if errors.Is(err, ErrNoRepository) && !strings.Contains(a.Hostname(), ":") {
+	if !errors.Is(err, ErrNoRepository) {
+		return repo, err
+	}
+	encode := ociaddr.EncodeComponent
+	if repo, err := t.evaluate([]string{a.Hostname(), encode(a.Namespace()), encode(a.Name()), a.System()}); err == nil {
+		return repo, nil
+	}
+	if !strings.Contains(a.Hostname(), ":") {
 		err = hint.Replace(err, "a repository name has lower-case letters and digits, joined by single dots, one or two underscores, or dashes: "+
 			"give %s a template of its own, with a name of this form in place of the part", a)
 	}
-	return repo, err
+	return ociaddr.Repository{}, err
 }
 
 // Modules returns the selected modules that the template maps to the given repository. See
@@ -59,6 +73,11 @@ func (t *ModuleTemplate) Modules(repo ociaddr.Repository) []module.Address {
 	for _, pattern := range t.patterns() {
 		e := pattern.Example()
 		t.match(repo, []string{e.Hostname(), e.Namespace(), e.Name(), e.System()}, func(parts []string) {
+			for i, part := range parts {
+				if text, ok := ociaddr.DecodeComponent(part); ok && i > 0 {
+					parts[i] = text
+				}
+			}
 			a, err := module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
 			if err != nil || !t.Selects(a) || slices.Contains(out, a) {
 				return
@@ -104,7 +123,7 @@ func (s ModuleSet) Example(t *ModuleTemplate) module.Address {
 				for _, name := range []string{e.Name(), "example"} {
 					for _, system := range []string{e.System(), "google", "example"} {
 						a, err := module.AddressFromPath(host, namespace, name, system)
-						if err != nil || !pattern.Matches(a) {
+						if err != nil || !pattern.MatchesExactly(a) {
 							continue
 						}
 						if first, err := s.For(a); err == nil && first == t {

@@ -36,8 +36,12 @@ func TestRepositoryOfModule(t *testing.T) {
 	}{
 		"every part":             {"ghcr.io/acme/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "registry.acme.example/acme/net/aws", "ghcr.io/acme/registry.acme.example/acme/net/aws", ""},
 		"parts that are named":   {"ghcr.io/${name}-${system}", "registry.acme.example/acme/*/*", "registry.acme.example/acme/net/aws", "ghcr.io/net-aws", ""},
-		"a name with capitals":   {"ghcr.io/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "registry.acme.example/acme/Net/aws", "", "registry.acme.example/acme/Net/aws a template of its own"},
-		"a form of no name":      {"ghcr.io/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "registry.acme.example/acme/a-_b/aws", "", "joined by single dots"},
+		"capitals":               {"ghcr.io/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "registry.acme.example/GoogleCloudPlatform/Net/aws", "ghcr.io/registry.acme.example/googlecloudplatform.841/net.1/aws", ""},
+		"a form of no name":      {"ghcr.io/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "registry.acme.example/acme/a-_b/aws", "ghcr.io/registry.acme.example/acme/a--b.4/aws", ""},
+		"capitals, joined":       {"ghcr.io/${namespace}/${name}-${system}", "registry.acme.example/*/*/*", "registry.acme.example/acme/Net/aws", "ghcr.io/acme/net.1-aws", ""},
+		"a condition on names":   {"ghcr.io/${namespace == \"Azure\" ? \"azure\" : namespace}/${name}/${system}", "registry.acme.example/*/*/*", "registry.acme.example/Azure/net/aws", "ghcr.io/azure/net/aws", ""},
+		"a name that cannot be":  {"ghcr.io/${name}/${hostname}/${namespace}/${system == \"aws\" ? \"A\" : system}", "registry.acme.example/*/*/*", "registry.acme.example/acme/Net/aws", "", "registry.acme.example/acme/Net/aws a template of its own"},
+		"another spelling":       {"ghcr.io/azure/${name}/${system}", "registry.acme.example/Azure/*/*", "registry.acme.example/azure/net/aws", "", "module_mirror"},
 		"a port":                 {"ghcr.io/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "registry.acme.example:8443/acme/net/aws", "", "port of registry.acme.example:8443"},
 		"a template of its own":  {"ghcr.io/acme/net", "registry.acme.example/acme/Net/aws", "registry.acme.example/acme/Net/aws", "ghcr.io/acme/net", ""},
 		"outside of the include": {"ghcr.io/${name}/${system}", "registry.acme.example/acme/*/*", "registry.acme.example/other/net/aws", "", "module_mirror"},
@@ -90,6 +94,9 @@ func TestModulesOfRepository(t *testing.T) {
 		"parts joined":  {"ghcr.io/${namespace}/${name}-${system}", "registry.acme.example/*/*/*", "ghcr.io/acme/a-b-aws", "[registry.acme.example/acme/a-b/aws]"},
 		"one module":    {"ghcr.io/acme/net", "registry.acme.example/acme/Net/aws", "ghcr.io/acme/net", "[registry.acme.example/acme/Net/aws]"},
 		"not included":  {"ghcr.io/${namespace}/${name}/${system}", "registry.acme.example/acme/*/*", "ghcr.io/other/net/aws", "[]"},
+		"capitals":      {"ghcr.io/m/${hostname}/${namespace}/${name}/${system}", "*/*/*/*", "ghcr.io/m/registry.acme.example/azure.1/a---b.e/aws", "[registry.acme.example/Azure/a___b/aws]"},
+		"joined":        {"ghcr.io/${namespace}/${name}-${system}", "registry.acme.example/*/*/*", "ghcr.io/azure.1/net.1-aws", "[registry.acme.example/Azure/Net/aws]"},
+		"no capitals":   {"ghcr.io/${namespace}/${name}/${system}", "registry.acme.example/*/*/*", "ghcr.io/azure.01/net/aws", "[]"},
 		"two namespace": {"ghcr.io/${namespace}-${name}/${system}", "registry.acme.example/*/*/*", "ghcr.io/a-b-c/aws", "[registry.acme.example/a-b/c/aws registry.acme.example/a/b-c/aws]"},
 	} {
 		t.Run(name, func(t *testing.T) {

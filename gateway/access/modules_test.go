@@ -26,7 +26,7 @@ func TestModules(t *testing.T) {
 	both := token("both", "both", "registry.acme.example/acme/*")
 	both.Modules = moduleToken("", "", "registry.acme.example/acme/*/*").Modules
 	except := access.Token{Name: "except", SHA256: sha256.Sum256([]byte("except"))}
-	except.Modules.Exclude = []module.Pattern{module.MustParsePattern("registry.acme.example/acme/vpc/*")}
+	except.Modules.Exclude = []module.Pattern{module.MustParsePattern("registry.acme.example/Acme/VPC/*")}
 	control := access.New(access.Options{Tokens: []access.Token{
 		token("all", "all"), token("providers", "providers", "*/*/*"), moduleToken("modules", "modules", "*/*/*/*"),
 		moduleToken("net", "net", "registry.acme.example/acme/net/*"), both, except,

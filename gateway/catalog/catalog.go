@@ -131,7 +131,7 @@ func (d Deny) matches(s subject) bool {
 // names reports whether a rule is for one subject alone.
 func (d Deny) names(s subject) bool {
 	if s.isModule() {
-		return d.Module == module.PatternFor(s.module)
+		return d.Module.Parts() == len(d.Module.Values()) && d.Module.Matches(s.module)
 	}
 	return d.Pattern == provider.PatternFor(s.address)
 }
