@@ -151,6 +151,9 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 	for _, text := range z.Warnings {
 		progress.Warn(fmt.Sprintf("%s %s: %s", p.module, p.version, text))
 	}
+	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
+		progress.Warn(fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, p.module))
+	}
 	to := pusher.New(pusher.Options{Force: f.force, OnEvent: progress.Event})
 	put := to.PushModule
 	if f.dryRun {

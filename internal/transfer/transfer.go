@@ -10,11 +10,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"oras.land/oras-go/v2/registry/remote"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -42,6 +45,24 @@ func Destination(r *registry.Repositories) func(context.Context, provider.Addres
 func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (pusher.Destination, error) {
 	addr, repo, err := r.Module(ctx, a)
 	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+}
+
+// OtherSpelling returns a stored module whose address differs from a in case alone. It looks only if a has no tags yet,
+// because listing the catalog of a registry can take many requests. It finds nothing if the registry has no catalog.
+func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Address) (other module.Address, ok bool) {
+	_, repo, err := r.Module(ctx, a)
+	if err != nil {
+		return other, false
+	}
+	if tags, _ := artifact.ListTags(ctx, repo); len(tags) > 0 {
+		return other, false
+	}
+	stored, _, _ := r.Modules(ctx)
+	i := slices.IndexFunc(stored, func(m module.Address) bool { return m != a && strings.EqualFold(m.Path(), a.Path()) })
+	if i < 0 {
+		return other, false
+	}
+	return stored[i], true
 }
 
 // destinationOfCopies is like [Destination], but for copies. from maps each provider to the
