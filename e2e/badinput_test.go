@@ -174,7 +174,7 @@ func TestBadOrigin(t *testing.T) {
 			pkg := hostPackage(s.t, s.null)
 			clients.Must(s.t, s.null.Repack(pkg.OS, pkg.Arch, []byte("<html>log in</html>"), s.Signer))
 		}, "not a zip"},
-		"signature by another key": {func(s *scene) { sign(s, s.null, pgp.For(s.t, "Mallory", pgp.Usual())) }, "signature refused"},
+		"signature by another key": {func(s *scene) { sign(s, s.null, pgp.For(s.t, "Mallory")) }, "signature refused"},
 		"no signature":             {func(s *scene) { s.answerStatus(".sig", http.StatusNotFound) }, "not signed"},
 		"no key":                   {func(s *scene) { s.null.Keys = nil }, "--allow-unsigned"},
 		"HTML for JSON":            {func(s *scene) { s.answer("/versions", -1, "<html>log in</html>") }, "HTML"},

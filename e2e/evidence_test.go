@@ -114,7 +114,7 @@ func TestRefreshEvidence(t *testing.T) {
 	reg := s.tlsRegistry()
 	push := []string{"push", world.Null + "@" + nullVersion, "--template", template(reg)}
 	s.ws.MustRun(t, s.bridge, push...)
-	old, next := s.Signer, pgp.For(t, "Acme, next year", pgp.Usual())
+	old, next := s.Signer, pgp.For(t, "Acme, next year")
 	signed := *s.null
 	clients.Must(t, signed.Sign(next))
 	s.Origin.Add(&signed)
@@ -149,7 +149,7 @@ func TestRefreshEvidence(t *testing.T) {
 func TestTrustOfAPush(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	expired := pgp.For(t, "Acme, last year", pgp.Usual(), pgp.Expired())
+	expired := pgp.For(t, "Acme, last year", pgp.Expired())
 	old := release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: "1.0.0", Signer: expired, Contents: []release.Content{
 		{OS: runtime.GOOS, Arch: runtime.GOARCH, Files: map[string][]byte{"terraform-provider-null_v1.0.0": []byte("program")}}}})
 	s.Origin.Add(old)

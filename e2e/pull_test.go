@@ -194,7 +194,7 @@ func TestPullThrough(t *testing.T) {
 func TestPullThroughOfTheWrongSignature(t *testing.T) {
 	t.Parallel()
 	p := newPulled(t)
-	mallory, err := pgp.NewSigner("Mallory", pgp.Usual())
+	mallory, err := pgp.NewSigner("Mallory")
 	clients.Must(t, err)
 	sign(p.scene, p.null, mallory)
 	gateway := p.serve()

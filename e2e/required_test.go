@@ -290,7 +290,7 @@ func TestCompromisedRegistry(t *testing.T) {
 			})
 		}, "not listed in SHA256SUMS", false, false}, // the package has no program of this version
 		"evidence by another key": {func(c *compromised) {
-			mallory := pgp.For(c.t, "Mallory", pgp.Usual())
+			mallory := pgp.For(c.t, "Mallory")
 			r := c.offer(nullVersion)
 			p := hostPackage(c.t, r)
 			p.Path, p.Data, p.Size, p.SHA256 = "", c.evil, int64(len(c.evil)), fmt.Sprintf("%x", sha256.Sum256(c.evil))

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -19,15 +21,15 @@ import (
 func TestSignaturesAsClientsTakeThem(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	acme, mallory := pgp.For(t, "Acme", pgp.Usual()), pgp.For(t, "Mallory", pgp.Usual(), pgp.Subkey())
+	acme, mallory := pgp.For(t, "Acme"), pgp.For(t, "Mallory", pgp.Subkey())
 	key := func(armoured string) release.Key { return release.Key{KeyID: "0123456789ABCDEF", ASCIIArmor: armoured} }
 	by := func(options ...pgp.Option) func(*release.Release) {
-		signer := pgp.For(t, "Acme", append([]pgp.Option{pgp.Usual()}, options...)...)
+		signer := pgp.For(t, "Acme", options...)
 		return func(r *release.Release) { clients.Must(t, r.Seal(signer)) }
 	}
 	// listing returns a function that signs the checksum document after a change.
 	listing := func(change func(doc string) string) func(*release.Release) {
-		signer := pgp.For(t, "Acme", pgp.Usual())
+		signer := pgp.For(t, "Acme")
 		return func(r *release.Release) {
 			clients.Must(t, r.Seal(signer))
 			r.SHA256SUMS = []byte(change(string(r.SHA256SUMS)))
@@ -36,6 +38,17 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 			r.Signature = signature
 		}
 	}
+	with := func(a packet.PublicKeyAlgorithm, curve packet.Curve) pgp.Option {
+		return pgp.With(func(c *packet.Config) { c.Algorithm, c.Curve = a, curve })
+	}
+	eddsa := func(c *packet.Config) { c.Algorithm, c.Curve = packet.PubKeyAlgoEdDSA, packet.Curve25519 }
+	// The oldest versions of clients that read the kinds of keys (docs/howto/keys.md).
+	since := map[string]map[string]string{
+		"Ed25519":           {"terraform": "1.6.0"},
+		"secp256k1":         {"terraform": "1.6.0"},
+		"Curve25519 subkey": {"terraform": "1.6.0"},
+		"RFC 9580":          {"terraform": "1.12.0", "tofu": "1.11.0"},
+	}
 	tomorrow, version := time.Now().Add(24*time.Hour), 0
 	for name, tc := range map[string]struct {
 		sign   func(*release.Release)
@@ -43,7 +56,10 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 		except string // the name of the one that decides otherwise: "terraform" or "ocibridge"
 	}{
 		"Ed25519":                   {by(pgp.Ed25519()), true, ""},
-		"RSA":                       {by(), true, ""},
+		"secp256k1":                 {by(with(packet.PubKeyAlgoECDSA, packet.CurveSecP256k1)), true, ""},
+		"Curve25519 subkey":         {by(pgp.EncryptionSubkey(eddsa)), true, ""},
+		"RFC 9580":                  {by(with(packet.PubKeyAlgoEd25519, "")), true, ""},
+		"RSA":                       {by(pgp.RSA(2048)), true, ""},
 		"DSA":                       {by(pgp.DSA()), true, ""},
 		"ECDSA":                     {by(pgp.ECDSA()), true, ""},
 		"subkey":                    {by(pgp.Subkey()), true, ""},
@@ -96,10 +112,8 @@ func TestSignaturesAsClientsTakeThem(t *testing.T) {
 			}
 			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 				out, err := s.user("", v).Run(client, "init", "-no-color")
-				if name == "Ed25519" && client.Name == "terraform" && strings.Contains(string(out), "public key type: 22") {
-					continue // Terraform before 1.6 refuses such keys
-				}
-				if (err == nil) != (tc.ok != (tc.except == client.Name)) {
+				oldest, limited := since[name][client.Name]
+				if want := tc.ok != (tc.except == client.Name) && (!limited || client.Since(t, oldest)); (err == nil) != want {
 					t.Errorf("%s: %v\n%s", client.Name, err, out)
 				}
 			}

@@ -42,9 +42,10 @@ type Release struct {
 	// Lost lists the platforms that the version should have, and that its repository cannot
 	// deliver. Packages does not contain them.
 	Lost []provider.Platform
-	// ByPlatform reports whether several jobs, each building one platform, are likely to
-	// push the version concurrently. It is true for release folders.
-	ByPlatform bool
+	// ByPublisher reports whether the publisher of the release pushes it. It is true for
+	// release folders. Then several jobs, each building one platform, are likely to push the
+	// version concurrently, and the publisher can still sign it with another key.
+	ByPublisher bool
 	// Warnings lists warnings for the user, such as a package without a hash.
 	Warnings []string
 }

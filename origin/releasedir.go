@@ -75,7 +75,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	if err != nil {
 		return nil, err
 	}
-	r := &Release{Origin: "release folder", Partial: true, ByPlatform: true, Claims: claims}
+	r := &Release{Origin: "release folder", Partial: true, ByPublisher: true, Claims: claims}
 	if err := d.protocols(r); err != nil {
 		return nil, err
 	}

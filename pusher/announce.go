@@ -86,12 +86,12 @@ func (w *push) signedEvidence(ctx context.Context, desc *ocispec.Descriptor) (*o
 // some of the version's platforms has to announce itself, because other pushes might push
 // other platforms at the same time. If the registry cannot remove announcements, a push
 // announces itself only if several jobs are likely to push one platform each
-// ([origin.Release.ByPlatform]).
+// ([origin.Release.ByPublisher]).
 func (w *push) announces(ctx context.Context) (bool, error) {
 	if !w.release.Partial || w.release.Claims.SHA256SUMS != nil && !listsMore(w.release.Claims, w.offers) {
 		return false, nil
 	}
-	if w.release.ByPlatform {
+	if w.release.ByPublisher {
 		return true, nil
 	}
 	return w.canRemove(ctx)

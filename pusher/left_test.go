@@ -164,7 +164,7 @@ func TestRepeatedPushesWithoutDeletes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.ByPlatform = tt.byPlatform
+				r.ByPublisher = tt.byPlatform
 				if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
 					t.Fatal(err)
 				}

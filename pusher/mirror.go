@@ -126,7 +126,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 		Verdict:    m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint,
 		Packages: packages, Warnings: slices.Clone(m.release.Warnings), Lost: m.release.Lost,
 	}
-	out.warnExpired(m.sums.Signer())
+	out.warnSigner(m.sums.Signer(), m.release.ByPublisher)
 	return out
 }
 

@@ -55,7 +55,7 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.ByPlatform = true
+			r.ByPublisher = true
 			if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +122,7 @@ func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Partial, r.ByPlatform = true, true // like a release folder
+	r.Partial, r.ByPublisher = true, true // like a release folder
 	if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}

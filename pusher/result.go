@@ -147,10 +147,14 @@ func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 
 const platformNames = "clients use Go's names for platforms, such as linux_amd64, linux_arm, darwin_amd64 and darwin_arm64"
 
-// warnExpired warns if the key that signed a release, or its signature, is not valid at the moment.
-func (r *Result) warnExpired(signer trust.Signer) {
+// warnSigner warns if the key that signed a release, or its signature, is not valid at the moment.
+// It warns the publisher if older clients do not read the key or the signature.
+func (r *Result) warnSigner(signer trust.Signer, byPublisher bool) {
 	if why := signer.WhyExpired(); why != "" {
 		r.warn("%s", why)
+	}
+	if byPublisher && signer.Unread != "" {
+		r.warn("%s; if your consumers have such clients, sign with an RSA key and SHA-256", signer.Unread)
 	}
 }
 
@@ -163,7 +167,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 	}
 	r.warnPlatforms(w.release, w.sums)
 	w.reportEvidence(ctx, r, after)
-	r.warnExpired(w.sums.Signer())
+	r.warnSigner(w.sums.Signer(), w.release.ByPublisher)
 	for _, pkg := range w.release.Packages {
 		p := find(after.Packages, pkg.Platform)
 		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name && r.Verdict != artifact.SignedOtherName {

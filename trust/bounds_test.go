@@ -314,7 +314,7 @@ func realKeys(t testing.TB) map[string][]byte {
 		dearmour(name, string(data))
 	}
 	for what, options := range map[string][]pgp.Option{
-		"Ed25519": nil, "RSA": {pgp.RSA(2048)}, "DSA": {pgp.DSA()}, "ECDSA": {pgp.ECDSA()}, "subkey": {pgp.Subkey()},
+		"Ed25519": {pgp.Ed25519()}, "RSA": {pgp.RSA(2048)}, "DSA": {pgp.DSA()}, "ECDSA": {pgp.ECDSA()}, "subkey": {pgp.Subkey()},
 		"revoked": {pgp.Superseded()}, "revoked subkey": {pgp.RevokedSubkey()}, "expired subkey": {pgp.ExpiredSubkey()},
 	} {
 		dearmour(what, pgp.For(t, "Acme", options...).ArmoredPublicKey())

@@ -57,8 +57,9 @@ var errPrivateKey = errors.New("it is a private key")
 
 // ring holds the keys of an armoured block, or the error if the block cannot be read.
 type ring struct {
-	keys []unverifiedKey
-	err  error
+	keys  []unverifiedKey
+	err   error
+	limit limit // the highest limit of its keys
 }
 
 // readRings splits armoured blocks into their packets, and verifies nothing. It returns an
@@ -82,7 +83,11 @@ func readRings(ctx context.Context, armoured []string) ([]ring, error) {
 		case errors.Is(err, errPrivateKey):
 			return nil, unreadable(err)
 		}
-		out = append(out, ring{keys, unreadable(err)})
+		r := ring{keys: keys, err: unreadable(err)}
+		for _, k := range keys {
+			r.limit.raise(k.limit)
+		}
+		out = append(out, r)
 	}
 	return out, nil
 }

@@ -22,7 +22,7 @@ func TestKeysOfEveryKind(t *testing.T) {
 		expired trust.Expiry
 		err     string // "" means that the signature is accepted
 	}{
-		"Ed25519":             {},
+		"Ed25519":             {options: []pgp.Option{pgp.Ed25519()}},
 		"RSA":                 {options: []pgp.Option{pgp.RSA(2048)}},
 		"DSA":                 {options: []pgp.Option{pgp.DSA()}},
 		"ECDSA":               {options: []pgp.Option{pgp.ECDSA()}},

@@ -77,6 +77,7 @@ type unverifiedKey struct {
 	primary *packet.PublicKey // nil if the packets contain no primary key that the library supports
 	subkeys []*packet.PublicKey
 	cost    int // the cost of all verifications with the key, in units of [verificationCost]
+	limit   limit
 }
 
 // load counts the packets of all keys of a release.
@@ -174,8 +175,10 @@ func (k *unverifiedKey) add(p packet.Packet) {
 		} else {
 			k.primary = p
 		}
+		k.addLimit(p)
 		k.cost += verificationCost(p) // the library may verify the detached signature with this key
 	case *packet.Signature:
+		k.addLimit(p)
 		if k.primary == nil || isCertification(p) && !p.CheckKeyIdOrFingerprint(k.primary) {
 			return // the library skips certifications by other keys
 		}

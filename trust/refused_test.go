@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ProtonMail/go-crypto/openpgp/packet"
+
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/provider"
@@ -39,12 +41,15 @@ func TestErrorsAreShort(t *testing.T) {
 	long := strings.Repeat("\x7f", 4000)
 	one, two := strings.Repeat("0", 64), strings.Repeat("1", 64)
 	acme, doc := pgp.For(t, "Acme"), sumsOf(name)
+	notation := func(c *packet.Config) {
+		c.SignatureNotations = []*packet.Notation{{Name: strings.Repeat("x", 50_000), IsCritical: true}}
+	}
 	for what, claims := range map[string]trust.Claims{
 		"two checksums":          {SHA256SUMS: []byte(one + "  " + long + "\n" + two + "  " + long + "\n")},
 		"announced, not listed":  {SHA256SUMS: doc, Announced: map[string][32]byte{long: {}}},
 		"announced otherwise":    {SHA256SUMS: []byte(two + "  " + long + "\n"), Announced: map[string][32]byte{long: {}}},
 		"reported otherwise":     {SHA256SUMS: []byte(two + "  " + long + "\n"), Reported: map[string]trust.Report{long: {Hashes: []provider.Hash{provider.ZipHash([32]byte{})}}}},
-		"unknown notation":       {SHA256SUMS: doc, Signature: acme.SignWithNotation(t, doc, strings.Repeat("x", 50_000)), Keys: []string{acme.ArmoredPublicKey()}},
+		"unknown notation":       {SHA256SUMS: doc, Signature: acme.SignWith(t, doc, notation), Keys: []string{acme.ArmoredPublicKey()}},
 		"type of armour":         {SHA256SUMS: doc, Signature: []byte("-----BEGIN PGP " + long[:3000] + "-----\n\n\n-----END PGP " + long[:3000] + "-----\n"), Keys: []string{acme.ArmoredPublicKey()}},
 		"type of a key's armour": {SHA256SUMS: doc, Signature: []byte{0}, Keys: []string{"-----BEGIN PGP " + long[:3000] + "-----\n\n\n-----END PGP " + long[:3000] + "-----\n"}},
 	} {

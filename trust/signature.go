@@ -35,6 +35,9 @@ type Signer struct {
 	Expiry Expiry
 	// Pinned reports whether the policy names the key.
 	Pinned bool
+	// Unread is a sentence about older clients that do not read the keys up to this one, or the signature. It is "" if all
+	// clients read them.
+	Unread string
 }
 
 // Expired reports whether the key or the signature is not valid at the moment.
@@ -163,7 +166,9 @@ func issuer(signature []byte) (id string) {
 // verifies the signature, it returns nil.
 func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []byte) (*Signer, error) {
 	var expired *Signer
+	var unread limit
 	for _, r := range rings {
+		unread.raise(r.limit)
 		if r.err != nil {
 			return nil, r.err
 		}
@@ -181,6 +186,10 @@ func (p Policy) findSigner(ctx context.Context, rings []ring, doc, signature []b
 			return nil, err
 		}
 		signer, err := p.signerIn(keys, doc, signature)
+		if signer != nil {
+			unread.raise(signatureLimit(signature, keys))
+			signer.Unread = unread.String()
+		}
 		if err != nil || signer != nil && !signer.Expired() {
 			return signer, err
 		}

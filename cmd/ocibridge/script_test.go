@@ -167,13 +167,14 @@ func widgetRelease(ts *testscript.TestScript, version, content string, signer *p
 // writeRelease writes a release folder of registry.acme.example/acme/widget, for
 // linux_amd64 and darwin_arm64, signed with the key in key.asc:
 //
-//	release DIR VERSION [unsigned|other-key|no-zip]
+//	release DIR VERSION [unsigned|other-key|ed25519|no-zip]
 //
-// The content of the packages depends only on DIR and VERSION. With no-zip, the package for
+// The content of the packages depends only on DIR and VERSION. With ed25519, the key is an
+// Ed25519 key, which is written to DIR.asc. With no-zip, the package for
 // linux_amd64 is an HTML page.
 func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 || len(args) > 3 {
-		ts.Fatalf("usage: release DIR VERSION [unsigned|other-key|no-zip]")
+		ts.Fatalf("usage: release DIR VERSION [unsigned|other-key|ed25519|no-zip]")
 	}
 	signer := sceneOf(ts).signer
 	kind := strings.Join(args[2:], "")
@@ -185,6 +186,11 @@ func writeRelease(ts *testscript.TestScript, neg bool, args []string) {
 		var err error
 		signer, err = pgp.NewSigner("Mallory")
 		ts.Check(err)
+	case "ed25519":
+		var err error
+		signer, err = pgp.NewSigner("Acme", pgp.Ed25519())
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(args[0]+".asc"), []byte(signer.ArmoredPublicKey()), 0o644))
 	default:
 		ts.Fatalf("unknown kind of release %q", args[2])
 	}

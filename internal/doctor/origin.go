@@ -134,6 +134,9 @@ func (x Origin) keys(ctx context.Context, r *Report, l *origin.Listing, v provid
 		r.warn(name, "nothing to do, if that is intended: a trust block allows it", "version %s is not signed: only its checksums are checked", v)
 	case sums.Signer().Expired():
 		r.warn(name, "ask the publisher for a new signature; a date in the future may also come from this machine's clock", "version %s is signed, but %s", v, sums.Signer().WhyExpired())
+	case sums.Signer().Unread != "":
+		r.warn(name, "install it through a network mirror where such clients are in use, or ask the publisher to sign with an RSA key and SHA-256",
+			"version %s is signed by the key %s, but %s", v, sums.Signer().Fingerprint, sums.Signer().Unread)
 	default:
 		r.ok(name, "version %s is signed by the key %s", v, sums.Signer().Fingerprint)
 	}

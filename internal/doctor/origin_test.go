@@ -23,10 +23,10 @@ import (
 var widget = provider.MustParseAddress("registry.acme.example/acme/widget")
 
 // originOf serves an origin with a signed version 1.0.0 for linux_amd64. It returns the examination of this origin.
-func originOf(t *testing.T) (Origin, *recorder.Recorder) {
+func originOf(t *testing.T, key ...pgp.Option) (Origin, *recorder.Recorder) {
 	t.Helper()
 	files := origin.New(origin.Options{}, release.For(t, release.Spec{
-		Host: widget.Hostname(), Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: pgp.For(t, "Acme"),
+		Host: widget.Hostname(), Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: pgp.For(t, "Acme", key...),
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"README": []byte("text")}}},
 	}))
 	rec := recorder.New(files)
@@ -71,6 +71,16 @@ func TestHealthyOrigin(t *testing.T) {
 	}
 	if n := rec.Count(recorder.PathContains(".zip")); n != 1 {
 		t.Errorf("%d requests for packages", n)
+	}
+}
+
+// TestKeyForNewClients shows that doctor warns of a key that older clients do not read.
+func TestKeyForNewClients(t *testing.T) {
+	x, _ := originOf(t, pgp.Ed25519())
+	got := checks(t, x.Examine(t.Context()))
+	want(t, got, "keys", Warn, "but Terraform before 1.6 does not read the key ")
+	if h := got["keys"].Hint; !strings.Contains(h, "through a network mirror") || !strings.Contains(h, "an RSA key") {
+		t.Error(h)
 	}
 }
 

@@ -7,6 +7,7 @@
 package clients
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/testkit"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // A Client is a program and its path.
@@ -90,6 +92,29 @@ func ORAS(tb testkit.TB) Client { tb.Helper(); return Program(tb, "oras") }
 
 // Registry returns the program of the distribution registry. It ends the test if the program is missing.
 func Registry(tb testkit.TB) Client { tb.Helper(); return Program(tb, "registry") }
+
+// Version returns the version of OpenTofu or Terraform, as it prints it in the workspace.
+func (c Client) Version(w *Workspace) (version provider.Version, err error) {
+	out, err := w.Stdout(c, "version", "-json")
+	if err != nil {
+		return version, err
+	}
+	var got struct {
+		Version provider.Version `json:"terraform_version"`
+	}
+	err = json.Unmarshal(out, &got)
+	return got.Version, err
+}
+
+// Since reports whether OpenTofu or Terraform has the given version or a newer one.
+func (c Client) Since(tb testkit.TB, version string) bool {
+	tb.Helper()
+	got, err := c.Version(For(tb))
+	if err != nil {
+		tb.Fatalf("the version of %s: %v", c.Name, err)
+	}
+	return got.Compare(provider.MustParseVersion(version)) >= 0
+}
 
 // RenovateModules returns the value of NODE_PATH for Renovate. It is the folder that contains the package
 // renovate and its dependencies. RenovateModules ends the test if the folder is missing.

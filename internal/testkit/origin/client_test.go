@@ -22,7 +22,7 @@ func TestRealClientsInstall(t *testing.T) {
 	clients.Must(t, err)
 	spec := release.Spec{
 		Host: "registry.example.com", Namespace: "acme", Type: "null", Version: "3.2.4",
-		Signer: pgp.For(t, "Acme Inc", pgp.Usual()),
+		Signer: pgp.For(t, "Acme Inc"),
 	}
 	for _, b := range binaries {
 		content := release.Content{OS: b.OS, Arch: b.Arch, Files: map[string][]byte{"terraform-provider-null": nil}}

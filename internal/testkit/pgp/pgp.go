@@ -1,9 +1,10 @@
 // Package pgp creates temporary OpenPGP keys, and signs checksum documents with them. Like publishers of
 // providers, it makes detached signatures.
 //
-// The package can create every kind of key that a verifier must distinguish: current, expired, revoked, Ed25519,
-// ECDSA, RSA and DSA keys, and keys that sign with a subkey. The date of a signature is the date at which its
-// key was created, except with [SignsLater]. Therefore a key that has expired by now was valid when it signed.
+// The package can create every kind of key that a verifier must distinguish: current, expired, revoked, ECDSA,
+// Ed25519, RSA and DSA keys, and keys that sign with a subkey. The default is a kind that every client reads. The
+// date of a signature is the date at which its key was created, except with [SignsLater]. Therefore a key that has
+// expired by now was valid when it signed.
 package pgp
 
 import (
@@ -12,6 +13,7 @@ import (
 	"crypto/dsa" //lint:ignore SA1019 publishers still use DSA keys
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,6 +40,7 @@ type options struct {
 	// signsLater is the time from the creation of the key to its signatures, and
 	// signatureLifetime the time for which they are valid; zero means forever.
 	signsLater, signatureLifetime time.Duration
+	encrypt                       func(*packet.Config) // the settings of an additional subkey that encrypts
 }
 
 // subkey describes a subkey that signs instead of the primary key.
@@ -49,21 +52,19 @@ type subkey struct {
 // An Option changes the key that [NewSigner] creates.
 type Option func(*options)
 
-// RSA creates an RSA key with the given number of bits instead of an Ed25519 key.
-func RSA(bits int) Option {
-	return func(o *options) {
-		o.config.Algorithm = packet.PubKeyAlgoRSA
-		o.config.RSABits = bits
-	}
+// With changes the library's settings, such as the algorithm, the curve and the hash function.
+func With(change func(*packet.Config)) Option {
+	return func(o *options) { change(&o.config) }
 }
 
-// Usual creates an RSA key with 2048 bits, which every client supports. Terraform before 1.6 does not support
-// Ed25519 keys.
-func Usual() Option { return RSA(2048) }
+// RSA creates an RSA key with the given number of bits. It takes longer to create than other keys.
+func RSA(bits int) Option {
+	return With(func(c *packet.Config) { c.Algorithm, c.RSABits = packet.PubKeyAlgoRSA, bits })
+}
 
-// Ed25519 creates an Ed25519 key. This is the default.
+// Ed25519 creates an Ed25519 key, which Terraform before 1.6 does not read.
 func Ed25519() Option {
-	return func(o *options) { o.config.Algorithm = packet.PubKeyAlgoEdDSA }
+	return With(func(c *packet.Config) { c.Algorithm, c.Curve = packet.PubKeyAlgoEdDSA, packet.Curve25519 })
 }
 
 // CreatedAt sets the date of the key and of its signatures. The default is the current time.
@@ -106,14 +107,12 @@ func ExpiredSignature() Option {
 	}
 }
 
-// ECDSA creates a key on the NIST curve P-256 instead of an Ed25519 key.
+// ECDSA creates a key on the NIST curve P-256, which every client reads. This is the default.
 func ECDSA() Option {
-	return func(o *options) {
-		o.config.Algorithm, o.config.Curve = packet.PubKeyAlgoECDSA, packet.CurveNistP256
-	}
+	return With(func(c *packet.Config) { c.Algorithm, c.Curve = packet.PubKeyAlgoECDSA, packet.CurveNistP256 })
 }
 
-// DSA creates an old DSA key with 1024 bits instead of an Ed25519 key.
+// DSA creates an old DSA key with 1024 bits.
 func DSA() Option { return func(o *options) { o.dsa = true } }
 
 // Subkey adds a subkey. The signer signs with the subkey instead of the primary key.
@@ -121,6 +120,11 @@ func Subkey() Option { return func(o *options) { o.subkey = &subkey{} } }
 
 // RevokedSubkey is like [Subkey], but also revokes the subkey. It does not revoke the primary key.
 func RevokedSubkey() Option { return func(o *options) { o.subkey = &subkey{revoked: true} } }
+
+// EncryptionSubkey adds a subkey that encrypts. The settings of this subkey differ from the settings of the key.
+func EncryptionSubkey(change func(*packet.Config)) Option {
+	return func(o *options) { o.encrypt = change }
+}
 
 // ExpiredSubkey creates a key that is two days old and still valid. The signer signs with a subkey that was
 // valid only for the first hour.
@@ -134,10 +138,8 @@ func ExpiredSubkey() Option {
 // NewSigner creates a key pair. Its user ID consists of the given name and an e-mail address that is derived
 // from the name.
 func NewSigner(name string, opts ...Option) (*Signer, error) {
-	o := options{
-		config:  packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, DefaultHash: crypto.SHA256},
-		created: time.Now(),
-	}
+	o := options{config: packet.Config{DefaultHash: crypto.SHA256}, created: time.Now()}
+	ECDSA()(&o)
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -153,6 +155,13 @@ func NewSigner(name string, opts ...Option) (*Signer, error) {
 	if o.subkey != nil {
 		if err := o.addSubkey(entity); err != nil {
 			return nil, fmt.Errorf("make a subkey for %q: %w", name, err)
+		}
+	}
+	if o.encrypt != nil {
+		config := o.config
+		o.encrypt(&config)
+		if err := entity.AddEncryptionSubkey(&config); err != nil {
+			return nil, fmt.Errorf("make an encryption subkey for %q: %w", name, err)
 		}
 	}
 	if o.revoked != nil {
@@ -258,15 +267,14 @@ func (s *Signer) Sign(doc []byte) ([]byte, error) {
 	return sig.Bytes(), nil
 }
 
-// SignWithNotation is like [Signer.Sign], but adds a critical notation with the given name. Verifiers do not know
-// this notation.
-func (s *Signer) SignWithNotation(tb testkit.TB, doc []byte, name string) []byte {
+// SignWith is like [Signer.Sign], but first changes the library's settings, such as the hash function.
+func (s *Signer) SignWith(tb testkit.TB, doc []byte, change func(*packet.Config)) []byte {
 	tb.Helper()
 	config := *s.config
-	config.SignatureNotations = []*packet.Notation{{Name: name, IsCritical: true}}
+	change(&config)
 	var sig bytes.Buffer
 	if err := openpgp.DetachSign(&sig, s.entity, bytes.NewReader(doc), &config); err != nil {
-		tb.Fatalf("sign with a notation: %v", err)
+		tb.Fatalf("sign with key %s: %v", s.KeyID(), err)
 	}
 	return sig.Bytes()
 }
@@ -307,6 +315,23 @@ func (s *Signer) WithSubkeyOf(tb testkit.TB, other *Signer) string {
 	both := *s.entity
 	both.Subkeys = other.entity.Subkeys
 	key, err := armored(&both)
+	if err != nil {
+		tb.Fatalf("write the key %s: %v", s.KeyID(), err)
+	}
+	return key
+}
+
+// CertifiedBy returns the public key with a certification by the signer other.
+func (s *Signer) CertifiedBy(tb testkit.TB, other *Signer) string {
+	tb.Helper()
+	certified, id := *s.entity, *s.entity.PrimaryIdentity()
+	id.Signatures = slices.Clone(id.Signatures)
+	certified.Identities = map[string]*openpgp.Identity{id.Name: &id}
+	err := certified.SignIdentity(id.Name, other.entity, other.config)
+	if err != nil {
+		tb.Fatalf("certify the key %s: %v", s.KeyID(), err)
+	}
+	key, err := armored(&certified)
 	if err != nil {
 		tb.Fatalf("write the key %s: %v", s.KeyID(), err)
 	}

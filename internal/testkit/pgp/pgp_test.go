@@ -31,7 +31,8 @@ func TestSignerVerdicts(t *testing.T) {
 		opts []pgp.Option
 		want error
 	}{
-		{"ed25519", nil, nil},
+		{"default", nil, nil},
+		{"ed25519", []pgp.Option{pgp.Ed25519()}, nil},
 		{"rsa", []pgp.Option{pgp.RSA(2048)}, nil},
 		{"expired", []pgp.Option{pgp.Expired()}, pgperrors.ErrKeyExpired},
 		{"compromised", []pgp.Option{pgp.Compromised()}, pgperrors.ErrKeyRevoked},

@@ -95,7 +95,7 @@ func (b *bench) tryPush(version string, byPlatform, force bool, platforms ...str
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	r.ByPlatform = byPlatform
+	r.ByPublisher = byPlatform
 	o := b.pushOptions()
 	o.Force = force
 	return pusher.New(o).Push(b.t.Context(), r)

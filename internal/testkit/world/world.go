@@ -61,7 +61,7 @@ func New(dir string) (*World, error) {
 	if w.CAFile, err = ca.WriteFile(dir); err != nil {
 		return nil, err
 	}
-	if w.Signer, err = pgp.NewSigner("Acme Providers", pgp.Usual()); err != nil {
+	if w.Signer, err = pgp.NewSigner("Acme Providers", pgp.RSA(2048)); err != nil {
 		return nil, err
 	}
 	config, err := ca.ServerConfig("localhost")
