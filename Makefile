@@ -70,12 +70,10 @@ lint: ## check formatting, go vet and staticcheck
 	@tools/install.sh staticcheck
 	.tools/bin/staticcheck ./...
 
-# It obtains only what it runs. Its build flags are those of the program and the tools,
-# so that they share compiled packages.
+# KEEP=1 leaves the gateway running until Ctrl-C.
 .PHONY: demo
-demo: build ## do the whole main job with real clients, and show it (minutes, the first time)
-	@tools/install.sh tofu terraform-on-path provider-null-host
-	CGO_ENABLED=0 go run -trimpath ./internal/demo
+demo: ## do the whole main job, with tofu and terraform if they are on PATH, and show it (minutes, the first time; KEEP=1)
+	@tools/demo.sh$(if $(KEEP), -keep)
 
 .PHONY: bench
 bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCIBRIDGE_BENCH_MB: of each package pushed)

@@ -1,6 +1,11 @@
 package e2e
 
 import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,9 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
-// TestDemo shows that the demo runs in a project that contains only OpenTofu and the null
-// provider for this platform. tools.TestDemoObtainsWhatItRuns shows that "make demo"
-// obtains both.
+// TestDemo shows that the demo runs in a project that contains only the null provider for this platform, with OpenTofu
+// and without a client, and that -keep leaves its gateway running until an interrupt. tools.TestDemoBuilds shows that
+// "make demo" builds the provider.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	root, err := clients.Root()
@@ -34,29 +39,72 @@ func TestDemo(t *testing.T) {
 	null := "terraform-provider-null_" + runtime.GOOS + "_" + runtime.GOARCH
 	link(filepath.Join(root, ".tools", "providers", null), ".tools", "providers", null)
 
-	// Stat the file, so that go test runs this test again when the demo has changed.
-	_, err = os.Stat(filepath.Join(root, "internal", "demo", "main.go"))
-	clients.Must(t, err)
+	// Stat the files, so that go test runs this test again when the demo has changed.
+	for _, name := range []string{"main.go", "clients.go"} {
+		_, err = os.Stat(filepath.Join(root, "internal", "demo", name))
+		clients.Must(t, err)
+	}
 	program := filepath.Join(project, "demo")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./internal/demo")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	demo := func() (string, error) {
-		cmd := exec.CommandContext(t.Context(), program)
+	demo := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Dir = project
-		out, err := cmd.CombinedOutput()
-		return string(out), err
+		cmd.Env = append(os.Environ(), "PATH="+t.TempDir()) // without clients
+		return cmd
 	}
-	out, err := demo()
-	if err != nil || !strings.Contains(out, "The demo goes on with OpenTofu alone.") || !strings.Contains(out, "All of it worked") {
-		t.Errorf("%v\n%s", err, out)
+	out, err := demo().CombinedOutput()
+	for _, want := range []string{"tofu installs it by oci_mirror", "Apply complete!", "It was at https://localhost:", "All of it worked"} {
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%v, want %q\n%s", err, want, out)
+		}
 	}
 
 	clients.Must(t, os.Remove(tofu))
-	out, err = demo()
-	if err == nil || !strings.Contains(out, "tofu: no such file") || !strings.Contains(out, "run make tools") || strings.Contains(out, "1. ") {
-		t.Errorf("without OpenTofu: %v\n%s", err, out)
+	kept := demo("-keep")
+	stdout, err := kept.StdoutPipe()
+	clients.Must(t, err)
+	clients.Must(t, kept.Start())
+	defer kept.Process.Kill()
+	var text strings.Builder
+	r := bufio.NewReader(io.TeeReader(stdout, &text))
+	line := ""
+	for !strings.Contains(line, "curl --cacert ") {
+		if line, err = r.ReadString('\n'); err != nil {
+			t.Fatalf("%v\n%s", err, &text)
+		}
 	}
+	words := strings.Fields(line) // curl --cacert FILE URL
+	if list := getTrusting(t, words[2], words[3]); !strings.Contains(list, "3.2.4") || !strings.Contains(list, "4.0.0") {
+		t.Errorf("%s: %s", words[3], list)
+	}
+	clients.Must(t, kept.Process.Signal(os.Interrupt))
+	io.Copy(io.Discard, r)
+	if err := kept.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, &text)
+	}
+	for _, want := range []string{"Neither tofu nor terraform is on PATH", "with the hash that was announced", "Acme's registry is switched off", "All of it worked"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("want %q\n%s", want, &text)
+		}
+	}
+}
+
+// getTrusting returns a document of a server whose certificate the CA in a file signed.
+func getTrusting(t *testing.T, caFile, url string) string {
+	t.Helper()
+	ca, err := os.ReadFile(caFile)
+	clients.Must(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Get(url)
+	clients.Must(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	clients.Must(t, err)
+	return string(body)
 }

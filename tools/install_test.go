@@ -517,41 +517,6 @@ func toolsOf(t *testing.T, target string) []string {
 	return strings.Fields(calls[0][1])
 }
 
-// TestDemoObtainsWhatItRuns shows that "make demo" obtains OpenTofu, the null provider for this
-// platform, and Terraform if it is on PATH. e2e.TestDemo runs the demo with only these tools.
-func TestDemoObtainsWhatItRuns(t *testing.T) {
-	names := toolsOf(t, "demo")
-	for _, onPath := range []bool{false, true} {
-		m := newMachine(t, 0)
-		m.fakeApt()
-		for _, name := range []string{"tofu", "terraform", "provider-null"} {
-			m.copy(name+"/go.mod", 0o644)
-			m.copy(name+"/go.sum", 0o644)
-		}
-		if onPath {
-			m.fake("terraform", "")
-		}
-		out, err := m.install(names...)
-		if err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		var built []string
-		for _, name := range lines(t, m.made) {
-			built = append(built, strings.TrimPrefix(filepath.Base(name), ".new."))
-		}
-		if want := []string{"tofu", "terraform-provider-null_" + runtime.GOOS + "_" + runtime.GOARCH}; !slices.Equal(built, want) {
-			t.Errorf("terraform on PATH %t: built %q, want %q", onPath, built, want)
-		}
-		if calls := lines(t, m.apt); calls != nil {
-			t.Errorf("apt-get was asked for %q", calls)
-		}
-		link, err := os.Readlink(filepath.Join(m.root, ".tools", "bin", "terraform"))
-		if onPath && link != filepath.Join(m.bin, "terraform") || !onPath && !os.IsNotExist(err) {
-			t.Errorf("terraform on PATH %t: it is linked to %q, %v\n%s", onPath, link, err, out)
-		}
-	}
-}
-
 // TestTestObtainsLittle shows that "make test" builds only the registry and the null provider of this platform. The provider's
 // packages for other platforms are different copies of it. A client is linked if it is on PATH.
 func TestTestObtainsLittle(t *testing.T) {

@@ -2,17 +2,18 @@
 // provider's origin registry, a push, the gateway, and clients that install from the gateway. "make demo" runs
 // it.
 //
+// The clients are the tofu and the terraform in .tools/bin or on PATH. If there is none, the demo sends the requests of a
+// client itself, because it takes minutes to build a client.
+//
 // It uses only the loopback interface and a temporary folder.
 package main
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -24,10 +25,12 @@ import (
 const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
+	keep := flag.Bool("keep", false, "leave the gateway running until an interrupt")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	start := time.Now()
-	if err := run(ctx); err != nil {
+	if err := run(ctx, *keep); err != nil {
 		fmt.Printf("\nThe demo failed: %v\n", err)
 		os.Exit(1)
 	}
@@ -37,16 +40,15 @@ func main() {
 // demo contains the state of the demo.
 type demo struct {
 	*world.World
-	ctx       context.Context
-	bridge    clients.Client
-	tofu      clients.Client
-	terraform *clients.Client // nil if Terraform is not on PATH
-	pushing   *clients.Workspace
-	data      string
-	act       int
+	ctx     context.Context
+	bridge  clients.Client
+	clients []client // the clients that this machine has; maybe none
+	pushing *clients.Workspace
+	data    string
+	act     int
 }
 
-func run(ctx context.Context) error {
+func run(ctx context.Context, keep bool) error {
 	dir, err := os.MkdirTemp("", "ocibridge-demo-")
 	if err != nil {
 		return err
@@ -81,12 +83,18 @@ func run(ctx context.Context) error {
 	if err := d.pullThrough(gateway); err != nil {
 		return err
 	}
+	if keep {
+		d.keep(gateway)
+	}
 	d.title("The gateway shuts down when it is told to.")
-	return gateway.Stop()
+	d.say("It was at %s. \"make demo KEEP=1\" leaves it running.", gateway.Root)
+	if err := gateway.Stop(); ctx.Err() == nil {
+		return err
+	}
+	return nil // the interrupt from the terminal stopped the gateway, too
 }
 
-// findPrograms finds the programs that "make demo" installs, and prints which clients the demo runs. It returns
-// an error if a program other than Terraform is missing.
+// findPrograms finds the programs, and prints which clients the demo runs.
 func (d *demo) findPrograms() (err error) {
 	if d.bridge, err = clients.Bridge(); err != nil {
 		return err
@@ -94,22 +102,17 @@ func (d *demo) findPrograms() (err error) {
 	if _, err = clients.NullProvider(); err != nil {
 		return err
 	}
-	if d.tofu, err = clients.Find("tofu"); err != nil {
+	if d.clients, err = findClients(d.Dir); err != nil {
 		return err
 	}
-	d.say("OpenTofu:  %s", d.tofu.Path)
-	terraform, err := clients.Find("terraform")
-	if errors.Is(err, fs.ErrNotExist) {
-		d.say("Terraform: none is on PATH. The demo goes on with OpenTofu alone.")
-		return nil
+	for _, c := range d.clients {
+		d.say("%-9s %s, %s", c.Name, c.version, c.Path)
 	}
-	if err != nil {
-		return err
+	if len(d.clients) == 0 {
+		d.say("Neither tofu nor terraform is on PATH: the demo sends the requests of a client itself.")
+		d.say("With one of them, it installs providers. \"tools/install.sh tofu\" builds OpenTofu in a few minutes.")
 	}
-	d.terraform = &terraform
-	path, err := filepath.EvalSymlinks(terraform.Path)
-	d.say("Terraform: %s", path)
-	return err
+	return nil
 }
 
 // publish creates both releases, and adds them to the origin.
@@ -166,21 +169,16 @@ func (d *demo) serve() (*world.Gateway, error) {
 
 // install makes each client install the pushed version, with every installation method that the client supports.
 func (d *demo) install(g *world.Gateway) error {
-	type way struct {
-		client         clients.Client
-		method, config string
+	if len(d.clients) == 0 {
+		d.title("A client asks the network mirror for the version, and downloads the package.")
+		return d.request(g, version)
 	}
-	ways := []way{
-		{d.tofu, "network_mirror", world.NetworkMirror(g.URL)},
-		{d.tofu, "oci_mirror, straight from the registry", world.OCIMirror(g.RepositoryTemplate)},
-	}
-	if d.terraform != nil {
-		ways = append(ways, way{*d.terraform, "network_mirror", world.NetworkMirror(g.URL)})
-	}
-	for _, by := range ways {
-		d.title("%s installs it by %s, and applies a configuration with it.", by.client.Name, by.method)
-		if err := d.use(g, by.client, version, by.config); err != nil {
-			return err
+	for _, c := range d.clients {
+		for _, way := range c.ways(g) {
+			d.title("%s installs it by %s, and applies a configuration with it.", c.Name, way.method)
+			if err := d.use(g, c.Client, version, way.config); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -189,8 +187,12 @@ func (d *demo) install(g *world.Gateway) error {
 // pullThrough installs the version that the demo does not push. It installs it first while the origin runs, and
 // again after the origin has stopped.
 func (d *demo) pullThrough(g *world.Gateway) error {
-	d.title("Nobody pushed %s: the gateway fetches it when tofu asks for it, verifies it, and stores it.", unpushed)
-	if err := d.use(g, d.tofu, unpushed, world.NetworkMirror(g.URL)); err != nil {
+	d.title("Nobody pushed %s: the gateway fetches it when a client asks for it, verifies it, and stores it.", unpushed)
+	if len(d.clients) == 0 {
+		if err := d.request(g, unpushed); err != nil {
+			return err
+		}
+	} else if err := d.use(g, d.clients[0].Client, unpushed, world.NetworkMirror(g.URL)); err != nil {
 		return err
 	}
 	if err := d.stored(g); err != nil {
@@ -203,12 +205,28 @@ func (d *demo) pullThrough(g *world.Gateway) error {
 	if err := d.run(d.pushing, d.bridge, "verify", world.Null+"@"+unpushed, "--data", d.data); err != nil {
 		return err
 	}
-	if d.terraform != nil {
-		if err := d.use(g, *d.terraform, unpushed, world.NetworkMirror(g.URL)); err != nil {
+	if len(d.clients) == 0 {
+		return d.request(g, unpushed)
+	}
+	for _, c := range d.clients {
+		ways := c.ways(g)
+		if err := d.use(g, c.Client, unpushed, ways[len(ways)-1].config); err != nil {
 			return err
 		}
 	}
-	return d.use(g, d.tofu, unpushed, world.OCIMirror(g.RepositoryTemplate))
+	return nil
+}
+
+// keep leaves the gateway running until an interrupt.
+func (d *demo) keep(g *world.Gateway) {
+	d.title("The gateway runs until you press Ctrl-C.")
+	d.say("its page:         %s", g.Root)
+	d.say("network mirror:   %s", g.URL)
+	d.say("its CA:           %s", g.CAFile)
+	d.say("To see what a client sees, run in another terminal:")
+	d.say("  curl --cacert %s %s%s/index.json", g.CAFile, g.URL, world.Null)
+	<-d.ctx.Done()
+	fmt.Println()
 }
 
 // stored waits until the registry contains the version that was pulled through.
