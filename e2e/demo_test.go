@@ -2,10 +2,7 @@ package e2e
 
 import (
 	"bufio"
-	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
 // TestDemo shows that the demo runs in a project that contains only the null provider for this platform, with OpenTofu
@@ -78,8 +76,9 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	words := strings.Fields(line) // curl --cacert FILE URL
-	if list := getTrusting(t, words[2], words[3]); !strings.Contains(list, "3.2.4") || !strings.Contains(list, "4.0.0") {
-		t.Errorf("%s: %s", words[3], list)
+	list, err := tlsca.Get(t.Context(), words[2], words[3])
+	if err != nil || !strings.Contains(string(list), "3.2.4") || !strings.Contains(string(list), "4.0.0") {
+		t.Errorf("%s: %v, %s", words[3], err, list)
 	}
 	clients.Must(t, kept.Process.Signal(os.Interrupt))
 	io.Copy(io.Discard, r)
@@ -91,20 +90,4 @@ func TestDemo(t *testing.T) {
 			t.Errorf("want %q\n%s", want, &text)
 		}
 	}
-}
-
-// getTrusting returns a document of a server whose certificate the CA in a file signed.
-func getTrusting(t *testing.T, caFile, url string) string {
-	t.Helper()
-	ca, err := os.ReadFile(caFile)
-	clients.Must(t, err)
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
-	resp, err := (&http.Client{Transport: transport}).Get(url)
-	clients.Must(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	clients.Must(t, err)
-	return string(body)
 }

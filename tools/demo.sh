@@ -30,7 +30,7 @@ step() {
 
 demo() { CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/demo ./internal/demo; }
 
-step "ocibridge" 75 "$make" --no-print-directory build
+step "ocibridge" 100 "$make" --no-print-directory build
 step "the demo" 10 demo
 step "the null provider" 70 tools/install.sh terraform-on-path provider-null-host
 exec bin/demo "$@"

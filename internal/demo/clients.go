@@ -2,19 +2,15 @@ package main
 
 import (
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"runtime"
 	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -111,24 +107,5 @@ func (d *demo) request(g *world.Gateway, version string) error {
 // get returns a document or a package of the gateway.
 func (d *demo) get(g *world.Gateway, url string) ([]byte, error) {
 	d.say("GET %s", url)
-	ca, err := os.ReadFile(g.CAFile)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	client := &http.Client{Timeout: clients.DefaultTimeout, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
-	req, err := http.NewRequestWithContext(d.ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return io.ReadAll(resp.Body)
+	return tlsca.Get(d.ctx, g.CAFile, url)
 }
