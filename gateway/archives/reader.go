@@ -44,6 +44,15 @@ func (r *reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// Seek implements [io.Seeker]. It knows the archive's size even if the fetch has failed already, so that the response does
+// not depend on whether the fetch fails before or after the response begins.
+func (r *reader) Seek(offset int64, whence int) (int64, error) {
+	if whence == io.SeekEnd {
+		offset, whence = offset+r.s.blob.size, io.SeekStart
+	}
+	return r.Reader.Seek(offset, whence)
+}
+
 // fallBack makes the reader continue at its offset with a stream from the registry. The
 // stream verifies the whole archive, so its hash needs all bytes before the offset.
 // fallBack takes these bytes from the file, as far as the file has them.

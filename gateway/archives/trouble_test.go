@@ -2,6 +2,8 @@ package archives_test
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,6 +46,35 @@ func TestFullDisk(t *testing.T) {
 		}
 		s.want("/a", 1) // the cache writes nothing for a while
 	})
+}
+
+// TestFullDiskBeforeTheResponse shows that a client gets the complete archive if the disk becomes full between the start of the
+// fetch and the start of the client's response.
+func TestFullDiskBeforeTheResponse(t *testing.T) {
+	s := newScene(t)
+	data := random(100_000, 1)
+	s.add("/a", data)
+	s.cache.FillUp(0)
+	g := s.holdAt(0)
+	got := httptest.NewRecorder()
+	s.ServeHTTP(&slowToBegin{ResponseWriter: got, begin: sync.OnceFunc(func() {
+		close(g.open)
+		s.until("the fetch has failed", func() bool { return s.cache.Users() == 1 })
+	})}, httptest.NewRequest(http.MethodGet, "/a", nil))
+	if got.Code != http.StatusOK || !bytes.Equal(got.Body.Bytes(), data) {
+		t.Errorf("%d with %d bytes\nlog:\n%s", got.Code, got.Body.Len(), s.log)
+	}
+}
+
+// slowToBegin calls begin before the response gets its headers.
+type slowToBegin struct {
+	http.ResponseWriter
+	begin func()
+}
+
+func (w *slowToBegin) Header() http.Header {
+	w.begin()
+	return w.ResponseWriter.Header()
 }
 
 // TestFullDiskAndWrongArchive shows that a wrong archive is detected even if the disk is full and the archive
