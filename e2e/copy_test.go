@@ -116,8 +116,8 @@ func TestCopyPlatforms(t *testing.T) {
 	wantSame(t, "completed", s.copied("--from", template(a), "--to", remapped(b), world.Null), pushed)
 }
 
-// TestCopyAcrossAnAirGap shows that copy carries two providers in a single file to another registry. The second
-// copy has no access to the origin and to the first registry.
+// TestCopyAcrossAnAirGap shows that copy carries two providers to another registry, in a single file and in a mirror folder.
+// Nothing on the other side of the gap has access to the origin or to the first registry.
 //
 //testrun:scene
 func TestCopyAcrossAnAirGap(t *testing.T) {
@@ -126,21 +126,26 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	s.offerIn("other", "1.0.0")
 	a, b := s.tlsRegistry(), s.tlsRegistry()
 	pushed := s.digests("push", "--template", template(a), world.Null+"@"+nullVersion, null("other")+"@1.0.0")
-	file := filepath.Join(t.TempDir(), "providers.tar")
+	file, mirror := filepath.Join(t.TempDir(), "providers.tar"), filepath.Join(t.TempDir(), "mirror")
 	wantSame(t, "archive", s.copied("--from", template(a), "--to", "oci-archive:"+file, world.Null, null("other")), pushed)
+	s.mustRun("copy", "--from", template(a), "--to", "mirror:"+mirror, world.Null)
 	a.Stop()
 	s.originOff()
 
-	// Other tools can read the file.
-	for name, digest := range pushed {
-		address, version, _ := strings.Cut(name, " ")
-		if got := strings.TrimSpace(s.ws.MustRun(t, clients.ORAS(t), "resolve", "--oci-layout", file+":"+address+"/"+version)); got != digest {
-			t.Errorf("oras resolves %s to %s, want %s", name, got, digest)
+	t.Run("other tools read the file", func(t *testing.T) {
+		oras := clients.ORAS(t)
+		for name, digest := range pushed {
+			address, version, _ := strings.Cut(name, " ")
+			if got := strings.TrimSpace(s.ws.MustRun(t, oras, "resolve", "--oci-layout", file+":"+address+"/"+version)); got != digest {
+				t.Errorf("oras resolves %s to %s, want %s", name, got, digest)
+			}
 		}
-	}
+	})
 	wantSame(t, "registry", s.copied("--from", "oci-archive:"+file, "--to", remapped(b)), pushed)
-	ws := s.user(world.OCIMirror(remapped(b)), nullVersion)
-	ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
+	t.Run("a client installs from the registry", func(t *testing.T) {
+		tofu := clients.Tofu(t)
+		s.user(world.OCIMirror(remapped(b)), nullVersion).MustRun(t, tofu, "init", "-no-color")
+	})
 
 	// Copy from the registry and from the archive into a folder, and from the folder into the embedded
 	// registry.
@@ -148,10 +153,29 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 	wantSame(t, "folder", s.copied("--from", remapped(b), "--to", "oci:"+dir, world.Null), map[string]string{world.Null + " " + nullVersion: pushed[world.Null+" "+nullVersion]})
 	wantSame(t, "folder, added to", s.copied("--from", "oci-archive:"+file, "--to", "oci:"+dir), pushed)
 	wantSame(t, "embedded", s.copied("--from", "oci:"+dir, "--data", s.data), pushed)
-	gateway := s.serve("--data", s.data)
-	ws = s.user(world.NetworkMirror(gateway.URL), nullVersion)
-	ws.MustRun(t, clients.Terraform(t), "init", "-no-color")
 	wantSame(t, "embedded to archive", s.copied("--data", s.data, "--to", "oci-archive:"+file+"2", world.Null, null("other")), pushed)
+
+	// The mirror folder has no evidence, so a push from it stores another index.
+	inside := t.TempDir()
+	s.mustRun("push", "--mirror-dir", mirror, "--allow-unsigned", "--data", inside, world.Null+"@"+nullVersion)
+	configs := map[string]string{
+		"the embedded registry":            world.NetworkMirror(s.serve("--data", s.data).URL),
+		"the mirror folder":                filesystemMirror(mirror),
+		"what came from the mirror folder": world.NetworkMirror(s.serve("--data", inside).URL),
+	}
+	both(t, func(t *testing.T, client clients.Client) {
+		for name, config := range configs {
+			ws := s.user(config, nullVersion)
+			if _, err := ws.Run(client, "init", "-no-color"); err != nil {
+				t.Errorf("from %s: %v", name, err)
+			}
+		}
+	})
+}
+
+// filesystemMirror returns a CLI configuration that installs providers from a mirror folder.
+func filesystemMirror(dir string) string {
+	return fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", dir)
 }
 
 // TestCopyToMirror shows that clients can use the mirror folder that copy writes, directly and through a plain
@@ -186,7 +210,7 @@ func TestCopyToMirror(t *testing.T) {
 	}
 	server := "https://" + s.https(http.FileServer(http.Dir(dir))) + "/"
 	for _, config := range []string{
-		fmt.Sprintf("provider_installation {\n  filesystem_mirror {\n    path = %q\n  }\n}\n", dir),
+		filesystemMirror(dir),
 		world.NetworkMirror(server),
 	} {
 		for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {

@@ -35,10 +35,10 @@ func wantNoFile(t *testing.T, ws *clients.Workspace) {
 	}
 }
 
-// both runs a test with both clients.
+// both runs a test with each client that is there.
 func both(t *testing.T, f func(t *testing.T, client clients.Client)) {
-	for _, client := range []clients.Client{clients.Terraform(t), clients.Tofu(t)} {
-		t.Run(client.Name, func(t *testing.T) { f(t, client) })
+	for _, name := range []string{"terraform", "tofu"} {
+		t.Run(name, func(t *testing.T) { f(t, clients.Program(t, name)) })
 	}
 }
 

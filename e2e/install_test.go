@@ -155,10 +155,10 @@ func testGatewayInFrontOfRegistry(t *testing.T, program registry.Program) {
 	r := s.tlsRegistryOf(program)
 	s.pushTo(r, world.Null+"@"+nullVersion)
 	gateway := s.serve("--template", template(r))
-	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+	both(t, func(t *testing.T, client clients.Client) {
 		ws := s.user(world.NetworkMirror(gateway.URL), nullVersion)
 		ws.MustRun(t, client, "init", "-no-color")
-	}
+	})
 	if gateway.RepositoryTemplate != "" {
 		t.Errorf("the gateway offers an embedded registry at %s", gateway.RepositoryTemplate)
 	}

@@ -18,7 +18,7 @@ func TestModuleByGateway(t *testing.T) {
 	r := s.tlsRegistryOf(registry.Distribution3)
 	s.mustRun("module", "push", s.moduleFolder(), "--as", vpc+"@1.0.0", "--template", moduleTemplate(r))
 	gateway := s.serve("--data", s.data, s.settings(fmt.Sprintf("module_mirror {\n  repository_template = %q\n}\n", moduleTemplate(r))))
-	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+	both(t, func(t *testing.T, client clients.Client) {
 		ws := s.workspace("")
 		clients.Must(t, ws.WriteCLIConfig(fmt.Sprintf("host \"registry.acme.example\" {\n  services = {\n    \"modules.v1\" = \"https://%s/hosts/registry.acme.example/v1/modules/\"\n  }\n}\n", authority(gateway))))
 		clients.Must(t, ws.WriteConfig(fmt.Sprintf("module \"vpc\" {\n  source  = %q\n  version = \"~> 1.0\"\n  name    = \"you\"\n}\nmodule \"child\" {\n  source  = %q\n  version = \"1.0.0\"\n  name    = \"me\"\n}\n"+
@@ -29,5 +29,5 @@ func TestModuleByGateway(t *testing.T) {
 		if want := "hello you false notes, hello me"; err != nil || string(out) != want {
 			t.Errorf("%q, want %q, %v", out, want, err)
 		}
-	}
+	})
 }
