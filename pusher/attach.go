@@ -28,7 +28,52 @@ type ReferrerLister interface {
 // If the registry refuses the referrers API, listReferrers reads the list under the fallback
 // tag itself, because oras-go reads that tag only if the API returns 404. If the fallback tag
 // names no such list, the error wraps errListRefused and the API's refusal.
+//
+// It leaves out the manifests that the subject itself names. Some tools give an index the
+// fallback tag as its own name, as "cosign copy" of cosign 3 does. Such an index is then read
+// as the list of its own referrers.
 func listReferrers(ctx context.Context, store StoredStore, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
+	var named map[digest.Digest]bool
+	return listAll(ctx, store, s, func(page []ocispec.Descriptor) (err error) {
+		if named == nil && len(page) > 0 {
+			if named, err = namedBy(ctx, store, s); err != nil {
+				return err
+			}
+		}
+		return add(slices.DeleteFunc(page, func(desc ocispec.Descriptor) bool { return named[desc.Digest] }))
+	})
+}
+
+// namedBy returns the digests of the manifests that an index names. The result is empty, and
+// not nil, if the manifest is no index or is gone.
+func namedBy(ctx context.Context, store StoredStore, s ocispec.Descriptor) (map[digest.Digest]bool, error) {
+	out := map[digest.Digest]bool{}
+	if s.MediaType != ocispec.MediaTypeImageIndex {
+		return out, nil
+	}
+	list, err := readIndex(ctx, store, s)
+	if err != nil && !isUnusable(err) {
+		return nil, err
+	}
+	for _, desc := range list {
+		out[desc.Digest] = true
+	}
+	return out, nil
+}
+
+// readIndex returns the manifests that an index names.
+func readIndex(ctx context.Context, store StoredStore, s ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+	data, err := artifact.FetchManifest(ctx, store, s)
+	if err != nil {
+		return nil, err
+	}
+	var index ocispec.Index
+	err = artifact.Unmarshal(data, &index)
+	return index.Manifests, err
+}
+
+// listAll implements [listReferrers]. Its list can contain manifests that the subject names.
+func listAll(ctx context.Context, store StoredStore, s ocispec.Descriptor, add func([]ocispec.Descriptor) error) error {
 	refusal := store.Referrers(ctx, s, "", add)
 	switch {
 	case isNotFound(refusal):
@@ -43,15 +88,11 @@ func listReferrers(ctx context.Context, store StoredStore, s ocispec.Descriptor,
 	case err != nil:
 		return err
 	}
-	data, err := artifact.FetchManifest(ctx, store, desc)
+	list, err := readIndex(ctx, store, desc)
 	if err != nil {
 		return err
 	}
-	var index ocispec.Index
-	if err := artifact.Unmarshal(data, &index); err != nil {
-		return err
-	}
-	return add(index.Manifests)
+	return add(list)
 }
 
 // copyList copies the listed referrers of one subject.

@@ -373,3 +373,30 @@ func (b *syncBench) interruptedRemoval(n int, q pusher.RemoveRequest) (reached b
 	_, err = r.Apply(ctx, plan)
 	return count.Load() >= int64(n), err
 }
+
+// TestRemoveAfterACopyByCosign shows that manifests whose own fallback tags name them, as "cosign copy" of cosign 3
+// leaves them, are not taken for referrers of each other, and that a removal removes all of them.
+func TestRemoveAfterACopyByCosign(t *testing.T) {
+	b := newSyncBench(t, "1.0.0", "1.1.0")
+	withoutAPI(b.registry)
+	b.mustSync("+1.1.0 +1.0.0")
+	v := b.tagged()
+	all := []ocispec.Descriptor{v.Index}
+	for _, pkg := range v.Packages {
+		all = append(all, pkg.Manifest)
+	}
+	var digests []digest.Digest
+	for _, desc := range all {
+		if err := b.repo.Tag(t.Context(), desc, string(ociaddr.ReferrersTag(desc.Digest))); err != nil {
+			t.Fatal(err)
+		}
+		digests = append(digests, desc.Digest)
+	}
+	out := b.mustRemove(true, removal("1.0.0"))
+	if got := out.Removed[0].Referrers; len(got) != 0 {
+		t.Errorf("referrers: %+v", got)
+	}
+	if left := b.stored(digests); len(left) != 0 {
+		t.Errorf("%v are left, tags %q", left, b.tags())
+	}
+}

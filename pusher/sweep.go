@@ -178,7 +178,8 @@ func (p *pruner) deleteProbe(ctx context.Context) error {
 }
 
 // named returns the digests of the manifests and layers that tags name, directly or through an
-// index. It skips tags for which skip returns true. If skip is nil, it skips none.
+// index. It skips tags for which skip returns true. If skip is nil, it skips none. It always skips
+// a fallback tag that names its own subject, because "cosign copy" of cosign 3 gives one to each manifest.
 func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[digest.Digest]bool, error) {
 	// The tags are listed again, because a push might have added some. Here, status 404 is an
 	// error, because a registry might return 404 by mistake.
@@ -197,6 +198,9 @@ func (p *pruner) named(ctx context.Context, skip func(ociaddr.Tag) bool) (map[di
 		}
 		if err != nil {
 			return nil, fmt.Errorf("tag %s: %w", t, err)
+		}
+		if t == ociaddr.ReferrersTag(d) {
+			continue
 		}
 		out[d] = true
 		for _, c := range children {

@@ -48,7 +48,7 @@ func referrerLines(print func(format string, args ...any), referrers []pusher.Re
 		}
 		fate := "stays; --referrers removes it"
 		if remove {
-			fate = "is removed"
+			fate = "is removed, unless another tag names it"
 		}
 		print("    referrer %s%s %s", ref.Digest, what, fate)
 	}

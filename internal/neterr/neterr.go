@@ -1,10 +1,11 @@
-// Package neterr recognises errors that mean that a connection was refused or lost. A retry after
-// such an error might succeed.
+// Package neterr recognises errors that mean that a connection was refused or lost, after which a
+// retry might succeed, or that a host does not exist.
 package neterr
 
 import (
 	"errors"
 	"io"
+	"net"
 	"runtime"
 	"strings"
 	"syscall"
@@ -14,6 +15,13 @@ import (
 // address.
 func Refused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || windowsErrno(err, 10061)
+}
+
+// NoSuchHost reports whether err means that the DNS has no such host. Addresses of providers and
+// modules may name a host that does not exist.
+func NoSuchHost(err error) bool {
+	dns, ok := errors.AsType[*net.DNSError](err)
+	return ok && dns.IsNotFound
 }
 
 // Lost reports whether err means that a connection was refused or broken off.

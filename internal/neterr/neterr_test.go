@@ -55,3 +55,16 @@ func TestLost(t *testing.T) {
 		t.Error("Refused does not tell a refused connection from a closed one")
 	}
 }
+
+func TestNoSuchHost(t *testing.T) {
+	for err, want := range map[error]bool{
+		fmt.Errorf("ask: %w", &net.DNSError{IsNotFound: true}): true,
+		&net.DNSError{IsTimeout: true}:                         false,
+		io.EOF:                                                 false,
+		nil:                                                    false,
+	} {
+		if NoSuchHost(err) != want {
+			t.Errorf("%v: not %v", err, want)
+		}
+	}
+}

@@ -340,6 +340,29 @@ func TestListsKeepWhatIsCounted(t *testing.T) {
 	}
 }
 
+type unreached struct{ error }
+
+func (f unreached) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.error }
+
+// TestHostThatDoesNotExist shows that a host without an address causes no warning, because hosts may only name
+// providers. Other failures cause one.
+func TestHostThatDoesNotExist(t *testing.T) {
+	for want, failed := range map[string]error{
+		"level=INFO": &net.DNSError{Name: "registry.acme.example", IsNotFound: true},
+		"level=WARN": &net.DNSError{Name: "registry.acme.example", IsTimeout: true},
+	} {
+		var log strings.Builder
+		p, err := New(Options{Spool: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil)), Origin: origin.NewRegistry(origin.RegistryOptions{Transport: unreached{failed}})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.list(t.Context(), widget); err == nil || !strings.Contains(log.String(), want) {
+			t.Errorf("%v: %v, %s", failed, err, &log)
+		}
+		p.Close()
+	}
+}
+
 // TestHeldBackPlatformsAreNotKept shows that a list does not keep the platforms of versions that a cooldown holds
 // back.
 func TestHeldBackPlatformsAreNotKept(t *testing.T) {

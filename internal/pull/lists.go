@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/neterr"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -161,10 +162,14 @@ func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listA
 		before = last.Value
 	}
 	l, err := p.fetchList(spanned, a, before)
+	level := slog.LevelWarn
+	if neterr.NoSuchHost(err) {
+		level = slog.LevelInfo // the host only names providers of the registry, or the answer to the client says it
+	}
 	err = brief(err)
 	end(err)
 	if err != nil {
-		p.o.Log.WarnContext(ctx, "the origin is unavailable: serving its last list of versions, if any", "provider", a.String(), "err", err, "hint", hint.Of(err))
+		p.o.Log.Log(ctx, level, "the origin is unavailable: serving its last list of versions, if any", "provider", a.String(), "err", err, "hint", hint.Of(err))
 		return listAnswer{}, flatten(err)
 	}
 	answer := p.newListAnswer(l)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"mime"
-	"net"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/neterr"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
@@ -111,8 +111,8 @@ func (d *discovery) services(ctx context.Context, host svchost.Hostname) service
 		}
 	}
 	level := slog.LevelWarn
-	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
-		level = slog.LevelInfo // addresses may name a host that does not exist, and has no services
+	if neterr.NoSuchHost(err) {
+		level = slog.LevelInfo // such a host has no services
 	}
 	d.log.Log(ctx, level, "the services of a host are unknown: only the providers and modules that the gateway has work, unless an earlier answer is cached", "host", string(host), "err", err)
 	return known.Services
