@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/respond"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -195,10 +196,8 @@ func (g *gateway) orOrigin(h handler[module.Address]) handler[module.Address] {
 		if v, err := provider.ParseVersion(mux.Vars(r)["version"]); err == nil {
 			to = base.JoinPath(a.Namespace(), a.Name(), a.System(), v.String(), "download")
 		}
-		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("Referrer-Policy", "no-referrer")
-		w.Header().Set("Location", to.String())
-		w.WriteHeader(http.StatusTemporaryRedirect)
+		respond.Redirect(w, to.String())
 		return nil
 	}
 }

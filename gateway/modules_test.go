@@ -572,6 +572,10 @@ func TestModulesFallThrough(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", path, a.status, a.header.Get("Location"), want)
 		}
 	}
+	at = "https://origin.example/v1/modules/?q=\u0085\u202e"
+	if l := c.get(base + "absent/aws/versions").header.Get("Location"); l != "https://origin.example/v1/modules/acme/absent/aws/versions?q=%C2%85%E2%80%AE" {
+		t.Errorf("a redirect with control characters: %q", l)
+	}
 	at = "https://sub.127.0.0.1/v1/modules/"
 	if a := c.as("token").get(base + "absent/aws/versions"); a.status != 502 || a.header.Get("Location") != "" {
 		t.Errorf("a client would keep its token: %+v", a)

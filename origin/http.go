@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
 
 	"oras.land/oras-go/v2/registry/remote/retry"
 
@@ -266,13 +265,7 @@ func redactedURL(u *url.URL) string {
 // without control characters. A text of more than maxTextLen characters is truncated.
 func oneLine(s string) string {
 	s = s[:min(len(s), 8*maxTextLen)] // limits the work for a long text
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, s)
-	s = strings.Join(strings.Fields(s), " ")
+	s = hint.OneLine(s)
 	if r := []rune(s); len(r) > maxTextLen {
 		s = string(r[:maxTextLen]) + "..."
 	}

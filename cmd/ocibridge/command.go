@@ -101,10 +101,10 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// warnAll prints each warning on a line of its own.
+// warnAll prints each warning on a line of its own. A warning can contain names and texts of other parties.
 func warnAll(stderr io.Writer, warnings []string) {
 	for _, w := range warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", w)
+		fmt.Fprintf(stderr, "warning: %s\n", hint.OneLine(w))
 	}
 }
 

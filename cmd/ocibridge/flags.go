@@ -118,7 +118,7 @@ func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 func (f *logFlag) open(w io.Writer) *slog.Logger {
 	f.inForce.Set(f.level)
 	if f.format.json() {
-		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: &f.inForce, ReplaceAttr: secondsInJSON}))
+		return slog.New(slog.NewJSONHandler(jsonWriter{w}, &slog.HandlerOptions{Level: &f.inForce, ReplaceAttr: secondsInJSON}))
 	}
 	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))
 }

@@ -92,7 +92,7 @@ func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, r
 		return err
 	}
 	for _, u := range found.Unlisted {
-		fmt.Fprintf(stderr, "warning: %s\n", u.Warning())
+		warnAll(stderr, []string{u.Warning()})
 	}
 	r, err := read(cmd.Context(), found, s)
 	if err != nil {

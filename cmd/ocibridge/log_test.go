@@ -99,18 +99,18 @@ func TestLogFormats(t *testing.T) {
 // TestNothingForgesALogLine shows that no text from clients and peers can add lines or fields
 // to the log.
 func TestNothingForgesALogLine(t *testing.T) {
-	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\" a=\"b"
+	const forged = "/x\nlevel=ERROR msg=forged status=200\r\n{\"msg\":\"forged\"}\x1b[2K\u2028\u0085\u009b\u202e\u2066\x7f\" a=\"b"
 	for _, format := range []formatFlag{"text", "json"} {
 		var out bytes.Buffer
 		f := logFlag{level: slog.LevelInfo, format: format}
 		log, flush := f.openBuffered(&out)
-		log.Info("request", "path", forged, "agent", forged, "err", errors.New(forged))
+		log.Info("request", "path", forged, "agent", []string{forged}, "err", errors.New(forged), forged, 1)
 		log.WarnContext(telemetry.WithRequest(t.Context(), "id-1", nil), forged)
 		if err := flush(); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
-		if len(lines) != 2 || strings.ContainsAny(out.String(), "\r\x1b\u2028") {
+		if len(lines) != 2 || strings.ContainsAny(out.String(), "\r\x1b\u2028\u0085\u009b\u202e\u2066\x7f") {
 			t.Errorf("%s: %d lines: %q", format, len(lines), lines)
 		}
 		for _, line := range lines {

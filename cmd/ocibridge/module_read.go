@@ -189,7 +189,7 @@ func showModuleVersions(f *readerFlags, cmd *cobra.Command, queries []query.Modu
 			return nil, err
 		}
 		for _, u := range r.Unlisted {
-			fmt.Fprintf(stderr, "warning: %s cannot be listed, so its modules are missing here: %s\n", u.Where, u.Problem.Message)
+			warnAll(stderr, []string{fmt.Sprintf("%s cannot be listed, so its modules are missing here: %s", u.Where, u.Problem.Message)})
 		}
 		none = f.from == "" && len(r.Modules) == 0
 		return r, nil

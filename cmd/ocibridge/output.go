@@ -5,9 +5,13 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -30,10 +34,74 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// printer is an [io.Writer] for everything that a command prints to standard output and standard
+// error. It replaces control characters with spaces, because the texts and names of other parties
+// can be anywhere in the output.
+type printer struct{ io.Writer }
+
+// Write implements [io.Writer]. Each call has whole characters.
+func (w printer) Write(p []byte) (int, error) {
+	if _, err := w.Writer.Write(printable(p, isTerminal(w))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// colour matches the codes with which commands colour words on a terminal.
+var colour = regexp.MustCompile(`\x1b\[(0|1;4|2|31|32|33)m`)
+
+// printable replaces the control characters in a text with spaces. If coloured is true, it keeps colours.
+func printable(text []byte, coloured bool) []byte {
+	var out []byte
+	for coloured {
+		at := colour.FindIndex(text)
+		if at == nil {
+			break
+		}
+		out = append(append(out, bytes.Map(hint.Printable, text[:at[0]])...), text[at[0]:at[1]]...)
+		text = text[at[1]:]
+	}
+	return append(out, bytes.Map(hint.Printable, text)...)
+}
+
+// jsonWriter is an [io.Writer] for JSON. It escapes control characters that encoding/json does not
+// escape, such as C1 and marks that change the direction of text. The decoded texts stay the same.
+type jsonWriter struct{ io.Writer }
+
+// Write implements [io.Writer]. Each call has whole characters.
+func (w jsonWriter) Write(p []byte) (int, error) {
+	if _, err := w.Writer.Write(escapeJSON(p)); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func escapeJSON(text []byte) []byte {
+	if !bytes.ContainsFunc(text, isHidden) {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) {
+		if !isHidden(r) {
+			out = utf8.AppendRune(out, r)
+			continue
+		}
+		for _, unit := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, unit)
+		}
+	}
+	return out
+}
+
+func isHidden(r rune) bool { return hint.Printable(r) != r }
+
 // terminal returns the terminal that w writes to, or nil if w does not write to a terminal.
 func terminal(w io.Writer) *os.File {
 	if o, ok := w.(*output); ok {
 		w = o.Writer
+	}
+	if p, ok := w.(printer); ok {
+		w = p.Writer
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
@@ -97,7 +165,7 @@ func plainJSON(v any) ([]byte, error) {
 
 // printJSON prints v as indented JSON.
 func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
+	enc := json.NewEncoder(jsonWriter{w})
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)

@@ -47,10 +47,10 @@ func (f *commonFlags) progress(stdout, stderr io.Writer) *progress {
 func (p *progress) showsBars() bool {
 	if p.bars == nil && !p.quiet && isTerminal(p.stderr) {
 		p.bars = mpb.New(mpb.WithOutput(terminal(p.stderr)), mpb.WithWidth(40))
-		p.stderr = p.bars // mpb prints these lines above the bars
 		if isTerminal(p.stdout) {
-			p.stdout = p.bars
+			p.stdout = printer{p.bars}
 		}
+		p.stderr = printer{p.bars} // mpb prints these lines above the bars
 	}
 	return p.bars != nil
 }
@@ -132,7 +132,7 @@ func (p *progress) Event(e pusher.Event) {
 func (p *progress) Warn(s string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(p.stderr, "warning: %s\n", s)
+	warnAll(p.stderr, []string{s})
 }
 
 // warnOf shows the warnings of a result.

@@ -31,10 +31,9 @@ func openTerminal(t *testing.T) (tty *os.File, screen *bufio.Reader) {
 	return tty, bufio.NewReader(master)
 }
 
-// waitFor reads the screen until it has shown text.
-func waitFor(t *testing.T, screen *bufio.Reader, text string) {
+// waitFor reads the screen until it has shown text. It returns what it has read.
+func waitFor(t *testing.T, screen *bufio.Reader, text string) (seen string) {
 	t.Helper()
-	seen := ""
 	for !strings.Contains(seen, text) {
 		r, _, err := screen.ReadRune()
 		if err != nil {
@@ -42,6 +41,7 @@ func waitFor(t *testing.T, screen *bufio.Reader, text string) {
 		}
 		seen += string(r)
 	}
+	return seen
 }
 
 // TestProgressOnTerminal shows that the progress of planning and of packages is on the
@@ -66,6 +66,12 @@ func TestProgressOnTerminal(t *testing.T) {
 		p.Event(pusher.Event{Provider: a, Version: v, Platform: platform, Stage: pusher.StageFetch, Bytes: 5 << 20, Total: 10 << 20})
 		waitFor(t, screen, "widget 1.0.0 linux_amd64")
 		waitFor(t, screen, "of 10 MiB")
+		if format == "text" {
+			p.note("from\u0085\u202e here")
+			if seen := waitFor(t, screen, " here"); !strings.Contains(seen, "from   here") {
+				t.Errorf("a note above the bars: %q", seen)
+			}
+		}
 		p.Done(&pusher.Result{Provider: a, Version: v, Status: pusher.Pushed})
 		p.Close()
 		want := ""
@@ -92,9 +98,9 @@ func TestQuietOnTerminal(t *testing.T) {
 	p.note("a note")
 	p.summary("a summary")
 	p.result("a result")
-	p.Warn("careful")
+	p.Warn("careful\n\u0085now")
 	p.Close()
-	if line, err := screen.ReadString('\n'); err != nil || line != "warning: careful\r\n" {
+	if line, err := screen.ReadString('\n'); err != nil || line != "warning: careful now\r\n" {
 		t.Errorf("on the terminal: %q, %v", line, err)
 	}
 	if got := stdout.String(); got != "a result\n" {

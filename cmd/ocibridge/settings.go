@@ -211,8 +211,6 @@ func loadCLIConfig(ctx context.Context, stderr io.Writer, seen *files.Snapshot) 
 	if err != nil {
 		return nil, err
 	}
-	for _, w := range c.Warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", w)
-	}
+	warnAll(stderr, c.Warnings)
 	return c, nil
 }

@@ -31,6 +31,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/respond"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 )
 
@@ -112,9 +113,7 @@ func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, a Archive) error
 		return nil
 	}
 	if to := h.redirect(r.Context(), a); to != "" {
-		w.Header().Set("Location", to)
-		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusTemporaryRedirect)
+		respond.Redirect(w, to)
 		h.o.Counters.Redirected.Add(a.Package.Size)
 		return nil
 	}

@@ -3,6 +3,7 @@ package page_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/gateway/verify"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -35,12 +38,7 @@ func TestSignatureStates(t *testing.T) {
 	r := b.push(widget, "1.0.0", true)
 	b.push(widget, "1.1.0", false)
 	b.index(widget, "1.2.0", artifact.Version{})
-	manifest, blobs, err := artifact.EncodeEvidence(artifact.Evidence{Record: artifact.Record{Origin: "a mirror", Verdict: trust.ChecksumOnly}})
-	b.must(err)
-	for _, blob := range append(blobs, artifact.Config(), manifest) {
-		b.must(b.repository(widget).Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)))
-	}
-	b.index(widget, "1.1.1", artifact.Version{Evidence: &manifest.Descriptor})
+	b.index(widget, "1.1.1", artifact.Version{Evidence: b.evidence(widget, nil, "a mirror")})
 	fingerprint := b.signer.Fingerprint()
 	b.options.Reference = func(gateway string, a provider.Address, v provider.Version) string {
 		return strings.TrimPrefix(gateway, "https://") + a.Path() + ":" + v.String()
@@ -217,6 +215,33 @@ func TestNothingIsReflected(t *testing.T) {
 	} {
 		if strings.Contains(a.body, "<script>") || strings.Contains(a.body, "<img src=x") || !strings.Contains(a.body, "</html>") {
 			t.Errorf("%s:\n%s", path, a.body)
+		}
+	}
+}
+
+// evidence stores evidence without a signature.
+func (b *bench) evidence(a provider.Address, sums []byte, origin string) *ocispec.Descriptor {
+	b.t.Helper()
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.Evidence{SHA256SUMS: sums, Record: artifact.Record{Origin: origin, Verdict: trust.ChecksumOnly}})
+	b.must(err)
+	for _, blob := range append(blobs, artifact.Config(), manifest) {
+		b.must(b.repository(a).Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)))
+	}
+	return &manifest.Descriptor
+}
+
+// TestPagesArePrintable shows that pages have neither control characters nor marks that change the direction
+// of text, wherever the registry, a push or a client wrote them.
+func TestPagesArePrintable(t *testing.T) {
+	b := newBench(t)
+	const hidden = "\u0080\u0085\u009b\u061c\u200e\u202a\u202e\u2066\u2069\u2028"
+	sums := fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(release.AsZip([]byte("a package of 1.0.0"))), provider.PackageFilename(widget, provider.MustParseVersion("1.0.0"), linux))
+	b.index(widget, "1.0.0", artifact.Version{Protocols: []string{"5" + hidden + "6"}, Evidence: b.evidence(widget, sums, "m"+hidden+"n")})
+	c := b.serve(nil)
+	c.want(widgetPage+"/1.0.0", 200, "Source m n", "Plugin protocols 5 6")
+	for _, path := range []string{"/", widgetPage, widgetPage + "/1.0.0", "/search?q=widget" + url.QueryEscape(hidden), "/p/a.example/" + url.PathEscape(hidden) + "/b"} {
+		if a := c.get(path); strings.ContainsAny(a.body+fmt.Sprint(a.header), hidden) || a.header.Get("Content-Length") != strconv.Itoa(len(a.body)) {
+			t.Errorf("%s: %v\n%q", path, a.header, a.body)
 		}
 	}
 }

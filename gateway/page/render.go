@@ -15,6 +15,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/respond"
 )
 
@@ -79,7 +80,8 @@ func base(r *http.Request) string {
 }
 
 // render answers with a page. It executes the template before it sends anything, so an error never leaves half
-// a page.
+// a page. It removes control characters and marks that change the direction of text, because every text on a
+// page can come from the registry or from an origin.
 func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view string, l layout) {
 	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
 	var body bytes.Buffer
@@ -88,12 +90,12 @@ func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view s
 		http.Error(w, "this page cannot be written; the gateway's log says why", http.StatusInternalServerError)
 		return
 	}
-	h := w.Header()
+	data, h := bytes.Map(hint.Printable, body.Bytes()), w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(body.Len()))
+	h.Set("Content-Length", strconv.Itoa(len(data)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		respond.Send(w, body.Bytes(), false)
+		respond.Send(w, data, false)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
 	"github.com/mitchellh/go-wordwrap"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // Severities of a diagnostic.
@@ -107,21 +109,20 @@ func (d Diagnostic) write(out *strings.Builder, width int, color bool) {
 	if d.Severity == SeverityWarning {
 		word = paint("33", "Warning")
 	}
-	fmt.Fprintf(out, "%s: %s\n\n", word, printable(d.Summary))
+	fmt.Fprintf(out, "%s: %s\n\n", word, hint.OneLine(d.Summary))
 	if d.File != "" {
 		in := ""
 		if d.in != "" {
 			in = ", in " + d.in
 		}
-		fmt.Fprintf(out, "  on %s line %d%s:\n", printable(d.File), d.Line, in)
+		fmt.Fprintf(out, "  on %s line %d%s:\n", hint.OneLine(d.File), d.Line, in)
 		for _, l := range d.lines {
 			before, subject, after := fit(l, width-6)
 			fmt.Fprintf(out, "%4d: %s%s%s\n", l.number, before, paint("1;4", subject), after)
 		}
 		out.WriteByte('\n')
 	}
-	detail := strings.Join(strings.Fields(printable(d.Detail)), " ")
-	fmt.Fprintf(out, "%s\n\n", wordwrap.WrapString(detail, uint(width)))
+	fmt.Fprintf(out, "%s\n\n", wordwrap.WrapString(hint.OneLine(d.Detail), uint(width)))
 }
 
 // fit shortens a source line to width columns. It always keeps the beginning of the subject.
@@ -143,20 +144,6 @@ func fit(l sourceLine, width int) (before, subject, after string) {
 	}
 	subject = cut(subject, width-length(before))
 	return before, subject, cut(after, width-length(before)-length(subject))
-}
-
-// printable removes control characters from s, because a terminal would execute them. It
-// replaces tabs and line breaks by spaces.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, s)
 }
 
 // source is the configuration file that is being decoded.
@@ -279,7 +266,7 @@ func (s *source) show(from, to int) string {
 		from = min(h.to, to)
 	}
 	out.Write(s.src[from:to])
-	return printable(out.String())
+	return strings.ReplaceAll(strings.Map(hint.Printable, out.String()), "\t", " ")
 }
 
 const redacted = "[redacted]"

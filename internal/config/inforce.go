@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/templates"
@@ -378,7 +379,7 @@ var inOneLine = strings.NewReplacer("{\n", "{ ", "\n}", " }", "\n", ", ")
 
 func (b *block) arguments(out *strings.Builder) {
 	for _, s := range b.settings {
-		fmt.Fprintf(out, "%s = %s # %s\n", s.name, inOneLine.Replace(s.hcl), printable(s.source))
+		fmt.Fprintf(out, "%s = %s # %s\n", s.name, inOneLine.Replace(s.hcl), hint.OneLine(s.source))
 	}
 }
 

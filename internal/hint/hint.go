@@ -1,4 +1,5 @@
-// Package hint attaches a hint to an error. The hint says what the user can do about the error.
+// Package hint attaches a hint to an error. The hint says what the user can do about the error. The package
+// also removes control characters from texts of other parties, for everything that people read.
 //
 // The command line prints the hint on its own line, after the error. Every package of the project may import
 // this package, because it imports none of them.

@@ -11,11 +11,14 @@
 //   - Nothing is sent if the handler panics before it has returned.
 //   - A handler that flushes, or sets its own write deadline, streams: its response is not buffered, and
 //     the handler bounds the time of its client.
+//   - A redirect's Location has only printable ASCII.
 package respond
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 )
@@ -109,6 +112,22 @@ func Send(w http.ResponseWriter, data []byte, shared bool) int {
 	}
 	n, _ := send(w, data) // an error means that the client has left
 	return n
+}
+
+// Redirect answers with a temporary redirect that nobody may cache. The URL can come from a registry or an
+// origin, so its query can contain any text. Redirect percent-encodes what is not printable ASCII.
+func Redirect(w http.ResponseWriter, to string) {
+	var location strings.Builder
+	for _, b := range []byte(to) {
+		if b > ' ' && b < 0x7f {
+			location.WriteByte(b)
+		} else {
+			fmt.Fprintf(&location, "%%%02X", b)
+		}
+	}
+	w.Header().Set("Location", location.String())
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusTemporaryRedirect)
 }
 
 // responseOf returns the response that w wraps, or nil.

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// hidden are control characters and marks that change the direction of text.
+const hidden = "\x00\a\r\x1b\x7f\u0080\u0085\u009b\u009f\u061c\u200e\u202a\u202e\u2066\u2069\u2028\U000e0001"
+
+// TestPrinter shows that everything that commands print to standard output and standard error is without
+// control characters. Lines and columns stay.
+func TestPrinter(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\n  c\n":                     "a\tb\n  c\n",
+		"a" + hidden + "b\n":              "a" + strings.Repeat(" ", len([]rune(hidden))) + "b\n",
+		"\x1b[31mred\x1b[0m\x1b[2K\n":     " [31mred [0m [2K\n",
+		"bücher.example\xff \u0085\xc2\n": "bücher.example\ufffd  \ufffd\n",
+	} {
+		var out bytes.Buffer
+		if n, err := (printer{&out}).Write([]byte(text)); n != len(text) || err != nil || out.String() != want {
+			t.Errorf("%q: %q, want %q, %d, %v", text, out.String(), want, n, err)
+		}
+	}
+	const red = "\x1b[31mFAILED\x1b[0m \x1b[1;4mon\x1b[0m"
+	if got := string(printable([]byte(red+"\x1b[2K\x1b[8m\u009b31m"), true)); got != red+" [2K [8m 31m" {
+		t.Errorf("on a terminal: %q", got)
+	}
+}
+
+// TestCommandsArePrintable shows that a command prints to standard output and standard error through a printer.
+func TestCommandsArePrintable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a\u0085\u202e.hcl")
+	must(t, os.WriteFile(file, nil, 0o600))
+	t.Setenv(variablePrefix+"\u0085\u202e", "x")
+	var stdout, stderr bytes.Buffer
+	if status := execute(t.Context(), []string{"config", "check", file}, &stdout, &stderr); status != 0 || !strings.HasSuffix(stdout.String(), "a  .hcl is valid\n") {
+		t.Errorf("status %d, %q", status, stdout.String())
+	}
+	if got := stderr.String(); got != "warning: the variable OCIBRIDGE_   is none that ocibridge knows\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestJSONIsPrintable shows that JSON has no control characters, and the same texts.
+func TestJSONIsPrintable(t *testing.T) {
+	var out bytes.Buffer
+	if err := printJSON(&out, map[string]string{"<a" + hidden: hidden}); err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]string
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil || got["<a"+hidden] != hidden || strings.ContainsAny(out.String(), hidden) || !strings.Contains(out.String(), "{\n  \"<a") {
+		t.Errorf("%q: %v", out.String(), err)
+	}
+}
