@@ -292,14 +292,14 @@ func blobSize(ctx context.Context, blobs registry.BlobStore, desc ocispec.Descri
 	return io.Copy(io.Discard, io.LimitReader(body, min(desc.Size, math.MaxInt64-1)+1))
 }
 
-// OtherFilename compares the file name of a package with the published name. If they
-// differ, it returns a finding and true.
+// OtherFilename compares the file name of a package with the published name. If it is not a spelling of
+// that name, OtherFilename returns a finding and true.
 func OtherFilename(a provider.Address, v provider.Version, p Package) (Finding, bool) {
 	want := provider.PackageFilename(a, v, p.Platform)
 	return Finding{
 		SeverityWarning, p.Platform.String(), fmt.Sprintf("its file name is %s, and not %s", p.Filename, want),
 		"if its origin has it under this name, ask the publisher for the other one; otherwise push the version again from its origin with ocibridge push --force",
-	}, p.Filename != want
+	}, !provider.SpellsPackage(p.Filename, a, v, p.Platform)
 }
 
 // compare reports the differences between the index's description of a package and the

@@ -13,19 +13,19 @@ import (
 )
 
 // Rehash downloads a package to a temporary file. It checks the file against the size and
-// the SHA-256 of p, and against the h1: hash if p has one. It returns the h1: hash of the
-// package. The hash is zero if different clients compute different h1: hashes for this zip.
+// the SHA-256 of p, and against the h1: hash if p has one. It returns the h1: hashes of the
+// package. There is none if clients could refuse this zip.
 //
 // ErrDamaged and ErrNotProvider mean that the package is bad. Other errors mean that the
 // registry, the connection or the temporary file failed.
-func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error) {
-	none := provider.Hash{}
+func Rehash(ctx context.Context, store Fetcher, p Package) (provider.H1s, error) {
+	none := provider.H1s{}
 	scratch, remove, err := downloadZip(ctx, store, p.Layer())
 	if err != nil {
 		return none, err
 	}
 	defer remove()
-	h1, err := provider.H1(ctx, scratch, p.Size)
+	h1s, err := provider.HashContent(ctx, scratch, p.Size)
 	switch {
 	case errors.Is(err, provider.ErrNotZip):
 		return none, fmt.Errorf("%w: the package: %v", ErrNotProvider, err)
@@ -35,10 +35,10 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.Hash, error
 		return none, fmt.Errorf("%w: the index gives %s: %v", ErrDamaged, p.H1, err)
 	case err != nil:
 		return none, err
-	case !p.H1.IsZero() && h1 != p.H1:
-		return none, fmt.Errorf("%w: the package has %s, the index gives %s", ErrDamaged, h1, p.H1)
+	case !p.H1.IsZero() && !h1s.Has(p.H1):
+		return none, fmt.Errorf("%w: the package has %v, the index gives %s", ErrDamaged, h1s, p.H1)
 	}
-	return h1, nil
+	return h1s, nil
 }
 
 // downloadZip downloads a zip to a temporary file, and then checks its size and digest. The caller must call the

@@ -39,7 +39,7 @@ func Standing(verdict trust.Verdict, refused []Refusal) trust.Verdict {
 // checksum document, but compares the packages' recorded file names with the published
 // names.
 func (v *Version) RecordedStanding(recorded trust.Verdict, a provider.Address, ver provider.Version) trust.Verdict {
-	hasOther := func(p Package) bool { return isOtherName(p.Filename, provider.PackageFilename(a, ver, p.Platform)) }
+	hasOther := func(p Package) bool { return isOtherName(p.Filename, a, ver, p.Platform) }
 	if recorded == trust.Signed && slices.ContainsFunc(v.Packages, hasOther) {
 		return SignedOtherName
 	}

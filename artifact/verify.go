@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/opencontainers/go-digest"
 
@@ -130,53 +129,54 @@ func (e *Evidence) Verify(ctx context.Context, a provider.Address, v provider.Ve
 }
 
 // Vouched divides packages into those that the checksums confirm and those that they
-// refuse. The checksums confirm a package if they list its digest under exactly the
-// published name. The package's own file name does not matter.
+// refuse. The checksums confirm a package if they list its digest under the published
+// name, or under another spelling of that name. The package's own file name does not matter. A
+// confirmed package gets the listed name.
 func Vouched(sums *trust.Checksums, packages []Package) (vouched []Package, refused []Refusal) {
 	for _, p := range packages {
-		if err := vouch(sums, p); err != nil {
+		name, err := vouch(sums, p)
+		if err != nil {
 			refused = append(refused, Refusal{p, err})
 			continue
 		}
+		p.Filename = name
 		vouched = append(vouched, p)
 	}
 	return vouched, refused
 }
 
-// vouch returns an error unless the checksums list the digest of the package under its
-// published name.
-func vouch(sums *trust.Checksums, p Package) error {
-	name := provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform)
-	sum, listed := sums.Sum(name)
+// vouch returns the file name under which the checksums list the digest of the package for its platform.
+func vouch(sums *trust.Checksums, p Package) (string, error) {
+	name, sum, listed := sums.Package(p.Platform)
 	want := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 	switch {
 	case !listed:
-		if other := otherName(sums, p, name); other != "" {
-			return &OtherNameError{name, other, sums.Verdict()}
+		published := provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform)
+		if other := otherName(sums, p); other != "" {
+			return "", &OtherNameError{published, other, sums.Verdict()}
 		}
-		return fmt.Errorf("%s: %w that is in its evidence", name, trust.ErrNotListed)
+		return "", fmt.Errorf("%s: %w that is in its evidence", published, trust.ErrNotListed)
 	case want != p.Digest:
-		return fmt.Errorf("%s: %w: its layer is %s, but the SHA256SUMS in its evidence lists %s", name, trust.ErrChecksum, p.Digest, want)
+		return "", fmt.Errorf("%s: %w: its layer is %s, but the SHA256SUMS in its evidence lists %s", name, trust.ErrChecksum, p.Digest, want)
 	}
-	return nil
+	return name, nil
 }
 
-// otherName returns a name other than published under which the checksums list the
-// package's digest. It prefers the package's own file name. It returns "" if there is no
-// such name.
-func otherName(sums *trust.Checksums, p Package, published string) string {
+// otherName returns a name that does not contain the version and platform of a package, and under
+// which the checksums list the package's digest. It prefers the package's own file name. It returns
+// "" if there is no such name.
+func otherName(sums *trust.Checksums, p Package) string {
 	for _, name := range append([]string{p.Filename}, sums.Files()...) {
 		sum, listed := sums.Sum(name)
-		if listed && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest && isOtherName(name, published) {
+		if listed && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest && isOtherName(name, sums.Provider(), sums.Version(), p.Platform) {
 			return name
 		}
 	}
 	return ""
 }
 
-// isOtherName reports whether name differs from the published name of a package, but can be
-// a name of the same package. A name in the published form belongs to a different package.
-// The only exception is a name that differs from the published name in letter case alone.
-func isOtherName(name, published string) bool {
-	return name != published && (!provider.NamesPackage(name) || strings.EqualFold(name, published))
+// isOtherName reports whether the name of a package says nothing about its version and platform, or
+// is right apart from the letter case of the type.
+func isOtherName(name string, a provider.Address, v provider.Version, p provider.Platform) bool {
+	return !provider.SpellsPackage(name, a, v, p) && !provider.NamesAnother(name, a, v, p)
 }

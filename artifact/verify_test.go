@@ -160,9 +160,9 @@ func TestVerify(t *testing.T) {
 }
 
 // TestSignedUnderAnotherName shows the verdict if a signed document lists a package under a
-// name other than the published one. A name that contains neither version nor platform is
-// another name of the same package. A name that contains a different version or platform is
-// not.
+// name other than the published one. A name that spells the version otherwise vouches for the
+// package. A name that contains neither version nor platform is another name of the same
+// package. A name that contains a different version or platform is not.
 func TestSignedUnderAnotherName(t *testing.T) {
 	acme := pgp.For(t, "Acme")
 	published := provider.PackageFilename(widget, v100, linux)
@@ -170,11 +170,17 @@ func TestSignedUnderAnotherName(t *testing.T) {
 		listed, filename string
 		digest           digest.Digest // of the package; "" means the listed digest
 		other            bool
+		vouched          bool
 	}{
 		"another name":                    {listed: "Widget_linux_amd64.zip", filename: "Widget_linux_amd64.zip", other: true},
 		"another name, not annotated":     {listed: "Widget_linux_amd64.zip", filename: published, other: true},
 		"upper case":                      {listed: "terraform-provider-Widget_1.0.0_linux_amd64.zip", filename: published, other: true},
-		"published name":                  {listed: published, filename: "Widget_linux_amd64.zip"},
+		"published name":                  {listed: published, filename: "Widget_linux_amd64.zip", vouched: true},
+		"the version with v":              {listed: "terraform-provider-widget_v1.0.0_linux_amd64.zip", filename: published, vouched: true},
+		"the version with V":              {listed: "terraform-provider-widget_V1.0.0_linux_amd64.zip", filename: "terraform-provider-widget_V1.0.0_linux_amd64.zip", vouched: true},
+		"other separators":                {listed: "terraform-provider-widget-1.0.0-linux-amd64.zip", filename: published, vouched: true},
+		"another version's with v":        {listed: "terraform-provider-widget_v0.9.0_linux_amd64.zip", filename: published},
+		"another platform's with v":       {listed: "terraform-provider-widget_v1.0.0_darwin_arm64.zip", filename: published},
 		"another version's":               {listed: "terraform-provider-widget_0.9.0_linux_amd64.zip", filename: published},
 		"another platform's":              {listed: "terraform-provider-widget_1.0.0_darwin_arm64.zip", filename: published},
 		"another provider's":              {listed: "terraform-provider-gadget_1.0.0_linux_amd64.zip", filename: published},
@@ -201,8 +207,8 @@ func TestSignedUnderAnotherName(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if tc.listed == published {
-					if len(got.Packages) != 1 || got.Standing() != got.Verdict {
+				if tc.vouched {
+					if len(got.Packages) != 1 || got.Packages[0].Filename != tc.listed || got.Standing() != got.Verdict {
 						t.Errorf("%+v", got)
 					}
 					return
@@ -220,9 +226,10 @@ func TestSignedUnderAnotherName(t *testing.T) {
 
 func TestRecordedStanding(t *testing.T) {
 	for filename, want := range map[string]trust.Verdict{
-		provider.PackageFilename(widget, v100, linux):     trust.Signed,
-		"Widget_linux_amd64.zip":                          artifact.SignedOtherName,
-		"terraform-provider-gadget_1.0.0_linux_amd64.zip": trust.Signed, // Verify refuses the package
+		provider.PackageFilename(widget, v100, linux):      trust.Signed,
+		"Widget_linux_amd64.zip":                           artifact.SignedOtherName,
+		"terraform-provider-widget_v1.0.0_linux_amd64.zip": trust.Signed,
+		"terraform-provider-gadget_1.0.0_linux_amd64.zip":  trust.Signed, // Verify refuses the package
 	} {
 		v := &artifact.Version{Packages: []artifact.Package{{Platform: linux, Filename: filename}}}
 		if got := v.RecordedStanding(trust.Signed, widget, v100); got != want {

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -25,6 +25,9 @@ import (
 //	terraform-provider-TYPE_VERSION_SHA256SUMS
 //	terraform-provider-TYPE_VERSION_SHA256SUMS.sig
 //	terraform-provider-TYPE_VERSION_manifest.json (optional)
+//
+// Some publishers write the version otherwise, such as v1.2.0. ReleaseDir takes each file under any
+// name that spells the same version.
 //
 // The folder does not contain the provider's address; the caller provides it.
 type ReleaseDir struct {
@@ -65,13 +68,13 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 	if err != nil {
 		return nil, err
 	}
-	have, err := d.platforms(a, v, claims.SHA256SUMS)
+	names, err := d.packageNames(a, v, claims.SHA256SUMS)
 	if err != nil {
 		return nil, err
 	}
 	// The release is always partial, because the folders of other build jobs might have
 	// other platforms of this version.
-	platforms, _, err := selectPlatforms(a, v, have, want)
+	platforms, _, err := selectPlatforms(a, v, slices.Collect(maps.Keys(names)), want)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +83,7 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 		return nil, err
 	}
 	for _, p := range platforms {
-		name := provider.PackageFilename(a, v, p)
+		name := names[p]
 		if _, err := fileSize(d.root, name); err != nil {
 			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists a package that is not there: %w", err), "push only the platforms in the folder with --platform")
 		}
@@ -94,8 +97,10 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 // claims reads SHA256SUMS and its signature.
 func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.Version, publicKey string) (trust.Claims, error) {
 	c := trust.Claims{Provider: a, Version: v}
-	name := fmt.Sprintf("terraform-provider-%s_%s_SHA256SUMS", a.Type(), v)
-	var err error
+	name, err := d.find(a, v, "SHA256SUMS")
+	if err != nil {
+		return c, err
+	}
 	if c.SHA256SUMS, err = d.read(name); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = hint.Wrap(err, "%s", d.whatIsThere())
@@ -126,6 +131,28 @@ func (d *ReleaseDir) claims(ctx context.Context, a provider.Address, v provider.
 	}
 	c.SigningKeys, err = json.Marshal(map[string][]gpgKey{"gpg_public_keys": keys})
 	return c, err
+}
+
+// find returns the name of a release's file that ends with the given text. It is the published name, or
+// the only other spelling of this name in the folder. If there is neither, find returns the published
+// name.
+func (d *ReleaseDir) find(a provider.Address, v provider.Version, end string) (string, error) {
+	published := fmt.Sprintf("terraform-provider-%s_%s_%s", a.Type(), v, end)
+	if _, err := d.root.Stat(published); err == nil {
+		return published, nil
+	}
+	found, err := fs.Glob(d.root.FS(), "*"+end)
+	if err != nil {
+		return "", err
+	}
+	found = slices.DeleteFunc(found, func(name string) bool { return !provider.SpellsFile(name, a, v, end) })
+	switch len(found) {
+	case 0:
+		return published, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", hint.New(fmt.Sprintf("there are %s", strings.Join(found[:min(len(found), maxListed)], " and ")), "all are names of %s: remove the wrong ones", published)
 }
 
 // splitKeys splits the content of a file with public keys into its armoured blocks. Each
@@ -188,26 +215,20 @@ func (d *ReleaseDir) read(name string) ([]byte, error) {
 	return data, nil
 }
 
-// platforms returns the platforms with a package in SHA256SUMS or in the folder. If the
-// folder has a zip that SHA256SUMS does not list, the release is broken, and package trust
-// reports the error.
-func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []byte) ([]provider.Platform, error) {
-	name := regexp.MustCompile(`terraform-provider-` + regexp.QuoteMeta(a.Type()+"_"+v.String()) + `_([a-z0-9]+_[a-z0-9]+)\.zip`)
+// packageNames returns the platforms with a package in SHA256SUMS or in the folder, and the names of
+// their packages. If the folder has a zip that SHA256SUMS does not list, the release is broken, and
+// package trust reports the error.
+func (d *ReleaseDir) packageNames(a provider.Address, v provider.Version, sums []byte) (map[provider.Platform]string, error) {
 	zips, err := fs.Glob(d.root.FS(), "*.zip")
 	if err != nil {
 		return nil, err
 	}
-	names := append(strings.Fields(string(sums)), zips...)
-	var out []provider.Platform
-	for _, n := range names {
-		if m := name.FindStringSubmatch(n); m != nil && m[0] == n {
-			p, err := provider.ParsePlatform(m[1])
-			if err != nil {
-				return nil, err
-			}
-			if !slices.Contains(out, p) {
-				out = append(out, p)
-			}
+	out := map[provider.Platform]string{}
+	for _, name := range append(strings.Fields(string(sums)), zips...) {
+		p, ok := provider.NamedPlatform(name, a, v)
+		// The published name precedes other spellings, and names in SHA256SUMS precede others.
+		if ok && (out[p] == "" || name == provider.PackageFilename(a, v, p)) {
+			out[p] = name
 		}
 	}
 	if len(out) == 0 {
@@ -222,8 +243,14 @@ func (d *ReleaseDir) platforms(a provider.Address, v provider.Version, sums []by
 // protocols adds it to the announced files, so that package trust verifies its checksum.
 func (d *ReleaseDir) protocols(r *Release) error {
 	c := &r.Claims
-	names := []string{fmt.Sprintf("terraform-provider-%s_%s_manifest.json", c.Provider.Type(), c.Version), "terraform-registry-manifest.json"}
-	listed := slices.DeleteFunc(strings.Fields(string(c.SHA256SUMS)), func(name string) bool { return !slices.Contains(names, name) })
+	released, err := d.find(c.Provider, c.Version, "manifest.json")
+	if err != nil {
+		return err
+	}
+	names := []string{released, "terraform-registry-manifest.json"}
+	listed := slices.DeleteFunc(strings.Fields(string(c.SHA256SUMS)), func(name string) bool {
+		return name != names[1] && !provider.SpellsFile(name, c.Provider, c.Version, "manifest.json")
+	})
 	for _, name := range names {
 		data, err := d.read(name)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -219,6 +219,86 @@ func privateKey(t *testing.T) string {
 	return buf.String()
 }
 
+// respell renames files of the folder so that their names spell the version otherwise, and signs the new
+// SHA256SUMS.
+func (d *dist) respell(version string, which func(name string) bool) {
+	d.t.Helper()
+	sums := string(d.release.SHA256SUMS)
+	files, err := os.ReadDir(d.dir)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	for _, f := range files {
+		name := strings.Replace(f.Name(), "_1.0.0_", "_"+version+"_", 1)
+		if !which(f.Name()) {
+			continue
+		}
+		sums = strings.ReplaceAll(sums, f.Name(), name)
+		if err := os.Rename(filepath.Join(d.dir, f.Name()), filepath.Join(d.dir, name)); err != nil {
+			d.t.Fatal(err)
+		}
+		if f.Name() == d.release.SHA256SUMSName() {
+			defer func() {
+				d.write(name, sums)
+				sig, err := d.signer.Sign([]byte(sums))
+				if err != nil {
+					d.t.Fatal(err)
+				}
+				d.remove(d.release.SHA256SUMSName())
+				os.Remove(filepath.Join(d.dir, d.release.SignatureName()))
+				d.write(name+".sig", string(sig))
+			}()
+		}
+	}
+	d.resign(sums)
+}
+
+// TestReleaseDirSpelled shows that the files of a release may spell its version otherwise. Files that
+// spell another version are another release's.
+func TestReleaseDirSpelled(t *testing.T) {
+	all := func(string) bool { return true }
+	zips := func(name string) bool { return strings.HasSuffix(name, ".zip") }
+	for name, tc := range map[string]struct {
+		version string
+		which   func(string) bool
+		err     string
+	}{
+		"zips":           {version: "v1.0.0", which: zips},
+		"every file":     {version: "v1.0.0", which: all},
+		"V":              {version: "V1.0.0", which: all},
+		"two numbers":    {version: "1.0", which: all},
+		"one platform":   {version: "v1.0.0", which: func(name string) bool { return strings.Contains(name, "linux") }},
+		"another's zips": {version: "v1.0.1", which: zips, err: "SHA256SUMS lists no terraform-provider-widget_1.0.0_OS_ARCH.zip"},
+		"another's":      {version: "v1.0.1", which: all, err: "no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDist(t)
+			d.respell(tc.version, tc.which)
+			r, err := d.read()
+			if tc.err != "" {
+				checkError(t, err, tc.err, "")
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if names(r) != allPlatforms || strings.Join(r.Protocols, " ") != "5.0 6.0" || len(r.Warnings) > 0 {
+				t.Errorf("platforms %s, protocols %s, warnings %q", names(r), r.Protocols, r.Warnings)
+			}
+			if err := d.check(r, trust.Policy{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("two", func(t *testing.T) {
+		d := newDist(t)
+		d.respell("v1.0.0", all)
+		d.write("terraform-provider-widget_V1.0.0_SHA256SUMS", "")
+		_, err := d.read()
+		checkError(t, err, "terraform-provider-widget_V1.0.0_SHA256SUMS and terraform-provider-widget_v1.0.0_SHA256SUMS", "remove")
+	})
+}
+
 func TestReleaseDirRefused(t *testing.T) {
 	const linux = "terraform-provider-widget_1.0.0_linux_amd64.zip"
 	for name, tc := range map[string]struct {

@@ -234,20 +234,3 @@ func FuzzParseAddress(f *testing.F) {
 		}
 	})
 }
-
-func TestMisnamed(t *testing.T) {
-	v, p := MustParseVersion("1.0.0"), MustParsePlatform("linux_amd64")
-	for name, want := range map[string]bool{
-		"terraform-provider-widget_1.0.0_linux_amd64.zip":  false,
-		"terraform-provider-renamed_1.0.0_linux_amd64.zip": false,
-		"widget.zip": false,
-		"terraform-provider-widget_1.0.0_darwin_arm64.zip":     true,
-		"terraform-provider-widget_1.0.1_linux_amd64.zip":      true,
-		"terraform-provider-widget_1.0.0+b_linux_amd64.zip":    true,
-		"terraform-provider-widget_1.0.0-rc.1_linux_amd64.zip": true,
-	} {
-		if got := Misnamed(name, v, p); got != want {
-			t.Errorf("%s: %v", name, got)
-		}
-	}
-}

@@ -12,9 +12,8 @@ import (
 	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
-
-	"golang.org/x/mod/sumdb/dirhash"
 )
 
 // Hash is a package hash in the format of lock files and mirrors. It is "zh:" and the SHA-256
@@ -98,66 +97,195 @@ type ZipFiles struct {
 	H1       Hash  // the h1: hash of the files
 }
 
+// H1s holds the h1: hashes that clients compute for one zip. Clients write the hash of the unpacked
+// folder into lock files. "terraform providers mirror" writes the hash of the zip's entries. The two
+// differ if the zip has entries for folders, or several entries with one name. Clients accept both.
+type H1s struct{ folder, zip, agreed Hash }
+
+// Has reports whether h is one of the hashes.
+func (s H1s) Has(h Hash) bool { return !h.IsZero() && (h == s.folder || h == s.zip) }
+
+// Agreed returns the hash that every client computes, or the zero hash if clients could compute
+// different hashes. Its value is the result of [H1].
+func (s H1s) Agreed() Hash { return s.agreed }
+
+// String returns the hashes for a message.
+func (s H1s) String() string { return strings.Trim(fmt.Sprint(s.All()), "[]") }
+
+// All returns the hashes without duplicates. It is empty for a zip without an h1: hash.
+func (s H1s) All() []Hash {
+	out := []Hash{s.folder, s.zip}
+	return slices.DeleteFunc(slices.Compact(out), Hash.IsZero)
+}
+
+// HashContent returns the h1: hashes of the zip in the first size bytes of r.
+//
+// The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked. It wraps
+// only ErrNoH1 if clients could refuse the zip. The reasons are names outside the folder, entries that
+// are no regular files, entries that overlap, and a directory or an unpacked size beyond the limits.
+// HashContent stops when ctx ends. It returns errors of r and ctx unchanged.
+func HashContent(ctx context.Context, r io.ReaderAt, size int64) (H1s, error) {
+	c, err := readContent(ctx, r, size)
+	if err != nil {
+		return H1s{}, err
+	}
+	out := H1s{folder: c.hash(c.files), zip: c.hash(c.entries)}
+	if c.ambiguous("") == nil {
+		out.agreed = out.zip
+	}
+	return out, nil
+}
+
 // H1 returns the h1: hash of the zip in the first size bytes of r. It is the hash that clients
 // compute for the unpacked folder.
 //
-// The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked.
-// It wraps only ErrNoH1 if clients could compute different hashes or refuse the zip. The
-// reasons are directory entries, duplicate names, links, names outside the folder, entries that
-// overlap, and a directory or an unpacked size beyond the limits. H1 stops when ctx ends. It returns errors
-// of r and ctx unchanged.
+// The error is that of [HashContent]. It also wraps ErrNoH1 if clients could compute different
+// hashes. The reasons are directory entries, duplicate names, links, and names with a backslash.
 func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
-	files, err := hashFiles(ctx, r, size, false)
-	return files.H1, err
+	c, err := readContent(ctx, r, size)
+	if err == nil {
+		err = c.ambiguous("")
+	}
+	if err != nil {
+		return Hash{}, err
+	}
+	return c.hash(c.files), nil
 }
 
 // HashFiles is like [H1], but ignores directory entries. The h1: hash of a folder covers only
 // its files, so HashFiles returns the hash of the unpacked folder. Clients of providers hash the
 // zip itself, which is why H1 refuses directory entries.
 func HashFiles(ctx context.Context, r io.ReaderAt, size int64) (ZipFiles, error) {
-	return hashFiles(ctx, r, size, true)
-}
-
-// hashFiles returns the h1: hash of the files in a zip. folders allows directory entries.
-func hashFiles(ctx context.Context, r io.ReaderAt, size int64, folders bool) (ZipFiles, error) {
-	source := newSourceReader(ctx, r, size)
-	z, err := source.open(size)
+	c, err := readContent(ctx, r, size)
+	if err == nil {
+		err = c.ambiguous(isDirectory)
+	}
 	if err != nil {
 		return ZipFiles{}, err
 	}
-	files := make(map[string]*zip.File, len(z.File))
-	names := make([]string, 0, len(z.File))
+	return ZipFiles{len(c.files), c.unpacked, c.hash(c.files)}, nil
+}
+
+// content is the content of a zip.
+type content struct {
+	files    []string // the distinct names of the files
+	entries  []string // the names of all entries
+	unpacked int64    // the size of the files in bytes
+	sums     map[string][sha256.Size]byte
+	doubts   []doubt // the first entry for each reason why clients could compute different hashes
+}
+
+// doubt is an entry about which clients could differ.
+type doubt struct{ entry, reason string }
+
+const (
+	isDirectory = "is a directory"
+	isLink      = "is a link"
+	isTwice     = "is there twice"
+	isUnsafe    = "has a name that cannot be unpacked safely"
+)
+
+// add adds an entry to c.entries, and to c.files unless it is a folder.
+func (c *content) add(f *zip.File) error {
+	reason, hashable := examine(f)
+	if !hashable {
+		return noH1(f.Name, reason)
+	}
+	c.entries = append(c.entries, f.Name)
+	_, again := c.sums[f.Name]
+	switch {
+	case reason == isDirectory:
+	case again:
+		reason = isTwice
+	default:
+		c.files = append(c.files, f.Name)
+	}
+	c.sums[f.Name] = [sha256.Size]byte{}
+	if reason != "" && !slices.ContainsFunc(c.doubts, func(d doubt) bool { return d.reason == reason }) {
+		c.doubts = append(c.doubts, doubt{f.Name, reason})
+	}
+	return nil
+}
+
+// ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes for a reason
+// other than the given one.
+func (c *content) ambiguous(except string) error {
+	for _, d := range c.doubts {
+		if d.reason != except {
+			return noH1(d.entry, d.reason)
+		}
+	}
+	return nil
+}
+
+func noH1(entry, reason string) error {
+	return fmt.Errorf("%w: entry %.80q %s", ErrNoH1, entry, reason)
+}
+
+// hash returns the h1: hash of the named entries. It is the result of [dirhash.Hash1], but reads no
+// entry again.
+func (c *content) hash(names []string) Hash {
+	all := sha256.New()
+	for _, name := range slices.Sorted(slices.Values(names)) {
+		fmt.Fprintf(all, "%x  %s\n", c.sums[name], name)
+	}
+	return Hash{"h1:" + base64.StdEncoding.EncodeToString(all.Sum(nil))}
+}
+
+// readContent reads a zip. If several entries have one name, it reads the last one, which is the
+// file that clients end up with.
+func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, error) {
+	source := newSourceReader(ctx, r, size)
+	z, err := source.open(size)
+	if err != nil {
+		return nil, err
+	}
+	c := &content{sums: make(map[string][sha256.Size]byte, len(z.File))}
+	last := make(map[string]*zip.File, len(z.File))
 	var unpacked, packed uint64
 	for _, f := range z.File {
-		if folders && isFolder(f) {
-			continue
-		}
-		if reason := unhashable(f); reason != "" {
-			return ZipFiles{}, fmt.Errorf("%w: entry %.80q %s", ErrNoH1, f.Name, reason)
-		}
-		if files[f.Name] != nil {
-			return ZipFiles{}, fmt.Errorf("%w: entry %.80q is there twice", ErrNoH1, f.Name)
+		if err := c.add(f); err != nil {
+			return nil, err
 		}
 		// The sum is checked after each entry, so it cannot overflow. The code below does not
 		// read an entry beyond its stated size.
 		if unpacked += f.UncompressedSize64; unpacked > maxUnpackedBytes || f.UncompressedSize64 > maxUnpackedBytes {
-			return ZipFiles{}, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
+			return nil, fmt.Errorf("%w: it unpacks to more than %d bytes", ErrNoH1, int64(maxUnpackedBytes))
 		}
 		// Without this bound, many entries could share the same long stream.
 		if packed += f.CompressedSize64; packed > uint64(size) || f.CompressedSize64 > uint64(size) {
-			return ZipFiles{}, fmt.Errorf("%w: its entries overlap", ErrNoH1)
+			return nil, fmt.Errorf("%w: its entries overlap", ErrNoH1)
 		}
-		files[f.Name] = f
-		names = append(names, f.Name)
+		last[f.Name] = f
 	}
-	h, err := dirhash.Hash1(names, func(name string) (io.ReadCloser, error) { return files[name].Open() })
+	c.unpacked = int64(unpacked)
+	for _, f := range z.File {
+		if last[f.Name] != f {
+			continue
+		}
+		if c.sums[f.Name], err = sumEntry(f); err != nil {
+			break
+		}
+	}
 	switch {
 	case source.failed != nil:
-		return ZipFiles{}, source.failed
+		return nil, source.failed
 	case err != nil:
-		return ZipFiles{}, &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
+		return nil, &notZipError{fmt.Errorf("an entry does not unpack: %w", err)}
 	}
-	return ZipFiles{len(names), int64(unpacked), Hash{h}}, nil
+	return c, nil
+}
+
+// sumEntry returns the SHA-256 of an entry.
+func sumEntry(f *zip.File) (sum [sha256.Size]byte, err error) {
+	body, err := f.Open()
+	if err != nil {
+		return sum, err
+	}
+	defer body.Close()
+	h := sha256.New()
+	_, err = io.Copy(h, body)
+	return [sha256.Size]byte(h.Sum(nil)), err
 }
 
 // isFolder reports whether every client unpacks an entry as a folder inside its own folder.
@@ -177,20 +305,23 @@ func CheckZip(ctx context.Context, r io.ReaderAt, size int64) error {
 	return err
 }
 
-// unhashable returns the reason why clients could refuse an entry, or could compute different
-// hashes of its zip. It returns "" if there is no such reason.
-func unhashable(f *zip.File) string {
+// examine returns the reason why clients could refuse an entry, or could compute different hashes of its
+// zip. It returns "" if there is no such reason. hashable reports whether clients unpack the entry: a
+// folder as a folder, and a link as a file with the link's target.
+func examine(f *zip.File) (reason string, hashable bool) {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
-		return "is a directory"
+		return isDirectory, isFolder(f)
+	case !fs.ValidPath(f.Name) || path.IsAbs(f.Name) || strings.Contains(f.Name, "\n"):
+		return isUnsafe, false
 	case mode&fs.ModeSymlink != 0:
-		return "is a link"
+		return isLink, true
 	case !mode.IsRegular():
-		return "is no regular file"
-	case !fs.ValidPath(f.Name) || path.IsAbs(f.Name) || strings.ContainsAny(f.Name, "\\\n"):
-		return "has a name that cannot be unpacked safely"
+		return "is no regular file", false
+	case strings.Contains(f.Name, "\\"):
+		return isUnsafe, true
 	}
-	return ""
+	return "", true
 }
 
 // sourceReader reads the bytes of a zip, and records its first error.

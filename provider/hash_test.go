@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
@@ -89,6 +90,75 @@ func TestNoH1WhereClientsDisagree(t *testing.T) {
 	notZip := strings.NewReader("this is no zip")
 	if h, err := H1(t.Context(), notZip, notZip.Size()); !errors.Is(err, ErrNoH1) {
 		t.Errorf("H1 of text = %s, %v", h, err)
+	}
+}
+
+// TestHashContent shows which h1: hashes are right for each shape of zip. A client unpacks the entries in
+// order, and a link as a file with the link's target. Its lock file gets the hash of that folder, and
+// "terraform providers mirror" writes the hash of all entries.
+func TestHashContent(t *testing.T) {
+	folder := func(files map[string]string) (out string) {
+		dir := t.TempDir()
+		for name, content := range files {
+			name = filepath.Join(dir, filepath.FromSlash(name))
+			os.MkdirAll(filepath.Dir(name), 0o755)
+			if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := dirhash.HashDir(dir, "", dirhash.Hash1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		entries []entry
+		files   map[string]string // nil if clients could refuse the zip
+		agreed  bool
+	}{
+		"files":           {[]entry{{"docs/a", "x", 0}}, map[string]string{"docs/a": "x"}, true},
+		"folders":         {[]entry{{"docs/", "", fs.ModeDir | 0o755}, {"docs/a", "x", 0}, {"e/", "", fs.ModeDir | 0o755}}, map[string]string{"docs/a": "x"}, false},
+		"two of one name": {[]entry{{"a", "x", 0}, {"a", "y", 0}}, map[string]string{"a": "y"}, false},
+		"a folder twice":  {[]entry{{"d/", "", fs.ModeDir | 0o755}, {"d/", "", fs.ModeDir | 0o755}, {"d/a", "x", 0}}, map[string]string{"d/a": "x"}, false},
+		"link":            {[]entry{{"a", "target", fs.ModeSymlink | 0o777}}, map[string]string{"a": "target"}, false},
+		"backslash":       {[]entry{{`a\b`, "x", 0}}, map[string]string{`a\b`: "x"}, false},
+		"device":          {[]entry{{"a", "", fs.ModeDevice | 0o600}}, nil, false},
+		"name outside":    {[]entry{{"../a", "x", 0}}, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			z := makeZip(t, tc.entries...)
+			got, err := HashContent(t.Context(), z, z.Size())
+			if tc.files == nil {
+				if !errors.Is(err, ErrNoH1) || len(got.All()) != 0 {
+					t.Errorf("%v, %v", got, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "a.zip")
+			data, _ := io.ReadAll(io.NewSectionReader(z, 0, z.Size()))
+			if err := os.WriteFile(file, data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			zip, err := dirhash.HashZip(file, dirhash.Hash1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{folder(tc.files), zip} {
+				if h, err := ParseHash(want); err != nil || !got.Has(h) {
+					t.Errorf("%v, want %s, %v", got, want, err)
+				}
+			}
+			if other, _ := ParseHash(folder(map[string]string{"a": "z"})); got.Has(other) || got.Has(Hash{}) {
+				t.Errorf("%v has a strange hash", got)
+			}
+			if agreed := got.Agreed(); agreed.IsZero() == tc.agreed || tc.agreed && agreed.String() != zip {
+				t.Errorf("agreed on %q", agreed)
+			}
+		})
 	}
 }
 

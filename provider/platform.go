@@ -84,30 +84,3 @@ func (p Platform) Compare(q Platform) int {
 
 // SortPlatforms sorts by [Platform.Compare].
 func SortPlatforms(ps []Platform) { slices.SortFunc(ps, Platform.Compare) }
-
-// PackageFilename returns the file name under which a provider's package is published:
-// terraform-provider-TYPE_VERSION_OS_ARCH.zip.
-func PackageFilename(a Address, v Version, p Platform) string {
-	return fmt.Sprintf("terraform-provider-%s_%s_%s.zip", a.Type(), v, p)
-}
-
-var published = regexp.MustCompile(`^terraform-provider-[^_]+_([^_]+)_([a-z0-9]+_[a-z0-9]+)\.zip$`)
-
-// Misnamed reports whether the file name of a package contains another version or platform
-// than the given ones. A signature covers only the file name and the bytes of a package,
-// so only the file name shows for which version and platform the bytes were signed. For a
-// file name that is not in the published form, Misnamed returns false.
-func Misnamed(filename string, v Version, p Platform) bool {
-	m := published.FindStringSubmatch(filename)
-	return m != nil && (m[1] != v.String() || m[2] != p.String())
-}
-
-// NamesPackage reports whether a file name has the published form, and thus contains the
-// type, version and platform of a package.
-func NamesPackage(filename string) bool { return published.MatchString(filename) }
-
-var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
-
-// ValidFilename reports whether name is acceptable as the file name of a package. Such a
-// name is plain ASCII, and has no special meaning in paths, URLs and shells.
-func ValidFilename(name string) bool { return filename.MatchString(name) }

@@ -229,10 +229,7 @@ func (p proof) contradicts(packages ...artifact.Package) *conflict {
 // platform, or under its own file name. A file name of another version or platform does not
 // count, because that name ties the bytes to the other version or platform.
 func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
-	sum, ok := sums.Sum(provider.PackageFilename(sums.Provider(), sums.Version(), p.Platform))
-	if !ok && !provider.Misnamed(p.Filename, sums.Version(), p.Platform) {
-		sum, ok = sums.Sum(p.Filename)
-	}
+	sum, ok := sums.SumFor(p.Platform, p.Filename)
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
 }
 

@@ -240,8 +240,8 @@ func (m *mirrorPush) addEntry(pkg origin.Package, p trust.Package) error {
 		m.archives[pkg.Platform.String()] = mirrorArchive{hashes, m.filename(pkg)}
 	case there.URL != m.filename(pkg):
 		return m.conflict(fmt.Sprintf("%s has the package for %s at %.200q", file, pkg.Platform, there.URL))
-	case !slices.ContainsFunc(there.Hashes, func(h string) bool { return slices.Contains(hashes, h) }):
-		return m.conflict(fmt.Sprintf("%s gives the package for %s the hashes %.200q, but it has %q", file, pkg.Platform, there.Hashes, hashes))
+	case !slices.ContainsFunc(p.Hashes(), func(h provider.Hash) bool { return slices.Contains(there.Hashes, h.String()) }):
+		return m.conflict(fmt.Sprintf("%s gives the package for %s the hashes %.200q, but it has %q", file, pkg.Platform, there.Hashes, p.Hashes()))
 	}
 	return nil
 }

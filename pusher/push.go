@@ -170,8 +170,7 @@ func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksum
 // platform. checkName also refuses a package if the checksums list other bytes under the
 // published name.
 func checkName(r *origin.Release, sums *trust.Checksums, pkg origin.Package) error {
-	published := provider.PackageFilename(r.Provider(), r.Version(), pkg.Platform)
-	want, lists := sums.Sum(published)
+	published, want, lists := sums.Package(pkg.Platform)
 	sum, listed := sums.Sum(pkg.Filename)
 	offers := pkg.Filename
 	switch {

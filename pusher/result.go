@@ -170,8 +170,8 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 	r.warnSigner(w.sums.Signer(), w.release.ByPublisher)
 	for _, pkg := range w.release.Packages {
 		p := find(after.Packages, pkg.Platform)
-		if name := provider.PackageFilename(r.Provider, r.Version, p.Platform); p.Filename != name && r.Verdict != artifact.SignedOtherName {
-			r.warn("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, name)
+		if !provider.SpellsPackage(p.Filename, r.Provider, r.Version, p.Platform) && r.Verdict != artifact.SignedOtherName {
+			r.warn("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, provider.PackageFilename(r.Provider, r.Version, p.Platform))
 		}
 		r.Packages = append(r.Packages, w.packageResult(p))
 	}

@@ -33,7 +33,7 @@ type spool struct {
 // open starts to download a package from its origin.
 func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
 	s := &spool{explain: func(err error) error {
-		if errors.Is(err, trust.ErrChecksum) && pkg.MismatchHint != "" {
+		if errors.Is(err, trust.ErrChecksum) && !errors.Is(err, provider.ErrNoH1) && pkg.MismatchHint != "" {
 			err = hint.Replace(err, "%s", pkg.MismatchHint)
 		}
 		return fmt.Errorf("%s %s for %s: %w", w.release.Provider(), w.release.Version(), pkg.Platform, err)

@@ -1,6 +1,7 @@
 package pusher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,18 +107,15 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 		}
 	}
 	if found.Evidence != nil {
-		e, err := s.claim(ctx, r, found)
-		if err == nil {
-			err = s.checkNames(ctx, r, e, packages)
-		}
-		if err != nil {
+		if err := s.claim(ctx, r, found); err != nil {
 			return nil, err
 		}
 	}
 	// A version is also partial if its SHA256SUMS lists platforms that are not stored.
 	r.Partial = len(packages) < len(found.Packages) || len(found.Missing) > 0 || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, func(p provider.Platform) bool { return find(found.Packages, p) != nil })
+	names := signedNames(ctx, r.Claims, packages)
 	for _, p := range packages {
-		r.Packages = append(r.Packages, s.offer(r, p))
+		r.Packages = append(r.Packages, s.offer(r, p, names))
 	}
 	return r, nil
 }
@@ -188,17 +186,17 @@ func joinNames(platforms []provider.Platform) string {
 
 // claim reads the evidence of a version, and copies the claims in the evidence into the
 // release r.
-func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) (*artifact.Evidence, error) {
+func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) error {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
 	case isUnusable(err):
-		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
+		return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
 	case err != nil:
-		return nil, s.failed(r.Version(), err)
+		return s.failed(r.Version(), err)
 	}
 	keys, err := trust.ParseSigningKeys(e.SigningKeys)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
+		return fmt.Errorf("%s %s: evidence: %w: %w", s.Provider, r.Version(), trust.ErrSignature, err)
 	}
 	r.Claims.SHA256SUMS, r.Claims.Signature, r.Claims.SigningKeys, r.Claims.Keys = e.SHA256SUMS, e.Signature, e.SigningKeys, keys
 	r.Origin, r.About = e.Record.Origin, e.Record.About
@@ -206,33 +204,44 @@ func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Ve
 	if e.Record.Protocols != nil {
 		r.Protocols = e.Record.Protocols
 	}
-	return e, nil
+	return nil
 }
 
-// checkNames refuses a version whose packages are signed under other names. In a copy of such
-// a version, only annotations would tie packages to platforms.
-func (s Stored) checkNames(ctx context.Context, r *origin.Release, e *artifact.Evidence, packages []artifact.Package) error {
-	if r.Claims.SHA256SUMS == nil || len(r.Claims.Keys) == 0 {
+// signedNames returns the names under which the claims' checksum document lists packages, by platform. A
+// package that is signed under another name gets that name. The map lacks a platform if the document does not
+// list its package. The map is nil if there are no signing keys, or if the document cannot be parsed: the push
+// then fails with the reason. The push also verifies the signature.
+func signedNames(ctx context.Context, c trust.Claims, packages []artifact.Package) map[provider.Platform]string {
+	if c.SHA256SUMS == nil || len(c.Keys) == 0 {
 		return nil
 	}
-	verified, err := e.Verify(ctx, s.Provider, r.Version(), packages, trust.Policy{})
-	if err != nil || verified.Standing() != artifact.SignedOtherName {
-		return nil // if the evidence is invalid, the push will fail with the reason
+	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: c.Provider, Version: c.Version, SHA256SUMS: c.SHA256SUMS})
+	if err != nil {
+		return nil
 	}
-	i := slices.IndexFunc(verified.Refused, artifact.Refusal.OtherName)
-	return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, verified.Refused[i].Err),
-		"push it from its origin into the other place: ocibridge push takes it under the name that its origin gives")
+	out := map[provider.Platform]string{}
+	vouched, refused := artifact.Vouched(sums, packages)
+	for _, p := range vouched {
+		out[p.Platform] = p.Filename
+	}
+	for _, r := range refused {
+		var other *artifact.OtherNameError
+		if errors.As(r.Err, &other) {
+			out[r.Package.Platform] = other.Listed
+		}
+	}
+	return out
 }
 
-// offer returns a package of the release. If the claims have signing keys, the package gets
-// the standard file name for its provider, version and platform. offer then ignores the file
-// name in the stored annotation. It could be the name of another provider's package, which is
+// offer returns a package of the release. If the claims have signing keys, the package gets the name
+// in names, or the standard file name for its provider, version and platform. offer then ignores the
+// file name in the stored annotation. It could be the name of another provider's package, which is
 // also validly signed.
-func (s Stored) offer(r *origin.Release, p artifact.Package) origin.Package {
+func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.Platform]string) origin.Package {
 	standard := provider.PackageFilename(s.Provider, r.Version(), p.Platform)
 	name := p.Filename
 	if len(r.Claims.Keys) > 0 {
-		name = standard
+		name = cmp.Or(names[p.Platform], standard)
 	}
 	if r.Claims.SHA256SUMS == nil {
 		if r.Claims.Hashes == nil {
@@ -263,12 +272,13 @@ var anyPackage = regexp.MustCompile(`^terraform-provider-.+_([a-z0-9]+_[a-z0-9]+
 // which known returns false.
 func listsMore(c trust.Claims, known func(provider.Platform) bool) bool {
 	for _, field := range strings.Fields(string(c.SHA256SUMS)) {
-		m := anyPackage.FindStringSubmatch(field)
-		if m == nil {
-			continue
+		p, named := provider.NamedPlatform(field, c.Provider, c.Version)
+		if m := anyPackage.FindStringSubmatch(field); !named && m != nil {
+			var err error
+			p, err = provider.ParsePlatform(m[1])
+			named = err == nil
 		}
-		p, err := provider.ParsePlatform(m[1])
-		if err == nil && !known(p) {
+		if named && !known(p) {
 			return true
 		}
 	}

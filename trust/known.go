@@ -32,7 +32,7 @@ func (c *Checksums) KnownBySum(filename string) bool {
 // read is false, the bytes of the package have not been read yet, and any h1: hash in a lock
 // file might be the hash of the package.
 //
-// Like clients, it accepts a package if the lock file has one of its two hashes, with one
+// Like clients, it accepts a package if the lock file has one of its hashes, with one
 // exception. If the lock file has only the h1: hash of the package, and a zh: hash that the
 // release does not list, the lock file was created from different packages. checkKnown then
 // returns ErrChecksum.
@@ -44,7 +44,7 @@ func (c *Checksums) checkKnown(p Package, read bool) error {
 		if other := c.unlistedZip(k); !other.IsZero() {
 			return k.contradicted(p.filename, p.sum, other)
 		}
-		if !slices.ContainsFunc(k.Hashes, func(h provider.Hash) bool { return !h.IsZip() && (!read || h == p.h1) }) {
+		if !slices.ContainsFunc(k.Hashes, func(h provider.Hash) bool { return !h.IsZip() && (!read || p.HasH1(h)) }) {
 			return k.unknown(p)
 		}
 	}
@@ -71,11 +71,7 @@ func (k Known) hasZip(sum [sha256.Size]byte) bool {
 }
 
 func (k Known) unknown(p Package) error {
-	has := provider.ZipHash(p.sum).String()
-	if !p.h1.IsZero() {
-		has += " and " + p.h1.String()
-	}
-	return hint.Wrap(fmt.Errorf("%s: %w at %s: none of the hashes there is the package's, which has %s", p.filename, ErrUnknown, k.Where, has),
+	return hint.Wrap(fmt.Errorf("%s: %w at %s: none of the hashes there is the package's, which has %s", p.filename, ErrUnknown, k.Where, joinHashes(p.Hashes())),
 		"add it to the lock file with tofu providers lock -platform=%s or terraform providers lock -platform=%[1]s, or leave the platform out: --platform names those to push", p.platform)
 }
 

@@ -8,6 +8,7 @@ import (
 	"hash"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
@@ -20,7 +21,7 @@ type Package struct {
 	filename string
 	sum      [sha256.Size]byte
 	size     int64
-	h1       provider.Hash
+	h1s      provider.H1s
 }
 
 // Platform returns the platform of the package.
@@ -37,7 +38,15 @@ func (p Package) Size() int64 { return p.size }
 
 // H1 returns the h1: hash of the package. It is zero if clients might compute different h1:
 // hashes for the package.
-func (p Package) H1() provider.Hash { return p.h1 }
+func (p Package) H1() provider.Hash { return p.h1s.Agreed() }
+
+// HasH1 reports whether clients compute an h1: hash for the package. They can compute more than one.
+func (p Package) HasH1(h provider.Hash) bool { return p.h1s.Has(h) }
+
+// Hashes returns the zh: hash of the package, and each h1: hash that clients compute.
+func (p Package) Hashes() []provider.Hash {
+	return append([]provider.Hash{provider.ZipHash(p.sum)}, p.h1s.All()...)
+}
 
 // Verifier verifies one package. The caller writes the bytes of the package to it, and then
 // calls Accept.
@@ -86,7 +95,7 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 			"the package is not what its publisher released, or was damaged on the way; nothing was stored")
 	}
 	var err error
-	if p.h1, err = provider.H1(ctx, content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
+	if p.h1s, err = provider.HashContent(ctx, content, v.size); err != nil && !errors.Is(err, provider.ErrNoH1) {
 		return Package{}, fmt.Errorf("%s: %w", v.filename, err)
 	}
 	if err := v.checksums.claims.Reported[v.filename].checkPackage(p); err != nil {
@@ -94,15 +103,11 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 	}
 	isZip := !errors.Is(err, provider.ErrNotZip)
 	if hashes := v.checksums.claims.Hashes[v.filename]; v.checksums.sums == nil && len(hashes) > 0 && !matches(p, isZip, hashes) {
-		if p.h1.IsZero() && isZip {
-			return Package{}, hint.Wrap(fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, provider.ZipHash(p.sum), hashes),
-				"its zip has entries, such as folders, on which hashes of the content differ: push it from its origin")
+		if isZip && err != nil {
+			return Package{}, hint.Wrap(fmt.Errorf("%s: %w: it has %s, but listed are %v: %w", v.filename, ErrChecksum, provider.ZipHash(p.sum), hashes, err),
+				"its zip has an entry that clients could refuse, so that only a zh: hash can identify it: push it from its origin")
 		}
-		has := provider.ZipHash(p.sum).String()
-		if isZip {
-			has += " and " + p.h1.String()
-		}
-		return Package{}, fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, has, hashes)
+		return Package{}, fmt.Errorf("%s: %w: it has %s, but listed are %v", v.filename, ErrChecksum, joinHashes(p.Hashes()), hashes)
 	}
 	if !isZip {
 		return Package{}, hint.Wrap(fmt.Errorf("%s: its %d bytes are what is listed, but they are %w", v.filename, v.size, err), NotZipHint)
@@ -113,22 +118,31 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 	return p, nil
 }
 
+// joinHashes joins hashes for a message.
+func joinHashes(hashes []provider.Hash) string {
+	var out []string
+	for _, h := range hashes {
+		out = append(out, h.String())
+	}
+	return strings.Join(out, " and ")
+}
+
 // NotZipHint is the hint for a package that is not a zip.
 const NotZipHint = "no client could unpack it: its publisher released a file that is not a zip, or the zip is damaged. Ask the publisher for a new release; nothing was stored"
 
 // matches reports whether, for each scheme in hashes, the package has one of the hashes.
 // This rule is stricter than the rule of clients, which accept a package with one match of
-// any scheme. If clients might compute different h1: hashes of the package, only the zh:
-// hash counts.
+// any scheme. If clients could compute different h1: hashes of the zip, an h1: hash that is not
+// among those known here does not count against the right zh: hash.
 func matches(p Package, isZip bool, hashes []provider.Hash) bool {
 	zip := provider.ZipHash(p.sum)
 	given := func(isZip bool) bool {
 		return slices.ContainsFunc(hashes, func(h provider.Hash) bool { return h.IsZip() == isZip })
 	}
-	if p.h1.IsZero() && isZip {
-		return slices.Contains(hashes, zip)
+	if p.H1().IsZero() && isZip {
+		return slices.Contains(hashes, zip) || !given(true) && slices.ContainsFunc(hashes, p.HasH1)
 	}
 	return len(hashes) > 0 &&
 		(!given(true) || slices.Contains(hashes, zip)) &&
-		(!given(false) || slices.Contains(hashes, p.h1))
+		(!given(false) || slices.ContainsFunc(hashes, p.HasH1))
 }

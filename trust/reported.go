@@ -54,8 +54,8 @@ func (r Report) checkPackage(p Package) error {
 	if zh := r.hashes(true); len(zh) > 0 && !slices.Contains(zh, provider.ZipHash(p.sum)) {
 		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, provider.ZipHash(p.sum), zh), reportHelp)
 	}
-	if h1 := r.hashes(false); len(h1) > 0 && !p.h1.IsZero() && !slices.Contains(h1, p.h1) {
-		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, p.h1, h1), reportHelp)
+	if h1 := r.hashes(false); len(h1) > 0 && !p.H1().IsZero() && !slices.Contains(h1, p.H1()) {
+		return hint.Wrap(fmt.Errorf("%s: %w: it has %s, its origin reports %v", p.filename, ErrChecksum, p.H1(), h1), reportHelp)
 	}
 	return nil
 }

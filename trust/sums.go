@@ -5,8 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // maxSumsBytes is the maximum size in bytes of a SHA256SUMS document. Real documents have
@@ -52,6 +55,34 @@ func parseSumsLine(line []byte) (name string, sum [sha256.Size]byte, ok bool) {
 	}
 	_, err := hex.Decode(sum[:], fields[0])
 	return string(fields[1]), sum, err == nil
+}
+
+// packages maps the platforms of a version to the file names under which the document lists their
+// packages. If the document lists a package under several names, the published name counts. Without
+// it, packages omits the platform if the checksums differ.
+func (s sums) packages(a provider.Address, v provider.Version) map[provider.Platform]string {
+	out := map[provider.Platform]string{}
+	ambiguous := map[provider.Platform]bool{}
+	for _, name := range slices.Sorted(maps.Keys(s)) {
+		p, ok := provider.NamedPlatform(name, a, v)
+		if !ok {
+			continue
+		}
+		first, again := out[p]
+		ambiguous[p] = ambiguous[p] || again && s[first] != s[name]
+		if !again {
+			out[p] = name
+		}
+	}
+	for p := range out {
+		published := provider.PackageFilename(a, v, p)
+		if _, ok := s[published]; ok {
+			out[p] = published
+		} else if ambiguous[p] {
+			delete(out, p)
+		}
+	}
+	return out
 }
 
 // check returns ErrNotListed if the document does not list the file, and ErrChecksum if it

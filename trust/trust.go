@@ -181,6 +181,8 @@ type Checksums struct {
 	verdict Verdict
 	signer  Signer
 	sums    sums
+	// packages maps platforms to the file names under which sums lists their packages.
+	packages map[provider.Platform]string
 	// asClients means that only Policy.UnsignedAsClients accepted the claims.
 	asClients bool
 }
@@ -225,7 +227,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	if err := parsed.checkReports(c.Reported); err != nil {
 		return nil, err
 	}
-	out := &Checksums{claims: c, verdict: ChecksumOnly, sums: parsed}
+	out := &Checksums{claims: c, verdict: ChecksumOnly, sums: parsed, packages: parsed.packages(c.Provider, c.Version)}
 	if len(c.Keys) == 0 {
 		if !p.allowsUnsigned(c) {
 			return nil, hint.Wrap(fmt.Errorf("%w: no public key is offered to check a signature with", ErrUnsigned),
@@ -283,6 +285,31 @@ func (c *Checksums) Document() (sums, signature []byte, signingKeys json.RawMess
 func (c *Checksums) Sum(filename string) ([sha256.Size]byte, bool) {
 	sum, ok := c.sums[filename]
 	return sum, ok
+}
+
+// Package returns the file name and the SHA-256 of the package for a platform. The accepted document
+// lists the package under its published name, or under another spelling of that name. The bool is
+// false if the document does not list the package, or lists different packages under several other
+// spellings.
+func (c *Checksums) Package(p provider.Platform) (filename string, sum [sha256.Size]byte, listed bool) {
+	filename, listed = c.packages[p]
+	return filename, c.sums[filename], listed
+}
+
+// Platforms returns the platforms for which [Checksums.Package] returns a package, in order.
+func (c *Checksums) Platforms() []provider.Platform {
+	out := slices.Collect(maps.Keys(c.packages))
+	provider.SortPlatforms(out)
+	return out
+}
+
+// SumFor is like [Checksums.Package], for a package with the given file name. It also returns a
+// SHA-256 that is listed only under that file name, unless the name is of another version or platform.
+func (c *Checksums) SumFor(p provider.Platform, filename string) (sum [sha256.Size]byte, listed bool) {
+	if _, sum, listed = c.Package(p); listed || provider.Misnamed(filename, c.Version(), p) {
+		return sum, listed
+	}
+	return c.Sum(filename)
 }
 
 // Files returns the sorted file names in the accepted document. The result is empty if the

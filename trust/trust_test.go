@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -318,8 +319,10 @@ func TestHashesOfAMirror(t *testing.T) {
 	}
 }
 
-// TestHashesOfAZipWithFolders shows that only the zh: hash of a package counts if clients
-// compute different h1: hashes of it.
+// TestHashesOfAZipWithFolders shows that both h1: hashes of a package count if clients compute
+// different ones: the hash of the unpacked folder, which is in lock files, and the hash of the zip,
+// which "terraform providers mirror" writes. A strange h1: hash beside the right zh: hash does not
+// count against the package.
 func TestHashesOfAZipWithFolders(t *testing.T) {
 	var buf bytes.Buffer
 	z := zip.NewWriter(&buf)
@@ -337,14 +340,22 @@ func TestHashesOfAZipWithFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	right, err := provider.HashContent(t.Context(), bytes.NewReader(content), int64(len(content)))
+	if err != nil || len(right.All()) != 2 {
+		t.Fatalf("%v, %v", right, err)
+	}
+	folder, entries := right.All()[0], right.All()[1]
 	for what, tc := range map[string]struct {
 		hashes []provider.Hash
 		ok     bool
 	}{
-		"right zh":           {[]provider.Hash{zh}, true},
-		"right zh and an h1": {[]provider.Hash{zh, h1}, true},
-		"wrong zh and an h1": {[]provider.Hash{provider.ZipHash([32]byte{}), h1}, false},
-		"an h1":              {[]provider.Hash{h1}, false},
+		"the folder's h1":         {[]provider.Hash{folder}, true},
+		"the zip's h1":            {[]provider.Hash{entries}, true},
+		"wrong zh and a right h1": {[]provider.Hash{provider.ZipHash([32]byte{}), folder}, false},
+		"right zh":                {[]provider.Hash{zh}, true},
+		"right zh and an h1":      {[]provider.Hash{zh, h1}, true},
+		"wrong zh and an h1":      {[]provider.Hash{provider.ZipHash([32]byte{}), h1}, false},
+		"an h1":                   {[]provider.Hash{h1}, false},
 	} {
 		t.Run(what, func(t *testing.T) {
 			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, Hashes: map[string][]provider.Hash{name: tc.hashes}})
@@ -357,6 +368,23 @@ func TestHashesOfAZipWithFolders(t *testing.T) {
 			}
 			v.Write(content)
 			if _, err := v.Accept(t.Context(), bytes.NewReader(content)); (err == nil) != tc.ok {
+				t.Errorf("error %v", err)
+			}
+		})
+		t.Run(what+" in a lock file", func(t *testing.T) {
+			known := []trust.Known{{Where: "f:1", Hashes: tc.hashes}}
+			doc := fmt.Appendf(nil, "%s  %s\n%s  x\n", strings.TrimPrefix(zh.String(), "zh:"), name, strings.Repeat("0", 64))
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc, Known: known})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, err := sums.Verifier(linux, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Write(content)
+			want := tc.ok || what == "wrong zh and a right h1" // the zh: hash of another file of the release
+			if _, err := v.Accept(t.Context(), bytes.NewReader(content)); (err == nil) != want {
 				t.Errorf("error %v", err)
 			}
 		})
@@ -449,4 +477,41 @@ func FuzzSignature(f *testing.F) {
 		}
 		trust.BinarySignature(signature)
 	})
+}
+
+// TestPackageOfAPlatform shows under which name a checksum document lists the package for a platform. The published name
+// counts before other spellings. Other spellings do not count if they are of different packages.
+func TestPackageOfAPlatform(t *testing.T) {
+	const v, short = "terraform-provider-null_v3.2.4_linux_amd64.zip", "terraform-provider-null-3.2.4-linux-amd64.zip"
+	for what, tc := range map[string]struct {
+		names []string // each has another checksum, in which the last digit is its index
+		want  string
+	}{
+		"the published name":                    {[]string{name}, name},
+		"another spelling":                      {[]string{v}, v},
+		"the published name and another":        {[]string{v, name}, name},
+		"different packages under two others":   {[]string{v, short}, ""},
+		"different packages under all of them":  {[]string{v, name, short}, name},
+		"the package of another version":        {[]string{strings.Replace(v, "3.2.4", "3.2.3", 1)}, ""},
+		"the package of another provider":       {[]string{strings.Replace(v, "null", "nil", 1)}, ""},
+		"a name without a version and platform": {[]string{"null.zip"}, ""},
+	} {
+		t.Run(what, func(t *testing.T) {
+			var doc []byte
+			for i, name := range tc.names {
+				doc = fmt.Appendf(doc, "%064x  %s\n", i, name)
+			}
+			sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{Provider: null, Version: v324, SHA256SUMS: doc})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, sum, listed := sums.Package(linux)
+			if got != tc.want || listed != (tc.want != "") || listed && int(sum[31]) != slices.Index(tc.names, tc.want) {
+				t.Errorf("%q, %x, %t", got, sum, listed)
+			}
+			if platforms := sums.Platforms(); len(platforms) > 0 != listed {
+				t.Errorf("platforms %v", platforms)
+			}
+		})
+	}
 }

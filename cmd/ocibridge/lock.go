@@ -180,7 +180,9 @@ func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 			grounds += " (pinned)"
 		}
 		added := "complete"
-		if n := len(e.Added); n == 1 {
+		if n := len(e.Added); len(e.Platforms) == 0 {
+			added = "no hash added"
+		} else if n == 1 {
 			added = "1 hash added"
 		} else if n > 1 {
 			added = fmt.Sprintf("%d hashes added", n)

@@ -3,8 +3,8 @@
 // The package assumes a hostile registry, which may answer with any index, manifest or package. What the
 // registry cannot do is sign with a key that the configuration pins. So a version is served only if a pinned
 // key has signed the evidence that the version's index names. A package of that version is served only if the
-// signed document lists the package's digest under its standard file name. This name consists of the
-// provider's type, the version and the platform. The gateway ignores the file names and the h1: hashes in the
+// signed document lists the package's digest under its standard file name, or under another spelling of that
+// name. The name consists of the provider's type, the version and the platform. The gateway ignores the file names and the h1: hashes in the
 // index. The reason is that clients would trust an h1: hash as much as the signed digest. The registry can
 // still withhold a version or a platform. It can also serve a version that the same key signed for another
 // provider of the same type.
@@ -14,6 +14,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -71,8 +72,22 @@ type subject struct {
 
 // outcome is the result of checking an index.
 type outcome struct {
-	platforms []provider.Platform // the platforms whose packages the evidence vouches for
-	err       error               // wraps ErrRefused, or is nil if the version may be served
+	packages []vouchedPackage // the packages that the evidence vouches for
+	err      error            // wraps ErrRefused, or is nil if the version may be served
+}
+
+type vouchedPackage struct {
+	platform provider.Platform
+	filename string // the name that the signed document lists; "" means the standard name
+}
+
+// find returns the package for a platform.
+func (o *outcome) find(p provider.Platform) (vouchedPackage, bool) {
+	i := slices.IndexFunc(o.packages, func(v vouchedPackage) bool { return v.platform == p })
+	if i < 0 {
+		return vouchedPackage{}, false
+	}
+	return o.packages[i], true
 }
 
 // New returns a checker.
@@ -91,7 +106,7 @@ func New(o Options) *Checker {
 }
 
 // Check returns a copy of found with only the packages that may be served. The packages in the copy have no
-// h1: hashes, and have their standard names. Check reads from store only if it has no cached result, and then
+// h1: hashes, and have the names that the signed document lists. Check reads from store only if it has no cached result, and then
 // at most five times. An error that wraps [ErrRefused] is final for that index. Any other error comes from the
 // store and may be temporary.
 func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
@@ -117,8 +132,8 @@ func (c *Checker) Check(ctx context.Context, store artifact.Fetcher, a provider.
 	out := *found
 	out.Packages = nil
 	for _, p := range found.Packages {
-		if slices.Contains(o.platforms, p.Platform) {
-			p.H1, p.Filename = provider.Hash{}, provider.PackageFilename(a, v, p.Platform)
+		if vouched, ok := o.find(p.Platform); ok {
+			p.H1, p.Filename = provider.Hash{}, cmp.Or(vouched.filename, provider.PackageFilename(a, v, p.Platform))
 			out.Packages = append(out.Packages, p)
 		}
 	}
@@ -169,7 +184,11 @@ func (c *Checker) decide(ctx context.Context, store artifact.Fetcher, a provider
 	}
 	o := &outcome{}
 	for _, p := range verified.Packages {
-		o.platforms = append(o.platforms, p.Platform)
+		vouched := vouchedPackage{platform: p.Platform}
+		if p.Filename != provider.PackageFilename(a, v, p.Platform) {
+			vouched.filename = p.Filename
+		}
+		o.packages = append(o.packages, vouched)
 	}
 	return o, nil
 }
@@ -190,7 +209,7 @@ func (c *Checker) report(ctx context.Context, s subject, o *outcome, found *arti
 	}
 	c.n.Verified.Add(1)
 	for _, p := range found.Packages {
-		if !slices.Contains(o.platforms, p.Platform) {
+		if _, vouched := o.find(p.Platform); !vouched {
 			c.n.Withheld.Add(1)
 			c.log.WarnContext(ctx, "package withheld: the signed SHA256SUMS in its evidence does not list it", append(about, "platform", p.Platform.String())...)
 		}

@@ -1,9 +1,11 @@
 package lock
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
@@ -25,32 +27,50 @@ import (
 // Clients do not check this. They accept a package if one hash in the file matches, so every added hash makes
 // the file accept more packages. Therefore the last rule applies even if the entry could simply be for other
 // platforms.
-func (r *reading) check(file *lockfile.File, p lockfile.Provider) error {
-	known := map[provider.Hash]bool{}
-	hashed := map[provider.Platform]bool{} // the platforms whose h1: hash is known
-	for _, h := range r.listed {
-		known[h] = true
+//
+// The registry has no h1: hash of some packages, for example of a zip with entries for folders. Before the last rule
+// applies, check reads such packages, and compares the entry with the h1: hashes of their content.
+func (r *reading) check(ctx context.Context, file *lockfile.File, p lockfile.Provider) error {
+	if err := r.checkHashes(file, p); err != nil {
+		return err
 	}
-	for _, pkg := range r.verified.Packages {
-		known[pkg.ZipHash()], known[pkg.H1] = true, true
-		hashed[pkg.Platform] = !pkg.H1.IsZero()
+	known := p.Known()
+	if len(known) == 0 || slices.ContainsFunc(known, r.knows) {
+		return nil
 	}
-	complete := r.platforms != nil && !slices.ContainsFunc(r.platforms, func(p provider.Platform) bool { return !hashed[p] })
-	inCommon := false
+	if slices.ContainsFunc(known, func(h provider.Hash) bool { return !h.IsZip() }) {
+		if err := r.hashContents(ctx); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(known, r.knows) {
+		return nil
+	}
+	return r.contradiction(file, p, 0, "neither this hash nor any other of its entry is known to be a package's of the release", nothingShared)
+}
+
+// knows reports whether a hash is listed in the checksum document, or is of a stored package.
+func (r *reading) knows(h provider.Hash) bool {
+	return slices.Contains(r.listed, h) || slices.ContainsFunc(r.packages(), func(p artifact.Package) bool {
+		return h == p.ZipHash() || h == p.H1 || r.contents[p.Platform].Has(h)
+	})
+}
+
+// checkHashes checks each hash of an entry by the first two rules.
+func (r *reading) checkHashes(file *lockfile.File, p lockfile.Provider) error {
+	complete := r.platforms != nil && !slices.ContainsFunc(r.platforms, func(platform provider.Platform) bool {
+		return !slices.ContainsFunc(r.packages(), func(p artifact.Package) bool { return p.Platform == platform && !p.H1.IsZero() })
+	})
 	for i, text := range p.Hashes {
 		h, err := provider.ParseHash(text)
 		switch {
 		case err != nil: // a hash of an unknown scheme; clients ignore it
-		case known[h]:
-			inCommon = true
+		case r.knows(h):
 		case h.IsZip() && r.listed != nil:
 			return r.contradiction(file, p, i, "the checksum document of the release lists no such package", otherPackages)
 		case !h.IsZip() && complete:
 			return r.contradiction(file, p, i, "no package of the release has that content", otherPackages)
 		}
-	}
-	if len(p.Known()) > 0 && !inCommon {
-		return r.contradiction(file, p, 0, "neither this hash nor any other of its entry is known to be a package's of the release", nothingShared)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func TestCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = tc.version.check(file, file.Providers[0])
+			err = tc.version.check(t.Context(), file, file.Providers[0])
 			if tc.culprit == "" {
 				if err != nil {
 					t.Error(err)

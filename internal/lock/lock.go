@@ -57,7 +57,8 @@ const (
 	Updated Status = "updated"
 	// Unchanged means that no hash is missing.
 	Unchanged Status = "unchanged"
-	// Incomplete means that hashes are missing and were not added.
+	// Incomplete means that hashes are missing and were not added, or that an entry has no hash of a platform because
+	// all packages are left out.
 	Incomplete Status = "incomplete"
 )
 
@@ -96,7 +97,7 @@ func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Ch
 		return nil, warnings, err
 	}
 	for _, file := range files {
-		c, err := plan(file, found, o.Platforms)
+		c, err := plan(ctx, file, found, o.Platforms)
 		if err != nil {
 			return nil, warnings, err
 		}
@@ -106,7 +107,7 @@ func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Ch
 }
 
 // plan compares a lock file with the versions in the registry.
-func plan(file *lockfile.File, found map[target]*reading, platforms []provider.Platform) (*Change, error) {
+func plan(ctx context.Context, file *lockfile.File, found map[target]*reading, platforms []provider.Platform) (*Change, error) {
 	c := &Change{File: file.Name, Status: Unchanged, Entries: []*Entry{}, old: file}
 	add := map[provider.Address][]provider.Hash{}
 	for _, p := range file.Providers {
@@ -117,10 +118,10 @@ func plan(file *lockfile.File, found map[target]*reading, platforms []provider.P
 			entry.Missing = true
 			continue
 		}
-		if err := r.check(file, p); err != nil {
+		if err := r.check(ctx, file, p); err != nil {
 			return nil, err
 		}
-		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verified.Verdict, r.verified.Signer.Fingerprint, r.verified.Pinned
+		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verified.Standing(), r.verified.Signer.Fingerprint, r.verified.Pinned
 		for _, pkg := range r.verified.Packages {
 			if len(platforms) > 0 && !slices.Contains(platforms, pkg.Platform) {
 				continue
@@ -134,6 +135,9 @@ func plan(file *lockfile.File, found map[target]*reading, platforms []provider.P
 			}
 		}
 		slices.Sort(entry.Added)
+		if len(entry.Platforms) == 0 {
+			c.Status = Incomplete // the warnings say why
+		}
 	}
 	var err error
 	if c.new, err = file.With(add); err != nil {
@@ -156,7 +160,7 @@ func (c *Change) Compare() {
 func Write(changes []*Change) (done []*Change, err error) {
 	replacements := map[*Change]*lockfile.Replacement{}
 	for _, c := range changes {
-		if c.Status != Incomplete {
+		if c.new == c.old {
 			continue
 		}
 		r, err := c.old.Prepare(c.new.Bytes())

@@ -1,6 +1,8 @@
 package lock_test
 
 import (
+	"archive/zip"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -16,6 +18,8 @@ import (
 	"github.com/ocibridge/ocibridge/internal/lock"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -88,6 +92,111 @@ func TestHintForMissing(t *testing.T) {
 		if help := hint.Of(err); strings.Contains(help, "--skip-missing") != tc.skip || strings.Contains(help, "--platform") != tc.exclude {
 			t.Errorf("%s: %v: %s", tc.versions, err, help)
 		}
+	}
+}
+
+// withFolders replaces the package for linux by a zip with an entry for a folder, and returns the package's h1: hashes:
+// that of the unpacked folder, and that of the zip.
+func withFolders(t *testing.T, rel *release.Release, signer *pgp.Signer) (h1s []string) {
+	t.Helper()
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	for _, name := range []string{"docs/", "docs/index.md", "terraform-provider-null_v1.0.0"} {
+		if _, err := z.Create(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rel.Repack("linux", "amd64", buf.Bytes(), signer); err != nil {
+		t.Fatal(err)
+	}
+	hashes, err := provider.HashContent(t.Context(), bytes.NewReader(buf.Bytes()), int64(buf.Len()))
+	if err != nil || len(hashes.All()) != 2 {
+		t.Fatalf("%v, %v", hashes, err)
+	}
+	for _, h := range hashes.All() {
+		h1s = append(h1s, h.String())
+	}
+	return h1s
+}
+
+// TestUnknownIsNotWrong shows that an entry with only the h1: hash of a package does not contradict the registry,
+// although the registry has no such hash: because its zip has two right ones, or because the package is signed under
+// another name. A strange hash still does.
+func TestUnknownIsNotWrong(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	folders := r.Build("acme/null", "1.0.0")
+	h1s := withFolders(t, folders, r.Signer)
+	r.Push(folders)
+	other := r.Build("acme/null", "2.0.0")
+	for i := range other.Packages {
+		other.Packages[i].Filename = "null_" + other.Packages[i].OS + ".zip"
+	}
+	if err := other.Seal(r.Signer); err != nil {
+		t.Fatal(err)
+	}
+	a := r.Push(other)
+	_, repo, err := r.Repository(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := artifact.Read(t.Context(), repo, a, provider.MustParseVersion("2.0.0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := found.Packages[0].H1.String()
+	pinned := trust.Policy{Keys: []string{r.Signer.Fingerprint()}}
+	for name, tc := range map[string]struct {
+		version, hash string
+		policy        trust.Policy
+		added         string // the schemes of the added hashes
+		verdict       trust.Verdict
+		status        lock.Status
+		err           string
+	}{
+		"the unpacked folder's":     {version: "1.0.0", hash: h1s[0], added: "h1 zh zh", verdict: trust.Signed, status: lock.Incomplete},
+		"the zip's":                 {version: "1.0.0", hash: h1s[1], added: "h1 zh zh", verdict: trust.Signed, status: lock.Incomplete},
+		"a strange one":             {version: "1.0.0", hash: foreign, err: "contradicts"},
+		"another name":              {version: "2.0.0", hash: foreign, added: "h1 zh zh", verdict: artifact.SignedOtherName, status: lock.Incomplete},
+		"another name, none locked": {version: "2.0.0", added: "h1 h1 zh zh", verdict: artifact.SignedOtherName, status: lock.Incomplete},
+		"another name, strange":     {version: "2.0.0", hash: h1s[0], err: "contradicts"},
+		"another name, keys pinned": {version: "2.0.0", hash: foreign, policy: pinned, verdict: artifact.SignedOtherName, status: lock.Incomplete},
+		"strange, keys pinned":      {version: "2.0.0", hash: h1s[0], policy: pinned, err: "contradicts"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var hashes []string
+			if tc.hash != "" {
+				hashes = append(hashes, tc.hash)
+			}
+			o := lock.Options{Registry: r, Jobs: 1, H1: lock.Auto, Policy: func(provider.Address) trust.Policy { return tc.policy }}
+			changes, warnings, err := lock.Plan(t.Context(), o, read(t, write(t, tc.version, hashes...)))
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) || hint.Of(err) == "" {
+					t.Errorf("%v, want %q and a hint", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry := changes[0].Entries[0]
+			if added(changes[0]) != tc.added || entry.Verdict != tc.verdict || changes[0].Status != tc.status {
+				t.Errorf("added %q, %+v, %s", added(changes[0]), entry, changes[0].Status)
+			}
+			if others := tc.version == "2.0.0"; others != strings.Contains(strings.Join(warnings, "\n"), "signed under another name") {
+				t.Errorf("warnings %q", warnings)
+			}
+			done, err := lock.Write(changes)
+			want := lock.Updated
+			if tc.added == "" {
+				want = lock.Incomplete
+			}
+			if err != nil || done[0].Status != want {
+				t.Errorf("written: %s, %v", done[0].Status, err)
+			}
+		})
 	}
 }
 

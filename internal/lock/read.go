@@ -80,7 +80,12 @@ type reading struct {
 	store    *remote.Repository
 	policy   trust.Policy
 	verified *artifact.Verified // nil if the registry does not have the version
-	missing  []string           // the version or the packages that the registry does not have
+	// withheld are stored packages that are signed under another name, although a trust block pins keys. Their hashes
+	// are known, but are not added.
+	withheld []artifact.Package
+	// contents contains the h1: hashes of packages without an annotated one, once hashContents has read them.
+	contents map[provider.Platform]provider.H1s
+	missing  []string // the version or the packages that the registry does not have
 	warnings []string
 	// listed contains the hash of every zip in the checksum document, and platforms the platform of every such
 	// zip. Both are nil if there is no document.
@@ -184,7 +189,7 @@ func (r *reading) readStored(ctx context.Context) error {
 	}
 	r.readChecksums()
 	for _, want := range r.Platforms {
-		if !slices.ContainsFunc(r.verified.Packages, func(p artifact.Package) bool { return p.Platform == want }) {
+		if !slices.ContainsFunc(r.packages(), func(p artifact.Package) bool { return p.Platform == want }) {
 			r.missing = append(r.missing, fmt.Sprintf("%s for %s", r.target, want))
 		}
 	}
@@ -215,11 +220,20 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 		return nil, err
 	}
 	for _, refused := range checked.Refused {
-		if errors.Is(refused.Err, trust.ErrChecksum) {
+		switch {
+		case errors.Is(refused.Err, trust.ErrChecksum):
 			return nil, hint.Wrap(fmt.Errorf("%s: %w", r.target, refused.Err), "the registry's package is not the one that the publisher released: push it again from its origin, with --force")
+		case refused.OtherName() && !r.policy.Pins():
+			// The signed document lists the package's digest, and clients compare no more.
+			r.warnings = append(r.warnings, fmt.Sprintf("%s: %v; clients install it, and its hashes are added", r.target, refused.Err))
+			checked.Packages = append(checked.Packages, refused.Package)
+			continue
+		case refused.OtherName():
+			r.withheld = append(r.withheld, refused.Package)
 		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is left out: %v", r.target, refused.Package.Platform, refused.Err))
 	}
+	slices.SortFunc(checked.Packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
 	return checked, nil
 }
 
@@ -247,11 +261,8 @@ func (r *reading) readChecksums() {
 	for _, name := range r.verified.Checksums.Files() {
 		sum, _ := r.verified.Checksums.Sum(name)
 		r.listed = append(r.listed, provider.ZipHash(sum))
-		rest, ok := strings.CutPrefix(strings.TrimSuffix(name, ".zip"), fmt.Sprintf("terraform-provider-%s_%s_", r.provider.Type(), r.version))
-		if p, err := provider.ParsePlatform(rest); ok && err == nil && name == provider.PackageFilename(r.provider, r.version, p) {
-			r.platforms = append(r.platforms, p)
-		}
 	}
+	r.platforms = r.verified.Checksums.Platforms()
 }
 
 // compute downloads the packages, and replaces their annotated h1: hashes by computed ones.
@@ -262,15 +273,39 @@ func (r *reading) compute(ctx context.Context) error {
 		}
 		annotated := p.H1
 		p.H1 = provider.Hash{} // otherwise Rehash would compare the hash, and return an error without the hint below
-		h1, err := artifact.Rehash(ctx, r.store, p)
+		h1s, err := artifact.Rehash(ctx, r.store, p)
 		if err != nil {
 			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
 		}
-		if !annotated.IsZero() && annotated != h1 {
-			return hint.New(fmt.Sprintf("%s for %s: the registry annotates its package with %s, but the computed hash is %q", r.target, p.Platform, annotated, h1),
+		if !annotated.IsZero() && !h1s.Has(annotated) {
+			return hint.New(fmt.Sprintf("%s for %s: the registry annotates its package with %s, but the computed hash is %q", r.target, p.Platform, annotated, h1s),
 				"somebody has changed the annotations of the version in the registry: find out who can write there, and push it again with --force")
 		}
-		r.verified.Packages[i].H1 = h1
+		r.verified.Packages[i].H1 = h1s.Agreed()
 	}
+	return nil
+}
+
+// packages returns the stored packages that the checksum document lists under any name.
+func (r *reading) packages() []artifact.Package {
+	return append(slices.Clone(r.verified.Packages), r.withheld...)
+}
+
+// hashContents reads the packages that have no annotated h1: hash, and sets r.contents.
+func (r *reading) hashContents(ctx context.Context) error {
+	if r.contents != nil {
+		return nil
+	}
+	contents := map[provider.Platform]provider.H1s{}
+	for _, p := range r.packages() {
+		if !p.H1.IsZero() {
+			continue
+		}
+		var err error
+		if contents[p.Platform], err = artifact.Rehash(ctx, r.store, p); err != nil {
+			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
+		}
+	}
+	r.contents = contents
 	return nil
 }

@@ -138,8 +138,8 @@ func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Packa
 	if err != nil {
 		return pkg, outage(err)
 	}
-	if pkg.Filename != w.filename || digest.NewDigestFromBytes(digest.SHA256, sum[:]) != w.digest {
-		return pkg, contradiction(w, pkg.Filename)
+	if offered := r.find(w.platform); offered == nil || pkg.Filename != offered.Filename || digest.NewDigestFromBytes(digest.SHA256, sum[:]) != w.digest {
+		return pkg, contradiction(w.subject, w.platform, pkg.Filename)
 	}
 	p.addLocation(r, w.platform, location{pkg, time.Now()})
 	return pkg, nil
@@ -147,7 +147,7 @@ func (p *Puller) locate(ctx context.Context, r *release, w wanted) (origin.Packa
 
 // contradiction returns the error for an origin whose announcement of a package differs from
 // the accepted SHA256SUMS.
-func contradiction(w wanted, name string) error {
-	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed for %s",
-		w.subject, w.platform, trust.ErrChecksum, name, w.filename), "the origin contradicts itself, or the version was published anew; nothing was stored")
+func contradiction(s subject, platform provider.Platform, name string) error {
+	return hint.Wrap(fmt.Errorf("%s for %s: %w: its origin announces %s with another SHA-256 than its SHA256SUMS listed, or in place of the package that it announced before",
+		s, platform, trust.ErrChecksum, name), "the origin contradicts itself, or the version was published anew; nothing was stored")
 }

@@ -258,7 +258,7 @@ func (p *Puller) push(ctx context.Context, j *job, held []*reader, requested []p
 		pkg := &rel.Packages[i]
 		known := r.find(pkg.Platform)
 		if known == nil || known.Filename != pkg.Filename {
-			return nil, contradiction(wanted{j.subject, pkg.Platform, provider.PackageFilename(j.subject.provider, j.subject.version, pkg.Platform), ""}, pkg.Filename)
+			return nil, contradiction(j.subject, pkg.Platform, pkg.Filename)
 		}
 		pkg.Open = p.opener(j.store, wanted{j.subject, pkg.Platform, known.Filename, known.Digest}, *pkg, held)
 	}

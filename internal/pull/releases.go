@@ -8,11 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -47,7 +47,9 @@ type release struct {
 	version  *artifact.Version        // the version with these packages and its evidence
 	blobs    map[digest.Digest][]byte // the blobs of the evidence
 	at       time.Time
-	bytes    int64 // roughly the memory of the release, without its locations
+	// incomplete means that the origin failed to describe a platform. The release is then resolved again soon.
+	incomplete bool
+	bytes      int64 // roughly the memory of the release, without its locations
 
 	mu        sync.Mutex // guards the following
 	sizes     map[digest.Digest]int64
@@ -132,7 +134,11 @@ func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer)
 		}
 	}
 	p.task(r.prepare)
-	return releaseAnswer{Value: r, At: r.at, TTL: releaseTTL, StaleFor: fresh.Forever}, nil
+	ttl := releaseTTL
+	if r.incomplete {
+		ttl = refusalTTL
+	}
+	return releaseAnswer{Value: r, At: r.at, TTL: ttl, StaleFor: fresh.Forever}, nil
 }
 
 // describe sets the fields of an event that say where a version comes from and why it was accepted.
@@ -203,8 +209,16 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 		subject: s, sums: sums, origin: r.Origin, at: time.Now(),
 		sizes: map[digest.Digest]int64{}, stored: map[digest.Digest]time.Time{}, locations: map[provider.Platform]location{},
 	}
-	if err := out.list(offer.Platforms); err != nil {
+	warnings = r.Warnings
+	out.list(offer.Platforms)
+	others, err := p.listOthers(ctx, out, offer.Platforms, r)
+	if err != nil {
 		return nil, nil, err
+	}
+	warnings = append(warnings, others...)
+	if len(out.packages) == 0 {
+		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: none of its packages is", s, trust.ErrNotListed),
+			"the release is incomplete: its publisher must list every package under its exact file name")
 	}
 	for _, pkg := range r.Packages {
 		if known := out.find(pkg.Platform); known != nil && known.Filename == pkg.Filename {
@@ -212,7 +226,7 @@ func (p *Puller) resolve(ctx context.Context, s subject) (_ *release, warnings [
 		}
 	}
 	out.bytes += claimsBytes(r.Claims)
-	return out, r.Warnings, out.encode(r.Protocols, r.About)
+	return out, warnings, out.encode(r.Protocols, r.About)
 }
 
 // maxCandidates is the maximum number of platforms whose metadata is requested for one version. More than one request
@@ -250,35 +264,86 @@ func (p *Puller) withdrawn(ctx context.Context, s subject, err error) error {
 	return outage(err)
 }
 
-// list adds the packages that the accepted SHA256SUMS lists under their usual file names. It adds only packages for the
-// offered platforms, or the packages for all platforms if no platform is offered.
-func (r *release) list(offered []provider.Platform) error {
+// list adds the packages that the accepted SHA256SUMS lists under names that contain their version and platform. It adds
+// only packages for the offered platforms, or the packages for all platforms if no platform is offered.
+func (r *release) list(offered []provider.Platform) {
 	platforms := offered
 	if len(platforms) == 0 {
-		prefix := strings.TrimSuffix(provider.PackageFilename(r.subject.provider, r.subject.version, provider.Platform{}), "_.zip")
-		for _, name := range r.sums.Files() {
-			rest, ok := strings.CutPrefix(name, prefix)
-			rest, zip := strings.CutSuffix(rest, ".zip")
-			if platform, err := provider.ParsePlatform(rest); ok && zip && err == nil {
-				platforms = append(platforms, platform)
-			}
-		}
+		platforms = r.sums.Platforms()
 	}
 	for _, platform := range platforms {
-		name := provider.PackageFilename(r.subject.provider, r.subject.version, platform)
-		if sum, ok := r.sums.Sum(name); ok {
-			r.packages = append(r.packages, artifact.Package{
-				Platform: platform, Filename: name, Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]), Size: artifact.UnknownSize,
-			})
+		if name, sum, ok := r.sums.Package(platform); ok {
+			r.add(platform, name, sum)
 		}
 	}
-	slices.SortFunc(r.packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
-	if len(r.packages) == 0 {
-		return hint.Wrap(fmt.Errorf("%s: %w under the names that its packages are published under", r.subject, trust.ErrNotListed),
-			"what is published otherwise can be pushed, and not pulled through")
-	}
-	return nil
 }
+
+// add adds a package to the release.
+func (r *release) add(platform provider.Platform, name string, sum [sha256.Size]byte) {
+	r.packages = append(r.packages, artifact.Package{
+		Platform: platform, Filename: name, Digest: digest.NewDigestFromBytes(digest.SHA256, sum[:]), Size: artifact.UnknownSize,
+	})
+	slices.SortFunc(r.packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
+}
+
+// listOthers adds the packages that are listed under other names, which do not say for which platforms they are. It asks
+// the origin about each offered platform that the release still lacks, except those in known. The warnings are about the
+// added packages, and about platforms that the origin fails to describe: the release then lasts less long. The origin's
+// failure is an error if the release has no other package.
+func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.Platform, known *origin.Release) (warnings []string, err error) {
+	warning := ""
+	for _, pkg := range known.Packages {
+		warning = cmp.Or(warning, r.addOther(pkg, known.Claims.Announced[pkg.Filename]))
+	}
+	lacking := slices.DeleteFunc(slices.Clone(offered), func(platform provider.Platform) bool { return r.find(platform) != nil })
+	packages, sums, failed := make([]origin.Package, len(lacking)), make([][sha256.Size]byte, len(lacking)), make([]error, len(lacking))
+	var g errgroup.Group
+	g.SetLimit(otherRequests)
+	for i, platform := range lacking {
+		g.Go(func() error {
+			packages[i], sums[i], failed[i] = p.o.Origin.Package(ctx, r.subject.provider, r.subject.version, platform)
+			return nil
+		})
+	}
+	g.Wait()
+	for i, pkg := range packages {
+		if failed[i] == nil {
+			warning = cmp.Or(warning, r.addOther(pkg, sums[i]))
+		}
+	}
+	if warning != "" {
+		warnings = append(warnings, warning)
+	}
+	for i, err := range failed {
+		switch {
+		case err == nil, errors.Is(err, origin.ErrPlatformNotFound):
+		case len(r.packages) == 0, ctx.Err() != nil:
+			return nil, outage(err)
+		default:
+			r.incomplete = true
+			warnings = append(warnings, fmt.Sprintf("%s is left out: SHA256SUMS does not list it under its usual name, and its origin fails to describe it: %v", lacking[i], err))
+		}
+	}
+	return warnings, nil
+}
+
+// addOther adds a package that the origin announces with a file name and a SHA-256. It does nothing unless the accepted
+// SHA256SUMS lists both, which is the rule of a push. The result is a warning if the package has another name, or "".
+func (r *release) addOther(pkg origin.Package, announced [sha256.Size]byte) (warning string) {
+	sum, listed := r.sums.SumFor(pkg.Platform, pkg.Filename)
+	if r.find(pkg.Platform) != nil || !listed || sum != announced {
+		return ""
+	}
+	r.add(pkg.Platform, pkg.Filename, sum)
+	r.addLocation(pkg.Platform, location{pkg, r.at})
+	if _, refused := artifact.Vouched(r.sums, r.packages); len(refused) > 0 {
+		return refused[0].Err.Error()
+	}
+	return ""
+}
+
+// otherRequests is the maximum number of concurrent requests for packages with other names.
+const otherRequests = 4
 
 // encode sets r.version and r.blobs to the version and the evidence that a push would store. The version has no index.
 func (r *release) encode(protocols []string, about provider.About) error {

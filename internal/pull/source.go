@@ -93,7 +93,7 @@ func (p *Puller) merge(ctx context.Context, stored *artifact.Version, r *release
 	out := *stored
 	out.Packages = slices.Clone(stored.Packages)
 	for _, pkg := range stored.Packages {
-		sum, listed := r.sums.Sum(provider.PackageFilename(r.subject.provider, r.subject.version, pkg.Platform))
+		sum, listed := r.sums.SumFor(pkg.Platform, pkg.Filename)
 		d := digest.NewDigestFromBytes(digest.SHA256, sum[:])
 		switch {
 		case listed && d != pkg.Digest:

@@ -290,3 +290,101 @@ func TestPublishedAgain(t *testing.T) {
 		s.await(pull.Stored, 1)
 	}
 }
+
+// TestOtherNames shows that a gateway pulls through what a push accepts: packages whose names spell the version
+// otherwise, and packages that are signed under names without a version and a platform. A package with the name of another
+// version is left out. With required evidence, only names with a version and a platform are served.
+func TestOtherNames(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		linux, all string // the name of the package for linux, and the start of all names; "" means the usual names
+		required   bool
+		served     string // the platforms
+		status     int    // of the package for linux, if it is not 200
+	}{
+		"v before the version":         {all: "terraform-provider-widget_v1.0.0", served: "darwin_arm64 linux_amd64 windows_amd64"},
+		"v, and required":              {all: "terraform-provider-widget_v1.0.0", required: true, served: "darwin_arm64 linux_amd64 windows_amd64"},
+		"v for one platform":           {linux: "terraform-provider-widget_v1.0.0_linux_amd64.zip", served: "darwin_arm64 linux_amd64 windows_amd64"},
+		"signed under another name":    {all: "Widget", served: "darwin_arm64 linux_amd64 windows_amd64"},
+		"one under another name":       {linux: "linux.zip", served: "darwin_arm64 linux_amd64 windows_amd64"},
+		"another name, and required":   {all: "Widget", required: true, status: http.StatusBadGateway},
+		"one other name, and required": {linux: "linux.zip", required: true, served: "darwin_arm64 windows_amd64", status: http.StatusNotFound},
+		"one with another version's":   {linux: "terraform-provider-widget_v0.9.0_linux_amd64.zip", served: "darwin_arm64 windows_amd64", status: http.StatusNotFound},
+		"all with another version's":   {all: "terraform-provider-widget_v0.9.0", status: http.StatusBadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			r := b.build("1.0.0", 100)
+			for i := range r.Packages {
+				p := &r.Packages[i]
+				if tc.all != "" {
+					p.Filename = tc.all + "_" + p.OS + "_" + p.Arch + ".zip"
+				} else if p.OS == "linux" {
+					p.Filename = tc.linux
+				}
+			}
+			if err := r.Seal(b.signer); err != nil {
+				t.Fatal(err)
+			}
+			b.origin.Add(r)
+			s := b.serve(siteOptions{required: tc.required, policy: trust.Policy{Keys: []string{b.signer.Fingerprint()}}})
+			linux := r.Package("linux", "amd64")
+			if got := s.get(mirror + "1.0.0/linux_amd64/" + linux.Filename); tc.status != 0 && got.status != tc.status || tc.status == 0 && got.body != string(linux.Data) {
+				t.Errorf("the package: %d, %.200s", got.status, got.body)
+			}
+			document := s.get(mirror + "1.0.0.json")
+			for _, p := range platforms {
+				if listed, want := strings.Contains(document.body, p), strings.Contains(tc.served, p); listed != want {
+					t.Errorf("1.0.0.json: %d, %s", document.status, document.body)
+				}
+			}
+			if tc.served == "" {
+				return
+			}
+			if tc.status == 0 {
+				s.await(pull.Stored, 1)
+				if got := platformsOf(b.tagged("1.0.0")); !strings.Contains(got, "linux_amd64") {
+					t.Errorf("stored are %s", got)
+				}
+			}
+		})
+	}
+}
+
+// TestOtherNameUnknown shows that a version is served although its origin fails to describe one platform, whose package
+// is not listed under its usual name. That platform is left out with a warning.
+func TestOtherNameUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.build("1.0.0", 100)
+	for i := range r.Packages {
+		if p := &r.Packages[i]; p.OS == "darwin" {
+			p.Filename = "Widget_mac.zip"
+		}
+	}
+	if err := r.Seal(b.signer); err != nil {
+		t.Fatal(err)
+	}
+	b.origin.Add(r)
+	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+		broken := strings.HasSuffix(r.URL.Path, "/download/darwin/arm64")
+		if broken {
+			http.Error(w, "broken", http.StatusForbidden)
+		}
+		return broken
+	})
+	s := b.serve(siteOptions{})
+	for _, p := range platforms {
+		want := http.StatusOK
+		if p == "darwin_arm64" {
+			want = http.StatusNotFound
+		}
+		if got := s.get(archivePath("1.0.0", p)); got.status != want {
+			t.Errorf("%s: %d, %.200s", p, got.status, got.body)
+		}
+	}
+	if n := strings.Count(s.log.String(), "darwin_arm64 is left out"); n != 1 {
+		t.Errorf("%d warnings in %s", n, s.log.String())
+	}
+}
