@@ -32,6 +32,7 @@ type container struct {
 	Files   map[string]string // the files to mount into the root, by path in the container
 	Volumes []string          // writable folders
 	Tmpfs   []string
+	Empty   []string   // folders that are mounted like an emptyDir with fsGroup: root's, and open to all users
 	Hosts   string     // host names of the loopback interface
 	URLs    []string   // URLs that must return 200
 	Check   []string   // a command in the container that must succeed
@@ -155,6 +156,15 @@ func (c *container) mount() error {
 	for _, folder := range c.Tmpfs {
 		if err := unix.Mount("tmpfs", filepath.Join(c.Root, folder), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777"); err != nil {
 			return fmt.Errorf("tmpfs %s: %w", folder, err)
+		}
+	}
+	for _, folder := range c.Empty {
+		group := user
+		if mapped() {
+			group = 0
+		}
+		if err := unix.Mount("tmpfs", filepath.Join(c.Root, folder), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("mode=2777,uid=0,gid=%d", group)); err != nil {
+			return fmt.Errorf("emptyDir %s: %w", folder, err)
 		}
 	}
 	// In a user namespace, a remount must keep the restrictions of the original mount.
@@ -327,7 +337,7 @@ config: |
 			"/etc/ocibridge/tls/tls.crt":          write("tls.crt", cert.CertPEM),
 			"/etc/ocibridge/tls/tls.key":          write("tls.key", cert.KeyPEM),
 		},
-		Tmpfs: []string{"/tmp"}, Volumes: []string{"/var/cache/ocibridge"},
+		Empty:  []string{"/tmp", "/var/cache/ocibridge"},
 		Beside: [][]string{{command(t, "registry").Path, "serve", registryConfig(t)}},
 	}
 	for _, v := range pod.Env {

@@ -206,6 +206,9 @@ func (f *execFlags) options(cmd *cobra.Command, args []string) (run.Options, err
 		o.Folders = append(o.Folders, filepath.Join(cache, "exec"))
 		o.Cache = filepath.Join(cache, "discovery")
 	}
+	if runtime.GOOS != "windows" { // in a job of GitHub in a container, the home folder belongs to another user
+		o.Folders = append(o.Folders, filepath.Join(os.TempDir(), fmt.Sprintf("ocibridge-exec-%d", os.Geteuid())))
+	}
 	return o, nil
 }
 

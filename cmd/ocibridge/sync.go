@@ -231,8 +231,12 @@ func (f *syncFlags) manifestCache(log *slog.Logger) string {
 	if err == nil {
 		err = privatefolder.MakeBelow(f.dataFolder(), dir, log)
 	}
+	folder := filepath.Join(dir, "ocibridge", "manifests")
+	if err == nil {
+		err = privatefolder.Check(folder)
+	}
 	if err != nil {
 		return ""
 	}
-	return filepath.Join(dir, "ocibridge", "manifests")
+	return folder
 }

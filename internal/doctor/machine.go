@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 )
 
 // Folder is a folder in which ocibridge stores files.
@@ -34,13 +35,17 @@ const (
 	fewFree   = 1 << 30
 )
 
-// Examine diagnoses the disks.
+// Examine diagnoses the disks. It refuses folders that another user could replace.
 func (x Machine) Examine() *Report {
 	if x.Free == nil {
 		x.Free = files.Free
 	}
 	r := &Report{Subject: "this machine"}
 	for _, f := range x.Folders {
+		if err := privatefolder.Check(f.Path); err != nil {
+			r.fail(f.Name, err, f.Setting)
+			continue
+		}
 		x.disk(r, f)
 	}
 	temporary := Folder{"temporary files", x.Temporary, "set TMPDIR"}

@@ -93,7 +93,7 @@ func makeOnce(dir string) error {
 // created dir in the meantime.
 func create(dir string) error {
 	parent := filepath.Dir(dir)
-	if err := os.MkdirAll(parent, 0o700); err != nil {
+	if err := privatefolder.MakeAsIs(parent); err != nil {
 		return err
 	}
 	temp, err := os.MkdirTemp(parent, tempPrefix+"*")

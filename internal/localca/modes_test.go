@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/localca"
 )
 
@@ -58,4 +59,25 @@ func TestWideModesAreNarrowed(t *testing.T) {
 	if mode(t, dir) != 0o700 || mode(t, key) != 0o600 || !read(t, dir).Leaf.Equal(ca) {
 		t.Errorf("modes %04o of the folder, %04o of the key", mode(t, dir), mode(t, key))
 	}
+}
+
+// TestSharedFolder shows that no CA is created or used in a folder that another user could replace.
+func TestSharedFolder(t *testing.T) {
+	shared := filepath.Join(t.TempDir(), "shared")
+	must(t, os.Mkdir(shared, 0o700))
+	must(t, os.Chmod(shared, 0o777))
+	wantRefused := func() {
+		t.Helper()
+		if _, err := localca.Open(filepath.Join(shared, "ca"), nil); err == nil || !strings.Contains(hint.Of(err), "chmod o-w "+shared) {
+			t.Errorf("%v, hint %q", err, hint.Of(err))
+		}
+	}
+	wantRefused()
+	if entries, err := os.ReadDir(shared); len(entries) > 0 || err != nil {
+		t.Errorf("Open created %v: %v", entries, err)
+	}
+	must(t, os.Chmod(shared, 0o755))
+	open(t, filepath.Join(shared, "ca"))
+	must(t, os.Chmod(shared, 0o777))
+	wantRefused()
 }

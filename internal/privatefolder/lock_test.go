@@ -3,6 +3,7 @@ package privatefolder_test
 import (
 	"bufio"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,11 +21,14 @@ const holder = "OCIBRIDGE_TEST_LOCK"
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv(holder); name != "" {
-		if _, err := privatefolder.Lock(name, 0); err != nil {
+		f, err := privatefolder.Lock(name, 0)
+		if err != nil {
 			os.Exit(1)
 		}
 		os.Stdout.WriteString("locked\n")
-		select {} // until it is killed
+		io.Copy(io.Discard, os.Stdin) // until it is killed, or the test ends
+		f.Close()
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -70,6 +74,9 @@ func TestLockOfAnotherProcess(t *testing.T) {
 	other.Env = append(os.Environ(), holder+"="+name)
 	out, err := other.StdoutPipe()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.StdinPipe(); err != nil { // stays open until the process has ended
 		t.Fatal(err)
 	}
 	if err := other.Start(); err != nil {

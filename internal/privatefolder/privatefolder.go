@@ -1,6 +1,6 @@
 // Package privatefolder creates folders that only their owner can use, and writes files into
-// them. If other users can use an existing folder or file, the package changes its mode. It also
-// locks files against other processes.
+// them. If other users can use an existing folder or file, the package changes its mode. It refuses
+// a folder that another user could replace. It also locks files against other processes.
 //
 // On Windows, there are no modes. A folder inherits the access rules of its parent.
 package privatefolder
@@ -32,11 +32,30 @@ var (
 // If other users can use an existing folder, Make narrows its mode to 0700 and logs a warning, unless log is nil. If
 // Make cannot change the mode, it logs a warning with a hint, but returns no error. Make never narrows the target of a
 // symbolic link, because other programs may use that folder.
+//
+// Make fails if another user may still write to the folder or replace it, see [Check].
 func Make(path string, log *slog.Logger) error {
+	if err := checkAbove(path); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
 	}
-	return warn("folder", path, folderMode, log)
+	if err := warn("folder", path, folderMode, log); err != nil {
+		return err
+	}
+	return Check(path)
+}
+
+// MakeAsIs is like [Make], but does not change the mode of an existing folder. It is for folders that users name.
+func MakeAsIs(path string) error {
+	if err := Check(path); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(path, folderMode); err != nil {
+		return err
+	}
+	return Check(path)
 }
 
 // NarrowFile changes the mode of an existing file to 0600 if other users can use the file.

@@ -3,55 +3,40 @@
 package run
 
 import (
-	"io/fs"
+	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// TestSharedFolders shows that exec uses no folder that another user may write to or replace.
+// TestSharedFolders shows that exec writes its CLI configuration to no folder that another user could replace, and reads no
+// discovery documents there.
 func TestSharedFolders(t *testing.T) {
-	me := os.Geteuid()
-	for name, tc := range map[string]struct {
-		above, mode fs.FileMode
-		user        int
-		want        string
-	}{
-		"private":                 {0o755, 0o700, me, ""},
-		"below a sticky folder":   {0o777 | fs.ModeSticky, 0o700, me, ""},
-		"of another user":         {0o755, 0o700, me + 1, "belongs to another user"},
-		"writable by others":      {0o755, 0o702, me, "may replace"},
-		"writable by a group":     {0o755, 0o720, me, "may replace"},
-		"below a writable folder": {0o777, 0o700, me, "may replace"},
-		"below a group's folder":  {0o770, 0o700, me, "may replace"},
-	} {
-		folder := filepath.Join(t.TempDir(), "folder")
-		if err := os.Mkdir(folder, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		for path, mode := range map[string]fs.FileMode{folder: tc.mode, filepath.Dir(folder): tc.above} {
-			if err := os.Chmod(path, mode); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := checkFolder(folder, tc.user); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %v, want %q", name, err, tc.want)
-		}
-	}
-}
-
-// TestLinkedFolder shows that exec writes to another folder if a link is in the place of the first.
-func TestLinkedFolder(t *testing.T) {
-	link, target, good := filepath.Join(t.TempDir(), "link"), t.TempDir(), t.TempDir()
-	if err := os.Symlink(target, link); err != nil {
+	shared, good, link := filepath.Join(t.TempDir(), "shared"), t.TempDir(), filepath.Join(t.TempDir(), "link")
+	below := filepath.Join(shared, "exec")
+	if err := errors.Join(os.MkdirAll(below, 0o700), os.Chmod(shared, 0o777), os.Symlink(below, link)); err != nil {
 		t.Fatal(err)
 	}
-	f, err := writePrivate([]string{link, good}, nil)
-	if err != nil || filepath.Dir(f.path()) != good || names(t, target) != "" {
-		t.Fatalf("%v, %v; the target has %q", f, err, names(t, target))
+	for _, folder := range []string{below, link} {
+		if f, err := writePrivate([]string{folder}, nil); err == nil || !strings.Contains(hint.Of(err), "chmod o-w "+shared) {
+			t.Errorf("%s: %v, %v", folder, f, err)
+		}
+		f, err := writePrivate([]string{folder, good}, nil)
+		if err != nil || filepath.Dir(f.path()) != good || names(t, below) != "" {
+			t.Fatalf("%v, %v; the first folder has %q", f, err, names(t, below))
+		}
+		if err := f.remove(); err != nil {
+			t.Error(err)
+		}
+		if d := (&Options{Cache: folder, Log: slog.New(slog.DiscardHandler)}).discovery(); d.folder != "" {
+			t.Errorf("discovery documents are read from %s", d.folder)
+		}
 	}
-	if err := f.remove(); err != nil {
-		t.Error(err)
+	if d := (&Options{Cache: good}).discovery(); d.folder != good {
+		t.Errorf("discovery documents are read from %q, not from %s", d.folder, good)
 	}
 }

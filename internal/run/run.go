@@ -28,6 +28,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/privatefolder"
 	"github.com/ocibridge/ocibridge/internal/serve"
 	"github.com/ocibridge/ocibridge/module"
 )
@@ -173,7 +174,12 @@ func blocks(gateway *serve.Local, served *hosts, origins map[svchost.Hostname]se
 func (o *Options) discovery() *discovery {
 	transport := outgoing.Transport()
 	outgoing.Trust(transport, o.Settings.Origins.CAs)
-	return &discovery{transport: transport, credentials: o.Credentials, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
+	d := &discovery{transport: transport, credentials: o.Credentials, userAgent: o.UserAgent, folder: o.Cache, now: time.Now, log: o.Log}
+	if err := privatefolder.Check(o.Cache); o.Cache != "" && err != nil {
+		o.Log.Warn("discovery documents are not cached", "err", err, "hint", hint.Of(err))
+		d.folder = ""
+	}
+	return d
 }
 
 // hosts are the hosts whose providers or modules the gateway serves.

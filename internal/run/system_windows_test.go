@@ -14,10 +14,3 @@ func TestConsole(t *testing.T) {
 		}
 	}
 }
-
-// TestFolderOfProfile shows that folders need no check on Windows.
-func TestFolderOfProfile(t *testing.T) {
-	if err := checkFolder(t.TempDir(), -1); err != nil {
-		t.Error(err)
-	}
-}

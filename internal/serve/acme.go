@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -134,9 +133,9 @@ func (i *issued) begin() {
 }
 
 // ownFolder creates a folder for the keys of certificates. It refuses an existing folder if
-// other users have access to it.
+// other users have access to it, or could replace it.
 func ownFolder(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := privatefolder.MakeAsIs(dir); err != nil {
 		return hint.Wrap(fmt.Errorf("acme: the folder for certificates: %w", err), "name a folder that the gateway's user may write to, as directory in the acme block")
 	}
 	return refuseOpen(dir, 0o077, "it holds the keys of certificates: chmod 700 "+dir)

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -17,6 +18,8 @@ const (
 	originsFolder = "origins" // the lists of origins
 	spoolFolder   = "pull"    // packages that are pulled through
 )
+
+const cacheHint = "name a folder that the user who runs this may write to, as directory in the cache block"
 
 // openCache opens the cache, unless it is off. If the default folder of the cache cannot be used,
 // openCache logs a warning, and the gateway has no cache. For a folder that the configuration
@@ -39,7 +42,7 @@ func (s *site) openCache() error {
 	if err != nil {
 		s.cache, s.cacheFolder = nil, ""
 		s.log.Warn("there is no cache on disk: its default folder cannot be used", "folder", c.Directory, "err", hint.OneLine(err.Error()),
-			"hint", "name a folder that the user who runs this may write to, as directory in the cache block, or turn the cache off with --no-cache")
+			"hint", cmp.Or(hint.Of(err), cacheHint)+"; or turn the cache off with --no-cache")
 	}
 	return nil
 }
@@ -58,8 +61,12 @@ func (s *site) makeFolders(dir string) error {
 // the h1 hashes in the registry, so the cache computes the h1 hashes itself.
 func (s *site) openCacheIn(c config.Cache) error {
 	g := s.settings.gateway()
-	if err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, c.Directory, s.log); err != nil {
-		return hint.Wrap(fmt.Errorf("cache: %w", err), "name a folder that the user who runs this may write to, as directory in the cache block")
+	err := privatefolder.MakeBelow(s.settings.Repositories.DataFolder, c.Directory, s.log)
+	if err == nil {
+		err = privatefolder.MakeAsIs(c.Directory)
+	}
+	if err != nil {
+		return hint.Wrap(fmt.Errorf("the cache in %s cannot be used: %w", c.Directory, err), cacheHint)
 	}
 	type key struct {
 		config.Cache

@@ -34,6 +34,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
@@ -72,7 +73,8 @@ type Registry struct {
 	beforeFile func(operation, name string)
 }
 
-// Open starts the registry in a data folder, and creates the folder if it is missing. If
+// Open starts the registry in a data folder, and creates the folder if it is missing. It
+// refuses a folder that another user could replace, see [privatefolder.Check]. If
 // other users have access to the folder with the content, Open changes the mode of that
 // folder to 0700 and logs a warning. Distribution's log messages go to log at level debug.
 // If log is nil, they are discarded. Distribution has only one log in a process, so all of
@@ -80,7 +82,7 @@ type Registry struct {
 func Open(dir string, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
-		err = os.MkdirAll(dir, 0o700)
+		err = privatefolder.MakeAsIs(dir)
 	}
 	// Distribution would create the folder of the content with a mode that depends on the umask.
 	for _, folder := range []string{content(dir), filepath.Join(dir, lockFolder), filepath.Join(dir, pulledFolder)} {
@@ -89,7 +91,7 @@ func Open(dir string, log *slog.Logger) (*Registry, error) {
 		}
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, marker), []byte("The data folder of an ocibridge registry.\n"), 0o600)
+		err = mark(dir)
 	}
 	if err != nil {
 		return nil, hint.Wrap(fmt.Errorf("embedded registry: %w", err), "--data names another folder; --template, a registry elsewhere")
@@ -168,6 +170,24 @@ func (r *Registry) Close() error {
 // there. Without this check, the registry would return 404 for all content when, for
 // example, the folder's disk is no longer mounted.
 const marker = "ocibridge-registry"
+
+// mark creates the marker in a data folder. It follows no link in the marker's place.
+func mark(dir string) error {
+	name := filepath.Join(dir, marker)
+	f, err := files.CreateNew(name)
+	if errors.Is(err, fs.ErrExist) {
+		found, err := os.Lstat(name)
+		if err == nil && !found.Mode().IsRegular() {
+			err = fmt.Errorf("%s is no regular file", name)
+		}
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("The data folder of an ocibridge registry.\n")
+	return errors.Join(err, f.Close())
+}
 
 // IsDataFolder reports whether a folder contains a registry.
 func IsDataFolder(dir string) bool {

@@ -4,6 +4,7 @@ package embedded_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 )
 
@@ -19,8 +21,8 @@ import (
 // The test must not run in parallel with other tests, because a process has only one
 // umask.
 func TestContentIsItsOwnersAlone(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0))
 	dir := filepath.Join(t.TempDir(), "data")
+	defer syscall.Umask(syscall.Umask(0))
 	wantPrivate := func() {
 		t.Helper()
 		entries, err := os.ReadDir(dir)
@@ -63,5 +65,50 @@ func TestContentIsItsOwnersAlone(t *testing.T) {
 	}
 	if got := tags(t, repository(t, r)); len(got) != 1 {
 		t.Errorf("tags %v", got)
+	}
+}
+
+// TestSharedFolder shows that Open refuses a data folder that another user could replace, and creates nothing in it.
+func TestSharedFolder(t *testing.T) {
+	shared := filepath.Join(t.TempDir(), "shared")
+	if err := errors.Join(os.Mkdir(shared, 0o700), os.Chmod(shared, 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{shared, filepath.Join(shared, "data")} {
+		r, err := embedded.Open(dir, nil)
+		if err == nil {
+			r.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "other users may change or replace "+dir) || !strings.Contains(hint.Of(err), "chmod o-w "+shared) {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if entries, err := os.ReadDir(shared); len(entries) > 0 || err != nil {
+		t.Errorf("Open created %v: %v", entries, err)
+	}
+}
+
+// TestMarkerFollowsNoLink shows that Open writes to no file to which a link in the marker's place leads.
+func TestMarkerFollowsNoLink(t *testing.T) {
+	for name, content := range map[string]string{"a file": "own", "nothing": ""} {
+		dir, target := t.TempDir(), filepath.Join(t.TempDir(), "target")
+		if err := os.Symlink(target, filepath.Join(dir, "ocibridge-registry")); err != nil {
+			t.Fatal(err)
+		}
+		if content != "" {
+			if err := os.WriteFile(target, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := embedded.Open(dir, nil)
+		if err == nil {
+			r.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), "ocibridge-registry is no regular file") || hint.Of(err) == "" {
+			t.Errorf("to %s: %v", name, err)
+		}
+		if got, _ := os.ReadFile(target); string(got) != content {
+			t.Errorf("to %s: the target has %q", name, got)
+		}
 	}
 }
