@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -42,19 +42,16 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.H1s, error)
 }
 
 // downloadZip downloads a zip to a temporary file, and then checks its size and digest. The caller must call the
-// function that it returns, which removes the file.
-func downloadZip(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*os.File, func(), error) {
+// function that it returns, which removes the file. If the process is killed, nothing is left where files need no name.
+func downloadZip(ctx context.Context, store Fetcher, desc ocispec.Descriptor) (*fill.Temp, func(), error) {
 	if desc.Size > provider.MaxZipBytes {
 		return nil, nil, fmt.Errorf("%w: the zip has %d bytes according to the manifest, and the maximum is %d", ErrDamaged, desc.Size, int64(provider.MaxZipBytes))
 	}
-	scratch, err := os.CreateTemp("", "ocibridge-*.zip")
+	scratch, err := fill.NewTemp("", "ocibridge-*.zip")
 	if err != nil {
 		return nil, nil, hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
 	}
-	remove := func() {
-		scratch.Close()
-		os.Remove(scratch.Name())
-	}
+	remove := func() { scratch.Close() }
 	if err := download(ctx, store, desc, scratch); err != nil {
 		remove()
 		return nil, nil, err
