@@ -497,11 +497,11 @@ func TestRehash(t *testing.T) {
 			p := e.version.Packages[0]
 			tc.change(&p, b)
 			given := p.H1
-			h1, err := artifact.Rehash(t.Context(), b.repo, p)
+			content, err := artifact.Rehash(t.Context(), b.repo, "null", p)
 			if !errors.Is(err, tc.err) || (err == nil) != (tc.err == nil) {
 				t.Errorf("%v, want %v", err, tc.err)
 			}
-			if err == nil && (h1.Agreed().IsZero() || !given.IsZero() && h1.Agreed() != given) {
+			if h1 := content.H1s.Agreed(); err == nil && (h1.IsZero() || !given.IsZero() && h1 != given) {
 				t.Errorf("h1 %q, want %q", h1, given)
 			}
 		})
@@ -513,7 +513,7 @@ func TestRehash(t *testing.T) {
 		if err := b.repo.Push(t.Context(), p.Layer(), bytes.NewReader(data)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := artifact.Rehash(t.Context(), b.repo, p); !errors.Is(err, artifact.ErrNotProvider) {
+		if _, err := artifact.Rehash(t.Context(), b.repo, "null", p); !errors.Is(err, artifact.ErrNotProvider) {
 			t.Errorf("%v", err)
 		}
 	})

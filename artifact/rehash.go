@@ -12,14 +12,20 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
+// Content describes the content of a package.
+type Content struct {
+	H1s     provider.H1s // none if clients could refuse the zip
+	Program error        // wraps [provider.ErrNoProgram] if no client can run the package
+}
+
 // Rehash downloads a package to a temporary file. It checks the file against the size and
-// the SHA-256 of p, and against the h1: hash if p has one. It returns the h1: hashes of the
-// package. There is none if clients could refuse this zip.
+// the SHA-256 of p, and against the h1: hash if p has one. It returns what the
+// package contains, which is for a provider of the given type.
 //
 // ErrDamaged and ErrNotProvider mean that the package is bad. Other errors mean that the
 // registry, the connection or the temporary file failed.
-func Rehash(ctx context.Context, store Fetcher, p Package) (provider.H1s, error) {
-	none := provider.H1s{}
+func Rehash(ctx context.Context, store Fetcher, typ string, p Package) (Content, error) {
+	none := Content{}
 	scratch, remove, err := downloadZip(ctx, store, p.Layer())
 	if err != nil {
 		return none, err
@@ -29,8 +35,7 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.H1s, error)
 	switch {
 	case errors.Is(err, provider.ErrNotZip):
 		return none, fmt.Errorf("%w: the package: %v", ErrNotProvider, err)
-	case errors.Is(err, provider.ErrNoH1) && p.H1.IsZero():
-		return none, nil
+	case errors.Is(err, provider.ErrNoH1) && p.H1.IsZero(): // clients could refuse the zip
 	case errors.Is(err, provider.ErrNoH1):
 		return none, fmt.Errorf("%w: the index gives %s: %v", ErrDamaged, p.H1, err)
 	case err != nil:
@@ -38,7 +43,11 @@ func Rehash(ctx context.Context, store Fetcher, p Package) (provider.H1s, error)
 	case !p.H1.IsZero() && !h1s.Has(p.H1):
 		return none, fmt.Errorf("%w: the package has %v, the index gives %s", ErrDamaged, h1s, p.H1)
 	}
-	return h1s, nil
+	out := Content{H1s: h1s}
+	if err := provider.CheckProgram(ctx, scratch, p.Size, typ, p.Platform); errors.Is(err, provider.ErrNoProgram) {
+		out.Program = err
+	}
+	return out, nil
 }
 
 // downloadZip downloads a zip to a temporary file, and then checks its size and digest. The caller must call the

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -87,11 +88,28 @@ func (d *ReleaseDir) release(ctx context.Context, a provider.Address, v provider
 		if _, err := fileSize(d.root, name); err != nil {
 			return nil, hint.Wrap(fmt.Errorf("SHA256SUMS lists a package that is not there: %w", err), "push only the platforms in the folder with --platform")
 		}
+		if err := d.checkProgram(ctx, a, p, name); err != nil {
+			return nil, err
+		}
 		r.Packages = append(r.Packages, Package{Platform: p, Filename: name, Local: true, MismatchHint: helpMismatch, Open: func(context.Context) (io.ReadCloser, int64, error) {
 			return openFile(d.root, name)
 		}})
 	}
 	return r, nil
+}
+
+// checkProgram refuses a zip that no client could run, because its publisher can still mend it. If the file is not a
+// zip, package trust reports the error.
+func (d *ReleaseDir) checkProgram(ctx context.Context, a provider.Address, p provider.Platform, name string) error {
+	f, size, err := files.OpenRegular(d.root, name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := provider.CheckProgram(ctx, f, size, a.Type(), p); errors.Is(err, provider.ErrNoProgram) {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 // claims reads SHA256SUMS and its signature.

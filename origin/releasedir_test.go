@@ -1,6 +1,7 @@
 package origin_test
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -325,19 +326,22 @@ func TestReleaseDirRefused(t *testing.T) {
 			}
 		}, trust.ErrUnsigned, "there is no terraform-provider-widget_1.0.0_SHA256SUMS.sig, but terraform-provider-widget_1.0.0_SHA256SUMS.72D7468F.sig",
 			"copy the signature by the key in --public-key to terraform-provider-widget_1.0.0_SHA256SUMS.sig"},
-		"armour of a key":    {func(d *dist) { d.write(d.release.SignatureName(), d.key) }, nil, "the signature is a PGP PUBLIC KEY BLOCK", "gpg --detach-sign"},
-		"armour cut off":     {func(d *dist) { d.write(d.release.SignatureName(), "-----BEGIN PGP SIGNATURE-----\n") }, nil, "signature cannot be read", "gpg --detach-sign"},
-		"package not there":  {func(d *dist) { d.remove(linux) }, nil, linux, "--platform"},
-		"package a folder":   {func(d *dist) { d.remove(linux); os.Mkdir(filepath.Join(d.dir, linux), 0o755) }, nil, linux + " is no regular file", "--platform"},
-		"no package listed":  {func(d *dist) { d.resign(release.Sum(nil) + "  x.zip\n"); d.remove(zips(d)...) }, nil, "lists no terraform-provider-widget_1.0.0_OS_ARCH.zip", "GoReleaser"},
-		"manifest not JSON":  {func(d *dist) { d.write(d.release.ManifestName(), "6.0") }, nil, "manifest.json: json: cannot unmarshal", "protocol_versions"},
-		"manifest too long":  {func(d *dist) { d.write(d.release.ManifestName(), strings.Repeat(" ", 1<<20+1)) }, nil, "more than 1048576 bytes", ""},
-		"key of no armour":   {func(d *dist) { d.key = "mDMEZ" }, nil, "key cannot be read", "gpg --armor --export"},
-		"key cut off":        {func(d *dist) { d.key = d.key[:200] }, nil, "key cannot be read", "gpg --armor --export"},
-		"key a signature":    {func(d *dist) { d.key = strings.ReplaceAll(d.key, "PUBLIC KEY BLOCK", "SIGNATURE") }, nil, "key cannot be read", "gpg --armor --export"},
-		"key with blanks":    {func(d *dist) { d.key = strings.ReplaceAll(d.key, "\n", " \n") }, trust.ErrArmour, "begins or ends with a blank", "gpg --armor --export"},
-		"key private":        {func(d *dist) { d.key = privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
-		"second key private": {func(d *dist) { d.key += privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
+		"armour of a key":           {func(d *dist) { d.write(d.release.SignatureName(), d.key) }, nil, "the signature is a PGP PUBLIC KEY BLOCK", "gpg --detach-sign"},
+		"armour cut off":            {func(d *dist) { d.write(d.release.SignatureName(), "-----BEGIN PGP SIGNATURE-----\n") }, nil, "signature cannot be read", "gpg --detach-sign"},
+		"package not there":         {func(d *dist) { d.remove(linux) }, nil, linux, "--platform"},
+		"package without a program": {func(d *dist) { d.repack(linux, "README.md") }, provider.ErrNoProgram, linux + ": no client can run it: its zip has no program", "into the root of the zip"},
+		"program in a folder":       {func(d *dist) { d.repack(linux, "dist/terraform-provider-widget_v1.0.0") }, provider.ErrNoProgram, "is in a folder", "into the root of the zip"},
+		"program not executable":    {func(d *dist) { d.repack(linux, "terraform-provider-widget_v1.0.0") }, provider.ErrNoProgram, "is not executable", "chmod 755"},
+		"package a folder":          {func(d *dist) { d.remove(linux); os.Mkdir(filepath.Join(d.dir, linux), 0o755) }, nil, linux + " is no regular file", "--platform"},
+		"no package listed":         {func(d *dist) { d.resign(release.Sum(nil) + "  x.zip\n"); d.remove(zips(d)...) }, nil, "lists no terraform-provider-widget_1.0.0_OS_ARCH.zip", "GoReleaser"},
+		"manifest not JSON":         {func(d *dist) { d.write(d.release.ManifestName(), "6.0") }, nil, "manifest.json: json: cannot unmarshal", "protocol_versions"},
+		"manifest too long":         {func(d *dist) { d.write(d.release.ManifestName(), strings.Repeat(" ", 1<<20+1)) }, nil, "more than 1048576 bytes", ""},
+		"key of no armour":          {func(d *dist) { d.key = "mDMEZ" }, nil, "key cannot be read", "gpg --armor --export"},
+		"key cut off":               {func(d *dist) { d.key = d.key[:200] }, nil, "key cannot be read", "gpg --armor --export"},
+		"key a signature":           {func(d *dist) { d.key = strings.ReplaceAll(d.key, "PUBLIC KEY BLOCK", "SIGNATURE") }, nil, "key cannot be read", "gpg --armor --export"},
+		"key with blanks":           {func(d *dist) { d.key = strings.ReplaceAll(d.key, "\n", " \n") }, trust.ErrArmour, "begins or ends with a blank", "gpg --armor --export"},
+		"key private":               {func(d *dist) { d.key = privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
+		"second key private":        {func(d *dist) { d.key += privateKey(d.t) }, nil, "it is a private key", "for everybody to read"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDist(t)
@@ -352,6 +356,23 @@ func TestReleaseDirRefused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// repack replaces a package by a zip with one file, which is not executable.
+func (d *dist) repack(name, file string) {
+	d.t.Helper()
+	var buf bytes.Buffer
+	z := zip.NewWriter(&buf)
+	h := &zip.FileHeader{Name: file}
+	h.SetMode(0o644)
+	if _, err := z.CreateHeader(h); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.write(name, buf.String())
+	d.resign(without(d.release.SHA256SUMS, name) + release.Sum(buf.Bytes()) + "  " + name + "\n")
 }
 
 // zips returns the names of a release's packages.

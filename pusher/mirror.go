@@ -126,6 +126,7 @@ func (m *mirrorPush) result(before int, packages []PackageResult) *Result {
 		Verdict:    m.sums.Verdict(), Fingerprint: m.sums.Signer().Fingerprint,
 		Packages: packages, Warnings: slices.Clone(m.release.Warnings), Lost: m.release.Lost,
 	}
+	out.warnPrograms(&m.noProgram)
 	out.warnSigner(m.sums.Signer(), m.release.ByPublisher)
 	return out
 }
@@ -192,6 +193,7 @@ func (m *mirrorPush) keepPackage(ctx context.Context, pkg origin.Package, stored
 	}
 	if err == nil {
 		accepted, err = verifier.Accept(ctx, stored)
+		m.noProgram.note(accepted)
 	}
 	if err != nil {
 		err = fmt.Errorf("%s %s for %s: %w", m.release.Provider(), m.release.Version(), pkg.Platform, err)

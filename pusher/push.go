@@ -53,7 +53,8 @@ type push struct {
 	evidenceCache map[digest.Digest]*artifact.Evidence
 	original      *original // the version to copy; nil: the release comes from an origin
 	warnings      []string
-	unlock        func() // ends the lock of the destination
+	noProgram     noProgram // the packages that were read, and that no client can run
+	unlock        func()    // ends the lock of the destination
 }
 
 // Push stores a release. If Push fails, the tag names either the same manifest as before or a

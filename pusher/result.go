@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -158,6 +159,36 @@ func (r *Result) warnSigner(signer trust.Signer, byPublisher bool) {
 	}
 }
 
+// noProgram maps platforms to the reasons why no client can run their packages. Packages are read concurrently.
+type noProgram struct {
+	mu  sync.Mutex
+	why map[provider.Platform]error
+}
+
+// note adds a package that was read.
+func (n *noProgram) note(p trust.Package) {
+	if p.Program() == nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.why == nil {
+		n.why = map[provider.Platform]error{}
+	}
+	n.why[p.Platform()] = p.Program()
+}
+
+// warnPrograms warns of each package that no client can run.
+func (r *Result) warnPrograms(n *noProgram) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	platforms := slices.Collect(maps.Keys(n.why))
+	provider.SortPlatforms(platforms)
+	for _, p := range platforms {
+		r.warn("the package for %s unpacks, but %v; ask its publisher for a new release", p, n.why[p])
+	}
+}
+
 // result describes a successful push.
 func (w *push) result(ctx context.Context, after *artifact.Version, status Status) *Result {
 	r := &Result{
@@ -168,6 +199,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 	r.warnPlatforms(w.release, w.sums)
 	w.reportEvidence(ctx, r, after)
 	r.warnSigner(w.sums.Signer(), w.release.ByPublisher)
+	r.warnPrograms(&w.noProgram)
 	for _, pkg := range w.release.Packages {
 		p := find(after.Packages, pkg.Platform)
 		if !provider.SpellsPackage(p.Filename, r.Provider, r.Version, p.Platform) && r.Verdict != artifact.SignedOtherName {

@@ -20,19 +20,20 @@ import (
 // beginning. No upload gets the last byte before the package is verified, so a registry never
 // receives a wrong package completely.
 type spool struct {
-	file     *fill.File
-	own      *fill.Reader // keeps the file open between uploads
-	verifier *trust.Verifier
-	explain  func(error) error // adds the name of the package to an error
-	report   func(int)         // counts bytes from the origin
-	size     int64             // -1: unknown before drain
-	pkg      trust.Package     // set once the file is verified
-	filled   chan struct{}     // closed once the origin is no longer read
+	file      *fill.File
+	own       *fill.Reader // keeps the file open between uploads
+	verifier  *trust.Verifier
+	explain   func(error) error // adds the name of the package to an error
+	report    func(int)         // counts bytes from the origin
+	size      int64             // -1: unknown before drain
+	pkg       trust.Package     // set once the file is verified
+	noProgram *noProgram        // gets pkg
+	filled    chan struct{}     // closed once the origin is no longer read
 }
 
 // open starts to download a package from its origin.
 func (w *push) open(ctx context.Context, pkg origin.Package) (*spool, error) {
-	s := &spool{explain: func(err error) error {
+	s := &spool{noProgram: &w.noProgram, explain: func(err error) error {
 		if errors.Is(err, trust.ErrChecksum) && !errors.Is(err, provider.ErrNoH1) && pkg.MismatchHint != "" {
 			err = hint.Replace(err, "%s", pkg.MismatchHint)
 		}
@@ -97,6 +98,7 @@ func (s *spool) fill(ctx context.Context, body io.Reader) error {
 		err = s.truncated(err)
 	default:
 		s.pkg, err = s.verifier.Accept(ctx, s.file.Content())
+		s.noProgram.note(s.pkg)
 	}
 	if err != nil {
 		return s.explain(err)

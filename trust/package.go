@@ -22,6 +22,7 @@ type Package struct {
 	sum      [sha256.Size]byte
 	size     int64
 	h1s      provider.H1s
+	program  error
 }
 
 // Platform returns the platform of the package.
@@ -42,6 +43,10 @@ func (p Package) H1() provider.Hash { return p.h1s.Agreed() }
 
 // HasH1 reports whether clients compute an h1: hash for the package. They can compute more than one.
 func (p Package) HasH1(h provider.Hash) bool { return p.h1s.Has(h) }
+
+// Program returns an error that wraps [provider.ErrNoProgram] if clients install the package, but cannot run it. A
+// signature covers such a package like any other, so only its publisher can mend it.
+func (p Package) Program() error { return p.program }
 
 // Hashes returns the zh: hash of the package, and each h1: hash that clients compute.
 func (p Package) Hashes() []provider.Hash {
@@ -114,6 +119,9 @@ func (v *Verifier) Accept(ctx context.Context, content io.ReaderAt) (Package, er
 	}
 	if err := v.checksums.checkKnown(p, true); err != nil {
 		return Package{}, err
+	}
+	if err := provider.CheckProgram(ctx, content, v.size, v.checksums.Provider().Type(), v.platform); errors.Is(err, provider.ErrNoProgram) {
+		p.program = err
 	}
 	return p, nil
 }

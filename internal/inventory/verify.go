@@ -92,15 +92,18 @@ func (c *check) report(s artifact.Severity, where, what, help string) {
 	c.Findings = append(c.Findings, artifact.Finding{Severity: s, Where: where, What: what, Hint: help})
 }
 
-// checkPackages downloads every package and compares it with its hashes.
+// checkPackages downloads every package and compares it with its hashes. It also looks for the
+// provider's program in it.
 func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) error {
 	for _, pkg := range packages {
-		_, err := artifact.Rehash(ctx, c.provider.store, pkg)
+		content, err := artifact.Rehash(ctx, c.provider.store, c.provider.Provider.Type(), pkg)
 		switch {
 		case artifact.IsContent(err):
 			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), helpForBytes(err, "push it again from its origin with ocibridge push --force"))
 		case err != nil:
 			return fmt.Errorf("%s: %w", pkg.Platform, err)
+		case content.Program != nil:
+			c.report(artifact.SeverityWarning, pkg.Platform.String(), "it unpacks, but "+content.Program.Error(), "ask its publisher for a new release")
 		}
 	}
 	return nil

@@ -273,15 +273,15 @@ func (r *reading) compute(ctx context.Context) error {
 		}
 		annotated := p.H1
 		p.H1 = provider.Hash{} // otherwise Rehash would compare the hash, and return an error without the hint below
-		h1s, err := artifact.Rehash(ctx, r.store, p)
+		content, err := artifact.Rehash(ctx, r.store, r.provider.Type(), p)
 		if err != nil {
 			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
 		}
-		if !annotated.IsZero() && !h1s.Has(annotated) {
-			return hint.New(fmt.Sprintf("%s for %s: the registry annotates its package with %s, but the computed hash is %q", r.target, p.Platform, annotated, h1s),
+		if !annotated.IsZero() && !content.H1s.Has(annotated) {
+			return hint.New(fmt.Sprintf("%s for %s: the registry annotates its package with %s, but the computed hash is %q", r.target, p.Platform, annotated, content.H1s),
 				"somebody has changed the annotations of the version in the registry: find out who can write there, and push it again with --force")
 		}
-		r.verified.Packages[i].H1 = h1s.Agreed()
+		r.verified.Packages[i].H1 = content.H1s.Agreed()
 	}
 	return nil
 }
@@ -301,10 +301,11 @@ func (r *reading) hashContents(ctx context.Context) error {
 		if !p.H1.IsZero() {
 			continue
 		}
-		var err error
-		if contents[p.Platform], err = artifact.Rehash(ctx, r.store, p); err != nil {
+		content, err := artifact.Rehash(ctx, r.store, r.provider.Type(), p)
+		if err != nil {
 			return fmt.Errorf("%s for %s: %w", r.target, p.Platform, err)
 		}
+		contents[p.Platform] = content.H1s
 	}
 	r.contents = contents
 	return nil
