@@ -897,7 +897,7 @@ var mutants = []mutant{
 		"err = privatefolder.MakeAsIs(dir)", "err = os.MkdirAll(dir, 0o700)",
 		"internal/registry/embedded.TestSharedFolder"},
 	{"the marker that follows no link", "internal/registry/embedded.mark",
-		"files.CreateNew(name)", "os.Create(name)",
+		"files.CreateNew(name)", "os.Create(name)\n\t_ = files.CreateNew",
 		"internal/registry/embedded.TestMarkerFollowsNoLink"},
 	{"the check of the folder above the local CA", "internal/localca.create",
 		"privatefolder.MakeAsIs(parent)", "os.MkdirAll(parent, 0o700)",
