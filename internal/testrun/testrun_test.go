@@ -1,9 +1,12 @@
 package main
 
 import (
+	"go/build"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -158,32 +161,78 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// TestEveryTestIsInOnePart counts the tests of the project: each is in exactly one part, or left by the first part to the
-// second. Scenes are end-to-end tests.
+// TestEveryTestIsInOnePart counts the tests of the project: each is in exactly one part of "make test-all", or left by the
+// first part to the second. It finds the test files by themselves, so that no module and no build tag hides one. Scenes are
+// end-to-end tests.
 func TestEveryTestIsInOnePart(t *testing.T) {
 	t.Chdir("../..")
-	all, err := listTests(".", nil)
+	underRace, err := listTests(".", []string{"-tags", "race," + productTags}) // as with -race, which would need cgo
 	clients.Must(t, err)
-	units, scenes, others := split(all)
-	total, n := 0, map[string]int{}
-	for _, d := range all {
-		total += len(d.Tests)
-		for part, tests := range map[string]chosen{"units": units, "scenes": scenes, "others": others} {
-			for _, name := range tests[d.Package] {
-				n[part]++
-				if !slices.Contains(d.Tests, name) {
-					t.Errorf("%s: %s has no %s", part, d.Package, name)
-				}
+	plain, err := listTests(".", nil)
+	clients.Must(t, err)
+	ofReleases, err := listTests("tools/release", nil)
+	clients.Must(t, err)
+	units, scenes, _ := split(underRace)
+	_, _, others := split(plain)
+	n, parts := map[test]int{}, map[string]int{}
+	count := func(part string, tests chosen) {
+		for name, names := range tests {
+			for _, t := range names {
+				n[test{name, t}]++
+				parts[part]++
 			}
 		}
 	}
-	t.Logf("%d tests: %v", total, n)
-	if n["units"]+n["scenes"]+n["others"] != total || n["scenes"] == 0 || n["others"] == 0 {
-		t.Errorf("%v of %d tests", n, total)
+	count("units", units)
+	count("scenes", scenes)
+	count("others", others)
+	for _, d := range ofReleases {
+		count("releases", chosen{d.Package: d.Tests})
+	}
+	known := testFiles(t)
+	for _, each := range known {
+		if n[each] != 1 {
+			t.Errorf("%s %s is in %d parts", each.Package, each.Name, n[each])
+		}
+	}
+	t.Logf("%d tests: %v", len(known), parts)
+	if total := parts["units"] + parts["scenes"] + parts["others"] + parts["releases"]; total != len(known) || parts["scenes"] == 0 || parts["others"] == 0 {
+		t.Errorf("the parts have %v of %d tests", parts, len(known))
 	}
 	for name := range maps.Keys(scenes) {
 		if short(name) != "e2e" {
 			t.Errorf("package %s has scenes", name)
 		}
 	}
+}
+
+// testFiles returns the tests in all test files of the project, but for those of other platforms.
+func testFiles(t *testing.T) []test {
+	t.Helper()
+	byFolder := map[string][]string{}
+	clients.Must(t, filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		dir, base := filepath.Dir(name), d.Name()
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != "." && (strings.HasPrefix(base, ".") || base == "testdata" || base == "node_modules"):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(base, "_test.go"):
+			return nil
+		}
+		there, err := build.Default.MatchFile(dir, base)
+		if there {
+			byFolder[dir] = append(byFolder[dir], base)
+		}
+		return err
+	}))
+	var tests []test
+	for dir, names := range byFolder {
+		d := declared{}
+		clients.Must(t, d.read(dir, names))
+		for _, name := range d.Tests {
+			tests = append(tests, test{path.Join(module, filepath.ToSlash(dir)), name})
+		}
+	}
+	return tests
 }
