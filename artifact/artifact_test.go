@@ -3,12 +3,10 @@ package artifact_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,8 +19,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -52,27 +50,6 @@ func contents(t testing.TB) map[provider.Platform][]byte {
 	return out
 }
 
-// accept returns content as a package that a policy for unsigned versions has accepted.
-func accept(t testing.TB, p provider.Platform, filename string, content []byte) trust.Package {
-	t.Helper()
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
-		Provider: widget, Version: v100, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), filename),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier, err := sums.Verifier(p, filename)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier.Write(content)
-	accepted, err := verifier.Accept(t.Context(), bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return accepted
-}
-
 // encoded is an encoded version with all its parts.
 type encoded struct {
 	version   artifact.Version // the version from which the index was encoded
@@ -90,7 +67,8 @@ func encode(t testing.TB, platforms ...provider.Platform) encoded {
 		manifests: map[provider.Platform]artifact.Blob{},
 	}
 	for _, platform := range platforms {
-		p, manifest, err := artifact.EncodePackage(accept(t, platform, provider.PackageFilename(widget, v100, platform), contents(t)[platform]))
+		pkg, _ := accepted.Package(t, widget, v100, platform, contents(t)[platform])
+		p, manifest, err := artifact.EncodePackage(pkg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,26 +99,14 @@ var evidence = artifact.Evidence{
 // bench is a real registry that records its requests. A test can replace its responses.
 type bench struct {
 	t        *testing.T
-	truth    http.Handler       // the registry itself, without the replaced responses
-	registry *recorder.Recorder // records the requests to the registry
+	registry *loopback.Registry
 	repo     *remote.Repository
 	lies     map[string]http.HandlerFunc // the handlers for GET and HEAD requests whose paths end in the key
 }
 
 func newBench(t *testing.T) *bench {
-	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	b := &bench{t: t, truth: e.Handler(), registry: recorder.New(e.Handler()), lies: map[string]http.HandlerFunc{}}
-	server := httptest.NewServer(b.registry)
-	t.Cleanup(server.Close)
-	if b.repo, err = remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/acme/widget"); err != nil {
-		t.Fatal(err)
-	}
-	b.repo.PlainHTTP = true
-	b.repo.Client = server.Client() // oras-go's default client waits and retries
+	b := &bench{t: t, registry: loopback.For(t), lies: map[string]http.HandlerFunc{}}
+	b.repo = b.registry.Repository(widget.Path())
 	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		for suffix, lie := range b.lies {
 			if (r.Method == http.MethodGet || r.Method == http.MethodHead) && strings.HasSuffix(r.URL.Path, suffix) {
@@ -237,7 +203,7 @@ func unmarshal[T any](t testing.TB, data []byte) T {
 func (b *bench) tamper(suffix string, change func(data []byte) []byte, announce func(http.Header)) {
 	b.lies[suffix] = func(w http.ResponseWriter, r *http.Request) {
 		truth := httptest.NewRecorder()
-		b.truth.ServeHTTP(truth, r)
+		b.registry.Truth.ServeHTTP(truth, r)
 		data := change(truth.Body.Bytes())
 		for k, v := range truth.Header() {
 			w.Header()[k] = v

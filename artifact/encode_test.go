@@ -12,6 +12,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -118,7 +119,7 @@ func TestEncodeIndexMakesNothingUp(t *testing.T) {
 }
 
 func TestEncodePackageRefusesFilenameThatIsNone(t *testing.T) {
-	p := accept(t, linux, "terraform-provider-widget/../x.zip", contents(t)[linux])
+	p, _ := accepted.Named(t, widget, v100, linux, "terraform-provider-widget/../x.zip", contents(t)[linux])
 	if _, b, err := artifact.EncodePackage(p); err == nil {
 		t.Errorf("encoded as %s", b.Data)
 	}

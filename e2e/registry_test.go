@@ -14,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/testkit/tunnel"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
@@ -174,7 +175,7 @@ func TestOwnHostName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy := tunnel(t, own+":443", "127.0.0.1:"+port)
+	proxy := proxyTo(t, own+":443", "127.0.0.1:"+port)
 	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 		ws := s.user("", nullVersion)
 		clients.Must(t, ws.WriteCLIConfig(""))
@@ -189,9 +190,9 @@ func TestOwnHostName(t *testing.T) {
 	}
 }
 
-// tunnel starts a proxy, and returns the URL of the proxy. The proxy forwards connections for one address to
+// proxyTo starts a proxy, and returns the URL of the proxy. The proxy forwards connections for one address to
 // another address, and refuses all other connections.
-func tunnel(t *testing.T, from, to string) string {
+func proxyTo(t *testing.T, from, to string) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect || r.Host != from {
@@ -199,23 +200,7 @@ func tunnel(t *testing.T, from, to string) string {
 			http.Error(w, "not here", http.StatusForbidden)
 			return
 		}
-		far, err := net.Dial("tcp", to)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer far.Close()
-		w.WriteHeader(http.StatusOK)
-		near, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer near.Close()
-		go func() {
-			io.Copy(far, buffered)
-			far.Close()
-		}()
-		io.Copy(near, far)
+		tunnel.Connect(w, to)
 	}))
 	t.Cleanup(server.Close)
 	return server.URL

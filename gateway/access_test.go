@@ -196,7 +196,7 @@ func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestEveryRouteAsksForAToken(t *testing.T) {
 	b := newBench(t)
 	b.controlled()
-	b.options.Registry = b.truth
+	b.options.Registry = b.registry.Truth
 	b.options.Log = nil
 	anybody := b.serve()
 	open := map[string]bool{"/healthz": true, "/.well-known/terraform.json": true, "/hosts/{hostname}/.well-known/terraform.json": true}

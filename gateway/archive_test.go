@@ -267,7 +267,7 @@ func (b *bench) breakOff(br breaker) {
 			return
 		}
 		truth := httptest.NewRecorder()
-		b.truth.ServeHTTP(truth, r)
+		b.registry.Truth.ServeHTTP(truth, r)
 		for k, v := range truth.Header() {
 			w.Header()[k] = v
 		}
@@ -428,7 +428,7 @@ func TestClientThatStops(t *testing.T) {
 		b.publish(widget, "1.0.0", map[provider.Platform][]byte{linux: random(size)})
 		stopped := make(chan struct{})
 		b.lie("/blobs/", func(w http.ResponseWriter, r *http.Request) {
-			b.truth.ServeHTTP(w, r)
+			b.registry.Truth.ServeHTTP(w, r)
 			<-r.Context().Done()
 			close(stopped)
 		})

@@ -41,7 +41,7 @@ func benchmark(b *testing.B, path, registryPath string, size int) {
 	}
 	w.options.Log = nil
 	c := w.serve()
-	straight := w.upstream.URL + registryPath
+	straight := w.registry.Server.URL + registryPath
 	timed := func(url string) time.Duration {
 		start := time.Now()
 		req, err := http.NewRequest(http.MethodGet, url, nil)

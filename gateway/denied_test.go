@@ -38,7 +38,7 @@ func TestDeniedInTheEmbeddedRegistry(t *testing.T) {
 	}
 	deny[0].Reason = `it leaks "tokens"`
 	b.catalog(catalog.Options{Deny: deny})
-	b.options.Registry = b.truth
+	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	c.http.CheckRedirect = nil // follow redirects, as clients do
 	const v2 = "/v2/" + host + "/acme/"

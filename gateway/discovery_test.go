@@ -14,6 +14,7 @@ import (
 	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -51,7 +52,7 @@ func TestOwnHostByDiscovery(t *testing.T) {
 				mu.Unlock()
 				return (&net.Dialer{}).DialContext(ctx, network, proxy.Listener.Addr().String())
 			}
-			got := fetch(t, realorigin.NewRegistry(realorigin.RegistryOptions{Transport: transport}), own, "1.0.0")
+			got := origin.Fetch(t, realorigin.NewRegistry(realorigin.RegistryOptions{Transport: transport}), own, "1.0.0")
 			if sums, err := (trust.Policy{}).Accept(t.Context(), got.Claims); err != nil || sums.Verdict() != trust.Signed {
 				t.Errorf("%v, %+v", err, sums)
 			}

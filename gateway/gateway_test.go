@@ -3,7 +3,6 @@ package gateway_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,13 +19,13 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 const (
@@ -44,9 +43,7 @@ var (
 // replace the registry's responses.
 type bench struct {
 	t        testing.TB
-	truth    http.Handler       // the registry itself
-	registry *recorder.Recorder // between the gateway and truth
-	upstream *httptest.Server   // serves registry
+	registry *loopback.Registry
 	repo     *remote.Repository // widget's repository
 	log      *logBuffer
 	limits   gateway.Limits
@@ -54,14 +51,7 @@ type bench struct {
 }
 
 func newBench(t testing.TB) *bench {
-	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	b := &bench{t: t, truth: e.Handler(), registry: recorder.New(e.Handler()), log: &logBuffer{}}
-	b.upstream = httptest.NewServer(b.registry)
-	t.Cleanup(b.upstream.Close)
+	b := &bench{t: t, registry: loopback.For(t), log: &logBuffer{}}
 	b.repo = b.repository(widget)
 	b.options = gateway.Backed{
 		Options: gateway.Options{Log: slog.New(slog.NewTextHandler(b.log, nil))},
@@ -78,22 +68,15 @@ func newBench(t testing.TB) *bench {
 // stopRegistry makes the registry refuse connections.
 func (b *bench) stopRegistry() {
 	b.t.Helper()
-	b.upstream.Close()
+	b.registry.Server.Close()
 	held := &ports.Held{}
-	held.Hold(b.upstream.Listener.Addr().String())
+	held.Hold(b.registry.Server.Listener.Addr().String())
 	b.t.Cleanup(held.Release)
 }
 
 // repository returns a client of a provider's repository.
 func (b *bench) repository(a provider.Address) *remote.Repository {
-	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
-	if err != nil {
-		b.t.Error(err)
-		return nil
-	}
-	repo.PlainHTTP = true
-	repo.Client = b.upstream.Client() // the default client waits and retries
-	return repo
+	return b.registry.Repository(a.Path())
 }
 
 // random returns a package of size incompressible bytes. It always returns the same bytes for the same
@@ -132,7 +115,8 @@ func (b *bench) publish(a provider.Address, version string, packages map[provide
 	out := artifact.Version{Provider: a, Version: v, Protocols: []string{"5.0"}}
 	b.send(repo, artifact.Config())
 	for platform, content := range packages {
-		p, manifest, err := artifact.EncodePackage(accept(b.t, a, v, platform, content))
+		pkg, _ := accepted.Package(b.t, a, v, platform, content)
+		p, manifest, err := artifact.EncodePackage(pkg)
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -150,27 +134,6 @@ func (b *bench) publish(a provider.Address, version string, packages map[provide
 	b.tag(repo, index, string(tag))
 	b.registry.Reset()
 	return out
-}
-
-func accept(t testing.TB, a provider.Address, v provider.Version, p provider.Platform, content []byte) trust.Package {
-	t.Helper()
-	name := provider.PackageFilename(a, v, p)
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
-		Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier, err := sums.Verifier(p, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier.Write(content)
-	accepted, err := verifier.Accept(t.Context(), bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return accepted
 }
 
 func (b *bench) send(repo *remote.Repository, blobs ...artifact.Blob) {
@@ -314,7 +277,7 @@ func TestEmbeddedRegistryIsServed(t *testing.T) {
 			w.WriteHeader(http.StatusTeapot) // the registry's handler answers all methods
 			return
 		}
-		b.truth.ServeHTTP(w, r)
+		b.registry.Truth.ServeHTTP(w, r)
 	})
 	c := b.serve()
 	blob := "/v2/" + widget.Path() + "/blobs/" + v.Packages[0].Digest.String()

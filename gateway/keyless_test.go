@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/opencontainers/go-digest"
-	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -29,9 +28,7 @@ func (p *publisher) pushKeyless(a provider.Address, version string, change func(
 	r := release.For(p.t, p.spec(version))
 	r.Keys = nil
 	p.origin.Add(r)
-	services := disco.New()
-	services.ForceHostServices(a.ServiceHost(), map[string]any{"providers.v1": p.server.URL + origin.ServicePath})
-	got := fetch(p.t, realorigin.NewRegistry(realorigin.RegistryOptions{Services: services}), a, version)
+	got := origin.Fetch(p.t, origin.Client(a.Hostname(), p.server.URL), a, version)
 	if change != nil {
 		change(got)
 	}

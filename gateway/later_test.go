@@ -23,10 +23,10 @@ import (
 
 // viaAuth makes the gateway use package auth for requests to the registry, as the command serve does.
 func (b *bench) viaAuth() {
-	client := auth.New(auth.Options{Transport: b.upstream.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
+	client := auth.New(auth.Options{Transport: b.registry.Server.Client().Transport, Defaults: &auth.Defaults{}, RetryDelay: time.Millisecond})
 	b.options.Repository = func(ctx context.Context, a provider.Address) (gateway.Store, error) {
 		var repo *remote.Repository
-		repo, err := client.Repository(ctx, ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(b.upstream.URL, "http://")), Name: a.Path()})
+		repo, err := client.Repository(ctx, ociaddr.Repository{Registry: ociaddr.Registry(strings.TrimPrefix(b.registry.Server.URL, "http://")), Name: a.Path()})
 		if err != nil {
 			return nil, err
 		}

@@ -360,7 +360,7 @@ func (b *bench) tagVersionIn(repo *remote.Repository, v artifact.Version) {
 // checkSilence checks that a response does not name the registry, a repository or a digest.
 func (b *bench) checkSilence(a answer) {
 	b.t.Helper()
-	for _, secret := range []string{strings.TrimPrefix(b.upstream.URL, "http://"), "sha256", "acme", "manifests"} {
+	for _, secret := range []string{strings.TrimPrefix(b.registry.Server.URL, "http://"), "sha256", "acme", "manifests"} {
 		if strings.Contains(a.body, secret) {
 			b.t.Errorf("%q says %s", a.body, secret)
 		}

@@ -431,7 +431,7 @@ func TestDeniedModules(t *testing.T) {
 	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
 		return url.Parse("https://origin.example/v1/modules/")
 	}
-	b.options.Registry = b.truth
+	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	other := "/hosts/" + host + "/v1/modules/acme/other/aws/"
 	for path, want := range map[string]string{
@@ -477,7 +477,7 @@ func TestDeniedModulesInAnySpelling(t *testing.T) {
 		b.publishModule(module.MustParseAddress(host+"/"+name+"/net/aws"), "1.0.0", "1.0.0")
 	}
 	b.options.Deny = []catalog.Deny{{Module: module.MustParsePattern(host + "/aZure/*/*"), Reason: "it is retired"}}
-	b.options.Registry = b.truth
+	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	for name, component := range map[string]string{"Azure": "azure.1", "azure": "azure", "AZURE": "azure.1f"} {
 		if a := c.get("/hosts/" + host + "/v1/modules/" + name + "/net/aws/1.0.0/download"); a.status != 451 {
@@ -501,7 +501,7 @@ func TestDeniedModulesInTheEmbeddedRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.catalog(catalog.Options{Modules: b.options.Modules, Deny: []catalog.Deny{{Module: module.PatternFor(netModule), Versions: versions}}})
-	b.options.Registry = b.truth
+	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	c.http.Transport = withHeader{"Accept", ocispec.MediaTypeImageManifest, c.http.Transport}
 	at := "/v2/modules/" + netModule.Path()

@@ -18,7 +18,7 @@ func TestEveryEndpointIsDocumented(t *testing.T) {
 	}
 	b := newBench(t)
 	b.controlled()
-	b.options.PublicURL, b.options.Registry = parseURL(t, "https://"+host+"/"), b.truth
+	b.options.PublicURL, b.options.Registry = parseURL(t, "https://"+host+"/"), b.registry.Truth
 	b.options.Ready, b.options.Metrics = http.NotFoundHandler(), http.NotFoundHandler()
 	b.options.Page = http.NotFoundHandler()
 	paths := gateway.Paths(b.options.Options)

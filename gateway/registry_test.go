@@ -22,14 +22,11 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -153,26 +150,19 @@ func (p *publisher) push(a provider.Address, version string) *release.Release {
 	r := release.For(p.t, spec)
 	r.Keys[0].TrustSignature, r.Keys[0].Source, r.Keys[0].SourceURL = "<&>", "Acme", "https://acme.example/"
 	p.origin.Add(r)
-	services := disco.New()
-	services.ForceHostServices(a.ServiceHost(), map[string]any{"providers.v1": p.server.URL + origin.ServicePath})
-	p.pushFrom(realorigin.NewRegistry(realorigin.RegistryOptions{Services: services}), a, version, trust.Policy{})
+	p.pushFrom(origin.Client(a.Hostname(), p.server.URL), a, version, trust.Policy{})
 	return r
 }
 
 func (p *publisher) pushFrom(from *realorigin.Registry, a provider.Address, version string, policy trust.Policy) {
 	p.t.Helper()
-	p.pushRelease(fetch(p.t, from, a, version), policy)
+	p.pushRelease(origin.Fetch(p.t, from, a, version), policy)
 }
 
 // pushRelease pushes a release to the bench's registry.
 func (p *publisher) pushRelease(r *realorigin.Release, policy trust.Policy) {
 	p.t.Helper()
-	to := pusher.New(pusher.Options{Policy: func(provider.Address) trust.Policy { return policy }, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: r.Provider().Path()}, Store: registry.Repository{Repository: p.repository(r.Provider())}}, nil
-	}})
-	if _, err := to.Push(p.t.Context(), r); err != nil {
-		p.t.Fatal(err)
-	}
+	p.registry.Push(r, policy)
 	p.registry.Reset()
 }
 
@@ -183,19 +173,6 @@ func (p *publisher) pushUnsigned(version string) {
 	spec.Signer = nil
 	p.origin.Add(release.For(p.t, spec))
 	p.pushFrom(registryClient(p.server.URL+origin.ServicePath, nil), widget, version, trust.Policy{AllowUnsigned: true})
-}
-
-func fetch(t testing.TB, from *realorigin.Registry, a provider.Address, version string) *realorigin.Release {
-	t.Helper()
-	listing, err := from.Versions(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := from.Release(t.Context(), a, listing, provider.MustParseVersion(version), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }
 
 // sameRelease checks that two origins describe a release in the same way, and serve the same packages.
@@ -251,8 +228,8 @@ func TestRegistryRoundTrip(t *testing.T) {
 			p.push(widget, version)
 			c := p.serveOver(http2)
 			from := registryClient(gateway.RegistryURL(c.s.URL+"/", host), c.http.Transport)
-			got := fetch(t, from, widget, version)
-			sameRelease(t, got, fetch(t, registryClient(p.server.URL+origin.ServicePath, nil), widget, version))
+			got := origin.Fetch(t, from, widget, version)
+			sameRelease(t, got, origin.Fetch(t, registryClient(p.server.URL+origin.ServicePath, nil), widget, version))
 			if sums, err := (trust.Policy{}).Accept(t.Context(), got.Claims); err != nil || sums.Verdict() != trust.Signed || sums.Signer().Fingerprint != p.signer.Fingerprint() {
 				t.Errorf("%s: %v, by %+v", version, err, sums)
 			}
@@ -431,7 +408,7 @@ func TestAboutAVersion(t *testing.T) {
 		}
 	}
 	for version, want := range map[string]provider.About{"1.0.0": {}, "2.0.0": {Source: "https://git.example/acme/widget", PublishedAt: "2026-01-02T03:04:05Z"}} {
-		if got := fetch(t, registryClient(gateway.RegistryURL(c.s.URL, host), nil), widget, version).About; got != want {
+		if got := origin.Fetch(t, registryClient(gateway.RegistryURL(c.s.URL, host), nil), widget, version).About; got != want {
 			t.Errorf("%s by a second gateway: %+v", version, got)
 		}
 	}

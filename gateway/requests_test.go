@@ -133,7 +133,7 @@ func TestHooks(t *testing.T) {
 	b.options.Hooks, b.options.Archives = seen.hooks(), &telemetry.ArchiveCounters{}
 	b.options.Ready = http.HandlerFunc(gateway.Healthz)
 	b.options.PublicURL = parseURL(t, "https://providers.acme.example/")
-	b.options.Registry = b.truth
+	b.options.Registry = b.registry.Truth
 	s := httptest.NewServer(gateway.NewBacked(b.options))
 	t.Cleanup(s.Close)
 	c := &client{t, s, s.Client()}

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
@@ -84,7 +85,8 @@ func (r *required) put(s *stored, tag string) *artifact.Version {
 	out := artifact.Version{Provider: widget, Version: v, Protocols: []string{"5.0"}}
 	r.send(r.repo, artifact.Config())
 	for platform, content := range s.packages {
-		p, manifest, err := artifact.EncodePackage(accept(r.t, widget, v, platform, content))
+		pkg, _ := accepted.Package(r.t, widget, v, platform, content)
+		p, manifest, err := artifact.EncodePackage(pkg)
 		if err != nil {
 			r.t.Fatal(err)
 		}

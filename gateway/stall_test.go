@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -40,7 +41,8 @@ func (*memory) Resolve(context.Context, string) (ocispec.Descriptor, error) {
 func newMemory(t *testing.T, size int) *memory {
 	t.Helper()
 	blob := random(size)
-	p, _, err := artifact.EncodePackage(accept(t, widget, provider.MustParseVersion("1.0.0"), linux, blob))
+	pkg, _ := accepted.Package(t, widget, provider.MustParseVersion("1.0.0"), linux, blob)
+	p, _, err := artifact.EncodePackage(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -214,13 +214,13 @@ func TestTokenServerIsNotTheRegistry(t *testing.T) {
 			respond(404, "application/json", notFoundJSON)(w, r)
 			return true
 		}
-		w.Header().Set("WWW-Authenticate", `Bearer realm="`+b.upstream.URL+`/token",service="registry"`)
+		w.Header().Set("WWW-Authenticate", `Bearer realm="`+b.registry.Server.URL+`/token",service="registry"`)
 		w.WriteHeader(http.StatusUnauthorized)
 		return true
 	})
 	b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
 		repo := b.repository(a)
-		repo.Client = &auth.Client{Client: b.upstream.Client()}
+		repo.Client = &auth.Client{Client: b.registry.Server.Client()}
 		return repo, nil
 	}
 	c := b.serve()

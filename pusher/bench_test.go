@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,15 +14,13 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry"
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -46,7 +43,7 @@ type bench struct {
 	release  *release.Release
 	origin   *origin.Origin
 	client   *realorigin.Registry
-	registry *recorder.Recorder
+	registry *loopback.Registry
 	repo     *remote.Repository
 	options  pusher.Options
 }
@@ -55,12 +52,10 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, signer: pgp.For(t, "Acme")}
 	b.release = b.build("1.0.0", "content")
 	b.origin = origin.New(origin.Options{}, b.release)
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": b.serveOrigin() + origin.ServicePath})
-	b.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	b.client = origin.Client(host, b.serveOrigin())
 	b.newRegistry()
 	b.options = pusher.Options{RetryPause: time.Millisecond, Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}, nil
+		return destination(registry.Repository{Repository: b.repo}), nil
 	}}
 	return b
 }
@@ -74,19 +69,8 @@ func (b *bench) serveOrigin() string {
 
 // newRegistry replaces the registry of the bench with an empty registry.
 func (b *bench) newRegistry() {
-	e, err := embedded.Open(b.t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(func() { e.Close() })
-	b.registry = recorder.New(e.Handler())
-	server := httptest.NewServer(b.registry)
-	b.t.Cleanup(server.Close)
-	if b.repo, err = remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/acme/widget"); err != nil {
-		b.t.Fatal(err)
-	}
-	b.repo.PlainHTTP = true
-	b.repo.Client = server.Client() // without the pauses and retries of the default client
+	b.registry = loopback.For(b.t)
+	b.repo = b.registry.Repository(widget.Path())
 }
 
 func (b *bench) build(version, content string) *release.Release {
@@ -242,7 +226,7 @@ func (b *bench) source() (pusher.Stored, *recorder.Recorder) {
 	from := pusher.Stored{Provider: widget, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/widget"}, Store: b.repo}
 	registry := b.registry
 	b.newRegistry()
-	return from, registry
+	return from, registry.Recorder
 }
 
 // copy pushes a version of the source to the bench's registry. It copies no referrers.

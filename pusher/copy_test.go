@@ -257,7 +257,7 @@ func TestCopyAttachesNothingElsewhere(t *testing.T) {
 				}
 				from, _ := b.source()
 				if !api {
-					withoutAPI(b.registry)
+					withoutAPI(b.registry.Recorder)
 				}
 				b.mustCopy(from, tc.warnings...)
 				if got := b.referrers(b.repo, victim); len(got) > 0 {

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -35,9 +33,7 @@ type keyless struct {
 
 func newKeyless(t *testing.T) *keyless {
 	k := &keyless{bench: newBench(t), now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(tofuWidget.Hostname()), map[string]any{"providers.v1": k.serveOrigin() + origin.ServicePath})
-	k.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	k.client = origin.Client(tofuWidget.Hostname(), k.serveOrigin())
 	k.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{UnsignedAsClients: true} }
 	k.options.Now = func() time.Time { return k.now }
 	k.pusher = pusher.New(k.options)
@@ -49,15 +45,7 @@ func (k *keyless) publish(version string, signer *pgp.Signer) *realorigin.Releas
 	k.t.Helper()
 	k.signer = signer
 	k.origin.Add(k.build(version, "content"))
-	listing, err := k.client.Versions(k.t.Context(), tofuWidget)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	r, err := k.client.Release(k.t.Context(), tofuWidget, listing, provider.MustParseVersion(version), nil)
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	return r
+	return origin.Fetch(k.t, k.client, tofuWidget, version)
 }
 
 // want pushes a release, and checks whether it is refused because a signed version is stored.

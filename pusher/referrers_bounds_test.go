@@ -158,7 +158,7 @@ func TestListsOfReferrersAreBounded(t *testing.T) {
 	// A copy skips entries that describe no manifest, both in the source's list and in the destination's list.
 	bad := []ocispec.Descriptor{entry(ocispec.MediaTypeImageManifest, "", "no digest"), entry(long, "", digest.FromString("1")), entry(ocispec.MediaTypeImageManifest, long, digest.FromString("2"))}
 	list(registry, subject, append(bad, entry("application/octet-stream", "", digest.FromString("3")))...)
-	list(b.registry, subject, bad...)
+	list(b.registry.Recorder, subject, bad...)
 	if r := b.mustCopy(from, "has the media type", "lists 3 referrers without a digest, or with a type of more than 255 bytes"); r.Referrers != 0 {
 		t.Errorf("%+v", r)
 	}

@@ -130,7 +130,7 @@ func TestCopyReferrers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			if !api.source {
-				withoutAPI(b.registry)
+				withoutAPI(b.registry.Recorder)
 			}
 			pushed := b.mustPush()
 			v := b.tagged()
@@ -147,7 +147,7 @@ func TestCopyReferrers(t *testing.T) {
 			from, _ := b.source()
 			from = fresh(from)
 			if !api.destination {
-				withoutAPI(b.registry)
+				withoutAPI(b.registry.Recorder)
 			}
 			r := b.mustCopy(from)
 			if r.Digest != pushed.Digest || r.Status != pusher.Pushed || r.Referrers != 6 || r.ReferrersSent != 6 {
@@ -281,7 +281,7 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 	for name, answer := range answers {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			withoutAPI(b.registry)
+			withoutAPI(b.registry.Recorder)
 			b.mustPush()
 			v := b.tagged()
 			subjects := []digest.Digest{v.Index.Digest, v.Evidence.Digest}

@@ -183,7 +183,7 @@ func TestRemoveReferrers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newSyncBench(t, "1.0.0", "1.1.0")
 			if !api {
-				withoutAPI(b.registry)
+				withoutAPI(b.registry.Recorder)
 			}
 			b.mustSync("+1.1.0 +1.0.0")
 			v := b.tagged()
@@ -378,7 +378,7 @@ func (b *syncBench) interruptedRemoval(n int, q pusher.RemoveRequest) (reached b
 // leaves them, are not taken for referrers of each other, and that a removal removes all of them.
 func TestRemoveAfterACopyByCosign(t *testing.T) {
 	b := newSyncBench(t, "1.0.0", "1.1.0")
-	withoutAPI(b.registry)
+	withoutAPI(b.registry.Recorder)
 	b.mustSync("+1.1.0 +1.0.0")
 	v := b.tagged()
 	all := []ocispec.Descriptor{v.Index}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/base64"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -15,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/testkit/tunnel"
 )
 
 // TestProxyHowTo runs docs/howto/proxy.md. GHCR and the origin have their real names, which only the proxy can
@@ -70,24 +69,13 @@ func (p *forwardProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "log in", http.StatusProxyAuthRequired)
 		return
 	}
-	far, err := net.Dial("tcp", p.to[r.Host])
-	if r.Method != http.MethodConnect || err != nil {
+	to := p.to[r.Host]
+	if r.Method != http.MethodConnect || to == "" {
 		http.Error(w, "no such host", http.StatusBadGateway)
 		return
 	}
-	defer far.Close()
 	p.mu.Lock()
 	p.connected = append(p.connected, r.Host)
 	p.mu.Unlock()
-	w.WriteHeader(http.StatusOK)
-	near, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return
-	}
-	defer near.Close()
-	go func() {
-		io.Copy(far, buffered)
-		far.Close()
-	}()
-	io.Copy(near, far)
+	tunnel.Connect(w, to)
 }

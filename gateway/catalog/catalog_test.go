@@ -3,7 +3,6 @@ package catalog_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,9 +23,9 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 var (
@@ -103,8 +102,8 @@ func (f *fake) tag(a provider.Address, v provider.Version, blob artifact.Blob) {
 // publish stores a version whose package has the given content.
 func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Version {
 	t.Helper()
-	accepted, sums := accept(t, a, v, release.AsZip([]byte(content)))
-	p, _, err := artifact.EncodePackage(accepted)
+	pkg, sums := accepted.Package(t, a, v, linux, release.AsZip([]byte(content)))
+	p, _, err := artifact.EncodePackage(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +129,8 @@ func (f *fake) publish(t testing.TB, a provider.Address, v provider.Version, con
 // returns the manifest, which it does not store.
 func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version, content string) artifact.Blob {
 	t.Helper()
-	accepted, _ := accept(t, a, v, release.AsZip([]byte(content)))
-	p, manifest, err := artifact.EncodePackage(accepted)
+	pkg, _ := accepted.Package(t, a, v, linux, release.AsZip([]byte(content)))
+	p, manifest, err := artifact.EncodePackage(pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,27 +149,6 @@ func (f *fake) publishBare(t testing.TB, a provider.Address, v provider.Version,
 	blob.Descriptor.Digest, blob.Descriptor.Size = digest.FromBytes(blob.Data), int64(len(blob.Data))
 	f.tag(a, v, blob)
 	return manifest
-}
-
-func accept(t testing.TB, a provider.Address, v provider.Version, content []byte) (trust.Package, *trust.Checksums) {
-	t.Helper()
-	name := provider.PackageFilename(a, v, linux)
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(t.Context(), trust.Claims{
-		Provider: a, Version: v, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier, err := sums.Verifier(linux, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	verifier.Write(content)
-	accepted, err := verifier.Accept(t.Context(), bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return accepted, sums
 }
 
 type fakeStore struct {

@@ -3,7 +3,6 @@ package page_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,8 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -23,16 +20,12 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
-	"github.com/ocibridge/ocibridge/internal/registry"
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/ociaddr"
-	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -48,8 +41,7 @@ var (
 // responses.
 type bench struct {
 	t        *testing.T
-	registry *recorder.Recorder
-	upstream *httptest.Server
+	registry *loopback.Registry
 	signer   *pgp.Signer
 	origin   *origin.Origin
 	source   *httptest.Server
@@ -60,14 +52,8 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	b := &bench{t: t, registry: recorder.New(e.Handler()), signer: pgp.For(t, "Acme"), origin: origin.New(origin.Options{}), log: &syncBuffer{}}
-	b.upstream, b.source = httptest.NewServer(b.registry), httptest.NewServer(b.origin)
-	t.Cleanup(b.upstream.Close)
+	b := &bench{t: t, registry: loopback.For(t), signer: pgp.For(t, "Acme"), origin: origin.New(origin.Options{}), log: &syncBuffer{}}
+	b.source = httptest.NewServer(b.origin)
 	t.Cleanup(b.source.Close)
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
 	b.catalog = catalog.Options{
@@ -83,14 +69,7 @@ func newBench(t *testing.T) *bench {
 }
 
 func (b *bench) repository(a provider.Address) *remote.Repository {
-	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
-	if err != nil {
-		b.t.Error(err)
-		return nil
-	}
-	repo.PlainHTTP = true
-	repo.Client = b.upstream.Client() // the default client waits and retries
-	return repo
+	return b.registry.Repository(a.Path())
 }
 
 // push adds a release to the origin and pushes it to the registry. The release is signed if
@@ -111,26 +90,7 @@ func (b *bench) push(a provider.Address, version string, signed bool) *release.R
 	}
 	r := release.For(b.t, spec)
 	b.origin.Add(r)
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(a.Hostname()), map[string]any{"providers.v1": b.source.URL + origin.ServicePath})
-	from := realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
-	listing, err := from.Versions(b.t.Context(), a)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	offered, err := from.Release(b.t.Context(), a, listing, provider.MustParseVersion(version), nil)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	to := pusher.New(pusher.Options{
-		Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
-		Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: registry.Repository{Repository: b.repository(a)}}, nil
-		},
-	})
-	if _, err := to.Push(b.t.Context(), offered); err != nil {
-		b.t.Fatal(err)
-	}
+	b.registry.Push(origin.Fetch(b.t, origin.Client(a.Hostname(), b.source.URL), a, version), trust.Policy{AllowUnsigned: true})
 	return r
 }
 
@@ -140,15 +100,8 @@ func (b *bench) index(a provider.Address, version string, v artifact.Version) {
 	b.t.Helper()
 	v.Provider, v.Version = a, provider.MustParseVersion(version)
 	content := release.AsZip([]byte("a package of " + version))
-	name := provider.PackageFilename(a, v.Version, linux)
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(b.t.Context(), trust.Claims{Provider: a, Version: v.Version, SHA256SUMS: fmt.Appendf(nil, "%x  %s\n", sha256.Sum256(content), name)})
-	b.must(err)
-	verifier, err := sums.Verifier(linux, name)
-	b.must(err)
-	verifier.Write(content)
-	accepted, err := verifier.Accept(b.t.Context(), bytes.NewReader(content))
-	b.must(err)
-	p, manifest, err := artifact.EncodePackage(accepted)
+	pkg, _ := accepted.Package(b.t, a, v.Version, linux, content)
+	p, manifest, err := artifact.EncodePackage(pkg)
 	b.must(err)
 	v.Packages = []artifact.Package{p}
 	index, err := artifact.EncodeIndex(v)

@@ -6,15 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
-
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -31,11 +27,9 @@ func (b *bench) offer(a provider.Address, version string, signer *pgp.Signer) *r
 
 // pulls makes the gateway fetch missing versions of acme's providers.
 func (b *bench) pulls() {
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": b.source.URL + origin.ServicePath})
 	scope := pull.Scope{Selector: provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/acme/*")}}}
 	p, err := pull.New(pull.Options{
-		Origin: realorigin.NewRegistry(realorigin.RegistryOptions{Services: services}),
+		Origin: origin.Client(host, b.source.URL),
 		Scope:  scope, Spool: b.t.TempDir(), Log: slog.New(slog.NewTextHandler(b.log, nil)),
 	})
 	b.must(err)

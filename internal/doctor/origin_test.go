@@ -8,9 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
-
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -32,8 +29,6 @@ func originOf(t *testing.T, key ...pgp.Option) (Origin, *recorder.Recorder) {
 	rec := recorder.New(files)
 	server := httptest.NewServer(rec)
 	t.Cleanup(server.Close)
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(widget.Hostname()), map[string]any{"providers.v1": server.URL + origin.ServicePath})
 	u, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +37,7 @@ func originOf(t *testing.T, key ...pgp.Option) (Origin, *recorder.Recorder) {
 	t.Cleanup(transport.CloseIdleConnections)
 	return Origin{
 		Provider: widget, Name: widget.Hostname(), URL: u, Platform: provider.MustParsePlatform("windows_arm64"),
-		Source: realorigin.NewRegistry(realorigin.RegistryOptions{Services: services, Transport: transport}),
+		Source: realorigin.NewRegistry(realorigin.RegistryOptions{Services: origin.Services(widget.Hostname(), server.URL), Transport: transport}),
 	}, rec
 }
 

@@ -2,7 +2,6 @@ package originclient
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -22,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/testkit/tunnel"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -194,23 +194,7 @@ func hostBlock(t *testing.T, host, url string) *cliconfig.Config {
 func tunnelTo(t *testing.T, to string) *url.URL {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		far, err := net.Dial("tcp", to)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadGateway)
-			return
-		}
-		defer far.Close()
-		w.WriteHeader(http.StatusOK)
-		near, buffered, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			return
-		}
-		defer near.Close()
-		go func() {
-			io.Copy(far, buffered)
-			far.Close()
-		}()
-		io.Copy(near, far)
+		tunnel.Connect(w, to)
 	}))
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opentofu/svchost"
 	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry/remote"
@@ -27,14 +26,12 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/pull"
-	"github.com/ocibridge/ocibridge/internal/registry"
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -59,26 +56,16 @@ type bench struct {
 	signer   *pgp.Signer
 	origin   *origin.Origin
 	services *disco.Disco
-	registry *recorder.Recorder
-	upstream *httptest.Server
+	registry *loopback.Registry
 
 	originURL string
 }
 
 func newBench(tb testing.TB) *bench {
-	b := &bench{tb: tb, signer: pgp.For(tb, "Acme"), origin: origin.New(origin.Options{}), services: disco.New()}
+	b := &bench{tb: tb, signer: pgp.For(tb, "Acme"), origin: origin.New(origin.Options{}), registry: loopback.For(tb)}
 	server := httptest.NewServer(b.origin)
 	tb.Cleanup(server.Close)
-	b.originURL = server.URL
-	b.services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
-	e, err := embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { e.Close() })
-	b.registry = recorder.New(e.Handler())
-	b.upstream = httptest.NewServer(b.registry)
-	tb.Cleanup(b.upstream.Close)
+	b.originURL, b.services = server.URL, origin.Services(host, server.URL)
 	return b
 }
 
@@ -106,13 +93,7 @@ func (b *bench) publish(version string) *release.Release {
 func (b *bench) repository() *remote.Repository { return b.repositoryOf(widget) }
 
 func (b *bench) repositoryOf(a provider.Address) *remote.Repository {
-	repo, err := remote.NewRepository(strings.TrimPrefix(b.upstream.URL, "http://") + "/" + a.Path())
-	if err != nil {
-		b.tb.Fatal(err)
-	}
-	repo.PlainHTTP = true
-	repo.Client = b.upstream.Client() // the default client pauses and retries
-	return repo
+	return b.registry.Repository(a.Path())
 }
 
 // tagged reads a version from the registry. It returns nil if the version is not tagged.
@@ -175,9 +156,7 @@ func (b *bench) serve(o siteOptions) *site {
 	policy := func(provider.Address) trust.Policy { return o.policy }
 	push := pusher.New(pusher.Options{
 		RetryPause: time.Millisecond, Policy: policy,
-		Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
-			return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: a.Path()}, Store: registry.Repository{Repository: b.repositoryOf(a)}}, nil
-		},
+		Destination: b.registry.Destination,
 	})
 	o.pull.Origin = realorigin.NewRegistry(realorigin.RegistryOptions{Services: b.services})
 	o.pull.Policy, o.pull.Log, o.pull.Events = policy, log, s.event

@@ -15,8 +15,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
@@ -25,7 +23,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -191,14 +188,8 @@ func (c steppingClient) Do(req *http.Request) (*http.Response, error) {
 	return c.Client.Do(req)
 }
 
-func gcOrigin(url string) *origin.Registry {
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(gcHost), map[string]any{"providers.v1": url + testorigin.ServicePath})
-	return origin.NewRegistry(origin.RegistryOptions{Services: services})
-}
-
 func pushWidget(ctx context.Context, w *gcWriter, originURL, version string) error {
-	source := gcOrigin(originURL)
+	source := testorigin.Client(gcHost, originURL)
 	listing, err := source.Versions(ctx, gcWidget)
 	if err != nil {
 		return err
@@ -217,7 +208,7 @@ func pullWidget(ctx context.Context, w *gcWriter, originURL, spool string) error
 	push := pusher.New(pusher.Options{Destination: w.destination, Jobs: 1})
 	var stored error
 	p, err := pull.New(pull.Options{
-		Origin: gcOrigin(originURL), Push: push.Push, CheckDowngrade: push.CheckDowngrade, Spool: spool,
+		Origin: testorigin.Client(gcHost, originURL), Push: push.Push, CheckDowngrade: push.CheckDowngrade, Spool: spool,
 		Events: func(e pull.Event) { stored = errors.Join(stored, e.Err) },
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -50,7 +51,7 @@ func TestWritersHoldTheLock(t *testing.T) {
 		writes = 0
 	}
 
-	source := gcOrigin(f.originURL)
+	source := testorigin.Client(gcHost, f.originURL)
 	p := pusher.New(pusher.Options{Destination: w.destination})
 	release := func(version string, platforms ...provider.Platform) *origin.Release {
 		t.Helper()

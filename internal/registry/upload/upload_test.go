@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -16,28 +14,16 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/outgoing"
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
 	"github.com/ocibridge/ocibridge/internal/registry/upload"
+	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 )
 
 // start runs an embedded registry behind a recorder of requests. It returns a
 // repository of the registry, and the recorder.
 func start(t *testing.T) (*remote.Repository, *recorder.Recorder) {
-	e, err := embedded.Open(t.TempDir(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { e.Close() })
-	rec := recorder.New(e.Handler())
-	server := httptest.NewServer(rec)
-	t.Cleanup(server.Close)
-	repo, err := remote.NewRepository(strings.TrimPrefix(server.URL, "http://") + "/acme/widget")
-	if err != nil {
-		t.Fatal(err)
-	}
-	repo.PlainHTTP, repo.Client = true, server.Client()
-	return repo, rec
+	r := loopback.For(t)
+	return r.Repository("acme/widget"), r.Recorder
 }
 
 func TestSend(t *testing.T) {

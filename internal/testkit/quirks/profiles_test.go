@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
@@ -121,9 +119,7 @@ func (b *bench) offer() {
 	}
 	server := httptest.NewServer(o)
 	b.t.Cleanup(server.Close)
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + testorigin.ServicePath})
-	b.origin = origin.NewRegistry(origin.RegistryOptions{Services: services})
+	b.origin = testorigin.Client(host, server.URL)
 }
 
 func (b *bench) repository(ctx context.Context, a provider.Address) (pusher.Destination, *remote.Repository, error) {

@@ -12,8 +12,6 @@ import (
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"github.com/opentofu/svchost"
-	"github.com/opentofu/svchost/disco"
 	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
 
@@ -73,9 +71,7 @@ func ForHost(tb testkit.TB, template, host string) *Registry {
 	tb.Cleanup(func() { e.Close() })
 	server := httptest.NewServer(r.origin)
 	tb.Cleanup(server.Close)
-	services := disco.New()
-	services.ForceHostServices(svchost.Hostname(host), map[string]any{"providers.v1": server.URL + origin.ServicePath})
-	r.client = realorigin.NewRegistry(realorigin.RegistryOptions{Services: services})
+	r.client = origin.Client(host, server.URL)
 	return r
 }
 
@@ -131,11 +127,8 @@ func (r *Registry) Push(rel *release.Release) provider.Address {
 	r.tb.Helper()
 	r.origin.Add(rel)
 	ctx, a := context.Background(), provider.MustParseAddress(r.host+"/"+rel.Namespace+"/"+rel.Type)
-	listing, err := r.client.Versions(ctx, a)
-	r.check(err)
-	found, err := r.client.Release(ctx, a, listing, provider.MustParseVersion(rel.Version), nil)
-	r.check(err)
-	_, err = pusher.New(pusher.Options{
+	found := origin.Fetch(r.tb, r.client, a, rel.Version)
+	_, err := pusher.New(pusher.Options{
 		Destination: r.Destination, Policy: func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} },
 	}).Push(ctx, found)
 	r.check(err)
