@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
@@ -103,10 +104,10 @@ const shortCollections = 5
 // offers is complete, and that the last collection leaves nothing to free.
 func TestGCKilled(t *testing.T) {
 	t.Parallel()
-	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
+	seed := testkit.Number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("OCIBRIDGE_SEED=%d repeats this run's random choices", seed)
 	k := newKilledGateway(t, rand.New(rand.NewPCG(seed, 1)))
-	rounds := int(number(t, "OCIBRIDGE_KILLS", shortCollections))
+	rounds := int(testkit.Number(t, "OCIBRIDGE_KILLS", shortCollections))
 	for range rounds {
 		k.release(50 << 10)
 	}

@@ -11,13 +11,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
@@ -26,29 +26,15 @@ import (
 // shortKills is the number of times that the test kills the gateway if OCIBRIDGE_KILLS is not set.
 const shortKills = 8
 
-// number returns the number in an environment variable. It returns otherwise if the variable is empty.
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
-
 // TestGatewayKilled kills a gateway with an embedded registry and a cache at random moments while clients read.
 // It also kills the pushes and syncs that write at the same time. It shows that no response is wrong. After
 // each kill, the registry opens, every tag is complete, and every cached archive is correct or absent.
 func TestGatewayKilled(t *testing.T) {
 	t.Parallel()
-	seed := number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
+	seed := testkit.Number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("OCIBRIDGE_SEED=%d repeats this run's random choices", seed)
 	k := newKilledGateway(t, rand.New(rand.NewPCG(seed, 0)))
-	kills := int(number(t, "OCIBRIDGE_KILLS", shortKills))
+	kills := int(testkit.Number(t, "OCIBRIDGE_KILLS", shortKills))
 	for i := range kills {
 		k.round(i)
 		if t.Failed() {

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/opencontainers/go-digest"
@@ -20,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/ports"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -45,13 +45,13 @@ type bench struct {
 	t        testing.TB
 	registry *loopback.Registry
 	repo     *remote.Repository // widget's repository
-	log      *logBuffer
+	log      *collected.Text
 	limits   gateway.Limits
 	options  gateway.Backed
 }
 
 func newBench(t testing.TB) *bench {
-	b := &bench{t: t, registry: loopback.For(t), log: &logBuffer{}}
+	b := &bench{t: t, registry: loopback.For(t), log: &collected.Text{}}
 	b.repo = b.repository(widget)
 	b.options = gateway.Backed{
 		Options: gateway.Options{Log: slog.New(slog.NewTextHandler(b.log, nil))},
@@ -228,24 +228,6 @@ func (c *client) do(method, path string) answer {
 func (c *client) get(path string) answer {
 	c.t.Helper()
 	return c.do(http.MethodGet, path)
-}
-
-// logBuffer is a buffer for log lines that several goroutines can write.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 func TestHealthz(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 )
 
 var limits = archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 2}
@@ -92,7 +93,7 @@ type scene struct {
 	max      int64
 	options  archives.CacheOptions
 	registry *registry
-	log      *logBuffer
+	log      *collected.Text
 	cache    *archives.Cache
 	handler  *archives.Handler
 	server   *httptest.Server
@@ -101,7 +102,7 @@ type scene struct {
 }
 
 func newScene(t testing.TB) *scene {
-	s := &scene{t: t, dir: t.TempDir(), max: 1 << 30, registry: &registry{data: map[digest.Digest][]byte{}}, log: &logBuffer{}, packages: map[string]artifact.Package{}}
+	s := &scene{t: t, dir: t.TempDir(), max: 1 << 30, registry: &registry{data: map[digest.Digest][]byte{}}, log: &collected.Text{}, packages: map[string]artifact.Package{}}
 	s.restart()
 	return s
 }
@@ -243,23 +244,6 @@ func (s *scene) files(in string) int {
 		return nil
 	})
 	return n
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 func TestCachedArchive(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 
 	"oras.land/oras-go/v2/registry/remote"
@@ -21,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -45,14 +45,14 @@ type bench struct {
 	signer   *pgp.Signer
 	origin   *origin.Origin
 	source   *httptest.Server
-	log      *syncBuffer
+	log      *collected.Text
 	catalog  catalog.Options
 	options  page.Options
 	zips     string // if not "", the file name of each package before _OS_ARCH.zip
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{t: t, registry: loopback.For(t), signer: pgp.For(t, "Acme"), origin: origin.New(origin.Options{}), log: &syncBuffer{}}
+	b := &bench{t: t, registry: loopback.For(t), signer: pgp.For(t, "Acme"), origin: origin.New(origin.Options{}), log: &collected.Text{}}
 	b.source = httptest.NewServer(b.origin)
 	t.Cleanup(b.source.Close)
 	b.options.Log = slog.New(slog.NewTextHandler(b.log, nil))
@@ -213,20 +213,3 @@ func (c *client) want(path string, status int, texts ...string) answer {
 }
 
 func escaped(query string) string { return "/search?q=" + url.QueryEscape(query) }
-
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
-}

@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -218,7 +219,7 @@ func TestFullDiskOfPullThrough(t *testing.T) {
 type own struct {
 	t        *testing.T
 	registry *embedded.Registry
-	log      logBuffer
+	log      collected.Text
 	gateway  http.Handler
 }
 

@@ -19,7 +19,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -32,6 +31,7 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
@@ -171,7 +171,7 @@ type rig struct {
 	source    *origin.Registry
 	repo      ociaddr.Repository
 	pusher    *pusher.Pusher
-	log       *logBuffer
+	log       *collected.Text
 	client    *http.Client // sends requests to the gateway; nil if there is no gateway
 	stop      func()       // stops the gateway
 }
@@ -196,7 +196,7 @@ func inRigAt(t *testing.T, now time.Time, f func(*rig)) {
 }
 
 func newRig(t *testing.T, name string) *rig {
-	r := &rig{t: t, net: memnet.New(), log: &logBuffer{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
+	r := &rig{t: t, net: memnet.New(), log: &collected.Text{}, repo: ociaddr.Repository{Registry: registryHost, Name: name}}
 	r.origin = r.listen(originHost+":443", shared.tls, testorigin.New(testorigin.Options{}, shared.release, shared.large))
 	r.registry = r.listen(registryHost+":443", shared.tls, quirks.New(shared.registry.Handler(), quirks.Settings{Access: access}))
 	// The transport has the settings of the program's transport, except for the addresses.
@@ -378,24 +378,6 @@ func (r *rig) tagged() bool {
 		r.t.Errorf("the evidence that is tagged: %v", err)
 	}
 	return true
-}
-
-// logBuffer is a log that several goroutines can write to.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 func descriptorOf(content string) ocispec.Descriptor {

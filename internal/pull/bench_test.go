@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -141,7 +142,7 @@ type site struct {
 	puller  *pull.Puller
 	catalog *catalog.Catalog
 	server  *httptest.Server
-	log     *buffer
+	log     *collected.Text
 	close   func()
 
 	mu      sync.Mutex
@@ -151,7 +152,7 @@ type site struct {
 
 func (b *bench) serve(o siteOptions) *site {
 	b.tb.Helper()
-	s := &site{bench: b, log: &buffer{}, changed: make(chan struct{})}
+	s := &site{bench: b, log: &collected.Text{}, changed: make(chan struct{})}
 	log := slog.New(telemetry.Handler(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	policy := func(provider.Address) trust.Policy { return o.policy }
 	push := pusher.New(pusher.Options{
@@ -316,23 +317,6 @@ func zh(r *release.Release) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, "\n")
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 func pgpFor(b *bench, name string) *pgp.Signer { return pgp.For(b.tb, name) }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 )
 
 const plainMirror = "oci_mirror {\n  repository_template = \"localhost/${hostname}/${namespace}/${type}\"\n}\n"
@@ -39,7 +40,7 @@ func TestDefaultCache(t *testing.T) {
 		"named below a file":       {config: plainMirror + "gateway {\n  cache {\n    directory = \"" + filepath.Join(file, "folder") + "\"\n  }\n}\n", folder: good, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			home, log := t.TempDir(), &logLines{}
+			home, log := t.TempDir(), &collected.Text{}
 			config := filepath.Join(home, "ocibridge.hcl")
 			write(t, config, []byte(tt.config))
 			s, err := loadSettings(home, config, &files.Snapshot{}, []func(*Settings){func(s *Settings) { s.CacheFolder, s.Config.Gateway.HTTP = tt.folder, true }})
@@ -57,8 +58,8 @@ func TestDefaultCache(t *testing.T) {
 			if site.cacheFolder != tt.want || (site.cache != nil) != (tt.want != "") {
 				t.Errorf("the folder is %q, want %q", site.cacheFolder, tt.want)
 			}
-			if got := log.count("there is no cache on disk: its default folder cannot be used"); (got == 1) != tt.warns || (log.count("or turn the cache off with --no-cache") == 1) != tt.warns {
-				t.Errorf("log:\n%s", log.buf.String())
+			if got := log.Count("there is no cache on disk: its default folder cannot be used"); (got == 1) != tt.warns || (log.Count("or turn the cache off with --no-cache") == 1) != tt.warns {
+				t.Errorf("log:\n%s", log.String())
 			}
 		})
 	}

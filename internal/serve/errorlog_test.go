@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 )
 
 func TestHandshakeMessages(t *testing.T) {
@@ -31,13 +32,13 @@ func TestHandshakeMessages(t *testing.T) {
 // minute, which counts the others.
 func TestFailedHandshakesAreLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out := &logLines{}
+		out := &collected.Text{}
 		log := stdlog.New(&errorLog{log: slog.New(slog.NewTextHandler(out, nil))}, "", 0)
 		fail := func(client int) { log.Printf("%s192.0.2.%d:4711: remote error", handshakeError, client) }
 		want := func(client, others int) {
 			t.Helper()
 			line := fmt.Sprintf(`level=WARN msg="a TLS handshake failed" client=192.0.2.%d err="remote error" others=%d`, client, others)
-			if n := out.count(line); n != 1 {
+			if n := out.Count(line); n != 1 {
 				t.Errorf("%d lines %q", n, line)
 			}
 		}
@@ -47,7 +48,7 @@ func TestFailedHandshakesAreLoggedOnceAMinute(t *testing.T) {
 		want(0, 0)
 		time.Sleep(telemetry.WarningPause - time.Nanosecond)
 		fail(4)
-		if n := out.count("handshake"); n != 1 {
+		if n := out.Count("handshake"); n != 1 {
 			t.Errorf("%d lines in the first minute", n)
 		}
 		time.Sleep(time.Nanosecond)
@@ -57,7 +58,7 @@ func TestFailedHandshakesAreLoggedOnceAMinute(t *testing.T) {
 		fail(6)
 		want(6, 0)
 		_, _ = io.WriteString(log.Writer(), "http: another message\n")
-		if n := out.count("another"); n > 0 {
+		if n := out.Count("another"); n > 0 {
 			t.Error("a message of another kind is a warning")
 		}
 	})

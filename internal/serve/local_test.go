@@ -17,6 +17,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -52,7 +53,7 @@ gateway {
 type localGatewayTest struct {
 	*Local
 	t      *testing.T
-	log    *logLines
+	log    *collected.Text
 	listed []string // provider and versions
 	lacks  []string // provider, version and platform
 	served []*http.Request
@@ -71,7 +72,7 @@ func startLocal(t *testing.T, status int) *localGatewayTest {
 		t.Fatal(err)
 	}
 	s.Repositories.ModuleTemplates = s.Config.ModuleTemplates()
-	out := &localGatewayTest{t: t, log: &logLines{}}
+	out := &localGatewayTest{t: t, log: &collected.Text{}}
 	out.Local, err = StartLocal(t.Context(), LocalOptions{
 		Settings: s, Log: slog.New(slog.NewTextHandler(out.log, nil)),
 		Listed: func(a provider.Address, versions, denied []provider.Version) {
@@ -206,8 +207,8 @@ func TestLocalRedirects(t *testing.T) {
 			t.Errorf("%s: status %d, to %s", ask, resp.StatusCode, got)
 		}
 	}
-	if len(l.served) != 0 || l.log.count("is registry.unknown.example reachable?") != 1 {
-		t.Errorf("%d requests have reached the gateway; log %q", len(l.served), l.log.buf.String())
+	if len(l.served) != 0 || l.log.Count("is registry.unknown.example reachable?") != 1 {
+		t.Errorf("%d requests have reached the gateway; log %q", len(l.served), l.log.String())
 	}
 }
 
@@ -331,7 +332,7 @@ func TestLocalSettings(t *testing.T) {
 	if at := l.RegistryURL("registry.acme.example"); !strings.HasPrefix(at, "http://127.0.0.1:") || !strings.HasSuffix(at, "/hosts/registry.acme.example/v1/providers/") {
 		t.Errorf("it is at %s", at)
 	}
-	if l.log.count(l.capability) > 0 {
+	if l.log.Count(l.capability) > 0 {
 		t.Error("the log contains the capability")
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 )
 
 // listenAsManager listens on a socket, and sets NOTIFY_SOCKET as systemd does. It returns a
@@ -102,9 +104,9 @@ func TestWatchdog(t *testing.T) {
 // TestNoServiceManager shows that nothing is logged if there is no service manager.
 func TestNoServiceManager(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	log := &logLines{}
+	log := &collected.Text{}
 	manager{slog.New(slog.NewTextHandler(log, nil))}.notify("READY=1")
-	if n := log.count("service manager"); n != 0 {
+	if n := log.Count("service manager"); n != 0 {
 		t.Errorf("%d warnings", n)
 	}
 }

@@ -38,7 +38,7 @@ func TestOperationsOutliveReloads(t *testing.T) {
 	r.process.ops = ops
 	for range 2 {
 		if !r.as(withToken("  # again\n")) {
-			t.Fatalf("%s", r.log.buf.String())
+			t.Fatalf("%s", r.log.String())
 		}
 		r.status(absentPath, "")
 		r.status(absentPath, testToken)

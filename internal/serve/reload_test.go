@@ -21,6 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/originclient"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
@@ -29,7 +30,7 @@ type reloading struct {
 	*reloader
 	t    *testing.T
 	file string
-	log  *logLines
+	log  *collected.Text
 }
 
 // testTokenSum is the SHA-256 of testToken.
@@ -48,7 +49,7 @@ func newReloading(t *testing.T, text string, overrides ...func(*Settings)) *relo
 	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, ".terraformrc"), nil)
-	r := &reloading{t: t, file: filepath.Join(dir, "ocibridge.hcl"), log: &logLines{}}
+	r := &reloading{t: t, file: filepath.Join(dir, "ocibridge.hcl"), log: &collected.Text{}}
 	write(t, r.file, []byte(text))
 	load := func(seen *files.Snapshot) (Settings, error) { return loadSettings(dir, r.file, seen, overrides) }
 	seen := &files.Snapshot{}
@@ -138,10 +139,10 @@ func TestReload(t *testing.T) {
 		t.Errorf("without a token: %d", got)
 	}
 	if !r.as(withToken("    # and more\n  token \"new\" {\n    sha256 = \"" + strings.Repeat("ab", 32) + "\"\n  }\n")) {
-		t.Fatalf("%s", r.log.buf.String())
+		t.Fatalf("%s", r.log.String())
 	}
-	if r.log.count(`changed="gateway.token[\"new\"].operator, gateway.token[\"new\"].sha256"`) != 1 {
-		t.Errorf("the log does not say what has changed: %s", r.log.buf.String())
+	if r.log.Count(`changed="gateway.token[\"new\"].operator, gateway.token[\"new\"].sha256"`) != 1 {
+		t.Errorf("the log does not say what has changed: %s", r.log.String())
 	}
 	if !r.as(strings.Replace(withToken(""), testTokenSum, strings.Repeat("cd", 32), 1)) {
 		t.Fatal("not in force")
@@ -164,8 +165,8 @@ func TestReload(t *testing.T) {
 			if r.as(tt.config) || !r.failed() {
 				t.Error("the settings took effect, or the failure is not reported")
 			}
-			if r.log.count(tt.says) == 0 || r.log.count("level=ERROR") != r.log.count("settings cannot be used") || r.log.count("hint=\"\"") != 0 {
-				t.Errorf("the log lacks %q, or a hint: %s", tt.says, r.log.buf.String())
+			if r.log.Count(tt.says) == 0 || r.log.Count("level=ERROR") != r.log.Count("settings cannot be used") || r.log.Count("hint=\"\"") != 0 {
+				t.Errorf("the log lacks %q, or a hint: %s", tt.says, r.log.String())
 			}
 			if got := r.status(absentPath, testToken); got != http.StatusNotFound {
 				t.Errorf("then with the token: %d", got)
@@ -191,9 +192,9 @@ func TestReloadKeeps(t *testing.T) {
 	links := r.live.current.Load().control
 	level = slog.LevelWarn
 	if !r.as(withToken("  listen = \"localhost:9999\"\n")) {
-		t.Fatal(r.log.buf.String())
+		t.Fatal(r.log.String())
 	}
-	if r.listen() != "localhost:1234" || r.log.count("with a restart") != 0 {
+	if r.listen() != "localhost:1234" || r.log.Count("with a restart") != 0 {
 		t.Errorf("the file takes precedence over the override: %s", r.listen())
 	}
 	if r.level.Level() != slog.LevelWarn {
@@ -205,13 +206,13 @@ func TestReloadKeeps(t *testing.T) {
 
 	r = newReloading(t, withToken("  listen = \"localhost:1234\"\n"))
 	if !r.as(withToken("  listen = \"localhost:9999\"\n  metrics_listen = \"localhost:9998\"\n  deny = [\"registry.acme.example/acme/absent\"]\n")) {
-		t.Fatal(r.log.buf.String())
+		t.Fatal(r.log.String())
 	}
-	if r.log.count("changed=gateway.deny\n") != 1 {
-		t.Errorf("the log says that the new addresses are in force: %s", r.log.buf.String())
+	if r.log.Count("changed=gateway.deny\n") != 1 {
+		t.Errorf("the log says that the new addresses are in force: %s", r.log.String())
 	}
-	if r.listen() != "localhost:1234" || r.log.count("level=WARN msg=\"the address to listen on changes only at a restart") != 1 {
-		t.Errorf("%s: %s", r.listen(), r.log.buf.String())
+	if r.listen() != "localhost:1234" || r.log.Count("level=WARN msg=\"the address to listen on changes only at a restart") != 1 {
+		t.Errorf("%s: %s", r.listen(), r.log.String())
 	}
 	if got := r.status("/providers/registry.acme.example/acme/absent/1.0.0.json", testToken); got != http.StatusUnavailableForLegalReasons {
 		t.Errorf("what the same file denies: %d", got)
@@ -227,7 +228,7 @@ func TestReloadSharesCache(t *testing.T) {
 	r := newReloading(t, cache("1GB"))
 	first := r.live.current.Load().cache
 	if !r.as(cache("1GB") + "# more\n") {
-		t.Fatal(r.log.buf.String())
+		t.Fatal(r.log.String())
 	}
 	if second := r.live.current.Load().cache; second != first {
 		t.Error("the same folder has two caches")
@@ -241,7 +242,7 @@ func TestReloadSharesCache(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for i := range 20 {
 		if !r.as(cache("1GB") + strings.Repeat("#", i)) {
-			t.Fatal(r.log.buf.String())
+			t.Fatal(r.log.String())
 		}
 	}
 	r.as(withToken(""))
@@ -355,7 +356,7 @@ func TestReloadAwaitsKey(t *testing.T) {
 	}
 	r.reload(strings.Join(names, ", "))
 	if got := r.status(absentPath, testToken); r.failed() || got != http.StatusUnauthorized {
-		t.Errorf("with a removed token: %d: %s", got, r.log.buf.String())
+		t.Errorf("with a removed token: %d: %s", got, r.log.String())
 	}
 	write(t, keyFile, first.KeyPEM)
 	if names, _ := r.changed(); len(names) != 0 {
@@ -368,7 +369,7 @@ func TestFilesAreFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "links.key")
 		write(t, file, []byte(strings.Repeat("ab", 32)+"\n"))
-		log := &logLines{}
+		log := &collected.Text{}
 		keys, err := watchKeys(file, slog.New(slog.NewTextHandler(log, nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -390,7 +391,7 @@ func TestFilesAreFollowed(t *testing.T) {
 		write(t, names.CertFile, append(cert.CertPEM, '\n'))
 		time.Sleep(files.Interval)
 		s.look()
-		if n := log.count("files have changed and are in force"); n != 2 {
+		if n := log.Count("files have changed and are in force"); n != 2 {
 			t.Errorf("%d of 2 are in force", n)
 		}
 	})

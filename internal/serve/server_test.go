@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
@@ -214,7 +215,7 @@ func TestHandshakes(t *testing.T) {
 		"\x16\x03\x01\x01": "",
 		get("/"):           "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
 	} {
-		log := &logLines{}
+		log := &collected.Text{}
 		gateway := echoing(t)
 		gateway.process.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		inServed(t, gateway, func(s *served) {
@@ -230,7 +231,7 @@ func TestHandshakes(t *testing.T) {
 				t.Errorf("%q: %q and %v after %s", sent, answer, err, took)
 			}
 			synctest.Wait()
-			if n := log.count(`level=WARN msg="a TLS handshake failed" client=`); n != 1 {
+			if n := log.Count(`level=WARN msg="a TLS handshake failed" client=`); n != 1 {
 				t.Errorf("%q: %d errors are logged", sent, n)
 			}
 		})

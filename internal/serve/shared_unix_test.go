@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 )
 
 // TestSharedFolders shows that the gateway uses no folder for its cache or for certificates that another user could
@@ -22,7 +23,7 @@ func TestSharedFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{shared, filepath.Join(shared, "cache")} {
-		open := func(settings, defaultFolder string, log *logLines) (*site, error) {
+		open := func(settings, defaultFolder string, log *collected.Text) (*site, error) {
 			home := t.TempDir()
 			config := filepath.Join(home, "ocibridge.hcl")
 			write(t, config, []byte(plainMirror+settings))
@@ -32,18 +33,18 @@ func TestSharedFolders(t *testing.T) {
 			}
 			return testProcess(t, slog.New(slog.NewTextHandler(log, nil))).newSite(s, nil)
 		}
-		_, err := open("gateway {\n  cache {\n    directory = \""+folder+"\"\n  }\n}\n", "", &logLines{})
+		_, err := open("gateway {\n  cache {\n    directory = \""+folder+"\"\n  }\n}\n", "", &collected.Text{})
 		if err == nil || !strings.Contains(err.Error(), "other users may change or replace "+folder) || !strings.Contains(hint.Of(err), "chmod o-w "+shared) {
 			t.Errorf("cache in %s: %v", folder, err)
 		}
-		log := &logLines{}
+		log := &collected.Text{}
 		s, err := open("", folder, log)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		if s.cache != nil || log.count("chmod o-w "+shared) != 1 {
-			t.Errorf("default cache in %s: the folder is %q; log:\n%s", folder, s.cacheFolder, log.buf.String())
+		if s.cache != nil || log.Count("chmod o-w "+shared) != 1 {
+			t.Errorf("default cache in %s: the folder is %q; log:\n%s", folder, s.cacheFolder, log.String())
 		}
 	}
 	if err := ownFolder(filepath.Join(shared, "acme")); err == nil || !strings.Contains(hint.Of(err), "chmod o-w "+shared) {

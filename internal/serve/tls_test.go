@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,26 +16,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
-
-// logLines collects log lines. It is safe for concurrent use.
-type logLines struct {
-	mu  sync.Mutex
-	buf strings.Builder
-}
-
-func (l *logLines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logLines) count(s string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), s)
-}
 
 func write(t *testing.T, name string, data []byte) {
 	t.Helper()
@@ -65,7 +47,7 @@ func TestCertificateFiles(t *testing.T) {
 		names := config.TLS{CertFile: filepath.Join(dir, "tls.pem"), KeyFile: filepath.Join(dir, "tls.key")}
 		write(t, names.CertFile, pairs[0].CertPEM)
 		write(t, names.KeyFile, pairs[0].KeyPEM)
-		log := &logLines{}
+		log := &collected.Text{}
 		certs, err := newCertificates(certificates{settings: names, log: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +73,7 @@ func TestCertificateFiles(t *testing.T) {
 				t.Error("a certificate without its key is used")
 			}
 		}
-		if n := log.count("cannot be used"); n != 1 {
+		if n := log.Count("cannot be used"); n != 1 {
 			t.Errorf("the log reports the failure %d times", n)
 		}
 		write(t, names.KeyFile, pairs[1].KeyPEM)
@@ -100,14 +82,14 @@ func TestCertificateFiles(t *testing.T) {
 		if got := certs.expires(); !got.Equal(mustConfig(t, certs).Certificates[0].Leaf.NotAfter) {
 			t.Errorf("the certificate expires at %s", got)
 		}
-		if second == first || log.count("are in force") != 1 {
+		if second == first || log.Count("are in force") != 1 {
 			t.Error("the new pair is not used, or the log does not say so")
 		}
 		if err := os.Remove(names.KeyFile); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
-		if current() != second || log.count("no such file") != 1 {
+		if current() != second || log.Count("no such file") != 1 {
 			t.Error("without its files, the certificate is not kept")
 		}
 	})

@@ -1,4 +1,4 @@
-// Package testkit declares the type TB, which the packages below this one share.
+// Package testkit has what the packages below this one share, such as the type TB.
 //
 // The packages below provide tests and the demo with real parts: OpenPGP signers, provider releases, an origin
 // registry, certificates, the clients, and a stand-alone OCI registry. Their core functions return errors and do
@@ -9,6 +9,11 @@
 // their callers.
 package testkit
 
+import (
+	"os"
+	"strconv"
+)
+
 // TB is the part of [testing.TB] that the wrappers use.
 type TB interface {
 	Helper()
@@ -18,4 +23,18 @@ type TB interface {
 	Logf(format string, args ...any)
 	Skipf(format string, args ...any)
 	TempDir() string
+}
+
+// Number returns the number in an environment variable, or otherwise if the variable is empty.
+func Number(tb TB, name string, otherwise uint64) uint64 {
+	tb.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		tb.Fatalf("%s: %v", name, err)
+	}
+	return n
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -29,19 +29,6 @@ import (
 
 // shortGCRounds is the number of rounds of TestGCKilled if OCIBRIDGE_GC_ROUNDS is not set.
 const shortGCRounds = 10
-
-func gcNumber(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
 
 // gcFaults are the parts of TestGCKilled that all rounds share.
 type gcFaults struct {
@@ -61,10 +48,10 @@ type gcFaults struct {
 // version is ever damaged, that no process fails because of the other, and that the next
 // collection frees everything else.
 func TestGCKilled(t *testing.T) {
-	seed := gcNumber(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
+	seed := testkit.Number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("OCIBRIDGE_SEED=%d repeats this run's random choices", seed)
 	f := newGCFaults(t, rand.New(rand.NewPCG(seed, 0)))
-	rounds := int(gcNumber(t, "OCIBRIDGE_GC_ROUNDS", shortGCRounds))
+	rounds := int(testkit.Number(t, "OCIBRIDGE_GC_ROUNDS", shortGCRounds))
 	stride := max(1, f.steps/rounds)
 	outcomes := map[string]int{}
 	for i := range rounds {
