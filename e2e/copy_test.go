@@ -157,7 +157,7 @@ func TestCopyAcrossAnAirGap(t *testing.T) {
 
 	// The mirror folder has no evidence, so a push from it stores another index.
 	inside := t.TempDir()
-	s.mustRun("push", "--mirror-dir", mirror, "--allow-unsigned", "--data", inside, world.Null+"@"+nullVersion)
+	s.mustRun("push", "--mirror-dir", mirror, "--allow-unsigned", "--data", inside)
 	configs := map[string]string{
 		"the embedded registry":            world.NetworkMirror(s.serve("--data", s.data).URL),
 		"the mirror folder":                filesystemMirror(mirror),
