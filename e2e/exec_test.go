@@ -273,7 +273,12 @@ func TestExecNothingConfigured(t *testing.T) {
 		s.ws.Env["XDG_DATA_HOME"] = t.TempDir()
 		ws := s.user("", nullVersion)
 		ws.Env["XDG_DATA_HOME"] = s.ws.Env["XDG_DATA_HOME"]
-		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 || got.stderr != "" {
+		// exec says that it has found no configuration.
+		note := func(dir string) string {
+			return "note: there is no ocibridge.hcl in " + dir + " or above it, and no template: exec uses the embedded registry in " +
+				filepath.Join(s.ws.Env["XDG_DATA_HOME"], "ocibridge") + ", and fetches from origins what is not there\n"
+		}
+		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 || got.stderr != note(ws.Dir) {
 			t.Fatalf("status %d\n%s%s", got.status, got.stdout, got.stderr)
 		}
 		if list := s.ws.MustRun(t, s.bridge, "list"); !strings.Contains(list, nullVersion) {
@@ -283,13 +288,6 @@ func TestExecNothingConfigured(t *testing.T) {
 		clients.Must(t, s.Close())
 		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 {
 			t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
-		}
-		// If the command fails, exec says that it has found no configuration.
-		other := s.user("", "9.9.9")
-		other.Env["XDG_DATA_HOME"] = s.ws.Env["XDG_DATA_HOME"]
-		want := "\nnote: no template is set, and there is no ocibridge.hcl in " + other.Dir + ": exec used the embedded registry in " + filepath.Join(s.ws.Env["XDG_DATA_HOME"], "ocibridge") + "\n"
-		if got := s.execIn(other, "--", client.Path, "init", "-no-color"); got.status == 0 || !strings.HasSuffix(got.stderr, want) {
-			t.Errorf("status %d\n%s, want %s", got.status, got.stderr, want)
 		}
 	})
 }

@@ -108,7 +108,7 @@ type configFlag struct {
 
 func (f *configFlag) register(cmd *cobra.Command) {
 	given := &givenText{text: &f.file, help: "leave out --config for the file that is found without it", emptyVariable: true}
-	cmd.Flags().Var(given, "config", "configuration `file` (default: ocibridge.hcl here, in the user's configuration folder or in /etc/ocibridge)")
+	cmd.Flags().Var(given, "config", "configuration `file` (default: ocibridge.hcl here or in a folder above, in the user's configuration folder or in /etc/ocibridge)")
 	cmd.MarkFlagFilename("config", "hcl")
 }
 
@@ -181,7 +181,9 @@ func flagSource(flag *pflag.Flag) string {
 // are read; nil records nothing.
 func configEnvironment(ctx context.Context, seen *files.Snapshot) config.Environment {
 	read := func(name string) ([]byte, error) { return seen.ReadGiven(ctx, name) }
-	return config.Environment{LookupEnv: os.LookupEnv, ReadFile: read, Home: homeDir(), GOOS: runtime.GOOS}
+	return config.Environment{
+		LookupEnv: os.LookupEnv, ReadFile: read, Above: files.Above("."), IsOwn: files.IsOwn, Home: homeDir(), GOOS: runtime.GOOS,
+	}
 }
 
 // surroundingFlags adds the named flags of serve and push to cmd, which only shows settings.

@@ -131,6 +131,9 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		held.print(stderr)
 		return err
 	}
+	if len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
+		fmt.Fprintf(stderr, "note: there is no ocibridge.hcl in %s or above it, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there\n", o.Environment.Dir, f.dataFolder())
+	}
 	o.Log, o.Notices = log, notices
 	result, err := run.Run(cmd.Context(), o)
 	switch {
@@ -152,9 +155,6 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 			in = repo.String()
 		}
 		fmt.Fprintf(stderr, "error: %s has no version of the module %s\nhint: check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s\n", in, m, m, sameModuleFlags(cmd))
-	}
-	if failed := held.any() || len(result.Missing)+len(result.MissingModules) > 0; failed && len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
-		fmt.Fprintf(stderr, "note: no template is set, and there is no ocibridge.hcl in %s: exec used the embedded registry in %s\n", o.Environment.Dir, f.dataFolder())
 	}
 	return exitStatus(result.Status)
 }

@@ -38,12 +38,21 @@ type machine struct {
 	vars       map[string]string
 	files      map[string]string
 	unreadable map[string]error
+	above      []string
+	foreign    string // a file of another user
 }
 
 func (m machine) environment() Environment {
 	return Environment{
-		GOOS: m.goos,
-		Home: m.home,
+		GOOS:  m.goos,
+		Home:  m.home,
+		Above: m.above,
+		IsOwn: func(name string) (bool, error) {
+			if _, ok := m.files[name]; !ok {
+				return false, fs.ErrNotExist
+			}
+			return name != m.foreign, nil
+		},
 		LookupEnv: func(name string) (string, bool) {
 			v, ok := m.vars[name]
 			return v, ok
@@ -167,6 +176,13 @@ func TestLoadPlaces(t *testing.T) {
 		}
 		return out
 	}
+	with := func(names ...string) map[string]string {
+		out := without("ocibridge.hcl")
+		for _, n := range names {
+			out[n] = ""
+		}
+		return out
+	}
 	tests := []struct {
 		name    string
 		machine machine
@@ -177,6 +193,19 @@ func TestLoadPlaces(t *testing.T) {
 		{name: "nothing anywhere", machine: machine{goos: "linux", home: "/home/u"}},
 		{name: "the working folder first", machine: machine{goos: "linux", home: "/home/u", files: all}, want: "ocibridge.hcl"},
 		{name: "then home", machine: machine{goos: "linux", home: "/home/u", files: without("ocibridge.hcl")}, want: home},
+		{name: "above the working folder before home", machine: machine{goos: "linux", home: "/home/u", above: []string{"..", "../.."}, files: with("../../ocibridge.hcl")}, want: "../../ocibridge.hcl"},
+		{name: "the nearest first", machine: machine{goos: "linux", above: []string{"..", "../.."}, files: with("../ocibridge.hcl", "../../ocibridge.hcl")}, want: "../ocibridge.hcl"},
+		{name: "above on Windows", machine: machine{goos: "windows", above: []string{".."}, files: with(`..\ocibridge.hcl`)}, want: `..\ocibridge.hcl`},
+		{
+			name:    "another user's is not passed over",
+			machine: machine{goos: "linux", home: "/home/u", above: []string{".."}, foreign: "../ocibridge.hcl", files: with("../ocibridge.hcl")},
+			err:     "the configuration file ../ocibridge.hcl belongs to another user",
+		},
+		{
+			name:    "another user's that is named",
+			machine: machine{goos: "linux", vars: map[string]string{"OCIBRIDGE_CONFIG": "../ocibridge.hcl"}, above: []string{".."}, foreign: "../ocibridge.hcl", files: with("../ocibridge.hcl")},
+			want:    "../ocibridge.hcl",
+		},
 		{name: "on macOS too", machine: machine{goos: "darwin", home: "/home/u", files: without("ocibridge.hcl")}, want: home},
 		{
 			name:    "or XDG's place, not both",

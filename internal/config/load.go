@@ -21,8 +21,12 @@ import (
 type Environment struct {
 	LookupEnv func(string) (string, bool)
 	ReadFile  func(string) ([]byte, error)
-	Home      string // the user's home folder; "" if there is none
-	GOOS      string // like runtime.GOOS; it decides where the file is, and the syntax of paths
+	// Above are the folders above the working folder in which the file may be, nearest first; see [files.Above].
+	// IsOwn is [files.IsOwn]. It is not called if Above is empty.
+	Above []string
+	IsOwn func(string) (bool, error)
+	Home  string // the user's home folder; "" if there is none
+	GOOS  string // like runtime.GOOS; it decides where the file is, and the syntax of paths
 }
 
 const (
@@ -38,8 +42,9 @@ const (
 // variable OCIBRIDGE_CONFIG names. A file that is named must exist. If neither names a
 // file, Load reads the first existing file of [Environment.Places]. It returns the zero
 // configuration if none of these files exists. Load does not skip a file that exists but
-// cannot be read, because the next file can contain other settings. For an invalid file,
-// the error is an [*Error].
+// cannot be read, because the next file can contain other settings. For the same reason, a file
+// above the working folder that belongs to another user is an error, as it is for git. For an
+// invalid file, the error is an [*Error].
 func Load(env Environment, name string) (*Config, error) {
 	places, by := env.Places(), ""
 	help := "make it readable, or name another one in " + variable
@@ -49,7 +54,17 @@ func Load(env Environment, name string) (*Config, error) {
 	if name != "" {
 		places, help = []string{name}, fmt.Sprintf("correct its name; with none, %s is looked for in its usual places", fileName)
 	}
-	for _, place := range places {
+	for i, place := range places {
+		if name == "" && 0 < i && i <= len(env.Above) {
+			own, err := env.IsOwn(place)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil && !own {
+				return nil, hint.New(fmt.Sprintf("the configuration file %s belongs to another user", place),
+					"if it can be trusted, name it in %s; it was found above the working folder", variable)
+			}
+		}
 		src, err := env.ReadFile(place)
 		switch {
 		case err == nil:
@@ -61,10 +76,13 @@ func Load(env Environment, name string) (*Config, error) {
 	return &Config{}, nil
 }
 
-// Places returns the files that Load tries if no file is named, in order: in the working
-// folder, in the user's configuration folder, and in the system's configuration folder.
+// Places returns the files that Load tries if no file is named, in order: in the working folder
+// and above it, in the user's configuration folder, and in the system's configuration folder.
 func (env Environment) Places() []string {
 	places, paths := []string{fileName}, files.Paths(env.GOOS)
+	for _, dir := range env.Above {
+		places = append(places, paths.Join(dir, fileName))
+	}
 	if env.GOOS == "windows" {
 		if dir := env.getenv("APPDATA"); dir != "" {
 			places = append(places, paths.Join(dir, "ocibridge", fileName))
