@@ -112,6 +112,7 @@ func TestExecStatus(t *testing.T) {
 	}{
 		"success":              {[]string{"true"}, 0, ""},
 		"failure":              {[]string{"sh", "-c", "exit 7"}, 7, ""},
+		"failure of a client":  {[]string{"sh", "-c", "exit 1"}, 1, "note: the command requested nothing from exec, which serves the providers and modules of "},
 		"ended by a signal":    {[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
 		"no such command":      {[]string{"no-such-command"}, 127, "error: no-such-command: no such command\nhint: check its name"},
 		"no such file":         {[]string{"./no-such-file"}, 127, "error: ./no-such-file: no such command\nhint: check its name"},

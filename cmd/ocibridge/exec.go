@@ -131,7 +131,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		held.print(stderr)
 		return err
 	}
-	if len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" {
+	if len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" && flagSource(cmd.Flags().Lookup("data")) == "" {
 		fmt.Fprintf(stderr, "note: there is no ocibridge.hcl in %s or above it, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there\n", o.Environment.Dir, f.dataFolder())
 	}
 	o.Log, o.Notices = log, notices
@@ -155,6 +155,13 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 			in = repo.String()
 		}
 		fmt.Fprintf(stderr, "error: %s has no version of the module %s\nhint: check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s\n", in, m, m, sameModuleFlags(cmd))
+	}
+	if len(result.Unasked) > 0 {
+		var names []string
+		for _, host := range result.Unasked {
+			names = append(names, host.ForDisplay())
+		}
+		fmt.Fprintf(stderr, "note: the command requested nothing from exec, which serves the providers and modules of %s: --host HOSTNAME adds a host\n", strings.Join(names, ", "))
 	}
 	return exitStatus(result.Status)
 }

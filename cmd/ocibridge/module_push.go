@@ -37,6 +37,7 @@ type modulePushFlags struct {
 	as       string
 	revision string
 	force    bool
+	strict   bool
 }
 
 // modulePushPlan is the parsed command line of module push.
@@ -49,7 +50,8 @@ type modulePushPlan struct {
 // modulePushed is the result of module push.
 type modulePushed struct {
 	*pusher.ModuleResult
-	Entries int `json:"entries"` // the number of files in the folder
+	Entries int      `json:"entries"`         // the number of files in the module
+	Files   []string `json:"files,omitempty"` // their names, only for a dry run
 }
 
 func newModulePushCommand() *cobra.Command {
@@ -69,7 +71,10 @@ A version that is stored with the same files stays unchanged. Other files under
 the same version are a conflict.
 
 --revision "$(git rev-parse HEAD)" records the commit of a checkout with the module.
-Without this flag, no commit is recorded.`,
+Without this flag, no commit is recorded.
+
+A warning names files that can contain secrets, such as states, plans and keys.
+--strict makes warnings about files an error, and --dry-run lists the files.`,
 		Example: modulePushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*modulePushPlan, error) {
@@ -87,6 +92,7 @@ Without this flag, no commit is recorded.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.as, "as", "", "the `MODULE@VERSION` in the folder")
 	flags.StringVar(&f.revision, "revision", "", "the source `commit`, which is recorded with the module")
+	flags.BoolVar(&f.strict, "strict", false, "fail, and store nothing, if there is a warning about the files of the folder")
 	flags.BoolVar(&f.force, "force", false, "replace the stored version if it differs, and send deleted parts again")
 	return cmd
 }
@@ -151,6 +157,10 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 	for _, text := range z.Warnings {
 		progress.Warn(fmt.Sprintf("%s %s: %s", p.module, p.version, text))
 	}
+	if f.strict && len(z.Warnings) > 0 {
+		return nil, hint.New(fmt.Sprintf("%s %s is not stored: %s, and --strict is set", p.module, p.version, count(len(z.Warnings), "warning")),
+			"exclude files by .terraformignore, or leave out --strict")
+	}
 	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
 		progress.Warn(fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, p.module))
 	}
@@ -166,7 +176,10 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 	if err != nil {
 		return nil, transfer.Explain(repos, err)
 	}
-	out := modulePushed{r, z.Entries}
+	out := modulePushed{ModuleResult: r, Entries: len(z.Files)}
+	if f.dryRun {
+		out.Files = z.Files
+	}
 	progress.module(out, f.dryRun)
 	return []modulePushed{out}, f.pending(r.Status != pusher.Unchanged)
 }
@@ -187,4 +200,7 @@ func (p *progress) module(r modulePushed, planned bool) {
 		status = "would be " + status
 	}
 	p.result("%s %s: %s, %s, %s, in %s:%s", r.Module, r.Version, status, count(r.Entries, "file"), size(r.Size), r.Repository, r.Tag)
+	for _, name := range r.Files {
+		p.result("  %s", name)
+	}
 }

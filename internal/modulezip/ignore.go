@@ -10,6 +10,7 @@ import (
 	"regexp/syntax"
 	"strings"
 	"text/scanner"
+	"unicode/utf8"
 
 	"github.com/ocibridge/ocibridge/internal/files"
 )
@@ -66,8 +67,13 @@ func readRules(root *os.Root) (*ignoreRules, error) {
 	return parseRules(data)
 }
 
-// parseRules parses the content of an ignore file.
+// parseRules parses the content of an ignore file. Editors of Windows write a byte order mark, which
+// would keep the first rule from matching, or UTF-16, in which no rule would match.
 func parseRules(data []byte) (*ignoreRules, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if !utf8.Valid(data) || bytes.IndexByte(data, 0) >= 0 {
+		return nil, refuse("save it as UTF-8", "%s is not UTF-8, so its rules would match nothing", ignoreFile)
+	}
 	r := &ignoreRules{}
 	n := 0
 	for line := range bytes.Lines(data) {

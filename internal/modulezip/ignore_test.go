@@ -86,6 +86,27 @@ func TestIgnoreAsClients(t *testing.T) {
 	}
 }
 
+// TestIgnoreFromWindows shows that a byte order mark changes no rule, and that a file in another encoding, whose rules would
+// match nothing, is refused.
+func TestIgnoreFromWindows(t *testing.T) {
+	files := tree{"main.tf": "", "secrets/key.txt": ""}
+	files[ignoreFile] = "\ufeffsecrets/\r\n.terraformignore\r\n"
+	if got := listed(t, files.write(t)); !slices.Equal(got, []string{"main.tf"}) {
+		t.Errorf("with a byte order mark: %v", got)
+	}
+	for name, content := range map[string]string{
+		"UTF-16":                           "\xff\xfes\x00/\x00\n\x00",
+		"UTF-16 without a byte order mark": "s\x00/\x00\n\x00",
+		"big-endian":                       "\xfe\xff\x00s\x00/\x00\n",
+		"a letter of Windows-1252":         "m\xe4rz/\n",
+	} {
+		files[ignoreFile] = content
+		t.Run(name, func(t *testing.T) {
+			refused(t, files.write(t), ".terraformignore is not UTF-8")
+		})
+	}
+}
+
 // TestIgnoreBounds shows the bounds on an ignore file. What is within them passes, and one beyond them is an error that
 // says what to do.
 func TestIgnoreBounds(t *testing.T) {
@@ -172,7 +193,7 @@ func FuzzIgnore(f *testing.F) {
 	f.Add("ä/\\.x", "$", "ä/**/\n\\$")
 	f.Fuzz(func(t *testing.T, one, two, text string) {
 		rules, err := parseRules([]byte(text))
-		if err != nil || len(text) > maxIgnoreBytes {
+		if err != nil || len(text) > maxIgnoreBytes || strings.HasPrefix(text, "\ufeff") {
 			return
 		}
 		dir := t.TempDir()

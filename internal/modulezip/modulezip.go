@@ -54,7 +54,7 @@ type Zip struct {
 	Digest   digest.Digest // sha256
 	Size     int64         // in bytes
 	H1       provider.Hash
-	Entries  int      // the number of files
+	Files    []string // the names of the files, sorted, with slashes
 	Unpacked int64    // the size of the files in bytes
 	Warnings []string // for people
 
@@ -92,7 +92,10 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 	if err != nil {
 		return nil, storageError(err)
 	}
-	z := &Zip{file: file, Entries: len(entries)}
+	z := &Zip{file: file}
+	for _, e := range entries {
+		z.Files = append(z.Files, e.name)
+	}
 	if err = z.write(ctx, root, entries); err == nil {
 		// 3. Read it back, as clients do.
 		err = z.hash(ctx)

@@ -111,8 +111,8 @@ func TestPack(t *testing.T) {
 			t.Errorf("%s: %q, want %q", f.Name, got, example[source])
 		}
 	}
-	if z.Entries != len(want) || len(z.Warnings) != 0 {
-		t.Errorf("%d entries, warnings %q", z.Entries, z.Warnings)
+	if len(z.Files) != len(want) || len(z.Warnings) != 0 {
+		t.Errorf("%d entries, warnings %q", len(z.Files), z.Warnings)
 	}
 	data, err := io.ReadAll(z.Open())
 	if err != nil || int64(len(data)) != z.Size || z.Digest.Algorithm().FromBytes(data) != z.Digest {
@@ -280,8 +280,8 @@ func TestDeepFolder(t *testing.T) {
 	if err := root.WriteFile("main.tf", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if z, _ := pack(t, dir); z.Entries != 1 {
-		t.Errorf("%d files", z.Entries)
+	if z, _ := pack(t, dir); len(z.Files) != 1 {
+		t.Errorf("%d files", len(z.Files))
 	}
 	deepen(20)
 	refused(t, dir, "has a path of more than 1024 bytes")
@@ -300,7 +300,19 @@ func TestWarnings(t *testing.T) {
 		{"no configuration", tree{"README.md": "", "sub/main.tf": ""}, "no .tf or .tofu file in the folder itself"},
 		{"JSON", tree{"main.tf.json": "{}"}, ""},
 		{"OpenTofu's", tree{"main.tofu": ""}, ""},
-		{"a state", tree{"main.tf": "", "terraform.tfstate": "{}"}, "a state can contain secrets"},
+		{"a state", tree{"main.tf": "", "terraform.tfstate": "{}"}, "terraform.tfstate is part of the module: a state can contain secrets"},
+		{"an older state", tree{"main.tf": "", "terraform.tfstate.1700000000.backup": "{}"}, "a state can contain secrets"},
+		{"a workspace's state", tree{"main.tf": "", "terraform.tfstate.d/prod/x": "{}"}, "a state can contain secrets"},
+		{"a plan", tree{"main.tf": "", "prod.tfplan": ""}, "a plan can contain secrets"},
+		{"a crash", tree{"main.tf": "", "crash.1.log": ""}, "a log can contain secrets"},
+		{"values", tree{"main.tf": "", "a/prod.auto.tfvars": "", "b.tfvars.json": ""}, "a/prod.auto.tfvars and 1 more like it are part of the module: the values of variables"},
+		{"variables", tree{"main.tf": "", ".env.local": ""}, ".env.local is part of the module"},
+		{"an example of variables", tree{"main.tf": "", ".env.example": "", "prod.tfvars.example": ""}, ""},
+		{"a CLI configuration", tree{"main.tf": "", ".terraformrc": ""}, ".terraformrc is part of the module: credentials"},
+		{"SSH", tree{"main.tf": "", ".ssh/config": ""}, "a private key"},
+		{"a key", tree{"main.tf": "", "tls/Server.PEM": ""}, "tls/Server.PEM is part of the module: a private key"},
+		{"Terragrunt's cache", tree{"main.tf": "", ".terragrunt-cache/x/main.tf": ""}, "copies of modules"},
+		{"Git's folder on Windows", tree{"main.tf": "", ".GIT/config": ""}, ".GIT/config is part of the module: on Windows and macOS, Git's own folder"},
 		{"a name of Windows", tree{"main.tf": "", "aux.tf": ""}, "not every operating system can unpack aux.tf"},
 		{"case", tree{"main.tf": "", "Main.tf": ""}, "Main.tf and main.tf differ only in case"},
 	} {
@@ -369,8 +381,8 @@ func FuzzPack(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer part.Close()
-		if part.Entries > whole.Entries+1 {
-			t.Errorf("%d entries, without rules %d", part.Entries, whole.Entries)
+		if len(part.Files) > len(whole.Files)+1 {
+			t.Errorf("%d entries, without rules %d", len(part.Files), len(whole.Files))
 		}
 	})
 }

@@ -18,11 +18,9 @@ func warnings(entries []entry, unpacked int64) (out []string) {
 	if len(entries) > wideEntries || unpacked > wideBytes {
 		add("the module has %d files and %d MiB: Terragrunt installs at most %d files and %d MiB", len(entries), unpacked>>20, wideEntries, wideBytes>>20)
 	}
+	out = append(out, secretWarnings(entries)...)
 	lower := map[string]string{}
 	for _, e := range entries {
-		if strings.HasSuffix(e.name, ".tfstate") || strings.HasSuffix(e.name, ".tfstate.backup") {
-			add("%s is part of the module: a state can contain secrets; .terraformignore can exclude it", e.name)
-		}
 		if other, twice := lower[strings.ToLower(e.name)]; twice {
 			add("%s and %s differ only in case: on Windows and macOS, one replaces the other", other, e.name)
 		}

@@ -257,6 +257,27 @@ func TestWithoutBlocked(t *testing.T) {
 	}
 }
 
+// TestHostsOfTests shows that the hosts of what a module's tests call are found, and of local modules that they call.
+func TestHostsOfTests(t *testing.T) {
+	dir := workspace(t, map[string]string{
+		"main.tf":                   "",
+		"a.tftest.hcl":              "run \"setup\" {\n  module {\n    source = \"a.example/acme/vpc/aws\"\n  }\n}\n",
+		"tests/b.tofutest.hcl":      "run \"setup\" {\n  module {\n    source = \"./helper\"\n  }\n}\n",
+		"tests/c.tftest.json":       `{"run": {"setup": {"module": {"source": "c.example/acme/vpc/aws"}}}}`,
+		"tests/d.tofutest.json":     `{"run": {"setup": {"module": {"source": "d.example/acme/vpc/aws"}}}}`,
+		"helper/main.tf":            required("helper.example"),
+		"helper/x.tftest.hcl":       "run \"x\" {\n  module {\n    source = \"unused.example/acme/vpc/aws\"\n  }\n}\n",
+		"tests/deeper/y.tftest.hcl": "run \"x\" {\n  module {\n    source = \"unused.example/acme/vpc/aws\"\n  }\n}\n",
+	})
+	found := searchModules(dir)
+	if got := fmt.Sprint(found.hosts); got != "[a.example c.example d.example]" {
+		t.Errorf("modules: %s", got)
+	}
+	if len(found.required) != 1 || found.required[0].provider.Hostname() != "helper.example" {
+		t.Errorf("providers: %v", found.required)
+	}
+}
+
 // TestModulesAreBounded shows that a search ends, however many modules and files there are.
 func TestModulesAreBounded(t *testing.T) {
 	files := map[string]string{"main.tf": ""}

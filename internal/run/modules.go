@@ -48,11 +48,15 @@ func (r requirement) isFor(a provider.Address) bool {
 // the errors of the modules.
 func searchModules(dir string) *moduleSearch {
 	s := &moduleSearch{seen: map[string]bool{}}
-	s.add(filepath.Clean(dir))
+	dir = filepath.Clean(dir)
+	s.add(dir)
+	// init also installs what the tests of the root module call.
+	s.folder(dir, dir, testParserOf)
+	s.folder(filepath.Join(dir, "tests"), dir, testParserOf)
 	for len(s.queue) > 0 {
 		next := s.queue[0]
 		s.queue = s.queue[1:]
-		s.module(next)
+		s.folder(next, next, parserOf)
 	}
 	return s
 }
@@ -75,16 +79,16 @@ func (s *moduleSearch) add(dir string) {
 	}
 }
 
-// module reads the files of a module.
-func (s *moduleSearch) module(dir string) {
-	entries, _ := os.ReadDir(dir) // the client reports a missing folder
+// folder reads the files in a folder that belong to the module in dir.
+func (s *moduleSearch) folder(folder, dir string, parserOf func(name string) func([]byte) hcl.Body) {
+	entries, _ := os.ReadDir(folder) // the client reports a missing folder
 	for _, e := range entries {
 		parse := parserOf(e.Name())
 		if parse == nil || !e.Type().IsRegular() && e.Type()&os.ModeSymlink == 0 || s.files >= maxModuleFiles {
 			continue
 		}
 		s.files++
-		if src, ok := readSmall(filepath.Join(dir, e.Name())); ok {
+		if src, ok := readSmall(filepath.Join(folder, e.Name())); ok {
 			s.body(dir, parse(src))
 		}
 	}
@@ -117,6 +121,17 @@ func parserOf(name string) func([]byte) hcl.Body {
 	return nil
 }
 
+// testParserOf is like parserOf, for the tests of a module.
+func testParserOf(name string) func([]byte) hcl.Body {
+	switch {
+	case strings.HasSuffix(name, ".tftest.hcl"), strings.HasSuffix(name, ".tofutest.hcl"):
+		return parseNative
+	case strings.HasSuffix(name, ".tftest.json"), strings.HasSuffix(name, ".tofutest.json"):
+		return parseJSON
+	}
+	return nil
+}
+
 func parseNative(src []byte) hcl.Body {
 	f, _ := hclsyntax.ParseConfig(src, "", hcl.InitialPos) // it returns the valid parts of an invalid file
 	return f.Body
@@ -129,21 +144,37 @@ func parseJSON(src []byte) hcl.Body {
 	return hcl.EmptyBody()
 }
 
-var moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}, {Type: "module", LabelNames: []string{"name"}}}}
+var (
+	moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
+		{Type: "terraform"}, {Type: "module", LabelNames: []string{"name"}}, {Type: "run", LabelNames: []string{"name"}},
+	}}
+	runSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "module"}}}
+)
 
 // body finds required_providers and called modules in a file of the module in dir.
 func (s *moduleSearch) body(dir string, body hcl.Body) {
 	content, _, _ := body.PartialContent(moduleSchema)
 	for _, b := range content.Blocks {
-		if b.Type == "terraform" {
+		switch b.Type {
+		case "terraform":
 			s.terraform(b.Body)
-			continue
-		}
-		attributes, _, _ := b.Body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}}})
-		if source := attributes.Attributes["source"]; source != nil {
-			if text, ok := textOf(source.Expr); ok {
-				s.call(dir, text)
+		case "module":
+			s.source(dir, b.Body)
+		case "run": // of a test
+			content, _, _ := b.Body.PartialContent(runSchema)
+			for _, b := range content.Blocks {
+				s.source(dir, b.Body)
 			}
+		}
+	}
+}
+
+// source adds the module that a module block calls.
+func (s *moduleSearch) source(dir string, body hcl.Body) {
+	attributes, _, _ := body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}}})
+	if source := attributes.Attributes["source"]; source != nil {
+		if text, ok := textOf(source.Expr); ok {
+			s.call(dir, text)
 		}
 	}
 }

@@ -69,6 +69,9 @@ type Result struct {
 	Missing []Missing
 	// MissingModules are the requested modules without a version in the registry. They are empty if the command succeeded.
 	MissingModules []module.Address
+	// Unasked are the hosts that the gateway serves, if the command failed and sent no request to the gateway. Clients
+	// fail with status 1; 2 is a plan with changes.
+	Unasked []svchost.Hostname
 }
 
 // Run runs a command. It returns an error if the command did not run. If the reason is the
@@ -114,6 +117,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err == nil && status != 0 {
 		r.Missing = requests.missing(ctx, readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
 		r.MissingModules = requests.missingModules()
+		if status == 1 && !gateway.Requested() {
+			r.Unasked = served.all()
+		}
 	}
 	// 5. Stop the gateway.
 	if cerr := gateway.Close(ctx); cerr != nil {

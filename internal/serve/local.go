@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/opentofu/svchost"
@@ -68,6 +69,7 @@ type Local struct {
 	lacks   func(provider.Address, provider.Version, provider.Platform)
 
 	lacksModule func(module.Address)
+	requested   atomic.Bool
 }
 
 // StartLocal starts a gateway. The caller closes it.
@@ -152,6 +154,9 @@ func (l *Local) stop(ctx context.Context) error {
 // ServeHTTP implements [http.Handler].
 func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	capability, path, _ := strings.Cut(strings.TrimPrefix(r.URL.EscapedPath(), "/"), "/")
+	if same(capability, l.capability) {
+		l.requested.Store(true)
+	}
 	a, rest, ok := splitRegistryPath("/" + path)
 	_, err := l.site.repositories.Templates.For(a)
 	excluded := errors.Is(err, templates.ErrNotSelected)
@@ -173,6 +178,9 @@ func (l *Local) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func same(given, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
+
+// Requested reports whether the command has sent a request to the gateway.
+func (l *Local) Requested() bool { return l.requested.Load() }
 
 // Pulls reports whether pull-through fetches missing versions of a provider.
 func (l *Local) Pulls(a provider.Address) bool { return l.site.pulls != nil && l.site.pulls(a) }
