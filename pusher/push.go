@@ -153,17 +153,31 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 func (p *Pusher) accept(ctx context.Context, r *origin.Release) (*trust.Checksums, error) {
 	sums, err := p.o.Policy(r.Provider()).Accept(ctx, r.Claims)
 	if err != nil {
-		return nil, err
+		return nil, orOthers(err, r)
 	}
 	for _, pkg := range r.Packages {
 		if err := checkName(r, sums, pkg); err != nil {
-			return nil, err
+			return nil, orOthers(err, r)
 		}
 		if _, err := sums.Verifier(pkg.Platform, pkg.Filename); err != nil {
-			return nil, fmt.Errorf("%s %s: %w", r.Provider(), r.Version(), err)
+			return nil, orOthers(fmt.Errorf("%s %s: %w", r.Provider(), r.Version(), err), r)
 		}
 	}
 	return sums, nil
+}
+
+// orOthers adds to an error about one package of a release how to push the others. It returns other
+// errors unchanged.
+func orOthers(err error, r *origin.Release) error {
+	about := errors.Is(err, ErrMisnamed) || errors.Is(err, trust.ErrChecksum) || errors.Is(err, trust.ErrNotListed)
+	if !about || len(r.Packages) < 2 {
+		return err
+	}
+	help := "--platform pushes the others, by name"
+	if before := hint.Of(err); before != "" {
+		help = before + "; " + help
+	}
+	return hint.Replace(err, "%s", help)
 }
 
 // checkName refuses a package whose file name belongs to another version or platform. The

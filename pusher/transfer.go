@@ -228,7 +228,7 @@ func (w *push) sendPackages(ctx context.Context, missing []origin.Package) ([]ar
 			}
 			defer w.slots.Release(1)
 			all[i], sent[i], err = w.sendPackage(ctx, pkg)
-			return err
+			return orOthers(err, w.release)
 		})
 	}
 	if err := g.Wait(); err != nil {
