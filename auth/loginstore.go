@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,6 +58,9 @@ func (c *Client) StoreLogin(ctx context.Context, r ociaddr.Repository, username 
 		entry, err := json.Marshal(wireAuth{Auth: base64.StdEncoding.EncodeToString([]byte(username + ":" + password.Reveal()))})
 		if err != nil {
 			return StoredLogin{}, err
+		}
+		if e.has(entry) {
+			return e.stored(), nil // the file may be read-only
 		}
 		e.remove()
 		e.auths[e.written] = entry
@@ -216,6 +220,15 @@ func (e *loginFileEdit) stored() StoredLogin {
 		return StoredLogin{File: e.name, Helper: e.helper}
 	}
 	return StoredLogin{File: e.name, Mode: e.mode}
+}
+
+// has reports whether entry is the only entry for the key.
+func (e *loginFileEdit) has(entry json.RawMessage) bool {
+	rest := &loginFileEdit{key: e.key, auths: maps.Clone(e.auths)}
+	var old, new wireAuth
+	err := errors.Join(json.Unmarshal(e.auths[e.written], &old), json.Unmarshal(entry, &new))
+	delete(rest.auths, e.written)
+	return err == nil && old == new && !rest.remove()
 }
 
 // remove removes all entries for the key, however they are written. It reports whether there was
