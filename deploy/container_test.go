@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 // image is the content of a container file as deploycheck decodes it.
@@ -147,8 +149,8 @@ func dockerignore(t *testing.T) map[string]bool {
 // leave contains.
 func copyTree(t *testing.T, to string, leave map[string]bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	cmd.Dir = ".."
+	cmd := exec.CommandContext(t.Context(), "git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	cmd.Dir, cmd.Env = "..", testkit.GitEnv(os.Environ())
 	for name := range strings.SplitSeq(strings.TrimRight(string(output(t, cmd)), "\x00"), "\x00") {
 		if top, _, _ := strings.Cut(name, "/"); leave[top] {
 			continue

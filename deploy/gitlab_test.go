@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
@@ -24,7 +25,7 @@ func gitlab(t *testing.T, dir, configuration, job string, variables ...string) (
 	write(".gitlab-ci.yml", configuration, 0o644)
 	// gitlab-ci-local copies files into containers with rsync. These jobs have no container.
 	write(".git/programs/rsync", "#!/bin/sh\n", 0o755)
-	env := []string{"PATH=" + filepath.Join(dir, ".git/programs") + string(os.PathListSeparator) + clientPath(t), "HOME=" + t.TempDir()}
+	env := testkit.GitEnv([]string{"PATH=" + filepath.Join(dir, ".git/programs") + string(os.PathListSeparator) + clientPath(t), "HOME=" + t.TempDir()})
 	run := func(program string, args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), program, args...)
 		cmd.Dir, cmd.Env = dir, env

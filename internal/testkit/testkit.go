@@ -11,7 +11,9 @@ package testkit
 
 import (
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 )
 
 // TB is the part of [testing.TB] that the wrappers use.
@@ -37,4 +39,11 @@ func Number(tb TB, name string, otherwise uint64) uint64 {
 		tb.Fatalf("%s: %v", name, err)
 	}
 	return n
+}
+
+// GitEnv returns an environment for Git: env without the variables and the configuration that would name another repository or
+// change what Git does. A Git hook that runs tests sets such variables.
+func GitEnv(env []string) []string {
+	env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "GIT_") })
+	return append(env, "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull)
 }

@@ -27,9 +27,10 @@ type declared struct {
 	Scenes  []string // the tests with a sceneDirective
 }
 
-// listTests returns the packages below dir that have tests. flags are build flags of the go command.
+// listTests returns the packages below dir that have tests. flags are build flags of the go command. It resolves no imports,
+// which can need the network.
 func listTests(dir string, flags []string) ([]declared, error) {
-	cmd := exec.Command("go", slices.Concat([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, flags, []string{"./..."})...)
+	cmd := exec.Command("go", slices.Concat([]string{"list", "-find", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, flags, []string{"./..."})...)
 	cmd.Dir, cmd.Env = dir, moduleEnv(dir)
 	out, err := cmd.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {

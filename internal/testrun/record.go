@@ -4,12 +4,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 // recordFile keeps what "make test" has left to "make test-all".
@@ -42,17 +47,61 @@ func (r record) write() error {
 	return os.WriteFile(recordFile, data, 0o644)
 }
 
-// sourceState returns a checksum of the last commit, and of what differs from it, or "" where Git knows no commit.
+func removeRecord() error {
+	if err := os.Remove(recordFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// sourceState returns a checksum of the last commit, of what differs from it, and of the untracked files, or "" where Git
+// knows no commit.
 func sourceState() string {
 	sum := sha256.New()
-	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"diff", "HEAD"}, {"status", "--porcelain"}} {
-		out, err := exec.Command("git", args...).Output()
+	for _, args := range [][]string{{"rev-parse", "HEAD"}, {"diff", "HEAD"}} {
+		out, err := git(args...)
 		if err != nil {
 			return ""
 		}
 		sum.Write(out)
 	}
+	untracked, err := git("ls-files", "--others", "--exclude-standard", "-z")
+	if err != nil {
+		return ""
+	}
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(untracked), "\x00"), "\x00") {
+		content, err := contentOf(name)
+		if err != nil {
+			return ""
+		}
+		fmt.Fprintf(sum, "%q %q\n", name, content)
+	}
 	return hex.EncodeToString(sum.Sum(nil))
+}
+
+// contentOf returns the content of a file, or the target of a link. Of anything else, such as another repository, it returns
+// nothing.
+func contentOf(name string) (string, error) {
+	info, err := os.Lstat(name)
+	switch {
+	case name == "": // there is no untracked file
+		return "", nil
+	case err != nil:
+		return "", err
+	case info.Mode().IsRegular():
+		data, err := os.ReadFile(name)
+		return string(data), err
+	case info.Mode().Type() == fs.ModeSymlink:
+		return os.Readlink(name)
+	}
+	return "", nil
+}
+
+// git runs Git, also in a checkout that belongs to another user.
+func git(args ...string) ([]byte, error) {
+	cmd := exec.Command("git", append([]string{"-c", "safe.directory=*"}, args...)...)
+	cmd.Env = testkit.GitEnv(os.Environ())
+	return cmd.Output()
 }
 
 // add adds tests.

@@ -32,9 +32,8 @@ func inProject(t *testing.T, replace ...string) (notes string) {
 	}
 	t.Chdir(dir)
 	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=acme", "-c", "user.email=acme@example.com", "commit", "-q", "-m", "first"}} {
-		if out, err := exec.Command("git", args...).CombinedOutput(); err != nil {
-			t.Fatalf("git %v: %v\n%s", args, err, out)
-		}
+		_, err := git(args...)
+		clients.Must(t, err)
 	}
 	notes = filepath.Join(t.TempDir(), "notes")
 	t.Setenv("NOTES", notes)
@@ -98,6 +97,12 @@ func TestFaults(t *testing.T) {
 			if err == nil || !regexp.MustCompile(tc.want).MatchString(out) || !strings.Contains(out, "ok  \tgithub.com/ocibridge/ocibridge/e2e") {
 				t.Errorf("error %v, want %s in\n%s", err, tc.want, out)
 			}
+			if name != "failed" {
+				return
+			}
+			if out, err := do("all"); err == nil || strings.Contains(out, "has run on these sources") || !regexp.MustCompile(tc.want).MatchString(out) {
+				t.Errorf("make test-all on the same sources: error %v, want %s in\n%s", err, tc.want, out)
+			}
 		})
 	}
 }
@@ -111,6 +116,40 @@ func TestChangedSources(t *testing.T) {
 	clients.Must(t, os.WriteFile("more_test.go", []byte("package more\n"), 0o644))
 	if out, err := do("all"); err != nil || strings.Contains(out, "has run on these sources") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestSourceState shows that each change of a source changes the state, whether Git tracks the file or not. Variables that name
+// another repository do not matter.
+func TestSourceState(t *testing.T) {
+	inProject(t)
+	state := sourceState()
+	t.Setenv("GIT_DIR", t.TempDir())
+	if got := sourceState(); got != state || state == "" {
+		t.Errorf("with GIT_DIR: %q, want %q", got, state)
+	}
+	seen := map[string]string{state: "the commit"}
+	for _, c := range []struct{ name, content string }{{"new", "1"}, {"new", "2"}, {"other", "2"}, {"go.mod", "3"}} {
+		clients.Must(t, os.WriteFile(c.name, []byte(c.content), 0o644))
+		state := sourceState()
+		if same, ok := seen[state]; ok || state == "" {
+			t.Errorf("the state with %v is %q, like that of %s", c, state, same)
+		}
+		seen[state] = c.name + " " + c.content
+	}
+	clients.Must(t, os.MkdirAll("bin", 0o755))
+	before := sourceState()
+	clients.Must(t, os.WriteFile("bin/ignored", []byte("1"), 0o644))
+	if got := sourceState(); got != before {
+		t.Error("an ignored file changes the state")
+	}
+}
+
+// TestListResolvesNoImports shows that tests are listed without the modules that they import, which could be downloads.
+func TestListResolvesNoImports(t *testing.T) {
+	inProject(t, `import "testing"`, `import ("testing"; _ "example.com/missing")`)
+	if all, err := listTests(".", nil); err != nil || len(all) != 3 {
+		t.Errorf("%v, %v", all, err)
 	}
 }
 
