@@ -105,20 +105,20 @@ func TestExecStatus(t *testing.T) {
 	s := newScene(t)
 	file := filepath.Join(t.TempDir(), "file")
 	clients.Must(t, os.WriteFile(file, nil, 0o600))
+	const unasked = "note: the command requested nothing from exec, which serves the providers and modules of "
 	for name, tc := range map[string]struct {
 		command []string
 		status  int
 		stderr  string
 	}{
 		"success":              {[]string{"true"}, 0, ""},
-		"failure":              {[]string{"sh", "-c", "exit 7"}, 7, ""},
-		"failure of a client":  {[]string{"sh", "-c", "exit 1"}, 1, "note: the command requested nothing from exec, which serves the providers and modules of "},
-		"ended by a signal":    {[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15, ""},
+		"failure":              {[]string{"sh", "-c", "exit 7"}, 7, unasked},
+		"ended by a signal":    {[]string{"sh", "-c", "kill -TERM $$"}, 128 + 15, unasked},
 		"no such command":      {[]string{"no-such-command"}, 127, "error: no-such-command: no such command\nhint: check its name"},
 		"no such file":         {[]string{"./no-such-file"}, 127, "error: ./no-such-file: no such command\nhint: check its name"},
 		"not executable":       {[]string{file}, 126, "error: " + file + " does not run: "},
-		"a terraform plan":     {[]string{"sh", "-c", "echo changed; exit 2"}, 2, ""},
-		"flags of the command": {[]string{"sh", "-c", "exit $1", "sh", "3", "--help"}, 3, ""},
+		"a plan with changes":  {[]string{"sh", "-c", "echo changed; exit 2", "sh", "-detailed-exitcode"}, 2, ""},
+		"flags of the command": {[]string{"sh", "-c", "exit $1", "sh", "3", "--help"}, 3, unasked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := s.run(append([]string{"exec", "--data", s.data, "--"}, tc.command...)...)
@@ -276,7 +276,7 @@ func TestExecNothingConfigured(t *testing.T) {
 		ws.Env["XDG_DATA_HOME"] = s.ws.Env["XDG_DATA_HOME"]
 		// exec says that it has found no configuration.
 		note := func(dir string) string {
-			return "note: there is no ocibridge.hcl in " + dir + " or above it, and no template: exec uses the embedded registry in " +
+			return "note: there is no ocibridge.hcl in " + dir + " or above it in its Git repository, and no template: exec uses the embedded registry in " +
 				filepath.Join(s.ws.Env["XDG_DATA_HOME"], "ocibridge") + ", and fetches from origins what is not there\n"
 		}
 		if got := s.execIn(ws, "--", client.Path, "init", "-no-color"); got.status != 0 || got.stderr != note(ws.Dir) {

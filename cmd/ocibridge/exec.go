@@ -132,7 +132,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" && flagSource(cmd.Flags().Lookup("data")) == "" {
-		fmt.Fprintf(stderr, "note: there is no ocibridge.hcl in %s or above it, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there\n", o.Environment.Dir, f.dataFolder())
+		fmt.Fprintf(stderr, "note: there is no ocibridge.hcl in %s or above it in its Git repository, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there\n", o.Environment.Dir, f.dataFolder())
 	}
 	o.Log, o.Notices = log, notices
 	result, err := run.Run(cmd.Context(), o)

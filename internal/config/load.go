@@ -56,13 +56,9 @@ func Load(env Environment, name string) (*Config, error) {
 	}
 	for i, place := range places {
 		if name == "" && 0 < i && i <= len(env.Above) {
-			own, err := env.IsOwn(place)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err == nil && !own {
+			if own, err := env.IsOwn(place); err == nil && !own {
 				return nil, hint.New(fmt.Sprintf("the configuration file %s belongs to another user", place),
-					"if it can be trusted, name it in %s; it was found above the working folder", variable)
+					"it was found above the working folder: if you trust it, name it in %s; else an empty %s in the working folder hides it", variable, fileName)
 			}
 		}
 		src, err := env.ReadFile(place)

@@ -1,20 +1,22 @@
 package files
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
 
 // Above returns the folders above dir, nearest first, as paths with "..". Like git's search for a
-// repository, it ends at the root of the Git repository that contains dir, or where another file
-// system begins. It returns nil if dir is such a root.
+// repository, it ends at the root of the Git repository that contains dir, where another file system
+// begins, or below a folder that this user may not search. It returns nil if dir is such a root.
 func Above(dir string) []string {
 	var out []string
 	at, err := os.Stat(dir)
-	for err == nil && !hasRepository(dir) {
+	for err == nil && ends(dir) == nil {
 		dir = filepath.Join(dir, "..")
 		var above os.FileInfo
-		if above, err = os.Stat(dir); err != nil || os.SameFile(at, above) || !sameFileSystem(at, above) {
+		if above, err = os.Stat(dir); err != nil || os.SameFile(at, above) || !sameFileSystem(at, above) || errors.Is(ends(dir), fs.ErrPermission) {
 			break
 		}
 		out = append(out, dir)
@@ -23,11 +25,19 @@ func Above(dir string) []string {
 	return out
 }
 
-// hasRepository reports whether dir is the root of a Git repository. In a submodule or a work tree,
-// .git is a file.
-func hasRepository(dir string) bool {
+// errRepository means that a folder is the root of a Git repository.
+var errRepository = errors.New("the root of a repository")
+
+// ends returns an error if a search ends in dir. In a submodule or a work tree, .git is a file.
+func ends(dir string) error {
 	_, err := os.Lstat(filepath.Join(dir, ".git"))
-	return err == nil
+	switch {
+	case err == nil:
+		return errRepository
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	}
+	return err
 }
 
 // IsOwn reports whether a file belongs to this user or to the system's administrator. If the file

@@ -35,16 +35,6 @@ func TestAbove(t *testing.T) {
 	}
 }
 
-// TestAboveEndsAtAFileSystem shows that the search does not leave the file system.
-func TestAboveEndsAtAFileSystem(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skip("on Linux, /proc is another file system than /")
-	}
-	if got := Above("/proc/self/fd"); len(got) == 0 || slices.Contains(got, "/") {
-		t.Errorf("%q", got)
-	}
-}
-
 // TestIsOwn shows that files of this user and of the administrator are own, and links to them.
 func TestIsOwn(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "file")

@@ -12,6 +12,15 @@ func sameFileSystem(a, b os.FileInfo) bool {
 }
 
 func isOwn(_ string, info os.FileInfo) (bool, error) {
-	uid := int(info.Sys().(*syscall.Stat_t).Uid)
-	return uid == 0 || uid == os.Geteuid(), nil
+	// In a user namespace, root can have another number than 0: that of the owner of /.
+	top, err := os.Stat("/")
+	if err != nil {
+		return false, err
+	}
+	return isOwner(ownerOf(info), os.Geteuid(), ownerOf(top)), nil
 }
+
+func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// isOwner reports whether a file of owner is own for user, where / belongs to root.
+func isOwner(owner, user, root int) bool { return owner == user || owner == 0 || owner == root }

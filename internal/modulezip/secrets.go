@@ -16,16 +16,16 @@ type secret struct {
 }
 
 var secrets = []secret{
-	{"a state can contain secrets", []string{"*.tfstate", "*.tfstate.backup", "*.tfstate.*.backup", "terraform.tfstate.d/"}, nil},
+	{"a state can contain secrets", []string{"*.tfstate", "*.tfstate.backup", "*.tfstate.*.backup", "*.tfstate.lock.info", "terraform.tfstate.d/"}, nil},
 	{"a plan can contain secrets", []string{"*.tfplan", "tfplan", "tfplan.*", "plan.out", "*.plan"}, nil},
 	{"a log can contain secrets", []string{"*.log"}, nil},
 	{"the values of variables can be secrets", []string{"*.tfvars", "*.tfvars.json"}, nil},
 	{"the values of variables can be secrets", []string{".env", ".env.*", ".envrc"}, []string{".env.example", ".env.sample", ".env.template", ".env.dist"}},
 	{"credentials", []string{
 		".terraformrc", "terraform.rc", ".tofurc", "tofu.rc", "*.tfrc", "*.tfrc.json", ".netrc", "_netrc", ".npmrc", ".pypirc", ".vault-token", "kubeconfig",
-		".aws/", ".azure/", ".docker/", ".kube/", ".terraform.d/",
+		".git-credentials", "application_default_credentials.json", ".gcloud/", ".aws/", ".azure/", ".docker/", ".kube/", ".terraform.d/",
 	}, nil},
-	{"a private key", []string{"*.pem", "*.key", "*.ppk", "*.p12", "*.pfx", "*.jks", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".ssh/"}, nil},
+	{"a private key", []string{"*.pem", "*.key", "*.ppk", "*.p8", "*.p12", "*.pfx", "*.jks", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", ".ssh/"}, nil},
 	{"copies of modules and of states", []string{".terragrunt-cache/"}, nil},
 	{"on Windows and macOS, Git's own folder", []string{".git/"}, nil},
 	{"on Windows and macOS, the working folder of clients", []string{".terraform/"}, nil},

@@ -35,8 +35,8 @@ func warnings(entries []entry, unpacked int64) (out []string) {
 	return out
 }
 
-// maxWarnings is the maximum number of warnings about one module.
-const maxWarnings = 10
+// maxWarnings is the maximum number of warnings about one module. It is above the number of kinds of secrets.
+const maxWarnings = 20
 
 // isConfiguration reports whether a file belongs to the configuration in the root folder.
 func isConfiguration(name string) bool {

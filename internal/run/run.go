@@ -69,8 +69,7 @@ type Result struct {
 	Missing []Missing
 	// MissingModules are the requested modules without a version in the registry. They are empty if the command succeeded.
 	MissingModules []module.Address
-	// Unasked are the hosts that the gateway serves, if the command failed and sent no request to the gateway. Clients
-	// fail with status 1; 2 is a plan with changes.
+	// Unasked are the hosts that the gateway serves, if the command failed and sent no request to the gateway.
 	Unasked []svchost.Hostname
 }
 
@@ -117,7 +116,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err == nil && status != 0 {
 		r.Missing = requests.missing(ctx, readNeeds(folderOf(o.Command[1:])), upgrades(o.Command[1:]), gateway)
 		r.MissingModules = requests.missingModules()
-		if status == 1 && !gateway.Requested() {
+		if !gateway.Requested() && !(status == 2 && plansChanges(o.Command[1:])) {
 			r.Unasked = served.all()
 		}
 	}
@@ -262,6 +261,11 @@ func folderOf(args []string) string {
 		}
 	}
 	return "."
+}
+
+// plansChanges reports whether status 2 of a client with the given arguments means that a plan has changes.
+func plansChanges(args []string) bool {
+	return slices.Contains(args, "-detailed-exitcode") || slices.Contains(args, "--detailed-exitcode")
 }
 
 // upgrades reports whether a client with the given arguments ignores the versions in the lock file.
