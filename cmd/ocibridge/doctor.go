@@ -199,6 +199,7 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 	case !what.module.IsZero():
 		modules = append(modules, what.module)
 	}
+	f.reads = !f.write
 	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
 	if err != nil {
 		return nil, err

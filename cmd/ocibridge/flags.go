@@ -157,6 +157,7 @@ type registryFlags struct {
 	exclude          []string
 	data             string
 	running          string // the address that serve listens on; "" before it listens
+	reads            bool   // the command only reads, see [registry.Options]
 }
 
 func (f *registryFlags) register(cmd *cobra.Command) {

@@ -21,6 +21,7 @@ type readerFlags struct {
 }
 
 func (f *readerFlags) register(cmd *cobra.Command) {
+	f.reads = true
 	f.commonFlags.register(cmd, "number of versions to read at once")
 	f.registerFrom(cmd)
 	cmd.ValidArgsFunction = f.complete

@@ -168,7 +168,7 @@ func (f *registryFlags) repositories(s settings, providers []provider.Address) (
 
 // options returns the options that open repositories, without templates of providers.
 func (f *registryFlags) options(s settings) registry.Options {
-	o := registry.Options{ModuleTemplates: s.file.ModuleTemplates(), Auth: s.authOptions(), DataFolder: f.dataFolder()}
+	o := registry.Options{ModuleTemplates: s.file.ModuleTemplates(), Auth: s.authOptions(), DataFolder: f.dataFolder(), Reads: f.reads}
 	o.Auth.PlainHTTP = f.plainHTTP
 	return o
 }

@@ -42,7 +42,7 @@ func (x Machine) Examine() *Report {
 	}
 	r := &Report{Subject: "this machine"}
 	for _, f := range x.Folders {
-		if err := privatefolder.Check(f.Path); err != nil {
+		if err := privatefolder.ForOwner(f.Path).Check(f.Path); err != nil {
 			r.fail(f.Name, err, f.Setting)
 			continue
 		}

@@ -29,15 +29,32 @@ const maxLinks = 40
 //     such groups.
 //
 // Where no other user exists, all folders pass: an emptyDir of Kubernetes is open to all users.
-func Check(path string) error { return thisProcess().check(path, false) }
+func Check(path string) error { return ForUser().Check(path) }
 
 // checkAbove is like [Check] for the folders that lead to path.
-func checkAbove(path string) error {
+func (p process) checkAbove(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return err
 	}
-	return thisProcess().check(filepath.Dir(path), true)
+	return p.check(filepath.Dir(path), true)
+}
+
+// forOwner returns a process of the user whom a folder belongs to, if p is root's.
+func (p process) forOwner(path string) process {
+	found, err := os.Stat(path)
+	if err != nil || !p.isRoot(p.user) {
+		return p
+	}
+	return p.as(owners(found))
+}
+
+// as returns the process of a user. For root, it returns p.
+func (p process) as(user, group int) process {
+	if !p.isRoot(user) {
+		p.user, p.groups = user, []int{group}
+	}
+	return p
 }
 
 // process has the user and the groups of a process.

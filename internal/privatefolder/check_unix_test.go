@@ -47,6 +47,34 @@ type file struct {
 func (f file) Mode() fs.FileMode { return f.mode }
 func (f file) Sys() any          { return &syscall.Stat_t{Uid: f.user, Gid: f.group} }
 
+// TestForOwner shows that root examines a folder of a service as the service would. Other users do not, and root's own
+// folders stay root's.
+func TestForOwner(t *testing.T) {
+	p := simulated(t, manyUsers, manyGroups)
+	root := p
+	root.user, root.groups = 0, []int{0}
+	service := root.as(5000, 5000)
+	for name, tc := range map[string]struct {
+		process process
+		file    file
+		want    string
+	}{
+		"the service's":        {service, file{nil, 5000, 5000, 0o700}, ""},
+		"root's":               {service, file{nil, 0, 0, 0o755}, ""},
+		"another user's":       {service, file{nil, other, other, 0o700}, "belongs to another user"},
+		"open to all users":    {service, file{nil, 5000, 5000, 0o777}, "all users"},
+		"another user's, root": {root, file{nil, 5000, 5000, 0o700}, "belongs to another user"},
+		"root's, root":         {root.as(0, 0), file{nil, other, 0, 0o700}, "belongs to another user"},
+	} {
+		if err := tc.process.fault("/folder", tc.file, false); (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", name, err, tc.want)
+		}
+	}
+	if got := p.forOwner("/"); got.user != me {
+		t.Errorf("another user than root acts as %d", got.user)
+	}
+}
+
 // TestWhoMayWrite shows which owners and modes of a folder pass.
 func TestWhoMayWrite(t *testing.T) {
 	p := simulated(t, manyUsers, manyGroups)

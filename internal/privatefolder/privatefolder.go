@@ -34,8 +34,25 @@ var (
 // symbolic link, because other programs may use that folder.
 //
 // Make fails if another user may still write to the folder or replace it, see [Check].
-func Make(path string, log *slog.Logger) error {
-	if err := checkAbove(path); err != nil {
+func Make(path string, log *slog.Logger) error { return ForUser().Make(path, log) }
+
+// MakeAsIs is like [Make], but does not change the mode of an existing folder. It is for folders that users name.
+func MakeAsIs(path string) error { return ForUser().MakeAsIs(path) }
+
+// Checker checks folders for one user.
+type Checker struct{ process }
+
+// ForUser returns the Checker for this user.
+func ForUser() Checker { return Checker{thisProcess()} }
+
+// ForOwner returns the Checker for this user. If this user is root, and path is a folder of another user, it returns the
+// one for that user: an administrator examines the data of a service. It is not for callers that write, or
+// that serve or run what is in the folder.
+func ForOwner(path string) Checker { return Checker{thisProcess().forOwner(path)} }
+
+// Make is like the function [Make].
+func (c Checker) Make(path string, log *slog.Logger) error {
+	if err := c.checkAbove(path); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(path, folderMode); err != nil {
@@ -44,19 +61,22 @@ func Make(path string, log *slog.Logger) error {
 	if err := warn("folder", path, folderMode, log); err != nil {
 		return err
 	}
-	return Check(path)
+	return c.Check(path)
 }
 
-// MakeAsIs is like [Make], but does not change the mode of an existing folder. It is for folders that users name.
-func MakeAsIs(path string) error {
-	if err := Check(path); err != nil {
+// MakeAsIs is like the function [MakeAsIs].
+func (c Checker) MakeAsIs(path string) error {
+	if err := c.Check(path); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(path, folderMode); err != nil {
 		return err
 	}
-	return Check(path)
+	return c.Check(path)
 }
+
+// Check is like the function [Check].
+func (c Checker) Check(path string) error { return c.check(path, false) }
 
 // NarrowFile changes the mode of an existing file to 0600 if other users can use the file.
 // It logs the same warnings as [Make], and never narrows the target of a symbolic link.

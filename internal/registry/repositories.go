@@ -35,7 +35,9 @@ type Options struct {
 	// DataFolder is the data folder of the embedded registry. "" means that the user has
 	// no data folder.
 	DataFolder string
-	Log        *slog.Logger
+	// Reads is set if the caller only reads. Root may then use a data folder of another user.
+	Reads bool
+	Log   *slog.Logger
 	// OpenEmbedded opens the embedded registry in the data folder. It returns the
 	// registry and a function that closes the registry. nil means [embedded.Open].
 	OpenEmbedded func(dataFolder string) (*embedded.Registry, func() error, error)
@@ -79,8 +81,14 @@ func Open(o Options) (*Repositories, error) {
 	r := &Repositories{Templates: templates.Set{t}, ModuleTemplates: templates.ModuleSet{m}}
 	if o.OpenEmbedded != nil {
 		r.Embedded, r.close, err = o.OpenEmbedded(o.DataFolder)
-	} else if r.Embedded, err = embedded.Open(o.DataFolder, o.Log); err == nil {
-		r.close = r.Embedded.Close
+	} else {
+		open := embedded.Open
+		if o.Reads {
+			open = embedded.OpenToRead
+		}
+		if r.Embedded, err = open(o.DataFolder, o.Log); err == nil {
+			r.close = r.Embedded.Close
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -80,14 +80,24 @@ type Registry struct {
 // If log is nil, they are discarded. Distribution has only one log in a process, so all of
 // its messages go to the log of the first call of Open.
 func Open(dir string, log *slog.Logger) (*Registry, error) {
+	return open(dir, privatefolder.ForUser(), log)
+}
+
+// OpenToRead is like [Open], for callers that only read. Root may also open a folder of another
+// user, such as a service's, see [privatefolder.ForOwner].
+func OpenToRead(dir string, log *slog.Logger) (*Registry, error) {
+	return open(dir, privatefolder.ForOwner(dir), log)
+}
+
+func open(dir string, folders privatefolder.Checker, log *slog.Logger) (*Registry, error) {
 	dir, err := filepath.Abs(dir)
 	if err == nil {
-		err = privatefolder.MakeAsIs(dir)
+		err = folders.MakeAsIs(dir)
 	}
 	// Distribution would create the folder of the content with a mode that depends on the umask.
 	for _, folder := range []string{content(dir), filepath.Join(dir, lockFolder), filepath.Join(dir, pulledFolder)} {
 		if err == nil {
-			err = privatefolder.Make(folder, log)
+			err = folders.Make(folder, log)
 		}
 	}
 	if err == nil {
