@@ -27,6 +27,7 @@ func TestProgramsThatClientsRun(t *testing.T) {
 		"usual":              {name: program, mode: 0o755, init: true, run: true},
 		"a dot in the name":  {name: "terraform-provider-null.bin", mode: 0o755, init: true, run: true},
 		"in a folder":        {name: "dist/" + program, mode: 0o755, warning: `its program "dist/` + program + `" is in a folder`},
+		"in the folder .":    {name: "./" + program, mode: 0o755, init: true, run: true},
 		"under another name": {name: "null-provider", mode: 0o755, warning: "its zip has no program"},
 		"with a hyphen":      {name: "terraform-provider-null-v1.0.0", mode: 0o755, warning: "its zip has no program"},
 		"absent":             {warning: "its zip has no program"},

@@ -36,8 +36,8 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	for _, f := range entries {
 		switch {
 		case f.Mode().IsDir() || strings.HasSuffix(f.Name, "/"):
-		case isProgram(f.Name, typ):
-			if program == nil || f.Name <= program.Name {
+		case isProgram(unpackedName(f), typ):
+			if program == nil || unpackedName(f) <= unpackedName(program) {
 				program = f
 			}
 		case isProgram(path.Base(f.Name), typ):
@@ -58,6 +58,10 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 	}
 	return nil
 }
+
+// unpackedName returns the path of an entry in the folder into which clients unpack a zip. They join the entry's name to
+// that folder, so ./NAME, as bsdtar writes it, is in the root.
+func unpackedName(f *zip.File) string { return path.Clean("/" + f.Name)[1:] }
 
 // isProgram reports whether clients take a file in the root for the program of a provider with the given type.
 func isProgram(name, typ string) bool {
