@@ -44,6 +44,8 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, catalog.ErrDenied):
 		return http.StatusUnavailableForLegalReasons
+	case errors.Is(err, errPanic):
+		return http.StatusInternalServerError
 	case errors.Is(err, archives.ErrStalled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
 		return http.StatusGatewayTimeout
 	case limited, errors.As(err, &later), errors.Is(err, catalog.ErrBusy):

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -83,8 +84,8 @@ const (
 var DefaultResumes = defaultLimits().Resumes
 
 // SharedList calls sharedList of a new gateway with its default limits.
-func SharedList() func(ctx context.Context, key string, list func(context.Context) error) error {
-	g := &gateway{limits: defaultLimits()}
+func SharedList(log *slog.Logger) func(ctx context.Context, key string, list func(context.Context) error) error {
+	g := &gateway{Options: Options{Log: log}, limits: defaultLimits()}
 	return func(ctx context.Context, key string, list func(context.Context) error) error {
 		_, err := g.sharedList(ctx, key, func(ctx context.Context) (*answer, error) { return &answer{}, list(ctx) })
 		return err

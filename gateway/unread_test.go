@@ -1,9 +1,11 @@
 package gateway_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -64,11 +66,28 @@ func TestResponsesShareADocument(t *testing.T) {
 	}
 }
 
+// TestListPanics shows that a bug in the making of a list ends neither the process nor later lists. All waiting
+// clients get an error, and the log has the panic.
+func TestListPanics(t *testing.T) {
+	var log bytes.Buffer
+	shared := gateway.SharedList(slog.New(slog.NewTextHandler(&log, nil)))
+	err := shared(t.Context(), "list", func(context.Context) error { panic("a bug") })
+	if err == nil || gateway.StatusOf(err) != http.StatusInternalServerError {
+		t.Errorf("%v, status %d", err, gateway.StatusOf(err))
+	}
+	if text := log.String(); !strings.Contains(text, `panic="a bug"`) || !strings.Contains(text, "unread_test.go") {
+		t.Errorf("the log has %s", text)
+	}
+	if err := shared(t.Context(), "list", func(context.Context) error { return nil }); err != nil {
+		t.Errorf("the next list: %v", err)
+	}
+}
+
 // TestListIsMadeOnce shows that concurrent requests for a list share it while it is made, that it does not end
 // with the client that requested it first, and that the clients wait no longer than a document may take.
 func TestListIsMadeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := gateway.SharedList()
+		shared := gateway.SharedList(slog.New(slog.DiscardHandler))
 		var made atomic.Int32
 		ready := make(chan struct{})
 		list := func(ctx context.Context) error {

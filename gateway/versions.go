@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -76,12 +77,22 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	return err
 }
 
+// errPanic is the error of requests whose list could not be made because of a bug. The log has the panic.
+var errPanic = errors.New("a list was not made because of a bug: see \"panic\" in the log")
+
 // sharedList returns the answer that list makes. Requests that arrive meanwhile with the same key share the answer,
 // because a list of thousands of versions takes megabytes while it is made. The list continues when a client leaves.
 func (g *gateway) sharedList(ctx context.Context, key string, list func(context.Context) (*answer, error)) (*answer, error) {
-	made := g.lists.DoChan(key, func() (any, error) {
+	made := g.lists.DoChan(key, func() (_ any, err error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.limits.metadata)
 		defer cancel()
+		defer func() {
+			// DoChan would repeat the panic in a goroutine of its own, where nothing can recover from it.
+			if p := recover(); p != nil {
+				g.Log.ErrorContext(ctx, "panic", "panic", p, "stack", string(debug.Stack()))
+				err = errPanic
+			}
+		}()
 		return list(ctx)
 	})
 	select {

@@ -33,7 +33,7 @@ const (
 	// minShared is the minimum size in bytes of a document for which equal documents are looked up.
 	minShared = 4 << 10
 	// maxDocument is the maximum size in bytes of a response that is buffered. The rest of a longer one
-	// is sent as the handler writes it.
+	// is sent as the handler writes it, also in pieces.
 	maxDocument = 8 << 20
 )
 
@@ -68,7 +68,7 @@ func (d *Documents) Serve(w http.ResponseWriter, r *http.Request, handler http.H
 	}
 	if len(data) > 0 {
 		// An error means that the client has left.
-		_, _ = send(w, data)
+		_, _ = send(w, data, time.Now().Add(Whole))
 	}
 }
 
@@ -110,7 +110,7 @@ func Send(w http.ResponseWriter, data []byte, shared bool) int {
 		out.body, out.shared = data, shared
 		return len(data)
 	}
-	n, _ := send(w, data) // an error means that the client has left
+	n, _ := send(w, data, time.Now().Add(Whole)) // an error means that the client has left
 	return n
 }
 
@@ -144,9 +144,9 @@ func responseOf(w http.ResponseWriter) *response {
 	}
 }
 
-// send writes a document in pieces, each with its own deadline.
-func send(w http.ResponseWriter, data []byte) (sent int, err error) {
-	client, end := http.NewResponseController(w), time.Now().Add(Whole)
+// send writes a document in pieces, each with its own deadline. No deadline is after end.
+func send(w http.ResponseWriter, data []byte, end time.Time) (sent int, err error) {
+	client := http.NewResponseController(w)
 	for len(data) > 0 && err == nil {
 		deadline := time.Now().Add(Stall)
 		if deadline.After(end) {
@@ -170,6 +170,9 @@ type response struct {
 	body    []byte
 	shared  bool // the body belongs to the caller of Send
 	streams bool // nothing is buffered any more
+	// end is when a response ends that did not fit into the buffer. It is zero for one that fits, and if the handler
+	// bounds the time of its client.
+	end time.Time
 }
 
 // WriteHeader implements [http.ResponseWriter].
@@ -185,11 +188,15 @@ func (r *response) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (r *response) Write(p []byte) (int, error) {
 	if !r.streams && (r.shared || len(r.body)+len(p) > maxDocument) {
+		r.end = time.Now().Add(Whole)
 		if err := r.stream(); err != nil {
 			return 0, err
 		}
 	}
-	if r.streams {
+	switch {
+	case r.streams && !r.end.IsZero():
+		return send(r.ResponseWriter, p, r.end)
+	case r.streams:
 		return r.ResponseWriter.Write(p)
 	}
 	if r.status == 0 {
@@ -210,7 +217,11 @@ func (r *response) stream() error {
 	}
 	data := r.body
 	r.body = nil
-	_, err := send(r.ResponseWriter, data)
+	end := r.end
+	if end.IsZero() {
+		end = time.Now().Add(Whole)
+	}
+	_, err := send(r.ResponseWriter, data, end)
 	return err
 }
 
@@ -219,6 +230,7 @@ func (r *response) SetWriteDeadline(deadline time.Time) error {
 	if err := r.stream(); err != nil {
 		return err
 	}
+	r.end = time.Time{}
 	return r.client.SetWriteDeadline(deadline)
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -96,6 +97,68 @@ func TestClientThatStops(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// slow is an [http.ResponseWriter] whose client reads slowly, and nothing after some bytes.
+type slow struct {
+	*httptest.ResponseRecorder
+	stops, got int
+	pause      time.Duration // for each MiB
+	deadline   time.Time
+}
+
+// SetWriteDeadline is called by [http.ResponseController.SetWriteDeadline].
+func (w *slow) SetWriteDeadline(deadline time.Time) error { w.deadline = deadline; return nil }
+
+// Write implements [io.Writer].
+func (w *slow) Write(p []byte) (int, error) {
+	w.got += len(p)
+	ready := time.Now().Add(w.pause * time.Duration(len(p)) / (1 << 20))
+	if w.got > w.stops || ready.After(w.deadline) {
+		time.Sleep(time.Until(w.deadline))
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(time.Until(ready))
+	return len(p), nil
+}
+
+// TestClientThatStopsInALargeDocument is like [TestClientThatStops] for a response that does not fit into the buffer: its
+// later writes also have a deadline each, and all together have [respond.Whole].
+func TestClientThatStopsInALargeDocument(t *testing.T) {
+	whole := bytes.Repeat(large, 9)
+	for name, write := range map[string]func(w io.Writer){
+		"in one write": func(w io.Writer) { w.Write(whole) },
+		"in many writes": func(w io.Writer) {
+			for range 9 {
+				if _, err := w.Write(large); err != nil {
+					return
+				}
+			}
+		},
+	} {
+		for reads, tc := range map[string]struct {
+			stops int           // after how many bytes the client reads nothing any more
+			pause time.Duration // for each MiB
+			took  time.Duration // until the handler returns
+		}{
+			"nothing":               {stops: 0, took: respond.Stall},
+			"the first 9 MiB":       {stops: 9 << 20, took: respond.Stall},
+			"all":                   {stops: len(whole), took: 0},
+			"all, with many pauses": {stops: len(whole), pause: 25 * time.Second, took: time.Duration(len(whole)) * 25 * time.Second / (1 << 20)},
+			"all, but too slowly":   {stops: len(whole), pause: 40 * time.Second, took: respond.Whole},
+		} {
+			t.Run(name+", reads "+reads, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := &slow{ResponseRecorder: httptest.NewRecorder(), stops: tc.stops, pause: tc.pause, deadline: time.Now().Add(time.Hour)}
+					start := time.Now()
+					new(respond.Documents).Serve(w, nil, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { write(w) }))
+					if took := time.Since(start); took != tc.took {
+						t.Errorf("it took %s", took)
+					}
+				})
+			})
+		}
 	}
 }
 
