@@ -38,3 +38,38 @@ func TestPlatformsOfNoClient(t *testing.T) {
 		}
 	}
 }
+
+// TestPlatformsOfNoClientInOtherSpellings shows that a push also warns of packages that only SHA256SUMS lists, under
+// another spelling of the usual name. Files of another version and other files give no warning.
+func TestPlatformsOfNoClientInOtherSpellings(t *testing.T) {
+	for name, warns := range map[string]bool{
+		"terraform-provider-widget_1.0.1_darwin_all.zip":        true,
+		"terraform-provider-widget_v1.0.1_darwin_all.zip":       true,
+		"terraform-provider-widget-1.0.1-darwin-all.zip":        true,
+		"terraform-provider-widget_1.0.1_linux_amd64_v2.zip":    true,
+		"terraform-provider-widget_v1.0.1_linux_amd64_v2.zip":   true,
+		"terraform-provider-widget_v1.0.1_linux.zip":            true,
+		"terraform-provider-widget_v1.0.1_linux_riscv64.zip":    false,
+		"terraform-provider-widget_v1.0.0_darwin_all.zip":       false,
+		"terraform-provider-widget_1.0.1-rc1_darwin_all.zip":    false,
+		"terraform-provider-widget_v1.0.1_manifest.json":        false,
+		"terraform-provider-widget_docs_v1.0.1_darwin_all.zip":  false,
+		"terraform-provider-widget_v1.0.1_SHA256SUMS.other.zip": true,
+		"docs.zip": false,
+	} {
+		b := newBench(t)
+		b.release = release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.1", Signer: b.signer, Contents: []release.Content{
+			{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v1.0.1": []byte("linux")}},
+			{OS: "other", Arch: "any", Filename: name, Files: map[string][]byte{"terraform-provider-widget_v1.0.1": []byte("other")}},
+		}})
+		b.origin.Add(b.release)
+		want := 0
+		if warns {
+			want = 1
+		}
+		warnings := b.mustPush("linux_amd64").Warnings
+		if len(warnings) != want || warns && !strings.Contains(warnings[0], name+", which is not pushed: no client requests it") {
+			t.Errorf("%s: %q", name, warnings)
+		}
+	}
+}

@@ -135,15 +135,27 @@ func (r *Result) warnPlatforms(release *origin.Release, sums *trust.Checksums) {
 			r.warn("no client requests %s, the platform of %s: %s", pkg.Platform, pkg.Filename, platformNames)
 		}
 	}
-	before := provider.PackageFilename(r.Provider, r.Version, provider.Platform{})
-	before = strings.TrimSuffix(before, "_.zip")
 	for _, name := range sums.Files() {
-		platform, isPackage := strings.CutPrefix(strings.TrimSuffix(name, ".zip"), before)
-		p, err := provider.ParsePlatform(platform)
-		if isPackage && strings.HasSuffix(name, ".zip") && !pushed[name] && (err != nil || !p.IsOfClients()) {
+		if !pushed[name] && r.isOfNoClient(name) {
 			r.warn("SHA256SUMS lists %.255s, which is not pushed: no client requests it. %s", name, platformNames)
 		}
 	}
+}
+
+// isOfNoClient reports whether a file is named as a package of the version, in any spelling, for a platform that no
+// client can request.
+func (r *Result) isOfNoClient(name string) bool {
+	if p, ok := provider.NamedPlatform(name, r.Provider, r.Version); ok {
+		return !p.IsOfClients()
+	}
+	// The text in place of a platform can have other parts, as in linux_amd64_v2.
+	for i, c := range name {
+		if c == '_' && strings.HasSuffix(name, ".zip") && provider.SpellsFile(name[:i+1], r.Provider, r.Version, "") {
+			p, err := provider.ParsePlatform(strings.TrimSuffix(name[i+1:], ".zip"))
+			return err != nil || !p.IsOfClients()
+		}
+	}
+	return false
 }
 
 const platformNames = "clients use Go's names for platforms, such as linux_amd64, linux_arm, darwin_amd64 and darwin_arm64"

@@ -53,8 +53,9 @@ func newLockCommand() *cobra.Command {
 		Short: "Add every platform's hashes to dependency lock files",
 		Long: `lock adds hashes to the .terraform.lock.hcl of configurations: for each locked
 version, the hashes for every platform in the registry. "init -lockfile=readonly"
-then works on all of these platforms. lock changes nothing else in the file, and
-downloads packages only with --h1 computed.
+then works on all of these platforms. lock changes nothing else in the file. It
+downloads packages only with --h1 computed, and where only an h1: hash that the
+registry lacks can identify an entry.
 
 lock takes zh: hashes from the SHA256SUMS that is stored with each version as
 evidence. It verifies the signature again by the trust blocks of ocibridge.hcl, and
