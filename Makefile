@@ -33,7 +33,7 @@ build: ## build the program: bin/ocibridge
 tools: ## obtain all clients, registries and checkers in .tools (a quarter of an hour, the first time)
 	@tools/install.sh
 
-TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(RACE),-race) -tools "$$(tools/test-tools.sh)"
+TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
 
 # RACE=1 runs the packages' tests under the race detector. "make test-all" then runs only what is left.
 .PHONY: test
@@ -73,7 +73,7 @@ lint: ## check formatting, go vet and staticcheck
 # KEEP=1 leaves the gateway running until Ctrl-C.
 .PHONY: demo
 demo: ## do the whole main job, with tofu and terraform if they are on PATH, and show it (minutes, the first time; KEEP=1)
-	@tools/demo.sh$(if $(KEEP), -keep)
+	@tools/demo.sh$(if $(filter-out 0,$(KEEP)), -keep)
 
 .PHONY: bench
 bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCIBRIDGE_BENCH_MB: of each package pushed)

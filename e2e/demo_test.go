@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
@@ -15,7 +16,7 @@ import (
 )
 
 // TestDemo shows that the demo runs in a project that contains only the null provider for this platform, with OpenTofu
-// and without a client, and that -keep leaves its gateway running until an interrupt. tools.TestDemoBuilds shows that
+// and without a client, and that -keep leaves its gateway running until a signal. tools.TestDemoBuilds shows that
 // "make demo" builds the provider.
 func TestDemo(t *testing.T) {
 	t.Parallel()
@@ -80,7 +81,7 @@ func TestDemo(t *testing.T) {
 	if err != nil || !strings.Contains(string(list), "3.2.4") || !strings.Contains(string(list), "4.0.0") {
 		t.Errorf("%s: %v, %s", words[3], err, list)
 	}
-	clients.Must(t, kept.Process.Signal(os.Interrupt))
+	clients.Must(t, kept.Process.Signal(syscall.SIGTERM))
 	io.Copy(io.Discard, r)
 	if err := kept.Wait(); err != nil {
 		t.Errorf("%v\n%s", err, &text)

@@ -30,7 +30,7 @@ func TestDemoBuilds(t *testing.T) {
 			clients.Must(t, os.Symlink(path, filepath.Join(m.bin, name)))
 		}
 		if onPath {
-			m.fake("terraform", "")
+			m.fake("terraform", "echo Terraform v1.5.7")
 		}
 		log := filepath.Join(m.root, "log")
 		m.fake("make", `[ "$*" = "--no-print-directory build" ] || exit 1
@@ -85,7 +85,7 @@ func TestMakeDemo(t *testing.T) {
 	if _, err := os.Stat("../Makefile"); err != nil { // so that go test runs the test again when the Makefile has changed
 		t.Fatal(err)
 	}
-	for keep, want := range map[string]string{"": "tools/demo.sh", "1": "tools/demo.sh -keep"} {
+	for keep, want := range map[string]string{"": "tools/demo.sh", "0": "tools/demo.sh", "1": "tools/demo.sh -keep"} {
 		cmd := exec.CommandContext(t.Context(), "make", "-C", "..", "--no-print-directory", "-n", "demo", "KEEP="+keep)
 		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=")
 		out, err := cmd.CombinedOutput()

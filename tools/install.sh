@@ -162,19 +162,48 @@ install_output() {
 	echo "$2" >"$out/stamps/${1##*/}"
 }
 
-# installed_terraform prints the path of a terraform on PATH that is outside of .tools. This
-# terraform must run with the few variables that tests set. The shims of version managers
+# is_new_enough CLIENT MAJOR MINOR: succeeds if the tests run with this version of a client.
+# For OpenTofu, they need oci_mirror. For Terraform, they run with the version that
+# tools/terraform pins.
+is_new_enough() {
+	local least
+	case $1 in
+	tofu) least=10 ;;
+	terraform) least=5 ;;
+	esac
+	[ "$2" -gt 1 ] || { [ "$2" -eq 1 ] && [ "$3" -ge "$least" ]; }
+}
+
+# client_on_path CLIENT: prints the path of a client on PATH that is outside of .tools and new
+# enough. It must run with the few variables that tests set. The shims of version managers
 # often do not.
-installed_terraform() {
-	local path
+client_on_path() {
+	local path text
 	while read -r path; do
 		case $path in "$out"/*) continue ;; esac
-		if is_current bin/terraform "link $path" ||
-			env -i PATH="$PATH" HOME="$out" CHECKPOINT_DISABLE=1 "$path" version >/dev/null 2>&1 </dev/null; then
+		text=$(env -i PATH="$PATH" HOME="$out" CHECKPOINT_DISABLE=1 "$path" version 2>/dev/null </dev/null) || text=
+		if [[ $text =~ \ v([0-9]+)\.([0-9]+)\. ]] && is_new_enough "$1" "${BASH_REMATCH[1]}" "${BASH_REMATCH[2]}"; then
 			echo "$path"
 			return
 		fi
-	done < <(type -aP terraform || true)
+		say "$path is not used: it is too old for the tests, or does not run without the variables of the shell" >&2
+	done < <(type -aP "$1" || true)
+}
+
+# has_built CLIENT: succeeds if .tools has a client that was built.
+has_built() { [ -x "$out/bin/$1" ] && [[ $(cat "$out/stamps/$1" 2>/dev/null) != "link "* ]]; }
+
+# link_client CLIENT PATH: links to the client at PATH. Without a path, it keeps a client that
+# was built, and removes a link to one that is no longer on PATH.
+link_client() {
+	if [ -n "$2" ]; then
+		link_to "$1" "$2"
+	elif has_built "$1"; then
+		current=$((current + 1))
+	else
+		rm -f "$out/bin/$1" "$out/stamps/$1"
+		say "no $1 is on PATH, and none is built"
+	fi
 }
 
 # terraform NAME: links to the terraform on PATH. If there is none, it builds the last
@@ -182,31 +211,19 @@ installed_terraform() {
 # nothing.
 terraform() {
 	local path
-	path=$(installed_terraform)
-	if [ -z "$path" ] && [ "$1" = terraform-on-path ]; then
-		say "no terraform is on PATH, and none is built"
-	elif [ -z "$path" ]; then
+	path=$(client_on_path terraform)
+	if [ -z "$path" ] && [ "$1" = terraform ]; then
 		build terraform "$host" bin/terraform
-	elif is_current bin/terraform "link $path"; then
-		current=$((current + 1))
 	else
-		temp=$out/bin/.new.terraform
-		ln -sfn "$path" "$temp"
-		install_output bin/terraform "link $path"
-		say "terraform is the one on PATH: $path"
+		link_client terraform "$path"
 	fi
 }
 
 # tofu_on_path links to the tofu on PATH, unless .tools has one that was built.
 tofu_on_path() {
-	if [ -x "$out/bin/tofu" ] && [[ $(cat "$out/stamps/tofu" 2>/dev/null) != "link "* ]]; then
-		current=$((current + 1))
-	elif on_path tofu; then
-		link tofu tofu
-	else
-		rm -f "$out/bin/tofu" "$out/stamps/tofu"
-		say "no tofu is on PATH, and none is built"
-	fi
+	local path=
+	has_built tofu || path=$(client_on_path tofu)
+	link_client tofu "$path"
 }
 
 # null_platforms prints the platforms of the provider beside the host.
@@ -341,18 +358,22 @@ on_path() {
 
 # link NAME PROGRAM...: links .tools/bin/NAME to the first of the programs that is on PATH.
 link() {
-	local name=$1 path
+	local name=$1
 	shift
 	while [ -z "$(path_of "$1")" ]; do shift; done
-	path=$(path_of "$1")
-	if is_current "bin/$name" "link $path"; then
+	link_to "$name" "$(path_of "$1")"
+}
+
+# link_to NAME PATH: links .tools/bin/NAME to a program on PATH.
+link_to() {
+	if is_current "bin/$1" "link $2"; then
 		current=$((current + 1))
 		return
 	fi
-	temp=$out/bin/.new.$name
-	ln -sfn "$path" "$temp"
-	install_output "bin/$name" "link $path"
-	say "$name is the one on PATH: $path"
+	temp=$out/bin/.new.$1
+	ln -sfn "$2" "$temp"
+	install_output "bin/$1" "link $2"
+	say "$1 is the one on PATH: $2"
 }
 
 # may_install: succeeds if apt-get exists and the user is allowed to install packages.

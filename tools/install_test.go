@@ -552,16 +552,44 @@ func TestTestObtainsLittle(t *testing.T) {
 	if len(providers) != 3 {
 		t.Errorf("the providers are %q", providers)
 	}
-	m.fake("tofu", "")
-	if out, err := m.install(names...); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	m.wantLink("tofu", "tofu")
-	clients.Must(t, os.Remove(filepath.Join(m.bin, "tofu")))
-	if out, err := m.install(names...); err != nil || !strings.Contains(out, "no tofu is on PATH, and none is built") {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if _, err := os.Lstat(filepath.Join(m.root, ".tools", "bin", "tofu")); err == nil {
-		t.Error("the link to a tofu that is gone is left")
+}
+
+// TestClientsOnPath shows which clients on PATH "make test" uses: those that are new enough, and that run without the user's
+// variables. It removes a link to a client that is no longer used.
+func TestClientsOnPath(t *testing.T) {
+	for client, c := range map[string]struct{ good, old string }{
+		"tofu":      {"echo OpenTofu v1.10.0-rc1", "echo OpenTofu v1.9.4"},
+		"terraform": {"echo Terraform v1.5.7", "echo Terraform v1.4.7"},
+	} {
+		m := newMachine(t, 1000)
+		link := filepath.Join(m.root, ".tools", "bin", client)
+		used := func() {
+			t.Helper()
+			m.fake(client, c.good)
+			if out, err := m.install(client + "-on-path"); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			m.wantLink(client, client)
+		}
+		for _, script := range []string{c.old, `[ -n "$SHIM" ] && ` + c.good, "exit 1", ""} {
+			used()
+			m.fake(client, script)
+			out, err := m.install(client + "-on-path")
+			if _, there := os.Lstat(link); err != nil || there == nil || !strings.Contains(out, "no "+client+" is on PATH, and none is built") || !strings.Contains(out, "is not used: ") {
+				t.Errorf("%s: %s: %v, link %v\n%s", client, script, err, there, out)
+			}
+		}
+		used()
+		clients.Must(t, os.Remove(filepath.Join(m.bin, client)))
+		if out, err := m.install(client + "-on-path"); err != nil || !strings.Contains(out, "no "+client+" is on PATH, and none is built") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		if _, err := os.Lstat(link); err == nil {
+			t.Errorf("the link to a %s that is gone is left", client)
+		}
+		clients.Must(t, os.WriteFile(link, nil, 0o755)) // as it is after a build
+		if out, err := m.install(client + "-on-path"); err != nil || strings.Contains(out, "none is built") {
+			t.Errorf("%v\n%s", err, out)
+		}
 	}
 }

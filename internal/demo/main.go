@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
@@ -25,9 +26,9 @@ import (
 const version, unpushed = "3.2.4", "4.0.0"
 
 func main() {
-	keep := flag.Bool("keep", false, "leave the gateway running until an interrupt")
+	keep := flag.Bool("keep", false, "leave the gateway running until an interrupt or SIGTERM")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	start := time.Now()
 	if err := run(ctx, *keep); err != nil {
