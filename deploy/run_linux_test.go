@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"debug/buildinfo"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -20,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
 )
 
@@ -45,9 +47,15 @@ const (
 	patience = 2 * time.Minute
 )
 
+// errNoMounts is the error of a process that may not mount anything in its own namespaces.
+var errNoMounts = errors.New("private mounts")
+
 func init() {
 	if len(os.Args) == 2 && os.Args[0] == "container" {
 		if err := runContainer(os.Args[1]); err != nil {
+			if errors.Is(err, errNoMounts) {
+				clients.NotAllowed(err)
+			}
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -78,9 +86,8 @@ func contain(t *testing.T, c container) {
 		self.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}
 		self.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
 	}
-	if out, err := self.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	_, err = clients.RunInNamespaces(self)
+	clients.Must(t, err)
 }
 
 // runContainer runs in the namespaces that contain has created. When it ends, every process that it has started
@@ -131,7 +138,7 @@ func (c *container) mount() error {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("private mounts: %w", err)
+		return fmt.Errorf("%w: %w", errNoMounts, err)
 	}
 	if err := unix.Mount(c.Root, c.Root, "", unix.MS_BIND, ""); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 
@@ -33,6 +34,32 @@ type Missing struct {
 
 func (m *Missing) Error() string { return m.Err.Error() }
 func (m *Missing) Unwrap() error { return m.Err }
+
+// notAllowed is the exit code of [NotAllowed].
+const notAllowed = 77
+
+// NotAllowed ends a process that a test has started in namespaces of its own, and that may not mount file systems there.
+func NotAllowed(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(notAllowed)
+}
+
+// RunInNamespaces runs a process in namespaces of its own, and returns its output. The error is a [Missing] error if this
+// machine does not allow such a process, or not what it does there: see [NotAllowed].
+func RunInNamespaces(cmd *exec.Cmd) (string, error) {
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Start()
+	if err == nil {
+		if err = cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != notAllowed {
+			if err != nil {
+				err = fmt.Errorf("%w\n%s", err, out.String())
+			}
+			return out.String(), err
+		}
+	}
+	return out.String(), &Missing{"namespaces", fmt.Errorf("run it as root, or let users have namespaces: %w\n%s", err, out.String())}
+}
 
 // offered returns a [Missing] error if the environment lists the tools of the tests, without this one.
 func offered(tool string) error {

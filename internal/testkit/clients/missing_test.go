@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit"
@@ -73,6 +75,21 @@ func TestMissingTools(t *testing.T) {
 		}
 		if got := end(func(tb testkit.TB) { clients.Terraform(tb) }); got != tc.terraform {
 			t.Errorf("%q: a test that needs terraform %s, want %s", tc.variable, got, tc.terraform)
+		}
+	}
+}
+
+// TestNamespaces shows that a process that is not allowed is a missing tool, and that a test that fails in such a process fails.
+func TestNamespaces(t *testing.T) {
+	t.Setenv(clients.ToolsVariable, "")
+	for name, want := range map[string]string{"exit 77": "skipped: not run without namespaces: ", "exit 1": "failed: exit status 1", "exit 0": "passed", "": "skipped: not run without namespaces: "} {
+		cmd := exec.Command("sh", "-c", name)
+		if name == "" { // it does not start
+			cmd.Dir = filepath.Join(t.TempDir(), "missing")
+		}
+		_, err := clients.RunInNamespaces(cmd)
+		if got := end(func(tb testkit.TB) { clients.Must(tb, err) }); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %s, want %s", name, got, want)
 		}
 	}
 }
