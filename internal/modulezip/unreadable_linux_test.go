@@ -13,11 +13,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
-// asUser runs f with the permissions of an ordinary user. The user owns the folder.
-func asUser(t *testing.T, dir string, f func()) {
+// asUser runs f with the permissions of an ordinary user, who owns the folder. f gets a path of the folder that does not lead
+// through folders of root, which the user might not be able to enter.
+func asUser(t *testing.T, dir string, f func(dir string)) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		f()
+		f(dir)
 		return
 	}
 	const user = 65534
@@ -26,14 +27,15 @@ func asUser(t *testing.T, dir string, f func()) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("TMPDIR", filepath.Dir(dir)) // the user may not write to root's
-	runtime.LockOSThread()                // the file system's user belongs to the thread
+	t.Chdir(filepath.Dir(dir))
+	t.Setenv("TMPDIR", ".") // the user may not write to root's
+	runtime.LockOSThread()  // the file system's user belongs to the thread
 	defer runtime.UnlockOSThread()
 	if err := syscall.Setfsuid(user); err != nil {
 		t.Fatal(err)
 	}
 	defer syscall.Setfsuid(0)
-	f()
+	f(filepath.Base(dir))
 }
 
 // TestUnreadable shows that a file or folder without permission is an error with a hint, unless .terraformignore excludes
@@ -62,7 +64,7 @@ func TestUnreadable(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.Chmod(at, 0o700) // the test removes the folder
-			asUser(t, dir, func() {
+			asUser(t, dir, func(dir string) {
 				z, err := Pack(t.Context(), dir)
 				if err == nil {
 					z.Close()

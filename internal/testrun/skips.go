@@ -20,6 +20,8 @@ var skips = []skip{
 	{"auth", "*", "windows", "the helper is a shell script"},
 	{"cmd/ocibridge", "TestScripts", "windows", "it is stopped by a signal"},
 	{"internal/cliconfig", "*", "windows", "the helper is a shell script"},
+	{"internal/modulezip", "TestRefusals", "windows", "no such file can be made"},
+	{"internal/registry/embedded", "TestBlobIsDeletedWhileItIsRead", "windows", "an open file cannot be deleted"},
 	{"internal/serve", "TestReload", "windows", "no symbolic links here"},
 }
 
