@@ -12,7 +12,7 @@ VERSION   = $(shell tools/version.sh 2>/dev/null || echo dev)
 TESTTMP   = TMPDIR=$(shell tools/test-tmp.sh)
 UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
-# Under make, a test whose program is missing fails. Without make, it is skipped.
+# Under make, a test whose program is missing fails, unless "make test" leaves it to "make test-all". Without make, it is skipped.
 export OCIBRIDGE_TOOLS ?= required
 
 .PHONY: help
