@@ -293,6 +293,29 @@ func TestExecNothingConfigured(t *testing.T) {
 	})
 }
 
+// TestExecBelowTheConfiguration shows that exec in a folder below ocibridge.hcl keeps to it: what it denies is not installed
+// from elsewhere.
+func TestExecBelowTheConfiguration(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, client clients.Client) {
+		s := newScene(t)
+		ws := s.user("", nullVersion)
+		root := ws.Dir
+		ws.Dir = filepath.Join(root, "envs", "prod")
+		clients.Must(t, os.MkdirAll(ws.Dir, 0o700))
+		clients.Must(t, ws.WriteConfig(world.UseNull(nullVersion)))
+		clients.Must(t, os.WriteFile(filepath.Join(root, "ocibridge.hcl"), []byte("gateway {\n  deny = [{ match = \""+world.Null+"\", reason = \"it leaks\" }]\n}\n"), 0o600))
+		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "init", "-no-color"); got.status != 1 || !strings.Contains(got.stderr, "denied by configuration: it leaks") {
+			t.Errorf("status %d\n%s%s", got.status, got.stdout, got.stderr)
+		}
+		// The root of a repository ends the search.
+		clients.Must(t, os.Mkdir(filepath.Join(root, "envs", ".git"), 0o700))
+		if got := s.execIn(ws, "--data", s.data, "--", client.Path, "init", "-no-color"); strings.Contains(got.stderr, "denied") {
+			t.Errorf("in a repository of its own: status %d\n%s%s", got.status, got.stdout, got.stderr)
+		}
+	})
+}
+
 // TestExecManyAtOnce runs many clients in folders of their own, with one home folder and one cache.
 func TestExecManyAtOnce(t *testing.T) {
 	t.Parallel()
