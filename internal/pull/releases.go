@@ -236,11 +236,21 @@ const maxCandidates = 3
 // candidates returns the platforms whose metadata resolve requests, one after another, until a request succeeds. The
 // platforms that clients are most likely to request come first.
 func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
-	wish := append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
-	out := slices.Clone(o.Platforms)
+	out := p.ranked(o.Platforms)
 	if len(out) == 0 {
-		out = wish
+		out = p.likely()
 	}
+	return out[:min(len(out), maxCandidates)]
+}
+
+// likely returns the platforms that clients are most likely to request.
+func (p *Puller) likely() []provider.Platform {
+	return append(slices.Clone(p.o.Scope.Platforms), provider.MustParsePlatform("linux_amd64"))
+}
+
+// ranked returns platforms in the order in which clients are likely to request them.
+func (p *Puller) ranked(platforms []provider.Platform) []provider.Platform {
+	wish, out := p.likely(), slices.Clone(platforms)
 	rank := func(platform provider.Platform) int {
 		if i := slices.Index(wish, platform); i >= 0 {
 			return i
@@ -248,7 +258,7 @@ func (p *Puller) candidates(o catalog.Offer) []provider.Platform {
 		return len(wish)
 	}
 	slices.SortStableFunc(out, func(a, b provider.Platform) int { return cmp.Compare(rank(a), rank(b)) })
-	return out[:min(len(out), maxCandidates)]
+	return out
 }
 
 // withdrawn returns the error for a version that the origin lists, but does not have. It requests the list again. If
@@ -287,15 +297,22 @@ func (r *release) add(platform provider.Platform, name string, sum [sha256.Size]
 }
 
 // listOthers adds the packages that are listed under other names, which do not say for which platforms they are. It asks
-// the origin about each offered platform that the release still lacks, except those in known. The warnings are about the
-// added packages, and about platforms that the origin fails to describe: the release then lasts less long. The origin's
-// failure is an error if the release has no other package.
+// the origin about each offered platform that the release still lacks, except those in known. It takes at most a third of
+// the time that is left, so that a platform whose request hangs costs no other platform. The warnings are about the added
+// packages, and about platforms that the origin fails to describe: the release then lasts less long. The origin's failure
+// is an error only if the release has no package.
 func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.Platform, known *origin.Release) (warnings []string, err error) {
 	warning := ""
 	for _, pkg := range known.Packages {
 		warning = cmp.Or(warning, r.addOther(pkg, known.Claims.Announced[pkg.Filename]))
 	}
-	lacking := slices.DeleteFunc(slices.Clone(offered), func(platform provider.Platform) bool { return r.find(platform) != nil })
+	lacking := slices.DeleteFunc(p.ranked(offered), func(platform provider.Platform) bool { return r.find(platform) != nil })
+	if more := len(lacking) - maxOthers; more > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d platforms are left out: SHA256SUMS does not list them under their usual names, and the origin is asked about %d at most", more, maxOthers))
+		lacking = lacking[:maxOthers]
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/3)
+	defer cancel()
 	packages, sums, failed := make([]origin.Package, len(lacking)), make([][sha256.Size]byte, len(lacking)), make([]error, len(lacking))
 	var g errgroup.Group
 	g.SetLimit(otherRequests)
@@ -317,7 +334,7 @@ func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.
 	for i, err := range failed {
 		switch {
 		case err == nil, errors.Is(err, origin.ErrPlatformNotFound):
-		case len(r.packages) == 0, ctx.Err() != nil:
+		case len(r.packages) == 0:
 			return nil, outage(err)
 		default:
 			r.incomplete = true
@@ -342,8 +359,19 @@ func (r *release) addOther(pkg origin.Package, announced [sha256.Size]byte) (war
 	return ""
 }
 
-// otherRequests is the maximum number of concurrent requests for packages with other names.
-const otherRequests = 4
+const (
+	// maxOthers is the maximum number of requests for packages with other names, and otherRequests of those at a time.
+	maxOthers     = 32
+	otherRequests = 4
+)
+
+// timeLeft returns the time until the deadline of ctx, or metadataTimeout if it has none.
+func timeLeft(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return time.Until(deadline)
+	}
+	return metadataTimeout
+}
 
 // encode sets r.version and r.blobs to the version and the evidence that a push would store. The version has no index.
 func (r *release) encode(protocols []string, about provider.About) error {
