@@ -74,8 +74,9 @@ package that matches one hash of the lock file. --h1 says where h1: hashes come 
 
 lock refuses a lock file that contradicts the registry: it has a zh: hash that the
 SHA256SUMS does not list, or an h1: hash that no package has although the h1: hashes
-of all platforms are known, or no hash in common with the registry. After an error,
-all files are unchanged.`,
+of all platforms are known, or no hash in common with the registry. After such an error,
+all files are unchanged. If only some packages of a version are refused, lock leaves out
+their platforms, adds the hashes of the others, and exits with 1.`,
 		Example: lockExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (lock.Options, error) {
@@ -86,6 +87,9 @@ all files are unchanged.`,
 					for _, c := range changes {
 						f.print(cmd.OutOrStdout(), c)
 					}
+				}
+				if err == nil {
+					err = lock.LeftOut(changes)
 				}
 				if err == nil {
 					err = f.pending(slices.ContainsFunc(changes, func(c *lock.Change) bool { return c.Diff != "" }))
@@ -181,14 +185,18 @@ func (f *lockFlags) print(w io.Writer, c *lock.Change) {
 			grounds += " (pinned)"
 		}
 		added := "complete"
-		if n := len(e.Added); len(e.Platforms) == 0 {
+		if n := len(e.Added); n == 0 && len(e.LeftOut) > 0 {
 			added = "no hash added"
 		} else if n == 1 {
 			added = "1 hash added"
 		} else if n > 1 {
 			added = fmt.Sprintf("%d hashes added", n)
 		}
-		fmt.Fprintf(w, "%s: %s %s: %s, %s, %s\n", c.File, e.Provider, e.Version, added, count(len(e.Platforms), "platform"), grounds)
+		platforms := count(len(e.Platforms), "platform")
+		if n := len(e.LeftOut); n > 0 {
+			platforms += fmt.Sprintf(", %d left out", n)
+		}
+		fmt.Fprintf(w, "%s: %s %s: %s, %s, %s\n", c.File, e.Provider, e.Version, added, platforms, grounds)
 	}
 	fmt.Fprintf(w, "%s: %s\n", c.File, c.Status)
 }

@@ -9,12 +9,15 @@ package lock
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -57,8 +60,8 @@ const (
 	Updated Status = "updated"
 	// Unchanged means that no hash is missing.
 	Unchanged Status = "unchanged"
-	// Incomplete means that hashes are missing and were not added, or that an entry has no hash of a platform because
-	// all packages are left out.
+	// Incomplete means that hashes are missing and were not added, or that an entry leaves out a platform, see
+	// [Entry].LeftOut.
 	Incomplete Status = "incomplete"
 )
 
@@ -87,6 +90,9 @@ type Entry struct {
 	Pinned      bool                `json:"pinned,omitempty"`
 	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file contains after the change
 	Added       []string            `json:"added"`     // the added hashes
+	// LeftOut are the platforms that the registry has and that are wanted, but whose packages are refused. The warnings
+	// say why. Their hashes are not added.
+	LeftOut []provider.Platform `json:"left_out,omitempty"`
 }
 
 // Plan reads the versions that the files name, and decides which hashes to add. If versions
@@ -135,8 +141,13 @@ func plan(ctx context.Context, file *lockfile.File, found map[target]*reading, p
 			}
 		}
 		slices.Sort(entry.Added)
-		if len(entry.Platforms) == 0 {
-			c.Status = Incomplete // the warnings say why
+		for _, platform := range r.leftOut {
+			if len(platforms) == 0 || slices.Contains(platforms, platform) {
+				entry.LeftOut = append(entry.LeftOut, platform)
+			}
+		}
+		if entry.lacks() {
+			c.Status = Incomplete
 		}
 	}
 	var err error
@@ -154,7 +165,8 @@ func (c *Change) Compare() {
 	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
 }
 
-// Write writes the changed files, and returns the changes whose files are complete. It
+// Write writes the changed files, and returns the changes. After an error, it returns only those whose files are
+// complete. It
 // writes all new content to temporary files before it replaces the first file. Therefore a
 // full disk leaves every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
@@ -175,10 +187,34 @@ func Write(changes []*Change) (done []*Change, err error) {
 			if err := r.Commit(); err != nil {
 				return complete(changes), err
 			}
-			c.Status = Updated
+			if !slices.ContainsFunc(c.Entries, (*Entry).lacks) {
+				c.Status = Updated
+			}
 		}
 	}
 	return changes, nil
+}
+
+// lacks reports whether the entry lacks hashes that lock does not add.
+func (e *Entry) lacks() bool { return !e.Missing && (len(e.LeftOut) > 0 || len(e.Platforms) == 0) }
+
+// LeftOut returns an error that names the platforms that the changes leave out, or nil.
+func LeftOut(changes []*Change) error {
+	var all []string
+	for _, c := range changes {
+		for _, e := range c.Entries {
+			for _, p := range e.LeftOut {
+				if text := fmt.Sprintf("%s %s for %s", e.Provider, e.Version, p); !slices.Contains(all, text) {
+					all = append(all, text)
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return hint.New("left out, because their packages are refused: "+strings.Join(all, ", "),
+		"the warnings say why; the other hashes are added. Leave these platforms out of --platform, or ask the publisher to sign the packages under their usual names")
 }
 
 // complete returns the changes whose status is not Incomplete.

@@ -200,6 +200,61 @@ func TestUnknownIsNotWrong(t *testing.T) {
 	}
 }
 
+// TestLeftOut shows that a plan names each platform that is wanted and left out because keys are pinned, and that the
+// file stays incomplete, also if hashes of other platforms or other entries are added.
+func TestLeftOut(t *testing.T) {
+	r := stored.For(t, "${namespace}/${type}")
+	rel := r.Build("acme/null", "1.0.0")
+	for i := range rel.Packages {
+		if rel.Packages[i].OS == "darwin" {
+			rel.Packages[i].Filename = "null_mac.zip"
+		}
+	}
+	if err := rel.Seal(r.Signer); err != nil {
+		t.Fatal(err)
+	}
+	r.Push(rel)
+	r.Store("acme/null", "2.0.0")
+	pinned := trust.Policy{Keys: []string{r.Signer.Fingerprint()}}
+	for name, tc := range map[string]struct {
+		version   string
+		policy    trust.Policy
+		platforms string
+		added     string // the schemes of the added hashes
+		leftOut   string
+		written   lock.Status
+	}{
+		"keys pinned":                     {version: "1.0.0", policy: pinned, added: "zh", leftOut: "[darwin_arm64]", written: lock.Incomplete},
+		"keys pinned, only that platform": {version: "1.0.0", policy: pinned, platforms: "darwin_arm64", leftOut: "[darwin_arm64]", written: lock.Incomplete},
+		"keys pinned, another platform":   {version: "1.0.0", policy: pinned, platforms: "linux_amd64", added: "zh", leftOut: "[]", written: lock.Updated},
+		"no keys pinned":                  {version: "1.0.0", added: "h1 h1 zh zh", leftOut: "[]", written: lock.Updated},
+		"usual names":                     {version: "2.0.0", policy: pinned, added: "zh zh", leftOut: "[]", written: lock.Updated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := lock.Options{Registry: r, Jobs: 1, H1: lock.Auto, Policy: func(provider.Address) trust.Policy { return tc.policy }}
+			if tc.platforms != "" {
+				o.Platforms = append(o.Platforms, provider.MustParsePlatform(tc.platforms))
+			}
+			changes, warnings, err := lock.Plan(t.Context(), o, read(t, write(t, tc.version)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry := changes[0].Entries[0]
+			if added(changes[0]) != tc.added || fmt.Sprint(entry.LeftOut) != tc.leftOut || changes[0].Status != lock.Incomplete {
+				t.Errorf("added %q, left out %v, %s, warnings %q", added(changes[0]), entry.LeftOut, changes[0].Status, warnings)
+			}
+			done, err := lock.Write(changes)
+			if err != nil || done[0].Status != tc.written {
+				t.Errorf("written: %s, %v", done[0].Status, err)
+			}
+			err = lock.LeftOut(done)
+			if (err == nil) != (tc.leftOut == "[]") || err != nil && (!strings.Contains(err.Error(), "/acme/null 1.0.0 for darwin_arm64") || hint.Of(err) == "") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
 func TestPlan(t *testing.T) {
 	unsigned := func(r *stored.Registry) {
 		rel := r.Build("acme/null", "1.0.0")

@@ -83,6 +83,8 @@ type reading struct {
 	// withheld are stored packages that are signed under another name, although a trust block pins keys. Their hashes
 	// are known, but are not added.
 	withheld []artifact.Package
+	// leftOut are the platforms whose stored packages are withheld, or listed in no checksum document.
+	leftOut []provider.Platform
 	// contents contains the h1: hashes of packages without an annotated one, once hashContents has read them.
 	contents map[provider.Platform]provider.H1s
 	missing  []string // the version or the packages that the registry does not have
@@ -189,7 +191,7 @@ func (r *reading) readStored(ctx context.Context) error {
 	}
 	r.readChecksums()
 	for _, want := range r.Platforms {
-		if !slices.ContainsFunc(r.packages(), func(p artifact.Package) bool { return p.Platform == want }) {
+		if !slices.Contains(r.leftOut, want) && !slices.ContainsFunc(r.verified.Packages, func(p artifact.Package) bool { return p.Platform == want }) {
 			r.missing = append(r.missing, fmt.Sprintf("%s for %s", r.target, want))
 		}
 	}
@@ -231,8 +233,10 @@ func (r *reading) verify(ctx context.Context, index *artifact.Version) (*artifac
 		case refused.OtherName():
 			r.withheld = append(r.withheld, refused.Package)
 		}
+		r.leftOut = append(r.leftOut, refused.Package.Platform)
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: %s is left out: %v", r.target, refused.Package.Platform, refused.Err))
 	}
+	provider.SortPlatforms(r.leftOut)
 	slices.SortFunc(checked.Packages, func(a, b artifact.Package) int { return a.Platform.Compare(b.Platform) })
 	return checked, nil
 }
