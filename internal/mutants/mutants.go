@@ -824,7 +824,7 @@ var mutants = []mutant{
 	{"the files from which the embedded registry serves blobs", "internal/registry/embedded.(*blobs).ServeHTTP",
 		"blob != nil {", "blob != nil && false {",
 		"internal/registry/embedded.TestOpenBlobsTakeNoMemory"},
-	{"the files from which clients in this process read blobs", "internal/registry/embedded.Open",
+	{"the files from which clients in this process read blobs", "internal/registry/embedded.open",
 		"&blobTransport{files, transport}", "transport",
 		"internal/registry/embedded.TestOpenBlobsTakeNoMemory"},
 	{"the check that a blob is in the repository", "internal/registry/embedded.(*blobs).openIn",
