@@ -13,7 +13,7 @@ import (
 
 // ErrArmour means that Terraform cannot read the ASCII armour of a key. Its OpenPGP library is
 // older than OpenTofu's, and stricter.
-var ErrArmour = errors.New("Terraform cannot read the ASCII armour of a signing key")
+var ErrArmour = errors.New("a signing key has ASCII armour that Terraform cannot read")
 
 // CheckArmour returns an error that wraps [ErrArmour] if OpenTofu can read an armoured key, and
 // Terraform cannot. Other errors in the armour are not its concern.

@@ -39,13 +39,6 @@ func (h *heldErrors) show(w io.Writer, text string) {
 	fmt.Fprint(w, text)
 }
 
-// any reports whether there are warnings or errors.
-func (h *heldErrors) any() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.texts) > 0
-}
-
 // print writes the errors to w, each with its hint.
 func (h *heldErrors) print(w io.Writer) {
 	h.mu.Lock()
