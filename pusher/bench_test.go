@@ -70,7 +70,7 @@ func (b *bench) serveOrigin() string {
 // newRegistry replaces the registry of the bench with an empty registry.
 func (b *bench) newRegistry() {
 	b.registry = loopback.For(b.t)
-	b.repo = b.registry.Repository(widget.Path())
+	b.repo = b.registry.Repository("acme/widget")
 }
 
 func (b *bench) build(version, content string) *release.Release {

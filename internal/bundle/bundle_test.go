@@ -63,7 +63,7 @@ func push(t testing.TB, b *bundle.Bundle, version string, providers ...provider.
 		dir := t.TempDir()
 		spec := release.Spec{Host: host, Namespace: a.Namespace(), Type: a.Type(), Version: version, Signer: signer}
 		for _, os := range []string{"linux", "darwin"} {
-			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"x": []byte(a.Type() + os)}})
+			spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: "amd64", Files: map[string][]byte{"terraform-provider-" + a.Type(): []byte(a.Type() + os)}})
 		}
 		if err := release.For(t, spec).WriteDir(dir); err != nil {
 			t.Fatal(err)

@@ -68,7 +68,7 @@ func withMounts(t *testing.T, f func(*testing.T)) {
 func smallDisk(t *testing.T, size string) (dir string, resize func(string)) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size="+size); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=700,size="+size); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
