@@ -165,9 +165,8 @@ func (c *Change) Compare() {
 	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
 }
 
-// Write writes the changed files, and returns the changes. After an error, it returns only those whose files are
-// complete. It
-// writes all new content to temporary files before it replaces the first file. Therefore a
+// Write writes the changed files, and returns the changes. After an error, it returns only those
+// whose files are complete. It writes all new content to temporary files before it replaces the first file. Therefore a
 // full disk leaves every file unchanged.
 func Write(changes []*Change) (done []*Change, err error) {
 	replacements := map[*Change]*lockfile.Replacement{}

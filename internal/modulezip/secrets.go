@@ -23,7 +23,7 @@ var secrets = []secret{
 	{"the values of variables can be secrets", []string{".env", ".env.*", ".envrc"}, []string{".env.example", ".env.sample", ".env.template", ".env.dist"}},
 	{"credentials", []string{
 		".terraformrc", "terraform.rc", ".tofurc", "tofu.rc", "*.tfrc", "*.tfrc.json", ".netrc", "_netrc", ".npmrc", ".pypirc", ".vault-token", "kubeconfig",
-		".git-credentials", "application_default_credentials.json", ".gcloud/", ".aws/", ".azure/", ".docker/", ".kube/", ".terraform.d/",
+		".git-credentials", "application_default_credentials.json", ".aws/", ".azure/", ".docker/", ".kube/", ".terraform.d/",
 	}, nil},
 	{"a private key", []string{"*.pem", "*.key", "*.ppk", "*.p8", "*.p12", "*.pfx", "*.jks", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "id_ecdsa_sk", "id_ed25519_sk", ".ssh/"}, nil},
 	{"copies of modules and of states", []string{".terragrunt-cache/"}, nil},

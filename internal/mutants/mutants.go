@@ -903,7 +903,7 @@ var mutants = []mutant{
 		"err = folders.MakeAsIs(dir)", "err = os.MkdirAll(dir, 0o700)",
 		"internal/registry/embedded.TestSharedFolder"},
 	{"the check of a service's data folder for its owner", "internal/privatefolder.process.as",
-		"p.user, p.groups = user, []int{group}", "p.user, p.root = user, user",
+		"p.isRoot(p.user) && !p.isRoot(user)", "!p.isRoot(user)",
 		"internal/privatefolder.TestForOwner"},
 	{"the marker that follows no link", "internal/registry/embedded.mark",
 		"files.CreateNew(name)", "os.Create(name)\n\t_ = files.CreateNew",

@@ -43,15 +43,15 @@ func (p process) checkAbove(path string) error {
 // forOwner returns a process of the user whom a folder belongs to, if p is root's.
 func (p process) forOwner(path string) process {
 	found, err := os.Stat(path)
-	if err != nil || !p.isRoot(p.user) {
+	if err != nil {
 		return p
 	}
 	return p.as(owners(found))
 }
 
-// as returns the process of a user. For root, it returns p.
+// as returns the process of another user, if p is root's. Otherwise, it returns p.
 func (p process) as(user, group int) process {
-	if !p.isRoot(user) {
+	if p.isRoot(p.user) && !p.isRoot(user) {
 		p.user, p.groups = user, []int{group}
 	}
 	return p

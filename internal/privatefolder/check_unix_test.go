@@ -70,7 +70,7 @@ func TestForOwner(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
-	if got := p.forOwner("/"); got.user != me {
+	if got := p.as(other, other); got.user != me {
 		t.Errorf("another user than root acts as %d", got.user)
 	}
 }
