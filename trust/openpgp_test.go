@@ -66,9 +66,9 @@ func TestKeysOfEveryKind(t *testing.T) {
 					if s := sums.Signer(); s.Fingerprint != signer.Fingerprint() || s.KeyID != signer.KeyID() || s.Expiry != tc.expired {
 						t.Errorf("%s, pinned %v: signed by %+v", form, pins, s)
 					}
-					// Terraform refuses an expired signature, but not an expired key.
+					// Terraform since 1.6 refuses an expired signature, but not an expired key.
 					refused := tc.expired == trust.SignatureExpired || tc.expired == trust.SignatureFromFuture
-					if why := sums.Signer().WhyExpired(); (why == "") != (tc.expired == "") || strings.Contains(why, "Terraform refuses it") != refused {
+					if why := sums.Signer().WhyExpired(); (why == "") != (tc.expired == "") || strings.Contains(why, "Terraform since 1.6 refuses it") != refused {
 						t.Errorf("%s, pinned %v: %q", form, pins, why)
 					}
 					if _, kept, _ := sums.Document(); strings.HasPrefix(string(kept), "-----") {

@@ -52,7 +52,7 @@ func (s Signer) WhyExpired() string {
 	case KeyExpired, KeyFromFuture:
 		return fmt.Sprintf("the key %s %s; clients accept it with a warning", s.Fingerprint, s.Expiry)
 	}
-	return fmt.Sprintf("the signature by the key %s %s; OpenTofu accepts it with a warning, and Terraform refuses it", s.Fingerprint, s.Expiry)
+	return fmt.Sprintf("the signature by the key %s %s; OpenTofu accepts it with a warning, and Terraform since 1.6 refuses it", s.Fingerprint, s.Expiry)
 }
 
 // Expiry says why a key or its signature is not valid at the moment. "" means that both are valid.
