@@ -35,17 +35,16 @@ func (c *Cache[K, V]) load(e *entry[K, V]) {
 	}
 }
 
-// current returns the answer of an entry, or nil if the answer is not current. If
-// [Options].Early is set, current starts a refresh of an answer that will soon expire.
-func (c *Cache[K, V]) current(e *entry[K, V], now time.Time) *Answer[V] {
-	a := e.answer.Load()
-	if !a.Current(now) || c.o.Superseded != nil && c.o.Superseded(e.key, a) {
-		return nil
+// current reports whether the last answer of an entry is current. If [Options].Early is set, current starts a refresh
+// of an answer that will soon expire.
+func (c *Cache[K, V]) current(e *entry[K, V], last *Answer[V], now time.Time) bool {
+	if !last.Current(now) || c.o.Superseded != nil && c.o.Superseded(e.key, last) {
+		return false
 	}
-	if c.o.Early && now.Sub(a.At) >= a.TTL-a.TTL/4 && c.sinceFailure(e, now) >= failureRest {
-		c.refresh(e)
+	if c.o.Early && now.Sub(last.At) >= last.TTL-last.TTL/4 && c.sinceFailure(e, now) >= failureRest {
+		c.refresh(e, last)
 	}
-	return a
+	return true
 }
 
 // sinceFailure returns how long ago the source last failed for an entry.
@@ -60,10 +59,10 @@ func (c *Cache[K, V]) sinceFailure(e *entry[K, V], now time.Time) time.Duration 
 	return now.Sub(last)
 }
 
-// wait waits for the source's answer. If there is a stale answer, it waits for at most
-// [Options].Patience, and then returns the stale answer. It also returns the counter for
-// the outcome.
-func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], stale *Answer[V]) (*Answer[V], *atomic.Uint64, error) {
+// wait waits for the source's answer, which follows the last one that the caller has seen. If there is a stale answer,
+// it waits for at most [Options].Patience, and then returns the stale answer. It also returns the counter for the
+// outcome.
+func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], last, stale *Answer[V]) (*Answer[V], *atomic.Uint64, error) {
 	n := c.o.Counters
 	if f := e.failure.Load(); stale == nil && f != nil && time.Since(f.at) < c.o.FailureTTL {
 		return nil, &n.Failures, f.err
@@ -76,7 +75,7 @@ func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], stale *Answer[V]
 	}
 	var err error
 	select {
-	case r := <-c.ask(ctx, e):
+	case r := <-c.ask(ctx, e, last):
 		if r.Err == nil {
 			return r.Val.(*Answer[V]), &n.Misses, nil
 		}
@@ -91,9 +90,9 @@ func (c *Cache[K, V]) wait(ctx context.Context, e *entry[K, V], stale *Answer[V]
 	return nil, &n.Failures, err
 }
 
-// refresh asks the source in the background, unless a fetch of the key is in flight or
-// too many other keys are being refreshed.
-func (c *Cache[K, V]) refresh(e *entry[K, V]) {
+// refresh asks the source in the background for the answer after last, unless a fetch of the key is in flight or too many
+// other keys are being refreshed.
+func (c *Cache[K, V]) refresh(e *entry[K, V], last *Answer[V]) {
 	if !e.busy.CompareAndSwap(false, true) {
 		return
 	}
@@ -105,7 +104,7 @@ func (c *Cache[K, V]) refresh(e *entry[K, V]) {
 	}
 	c.o.Counters.Refreshes.Add(1)
 	e.pins.Add(1)
-	answered := c.ask(c.ctx, e)
+	answered := c.ask(c.ctx, e, last)
 	go func() {
 		<-answered
 		e.release()
@@ -125,18 +124,18 @@ func (c *Cache[K, V]) begin() bool {
 	return !c.closed
 }
 
-// ask asks the source, or joins the fetch in flight.
-func (c *Cache[K, V]) ask(caller context.Context, e *entry[K, V]) <-chan singleflight.Result {
-	seen := e.answer.Load()
+// ask asks the source, or joins the fetch in flight. If a fetch has ended since the caller has seen the last answer, ask
+// returns the newer answer.
+func (c *Cache[K, V]) ask(caller context.Context, e *entry[K, V], last *Answer[V]) <-chan singleflight.Result {
 	return e.flight.DoChan("", func() (any, error) {
-		if latest := e.answer.Load(); latest != seen {
-			return latest, nil // another fetch has ended meanwhile
+		if latest := e.answer.Load(); latest != last {
+			return latest, nil
 		}
 		if !c.begin() {
 			return nil, ErrClosed
 		}
 		defer c.tasks.Done()
-		return c.fetch(caller, e, seen)
+		return c.fetch(caller, e, last)
 	})
 }
 

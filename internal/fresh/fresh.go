@@ -214,21 +214,21 @@ func (c *Cache[K, V]) get(ctx context.Context, key K) (*Answer[V], *atomic.Uint6
 	}
 	e := c.entry(key)
 	defer e.release()
-	now := time.Now()
-	if a := c.current(e, now); a != nil {
-		return a, &n.Hits, nil
+	now, last := time.Now(), e.answer.Load()
+	if c.current(e, last, now) {
+		return last, &n.Hits, nil
 	}
-	stale := e.answer.Load().Stale(now)
+	stale := last.Stale(now)
 	if stale != nil {
 		switch since := c.sinceFailure(e, now); {
 		case since < failureRest:
 			return stale, &n.Stale, nil
 		case since < failureDoubt:
-			c.refresh(e)
+			c.refresh(e, last)
 			return stale, &n.Stale, nil
 		}
 	}
-	return c.wait(ctx, e, stale)
+	return c.wait(ctx, e, last, stale)
 }
 
 // Ask is like [Cache.Get], but it asks the source even if an answer is current, and
@@ -236,7 +236,7 @@ func (c *Cache[K, V]) get(ctx context.Context, key K) (*Answer[V], *atomic.Uint6
 func (c *Cache[K, V]) Ask(ctx context.Context, key K) (*Answer[V], error) {
 	e := c.entry(key)
 	defer e.release()
-	a, _, err := c.wait(ctx, e, nil)
+	a, _, err := c.wait(ctx, e, e.answer.Load(), nil)
 	return a, err
 }
 
@@ -248,7 +248,10 @@ func (c *Cache[K, V]) Current(name string, now time.Time) *Answer[V] {
 		return nil
 	}
 	defer e.release()
-	return c.current(e, now)
+	if last := e.answer.Load(); c.current(e, last, now) {
+		return last
+	}
+	return nil
 }
 
 // Last returns the last answer for a key, even if it has expired, or nil if there is

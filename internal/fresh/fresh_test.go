@@ -308,6 +308,33 @@ func TestSuperseded(t *testing.T) {
 	})
 }
 
+// TestAnsweredMeanwhile shows that a caller does not ask the source again if a fetch ends after the caller has judged the
+// last answer.
+func TestAnsweredMeanwhile(t *testing.T) {
+	var meanwhile func()
+	inTime(t, func(o *options) {
+		o.Superseded = func(_ string, a *fresh.Answer[int]) bool {
+			if meanwhile != nil && a.Value == 1 {
+				meanwhile()
+				return true
+			}
+			return false
+		}
+	}, func(s *scene) {
+		s.want("a", "1", 0, 1)
+		meanwhile = func() {
+			if _, err := s.Ask(s.t.Context(), "a"); err != nil {
+				s.t.Error(err)
+			}
+		}
+		s.set(func(s *source) { s.fetches = 1 })
+		a, err := s.Get(s.t.Context(), "a")
+		if err != nil || a.Value != 2 || s.count() != 2 {
+			s.t.Errorf("%+v, %v", a, err)
+		}
+	})
+}
+
 // sized limits the cache to a number of bytes and of entries, and gives each answer a size of 1000 bytes.
 func sized(bytes int64, entries int) func(*options) {
 	return func(o *options) {
