@@ -23,13 +23,18 @@ func hostURL(gateway *world.Gateway) string {
 // that Renovate has found.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
-	return s.renovateWith(t, ws, s.clientConfig("renovate", root(gateway), token != ""), token)
+	return s.renovateWith(t, ws, s.clientConfig("renovate", root(gateway), token != ""), s.clientConfig("renovate-bot", root(gateway), token != ""), token)
 }
 
-// renovateWith is like [scene.renovate], with the given text of "config client".
-func (s *scene) renovateWith(t *testing.T, ws *clients.Workspace, config, token string) []string {
+// renovateWith is like [scene.renovate], with the given texts of "config client" for the repository and for the bot.
+// Only the bot has the token: the repository's text is committed as it is printed.
+func (s *scene) renovateWith(t *testing.T, ws *clients.Workspace, config, bot, token string) []string {
 	t.Helper()
-	config = strings.ReplaceAll(config, "TOKEN", token)
+	rules, ok := strings.CutPrefix(strings.TrimSuffix(strings.ReplaceAll(bot, "TOKEN", token), "'\n"), "export RENOVATE_HOST_RULES='")
+	if !ok {
+		t.Fatalf("no host rules of the bot: %s", bot)
+	}
+	ws.Env["RENOVATE_HOST_RULES"] = rules
 	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), []byte(config), 0o644))
 	script, err := filepath.Abs("testdata/renovate.js")
 	clients.Must(t, err)
@@ -142,11 +147,15 @@ func TestRenovateReadsModules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ws := s.workspace("")
 			clients.Must(t, ws.WriteConfig("module \"vpc\" {\n  source  = \""+tc.source+"\"\n  version = \"1.0.0\"\n}\n"))
-			printed := s.run("config", "client", "--config", s.configured(tc.config), "--for", "renovate", "--url", root(tc.gateway))
-			if printed.status != 0 {
-				t.Fatalf("%+v", printed)
+			printed := map[string]string{}
+			for _, text := range []string{"renovate", "renovate-bot"} {
+				r := s.run("config", "client", "--config", s.configured(tc.config), "--for", text, "--url", root(tc.gateway))
+				if r.status != 0 {
+					t.Fatalf("%+v", r)
+				}
+				printed[text] = r.stdout
 			}
-			if releases := s.renovateWith(t, ws, printed.stdout, tc.token); !slices.Equal(releases, tc.releases) {
+			if releases := s.renovateWith(t, ws, printed["renovate"], printed["renovate-bot"], tc.token); !slices.Equal(releases, tc.releases) {
 				t.Errorf("Renovate reads the releases %q, want %q", releases, tc.releases)
 			}
 			clients.Must(t, tc.gateway.Stop()) // completes the log

@@ -67,6 +67,7 @@ be redirected into a file:
   ci            NAME=value lines for a CI job, with the token
   terragrunt    a CLI configuration that Terragrunt's provider cache server reads, too
   renovate      renovate.json, with the gateway in the place of the origins
+  renovate-bot  the variable with the gateway's token, for Renovate's own machine
   dependabot    dependabot.yml, for providers with the gateway's own host name
   github-actions, gitlab-ci
                 a job that installs from the gateway. It expects the token in the

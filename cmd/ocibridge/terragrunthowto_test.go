@@ -23,8 +23,8 @@ func TestTerragruntHowTo(t *testing.T) {
 		Page:    "terragrunt",
 		Replace: []string{"providers.example.com:8443", "localhost:" + freePort(t)},
 		Before: map[string]string{
-			"--for terragrunt": "touch ocibridge.hcl\n" + tokenGateway("") + "\nexport SSL_CERT_FILE=$PWD/ca.pem",
-			"for part in":      "refused ocibridge doctor --url https://providers.example.com:8443/providers/",
+			"--for terragrunt":  "touch ocibridge.hcl\n" + tokenGateway("") + "\nexport SSL_CERT_FILE=$PWD/ca.pem",
+			"cat >> terragrunt": "refused ocibridge doctor --url https://providers.example.com:8443/providers/",
 		},
 		After: "cd database && tofu init",
 		Dir:   home,

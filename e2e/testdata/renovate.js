@@ -2,8 +2,9 @@
 // directory. It takes Renovate's steps between the clone of a repository and the commit:
 // find the dependencies, look up their updates, and update the lock file.
 //
-// The working directory has renovate.json, the user's configuration. NODE_PATH leads to
-// Renovate. Standard output is the JSON list of the releases that Renovate has read.
+// The working directory has renovate.json, the repository's configuration. RENOVATE_HOST_RULES
+// has the host rules of the bot. NODE_PATH leads to Renovate. Standard output is the JSON list
+// of the releases that Renovate has read.
 
 'use strict';
 
@@ -34,6 +35,8 @@ async function main() {
   });
   fs.mkdirSync(GlobalConfig.get('cacheDir'), { recursive: true });
   await packageCache.init({ cacheDir: GlobalConfig.get('cacheDir') });
+  // The order is Renovate's own: if rules are equally exact, the last one counts.
+  JSON.parse(process.env.RENOVATE_HOST_RULES).forEach((rule) => hostRules.add(rule));
   (user.hostRules ?? []).forEach((rule) => hostRules.add(rule));
 
   const content = fs.readFileSync(packageFile, 'utf8');

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/opentofu/svchost"
+
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -27,6 +29,8 @@ func tools() []Tool {
 			About: "Terragrunt runs Terraform or OpenTofu, which read this file. Its provider cache server (--provider-cache) also reads network_mirror and host blocks in it, but no oci_mirror blocks."},
 		{Name: "renovate", Title: "Renovate", Where: "renovate.json",
 			About: "Renovate then reads versions from this gateway. For providers, it also reads the hashes of lock files, from the first URL."},
+		{Name: "renovate-bot", Title: "Renovate's bot", Where: "the environment of the bot",
+			About: "Leave hostRules for this gateway out of renovate.json, because they would replace these."},
 		{Name: "dependabot", Title: "Dependabot", Where: ".github/dependabot.yml",
 			About: "Dependabot reads no CLI configuration. Only providers whose address has the gateway's own host name come from the gateway."},
 		{Name: "github-actions", Title: "GitHub Actions", Where: ".github/workflows/NAME.yml",
@@ -41,13 +45,13 @@ func tools() []Tool {
 // RunsElsewhere reports whether the text with the given name is for programs that do not run on the user's machine, so
 // that the gateway's URL must not name this machine.
 func RunsElsewhere(name string) bool {
-	return slices.Contains([]string{"ci", "renovate", "dependabot", "github-actions", "gitlab-ci"}, name)
+	return slices.Contains([]string{"ci", "renovate", "renovate-bot", "dependabot", "github-actions", "gitlab-ci"}, name)
 }
 
 // toolPieces returns the tools' texts as pieces of a guide.
 func toolPieces() []piece {
 	texts := map[string]func(*Setup) (string, error){
-		"terragrunt": (*Setup).terragrunt, "renovate": (*Setup).renovate, "dependabot": (*Setup).dependabot,
+		"terragrunt": (*Setup).terragrunt, "renovate": (*Setup).renovate, "renovate-bot": (*Setup).renovateBot, "dependabot": (*Setup).dependabot,
 		"github-actions": (*Setup).githubActions, "gitlab-ci": (*Setup).gitlabCI, "pulumi": (*Setup).pulumi,
 	}
 	var out []piece
@@ -70,14 +74,22 @@ func (s *Setup) Tools() []Tool {
 }
 
 // terragrunt returns a CLI configuration. Terragrunt and its provider cache server read network_mirror blocks, but not
-// oci_mirror blocks.
+// oci_mirror blocks. Terraform and OpenTofu look up the token by the gateway's host and port, and Terragrunt by the host
+// alone.
 func (s *Setup) terragrunt() (string, error) {
 	text, err := s.Terraform()
 	if err != nil || !s.Tokens {
 		return text, err
 	}
-	credentials, err := s.Credentials()
-	return text + credentials, err
+	host, err := s.host()
+	if err != nil {
+		return "", err
+	}
+	text += credentials(host)
+	if name, _, hasPort := strings.Cut(string(host), ":"); hasPort {
+		text += "\n# Terragrunt's own requests, which look up the token without the port:\n" + credentials(svchost.Hostname(name))
+	}
+	return text, nil
 }
 
 // renovateRule is an element of packageRules in a renovate.json.
@@ -90,19 +102,15 @@ type renovateRule struct {
 }
 
 // renovate returns a renovate.json. Renovate asks the URLs in their order for each provider, but only the first URL for
-// a module. So there is one rule for the providers, and one rule for the modules of each host.
+// a module. So there is one rule for the providers, and one rule for the modules of each host. There are no hostRules:
+// those of a repository replace the ones of the bot, which have the token.
 func (s *Setup) renovate() (string, error) {
 	if s.NoURL != nil {
 		return "", s.NoURL
 	}
-	type hostRule struct {
-		MatchHost string `json:"matchHost"`
-		Token     string `json:"token"`
-	}
 	out := struct {
 		Schema       string         `json:"$schema"`
-		PackageRules []renovateRule `json:"packageRules,omitempty"`
-		HostRules    []hostRule     `json:"hostRules,omitempty"`
+		PackageRules []renovateRule `json:"packageRules"`
 	}{Schema: "https://docs.renovatebot.com/renovate-schema.json"}
 	noProviders := s.noProviders()
 	if noProviders == nil {
@@ -113,10 +121,7 @@ func (s *Setup) renovate() (string, error) {
 		out.PackageRules = append(out.PackageRules, r)
 	}
 	out.PackageRules = append(out.PackageRules, s.renovateModules()...)
-	if s.Tokens {
-		out.HostRules = []hostRule{{s.URL, "TOKEN"}}
-	}
-	if len(out.PackageRules)+len(out.HostRules) == 0 {
+	if len(out.PackageRules) == 0 {
 		return "", noProviders
 	}
 	var text bytes.Buffer
@@ -125,6 +130,16 @@ func (s *Setup) renovate() (string, error) {
 	e.SetIndent("", "  ")
 	err := e.Encode(out)
 	return text.String(), err
+}
+
+// renovateBot returns the command that sets hostRules in the bot's environment. An open gateway needs them, too: Renovate
+// 44 trusts an internal host only if the bot's own configuration names it.
+func (s *Setup) renovateBot() (string, error) {
+	token := ""
+	if s.Tokens {
+		token = `, "token": "TOKEN"`
+	}
+	return fmt.Sprintf("export RENOVATE_HOST_RULES='[{\"matchHost\": %q%s}]'\n", s.URL, token), s.NoURL
 }
 
 // renovateModules returns the rules for the modules of [Setup.ModuleHosts]. Renovate ignores registryUrls if the package

@@ -112,7 +112,8 @@ type moduleMirrorBlock struct {
 	FallThrough bool `hcl:"fall_through,optional" value:"bool" default:"false"`
 	// Whether OpenTofu downloads modules from the registry itself, by `oci://`, and the gateway only lists their versions
 	// and names their digests. OpenTofu needs a login of its own if the registry requires one, and the registry must
-	// speak TLS. Terraform and Terragrunt cannot read `oci://`, so this is for OpenTofu only.
+	// speak TLS. Terraform cannot read `oci://`, and Terragrunt only with `--experiment oci`,
+	// so this is for OpenTofu.
 	Direct bool `hcl:"direct,optional" value:"bool" default:"false"`
 }
 
