@@ -159,7 +159,7 @@ func (f *modulePushFlags) push(ctx context.Context, s settings, p *modulePushPla
 	}
 	if f.strict && len(z.Warnings) > 0 {
 		return nil, hint.New(fmt.Sprintf("%s %s is not stored: %s, and --strict is set", p.module, p.version, count(len(z.Warnings), "warning")),
-			"exclude files by .terraformignore, or leave out --strict")
+			"mend what the warnings say, or leave out --strict")
 	}
 	if other, ok := transfer.OtherSpelling(ctx, repos, p.module); ok {
 		progress.Warn(fmt.Sprintf("%s is stored already: %s is another module, because addresses distinguish capitals", other, p.module))

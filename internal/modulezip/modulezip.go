@@ -104,7 +104,13 @@ func Pack(ctx context.Context, dir string) (*Zip, error) {
 		z.Close()
 		return nil, err
 	}
-	z.Warnings = warnings(entries, z.Unpacked)
+	// 4. Say what users should know about it.
+	made, err := localCalls(ctx, root, entries)
+	if err != nil {
+		z.Close()
+		return nil, err
+	}
+	z.Warnings = warnings(entries, made, z.Unpacked)
 	return z, nil
 }
 

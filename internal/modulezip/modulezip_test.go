@@ -297,6 +297,9 @@ func TestDeepFolder(t *testing.T) {
 	pack(t, dir)
 }
 
+// call returns a module block.
+func call(source string) string { return fmt.Sprintf("module \"m\" {\n  source = \"%s\"\n}\n", source) }
+
 func TestWarnings(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -306,6 +309,13 @@ func TestWarnings(t *testing.T) {
 		{"no configuration", tree{"README.md": "", "sub/main.tf": ""}, "no .tf or .tofu file in the folder itself"},
 		{"JSON", tree{"main.tf.json": "{}"}, ""},
 		{"OpenTofu's", tree{"main.tofu": ""}, ""},
+		{"a local module", tree{"main.tf": call("./modules/a"), "modules/a/main.tf": call("../b/"), "modules/b/main.tofu": call("../../"), "examples/x/main.tf": call("../../../y")}, ""},
+		{"a local module outside", tree{"main.tf": call("../labels")}, "main.tf calls ../labels, outside the folder: clients cannot install the module; push the folder that contains both"},
+		{"a local module outside, through a local module", tree{"main.tf": call("./a"), "a/main.tf.json": `{"module": {"m": {"source": "../../labels"}}}`}, "a/main.tf.json calls ../labels, outside"},
+		{"a submodule's call", tree{"main.tf": "", "modules/a/main.tf": call("../../..")}, "modules/a/main.tf calls .., outside"},
+		{"a call below a folder without configuration", tree{"a/main.tf": call("../b"), "b/main.tf": call("../../c")}, "b/main.tf calls ../c, outside"},
+		{"an excluded local module", tree{"main.tf": call("./a") + "\n" + call("./b"), "a/main.tf": "", "b/main.tf": "", ignoreFile: "/a/\nb/*.tf\n"}, "main.tf calls a, which has no .tf or .tofu file in the module (and 1 more like it): clients"},
+		{"other sources", tree{"main.tf": call("acme/net/aws") + "\n" + call("${var.x}/y") + "\nmodule \"broken"}, ""},
 		{"a state", tree{"main.tf": "", "terraform.tfstate": "{}"}, "terraform.tfstate is part of the module: a state can contain secrets"},
 		{"an older state", tree{"main.tf": "", "terraform.tfstate.1700000000.backup": "{}"}, "a state can contain secrets"},
 		{"a workspace's state", tree{"main.tf": "", "terraform.tfstate.d/prod/x": "{}"}, "a state can contain secrets"},
@@ -333,7 +343,7 @@ func TestWarnings(t *testing.T) {
 	for i := range many {
 		many[i].name = fmt.Sprintf("%d.tf", i)
 	}
-	for _, got := range [][]string{warnings(many, 0), warnings(many[:1], wideBytes+1)} {
+	for _, got := range [][]string{warnings(many, nil, 0), warnings(many[:1], nil, wideBytes+1)} {
 		if len(got) != 1 || !strings.Contains(got[0], "Terragrunt installs at most 10000 files and 512 MiB") {
 			t.Errorf("warnings %q", got)
 		}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/mod/module"
 )
 
-// warnings returns what users should know about the files of a module.
-func warnings(entries []entry, unpacked int64) (out []string) {
+// warnings returns what users should know about the files of a module and about its calls of local modules.
+func warnings(entries []entry, made []localCall, unpacked int64) (out []string) {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	if !slices.ContainsFunc(entries, func(e entry) bool { return isConfiguration(e.name) }) {
 		add("there is no .tf or .tofu file in the folder itself: clients find a module only below //FOLDER")
@@ -18,6 +18,7 @@ func warnings(entries []entry, unpacked int64) (out []string) {
 	if len(entries) > wideEntries || unpacked > wideBytes {
 		add("the module has %d files and %d MiB: Terragrunt installs at most %d files and %d MiB", len(entries), unpacked>>20, wideEntries, wideBytes>>20)
 	}
+	out = append(out, callWarnings(entries, made)...)
 	out = append(out, secretWarnings(entries)...)
 	lower := map[string]string{}
 	for _, e := range entries {

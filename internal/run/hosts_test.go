@@ -11,6 +11,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/calls"
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
@@ -290,7 +291,7 @@ func TestModulesAreBounded(t *testing.T) {
 	if got := len(searchModules(dir).required); got != maxModules-1 {
 		t.Errorf("%d hosts, want %d", got, maxModules-1)
 	}
-	large := workspace(t, map[string]string{"main.tf": required("a.example") + string(make([]byte, maxModuleFile))})
+	large := workspace(t, map[string]string{"main.tf": required("a.example") + string(make([]byte, calls.MaxFile))})
 	if got := searchModules(large).required; len(got) != 0 {
 		t.Errorf("a large file: %v", got)
 	}

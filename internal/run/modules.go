@@ -8,11 +8,9 @@ import (
 	"strings"
 
 	"github.com/hashicorp/hcl/v2"
-	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/hashicorp/hcl/v2/json"
 	"github.com/opentofu/svchost"
-	"github.com/zclconf/go-cty/cty"
 
+	"github.com/ocibridge/ocibridge/internal/calls"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -24,7 +22,6 @@ import (
 const (
 	maxModules     = 256
 	maxModuleFiles = 2_000
-	maxModuleFile  = 4 << 20
 )
 
 // requirement is a provider in a required_providers block.
@@ -51,12 +48,12 @@ func searchModules(dir string) *moduleSearch {
 	dir = filepath.Clean(dir)
 	s.add(dir)
 	// init also installs what the tests of the root module call.
-	s.folder(dir, dir, testParserOf)
-	s.folder(filepath.Join(dir, "tests"), dir, testParserOf)
+	s.folder(dir, dir, calls.TestParserOf)
+	s.folder(filepath.Join(dir, "tests"), dir, calls.TestParserOf)
 	for len(s.queue) > 0 {
 		next := s.queue[0]
 		s.queue = s.queue[1:]
-		s.folder(next, next, parserOf)
+		s.folder(next, next, calls.ParserOf)
 	}
 	return s
 }
@@ -80,7 +77,7 @@ func (s *moduleSearch) add(dir string) {
 }
 
 // folder reads the files in a folder that belong to the module in dir.
-func (s *moduleSearch) folder(folder, dir string, parserOf func(name string) func([]byte) hcl.Body) {
+func (s *moduleSearch) folder(folder, dir string, parserOf func(name string) calls.Parser) {
 	entries, _ := os.ReadDir(folder) // the client reports a missing folder
 	for _, e := range entries {
 		parse := parserOf(e.Name())
@@ -94,95 +91,35 @@ func (s *moduleSearch) folder(folder, dir string, parserOf func(name string) fun
 	}
 }
 
-// readSmall reads a regular file of at most maxModuleFile bytes.
+// readSmall reads a regular file of at most [calls.MaxFile] bytes.
 func readSmall(name string) ([]byte, bool) {
 	f, info, err := files.Open(name)
 	if err != nil {
 		return nil, false
 	}
 	defer f.Close()
-	if info.Size() > maxModuleFile {
+	if info.Size() > calls.MaxFile {
 		return nil, false
 	}
-	src, err := io.ReadAll(io.LimitReader(f, maxModuleFile))
+	src, err := io.ReadAll(io.LimitReader(f, calls.MaxFile))
 	return src, err == nil
 }
 
-// parserOf returns the parser for a file of a module. It returns nil for other files.
-func parserOf(name string) func([]byte) hcl.Body {
-	switch {
-	case strings.HasPrefix(name, "."):
-		return nil
-	case strings.HasSuffix(name, ".tf"), strings.HasSuffix(name, ".tofu"):
-		return parseNative
-	case strings.HasSuffix(name, ".tf.json"), strings.HasSuffix(name, ".tofu.json"):
-		return parseJSON
-	}
-	return nil
-}
-
-// testParserOf is like parserOf, for the tests of a module.
-func testParserOf(name string) func([]byte) hcl.Body {
-	switch {
-	case strings.HasSuffix(name, ".tftest.hcl"), strings.HasSuffix(name, ".tofutest.hcl"):
-		return parseNative
-	case strings.HasSuffix(name, ".tftest.json"), strings.HasSuffix(name, ".tofutest.json"):
-		return parseJSON
-	}
-	return nil
-}
-
-func parseNative(src []byte) hcl.Body {
-	f, _ := hclsyntax.ParseConfig(src, "", hcl.InitialPos) // it returns the valid parts of an invalid file
-	return f.Body
-}
-
-func parseJSON(src []byte) hcl.Body {
-	if f, _ := json.Parse(src, ""); f != nil {
-		return f.Body
-	}
-	return hcl.EmptyBody()
-}
-
-var (
-	moduleSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{
-		{Type: "terraform"}, {Type: "module", LabelNames: []string{"name"}}, {Type: "run", LabelNames: []string{"name"}},
-	}}
-	runSchema = &hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "module"}}}
-)
-
 // body finds required_providers and called modules in a file of the module in dir.
 func (s *moduleSearch) body(dir string, body hcl.Body) {
-	content, _, _ := body.PartialContent(moduleSchema)
+	content, _, _ := body.PartialContent(&hcl.BodySchema{Blocks: []hcl.BlockHeaderSchema{{Type: "terraform"}}})
 	for _, b := range content.Blocks {
-		switch b.Type {
-		case "terraform":
-			s.terraform(b.Body)
-		case "module":
-			s.source(dir, b.Body)
-		case "run": // of a test
-			content, _, _ := b.Body.PartialContent(runSchema)
-			for _, b := range content.Blocks {
-				s.source(dir, b.Body)
-			}
-		}
+		s.terraform(b.Body)
 	}
-}
-
-// source adds the module that a module block calls.
-func (s *moduleSearch) source(dir string, body hcl.Body) {
-	attributes, _, _ := body.PartialContent(&hcl.BodySchema{Attributes: []hcl.AttributeSchema{{Name: "source"}}})
-	if source := attributes.Attributes["source"]; source != nil {
-		if text, ok := textOf(source.Expr); ok {
-			s.call(dir, text)
-		}
+	for _, source := range calls.Sources(body) {
+		s.call(dir, source)
 	}
 }
 
 // call adds the module that the module in dir calls. Sources that are neither a folder nor in a
 // registry are ignored.
 func (s *moduleSearch) call(dir, source string) {
-	if strings.HasPrefix(source, "./") || strings.HasPrefix(source, "../") {
+	if calls.IsLocal(source) {
 		s.add(filepath.Join(dir, filepath.FromSlash(source)))
 		return
 	}
@@ -209,14 +146,14 @@ func (s *moduleSearch) terraform(body hcl.Body) {
 // configurations.
 func (s *moduleSearch) require(a *hcl.Attribute) {
 	source := "hashicorp/" + a.Name
-	version, _ := textOf(a.Expr)
+	version, _ := calls.Text(a.Expr)
 	pairs, _ := hcl.ExprMap(a.Expr)
 	for _, pair := range pairs {
 		key, _ := keyOf(pair.Key)
 		if key != "source" && key != "version" {
 			continue
 		}
-		text, ok := textOf(pair.Value)
+		text, ok := calls.Text(pair.Value)
 		switch {
 		case key == "version":
 			version = text
@@ -246,14 +183,5 @@ func keyOf(expr hcl.Expression) (string, bool) {
 	if word := hcl.ExprAsKeyword(expr); word != "" {
 		return word, true
 	}
-	return textOf(expr)
-}
-
-// textOf returns the value of a constant text.
-func textOf(expr hcl.Expression) (string, bool) {
-	v, diags := expr.Value(nil)
-	if diags.HasErrors() || v.IsNull() || !v.IsKnown() || v.Type() != cty.String {
-		return "", false
-	}
-	return v.AsString(), true
+	return calls.Text(expr)
 }
