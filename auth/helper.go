@@ -144,7 +144,7 @@ func (h *helperRunner) erase(ctx context.Context, name, server string) error {
 // command returns the call of a helper's action. The input of store is secret, so its hint shows
 // another way to check the helper.
 func (h *helperRunner) command(name, action, input string) helper.Command {
-	c := helper.Command{Path: helperPrefix + name, Args: []string{action}, Stdin: input, Limit: h.limit, Grace: h.grace}
+	c := helper.Command{Path: helperPrefix + name, Args: []string{action}, Stdin: input, Limit: h.limit, Grace: h.grace, ReasonOnStdout: true}
 	if action == "store" {
 		c.ByHand = fmt.Sprintf("to check the helper, run: %s%s list", helperPrefix, name)
 		return c

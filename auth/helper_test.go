@@ -80,6 +80,8 @@ func TestHelperFailures(t *testing.T) {
 		name, script, want string
 	}{
 		{"complaint", `echo s3cr3t; printf 'keychain is\n\033[31mlocked\n' >&2; exit 3`, "exit status 3: keychain is [31mlocked"},
+		{"reason", `echo 'the keychain is locked'; exit 1`, "exit status 1: the keychain is locked"},
+		{"login and failure", `echo '{"Username":"u", "Secret":"s3cr3t"}'; exit 1`, "exit status 1"},
 		{"nothing to say", `echo s3cr3t; exit 1`, "exit status 1"},
 		{"no JSON", `echo s3cr3t`, "not the JSON"},
 		{"no object", `echo '["s3cr3t"]'`, "not the JSON"},

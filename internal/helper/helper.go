@@ -4,7 +4,8 @@
 //
 // Invariants:
 //
-//   - No error contains a helper's standard output, because the output may be a secret.
+//   - No error contains the standard output of a helper that succeeds, because the output is a secret. Of a helper that
+//     fails, an error contains a sentence without what may be a secret, if [Command.ReasonOnStdout] is set.
 //   - A run ends within its limit plus its grace period. The output of a run takes at
 //     most 64 KiB of memory.
 package helper
@@ -46,6 +47,8 @@ type Command struct {
 	// NotFound reports whether the output of a helper that failed says that the helper
 	// has no credential. If NotFound is nil, every failure is an error.
 	NotFound func(stdout, stderr []byte) bool
+	// ReasonOnStdout is set if helpers print the reason of a failure on standard output.
+	ReasonOnStdout bool
 }
 
 // Get runs the helper and decodes the JSON object that it prints into answer. It returns
@@ -88,6 +91,9 @@ func (c Command) run(ctx context.Context) (cappedBuffer, bool, error) {
 	case err != nil && c.NotFound != nil && c.NotFound(stdout.kept, stderr.kept):
 		return stdout, false, nil
 	case err != nil:
+		if reason := reasonOf(stdout.kept); c.ReasonOnStdout && reason != "" {
+			err = fmt.Errorf("%w: %s", err, reason)
+		}
 		if complaint := hint.OneLine(string(stderr.kept)); complaint != "" {
 			err = fmt.Errorf("%w: %s", err, complaint)
 		}
