@@ -103,10 +103,13 @@ func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) 
 // configFlag is --config, the flag of every command that reads the configuration file.
 type configFlag struct {
 	file  string
+	use   config.Use
 	files *files.Snapshot // records the files that load reads, to detect changes; load records nothing if files is nil
 }
 
+// register adds the flag to a command that runs no gateway.
 func (f *configFlag) register(cmd *cobra.Command) {
+	f.use = config.NoGateway
 	given := &givenText{text: &f.file, help: "leave out --config for the file that is found without it", emptyVariable: true}
 	cmd.Flags().Var(given, "config", "configuration `file` (default: ocibridge.hcl here or in a folder above, in the user's configuration folder or in /etc/ocibridge)")
 	cmd.MarkFlagFilename("config", "hcl")
@@ -151,6 +154,7 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 // read reads the configuration file. It sets no flags.
 func (f *configFlag) read(ctx context.Context) (*config.Config, error) {
 	env := configEnvironment(ctx, f.files)
+	env.Use = f.use
 	c, err := config.Load(env, f.file)
 	return c, explainConfig(err)
 }

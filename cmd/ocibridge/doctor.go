@@ -111,6 +111,7 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f.registryFlags.register(cmd)
+	f.use = config.OwnGateway
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelWarn)
 	given := &givenText{text: &f.url, help: "leave out --url to examine a registry", emptyVariable: true}

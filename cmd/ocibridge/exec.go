@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/cliconfig"
+	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/run"
 	"github.com/ocibridge/ocibridge/internal/serve"
@@ -90,6 +91,7 @@ found no configuration. With --log-level, the log is printed at once.`,
 		ValidArgsFunction: completePrograms,
 	}
 	f.registryFlags.register(cmd)
+	f.use = config.OwnGateway
 	f.log.register(cmd, slog.LevelWarn)
 	flags := cmd.Flags()
 	flags.Lookup("log-level").Usage = "least `level` to log while the command runs: debug, info, warn or error; without it, errors are printed if the command fails"

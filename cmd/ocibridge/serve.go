@@ -86,6 +86,7 @@ which providers and modules. Without these blocks, everybody may read everything
 		},
 	}
 	f.registryFlags.register(cmd)
+	f.use = config.Serve
 	f.output.register(cmd)
 	f.log.register(cmd, slog.LevelInfo)
 	f.log.registerFormat(cmd)

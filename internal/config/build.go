@@ -43,7 +43,10 @@ func (d *decoder) config(f *fileBlock) *Config {
 	c.Providers = d.providers(f.Providers)
 	c.PullThrough = d.pullThrough(f.PullThrough)
 	if d.of(&f.Gateway) != nil {
+		incomplete := d.incomplete
+		d.incomplete = incomplete || d.missing
 		d.gateway(&f.Gateway)
+		d.incomplete = incomplete
 		c.Gateway = f.Gateway
 		d.checkVerify(f)
 		d.checkOrigins(f, c)

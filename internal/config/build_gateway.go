@@ -81,7 +81,7 @@ func (d *decoder) acme(g *Gateway) {
 	if d.of(&g.TLS).has("cert_file") || g.TLS.SelfSigned {
 		d.conflict(b.header, "cert_file, self_signed and acme exclude each other: leave all but one of them out.")
 	}
-	if b.has("accept_terms") && !a.AcceptTerms {
+	if b.has("accept_terms") && !a.AcceptTerms && !d.missing {
 		d.fail(b.at("accept_terms"), "Terms not agreed to", "An authority issues certificates only to users who agree to its terms: write true once you have read them, or leave out the acme block.")
 	}
 	if !b.has("domains") && !d.incomplete && g.PublicURL != "" {

@@ -536,6 +536,43 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+// TestUse shows which values of the gateway block may be missing, by what a command does with the block.
+func TestUse(t *testing.T) {
+	for src, uses := range map[string]map[Use]bool{ // true: the value must be there
+		`listen = %s`:                    {Serve: true, OwnGateway: true, NoGateway: true},
+		`public_url = %s`:                {Serve: true, OwnGateway: true, NoGateway: true},
+		`verify = %s`:                    {Serve: true, OwnGateway: true, NoGateway: true},
+		`deny = [%s]`:                    {Serve: true, OwnGateway: true, NoGateway: true},
+		`tag_ttl = %s`:                   {Serve: true, OwnGateway: true, NoGateway: false},
+		"cache {\n directory = %s\n}":    {Serve: true, OwnGateway: true, NoGateway: false},
+		`capability_key_file = %s`:       {Serve: true, OwnGateway: false, NoGateway: false},
+		"token \"a\" {\n sha256 = %s\n}": {Serve: true, OwnGateway: false, NoGateway: false},
+		"token \"a\" {\n sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n include = [%s]\n}": {Serve: true, OwnGateway: false, NoGateway: false},
+		"tls {\n cert_file = %s\n key_file = \"k\"\n}":                         {Serve: true, OwnGateway: false, NoGateway: false},
+		"tls {\n acme {\n accept_terms = %s\n domains = [\"a.example\"]\n}\n}": {Serve: true, OwnGateway: false, NoGateway: false},
+	} {
+		for use, needed := range uses {
+			for _, missing := range []string{`env("GONE")`, `file("gone")`} {
+				env := machine{}.environment()
+				env.Use = use
+				_, err := Parse(env, testFile, []byte("gateway {\n"+fmt.Sprintf(src, missing)+"\n}\n"))
+				if (err != nil) != needed {
+					t.Errorf("%s in %q, use %d: %v", missing, src, use, err)
+				}
+			}
+		}
+	}
+	env := machine{}.environment()
+	env.Use = NoGateway
+	c, err := Parse(env, testFile, []byte("gateway {\n  token \"a\" {\n    sha256 = env(\"GONE\")\n  }\n}\n"))
+	if err != nil || !c.Gateway.AsksForTokens() {
+		t.Errorf("the gateway asks for no token: %v", err)
+	}
+	if _, err = Parse(env, testFile, []byte("gateway {\n  token \"a\" {\n    sha256 = \"1\"\n  }\n}\n")); err == nil {
+		t.Error("an invalid value is accepted")
+	}
+}
+
 func TestSuggestions(t *testing.T) {
 	for src, want := range map[string]string{
 		"lisen = 1":                         `Did you mean "listen"? It belongs in the block gateway.`,

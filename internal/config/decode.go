@@ -39,6 +39,7 @@ type decoder struct {
 	byKind map[string]any // parsers, by the kind of a value
 	diags  hcl.Diagnostics
 
+	missing    bool           // whether a value that the command does not use could not be read
 	incomplete bool           // whether an argument could not be decoded; combinations of arguments are then not checked
 	blocks     map[any]*block // the key is the pointer to the struct that the block is decoded into
 	files      []fileArgument
@@ -110,7 +111,7 @@ func (d *decoder) checkExpressions(b *hclsyntax.Body) {
 // with secrets redacted. path consists of the names of the enclosing blocks and of this
 // block, joined by dots.
 func (d *decoder) block(v reflect.Value, body *hclsyntax.Body, header hcl.Range, path string) *block {
-	out := &block{index: -1, source: place(header), body: body, header: header}
+	out := &block{index: -1, path: path, source: place(header), body: body, header: header}
 	d.blocks[v.Addr().Interface()] = out
 	schema, partial := gohcl.ImpliedBodySchema(v.Interface())
 	content, diags := body.Content(schema)
@@ -205,6 +206,10 @@ func (d *decoder) value(v reflect.Value, f Field, b *block, expr hcl.Expression)
 	}
 	decoded := reflect.New(reflect.PointerTo(written))
 	if diags := gohcl.DecodeExpression(expr, d.ctx, decoded.Interface()); diags.HasErrors() {
+		if err := functionError(diags[0]); errors.Is(err, errMissing) && !d.env.Use.needs(joinPath(b.path, f.Name)) {
+			d.missing = true
+			return fmt.Sprintf("[%v]", err), true
+		}
 		d.incomplete = true
 		if f.Kind == "secret" {
 			d.invalidSecret(f.Name, expr.Range(), diags)

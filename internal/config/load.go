@@ -27,7 +27,43 @@ type Environment struct {
 	IsOwn func(string) (bool, error)
 	Home  string // the user's home folder; "" if there is none
 	GOOS  string // like runtime.GOOS; it decides where the file is, and the syntax of paths
+	Use   Use
 }
+
+// Use is what a command does with the gateway block. A shared file has values that env and file read from the gateway's
+// machine. Where a variable or a file is missing, only the commands that use the value fail.
+type Use int
+
+// The zero value is Serve.
+const (
+	Serve      Use = iota // every value is used
+	OwnGateway            // like exec: the values that say how other machines reach a gateway are not used
+	NoGateway             // only the values that say what the gateway serves, and at which address, are used
+)
+
+// needs reports whether a command uses the value at path.
+func (u Use) needs(path string) bool {
+	inner, isGateway := strings.CutPrefix(path, "gateway.")
+	if u == Serve || !isGateway {
+		return true
+	}
+	switch name, _, _ := strings.Cut(inner, "."); name {
+	case "tls", "http", "metrics_listen", "redirect", "capability_key_file", "token", "oidc", "login":
+		return false
+	case "cache", "tag_ttl", "stale_if_error", "shutdown_delay", "shutdown_timeout":
+		return u == OwnGateway
+	}
+	return true
+}
+
+// errMissing means that a variable is not set or that a file cannot be read. Both can be there on another machine.
+var errMissing = errors.New("missing here")
+
+// missingError is an error that is errMissing, without its text.
+type missingError struct{ error }
+
+// Is implements the interface of [errors.Is].
+func (missingError) Is(target error) bool { return target == errMissing }
 
 const (
 	fileName = "ocibridge.hcl"
@@ -134,7 +170,7 @@ func (env Environment) variable(name string) (string, error) {
 	v, ok := env.LookupEnv(name)
 	switch {
 	case !ok:
-		return "", fmt.Errorf("the environment variable %s is not set", name)
+		return "", missingError{fmt.Errorf("the environment variable %s is not set", name)}
 	case !utf8.ValidString(v):
 		return "", fmt.Errorf("the environment variable %s is not UTF-8", name)
 	}
@@ -147,9 +183,9 @@ func (env Environment) content(name string) (string, error) {
 	b, err := env.ReadFile(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("the file %s does not exist", name)
+		return "", missingError{fmt.Errorf("the file %s does not exist", name)}
 	case err != nil:
-		return "", fmt.Errorf("read %s: %v", name, files.Cause(err))
+		return "", missingError{fmt.Errorf("read %s: %v", name, files.Cause(err))}
 	case len(b) > maxValueFile:
 		return "", fmt.Errorf("the file %s has more than %d KiB", name, maxValueFile>>10)
 	case !utf8.Valid(b):

@@ -25,6 +25,7 @@ import (
 // redacted. Its settings and blocks are in the order of the schema.
 type block struct {
 	name, label string
+	path        string // the names of the enclosing blocks and of this block, joined by dots; "" if it is not in the configuration file
 	index       int    // the position among repeated blocks without labels; -1 for other blocks
 	source      string // "FILE:LINE"; "" if only its arguments have sources
 	settings    []setting
