@@ -11,11 +11,11 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/mitchellh/go-wordwrap"
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/cliconfig"
 	"github.com/ocibridge/ocibridge/internal/clientsetup"
 	"github.com/ocibridge/ocibridge/internal/config"
 	"github.com/ocibridge/ocibridge/internal/doctor"
@@ -71,8 +71,9 @@ this machine. With MODULE, it examines the module's repository, and these folder
 REGISTRY, a host such as ghcr.io, it examines one repository of every template that names
 this registry.
 
-With --url, it examines a gateway as clients see it. For PROVIDER, give the URL of the
-network mirror, which ends in providers/. For MODULE, give the URL of the gateway: doctor
+With --url, it examines a gateway as clients see it. Give the URL of the network mirror,
+which ends in providers/. Without PROVIDER, doctor requests some that the embedded
+registry has, or else those of the provider blocks here. For MODULE, give the URL of the gateway: doctor
 requests the discovery document, the versions, the location of the newest one, and its
 zip. A module of another host needs no discovery document, because of the host block.
 
@@ -186,10 +187,7 @@ func failedChecks(reports []*doctor.Report) error {
 
 func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, stderr io.Writer) ([]*doctor.Report, error) {
 	if f.url != "" {
-		if what.provider.IsZero() && what.module.IsZero() {
-			what.provider = provider.MustParsePattern("*/*/*").Example()
-		}
-		r, err := examineGateway(ctx, s.cli, f.url, what)
+		r, err := examineGateway(ctx, s, f.url, what)
 		return []*doctor.Report{r}, err
 	}
 	var providers []provider.Address
@@ -286,10 +284,18 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 	return x.Examine(ctx), nil
 }
 
-// examineGateway examines a gateway as clients see it: what.module, or else what.provider. Its requests carry the
+// examineGateway examines a gateway as clients see it: what.module, or else what.provider, or else providers that it may
+// have. Its requests carry the
 // client's token from the CLI configuration, and no logins for registries.
-func examineGateway(ctx context.Context, cli *cliconfig.Config, at string, what subject) (*doctor.Report, error) {
-	x := doctor.Gateway{URL: at, Provider: what.provider, Module: what.module, Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH}}
+func examineGateway(ctx context.Context, s settings, at string, what subject) (*doctor.Report, error) {
+	cli := s.cli
+	x := doctor.Gateway{
+		URL: at, Provider: what.provider, Module: what.module, Inner: discoveryBelow(at), Guesses: s.configured(),
+		Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH},
+	}
+	if len(x.Guesses) == 0 {
+		x.Guesses = []provider.Address{provider.MustParsePattern("*/*/*").Example()}
+	}
 	host, err := urlHost(at)
 	switch {
 	case !what.module.IsZero() && !clientsetup.IsOwnHost(host, what.module.ServiceHost()):
@@ -341,6 +347,21 @@ func column(w io.Writer, word string) string {
 }
 
 func printReports(w io.Writer, reports []*doctor.Report) error {
+	_, err := io.WriteString(w, reportText(reports, terminalWidth(w), func(word string) string { return column(w, word) }))
+	return err
+}
+
+// reportText formats reports. Lines have at most width characters, if width is not 0 and no word is longer. column formats
+// the word for a result.
+func reportText(reports []*doctor.Report, width int, column func(word string) string) string {
+	const before = 2 + 8 + 1 + 15 + 1 // the columns before the text
+	wrapped := func(text string) string {
+		if text = hint.OneLine(text); width == 0 {
+			return text
+		}
+		text = wordwrap.WrapString(text, uint(max(minWrapped, width-before)))
+		return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", before))
+	}
 	var out strings.Builder
 	for _, r := range reports {
 		fmt.Fprintf(&out, "%s\n", r.Subject)
@@ -349,12 +370,11 @@ func printReports(w io.Writer, reports []*doctor.Report) error {
 			if c.Status == doctor.Fail {
 				word = "FAILED"
 			}
-			fmt.Fprintf(&out, "  %s %-15s %s\n", column(w, word), c.Name, hint.OneLine(c.Detail))
+			fmt.Fprintf(&out, "  %s %-15s %s\n", column(word), c.Name, wrapped(c.Detail))
 			if c.Hint != "" {
-				fmt.Fprintf(&out, "  %-8s %-15s hint: %s\n", "", "", hint.OneLine(c.Hint))
+				fmt.Fprintf(&out, "  %-8s %-15s %s\n", "", "", wrapped("hint: "+c.Hint))
 			}
 		}
 	}
-	_, err := io.WriteString(w, out.String())
-	return err
+	return out.String()
 }

@@ -283,10 +283,16 @@ func examinePublic(ctx context.Context, s settings) []*doctor.Report {
 	if public == "" {
 		return nil
 	}
-	const host = "registry.opentofu.org" // every gateway announces its services for every host
-	announced := gateway.RegistryURL(public, host)
-	x := doctor.Public{URL: public, Announced: announced, Discovery: strings.TrimSuffix(announced, gateway.RegistryPath) + gateway.DiscoveryPath}
+	x := doctor.Public{URL: public, Announced: gateway.RegistryURL(public, anyHost), Discovery: discoveryBelow(public)}
 	return []*doctor.Report{x.Examine(ctx)}
+}
+
+// anyHost is a host of providers. Every gateway announces its services for every host.
+const anyHost = "registry.opentofu.org"
+
+// discoveryBelow returns the URL of a discovery document of the gateway at a URL.
+func discoveryBelow(at string) string {
+	return strings.TrimSuffix(gateway.RegistryURL(at, anyHost), gateway.RegistryPath) + gateway.DiscoveryPath
 }
 
 // cut divides a list at the maximum number of examinations.

@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
+	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -55,5 +58,25 @@ func TestRepositoriesToExamine(t *testing.T) {
 				t.Errorf("shadowed: %v", shadowed)
 			}
 		})
+	}
+}
+
+// TestReportText shows that lines of a report end at the width of the terminal.
+func TestReportText(t *testing.T) {
+	long := strings.Repeat("some words ", 20)
+	reports := []*doctor.Report{{Subject: "s", Checks: []doctor.Check{{Name: "token", Status: doctor.Fail, Detail: long, Hint: long}}}}
+	plain := func(word string) string { return fmt.Sprintf("%-8s", word) }
+	for _, width := range []int{40, 80, 120} {
+		for line := range strings.SplitSeq(reportText(reports, width, plain), "\n") {
+			if n := utf8.RuneCountInString(line); n > max(width, 27+minWrapped) {
+				t.Errorf("width %d: %d characters in %q", width, n, line)
+			}
+		}
+	}
+	if got := strings.Count(reportText(reports, 0, plain), "\n"); got != 3 {
+		t.Errorf("%d lines without a terminal, want 3", got)
+	}
+	if got := reportText(reports, 80, plain); !strings.Contains(got, "\n"+strings.Repeat(" ", 27)+"some words") {
+		t.Errorf("the text is not in its column:\n%s", got)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
 	"time"
 )
 
@@ -73,7 +72,7 @@ func (r *Report) clock(date string, now time.Time) {
 // server adds the checks of the certificate and the clock of a server that speaks TLS, from its first response. It adds
 // none if resp is nil, or if the report has them.
 func (r *Report) server(resp *http.Response) {
-	if resp == nil || slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == "TLS" }) {
+	if resp == nil || r.has("TLS") {
 		return
 	}
 	r.tls(resp.TLS, false, time.Now())

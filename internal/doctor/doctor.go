@@ -54,6 +54,11 @@ func (r *Report) Failed() bool {
 	return slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Status == Fail })
 }
 
+// has reports whether there is a check of this name.
+func (r *Report) has(name string) bool {
+	return slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == name })
+}
+
 func (r *Report) ok(name, format string, args ...any) {
 	r.Checks = append(r.Checks, Check{name, OK, fmt.Sprintf(format, args...), ""})
 }

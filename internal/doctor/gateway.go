@@ -28,6 +28,12 @@ import (
 type Gateway struct {
 	URL      string // the URL in the network_mirror block, or for a module the gateway's URL
 	Provider provider.Address
+	// Guesses are requested if Provider and Module are zero, and the gateway has no catalog of an embedded registry. The
+	// gateway may lack them, and the token may not cover them.
+	Guesses []provider.Address
+	// Inner is the URL at which a discovery document is found if URL is the one of a gateway, and not of its network mirror.
+	// "" omits the check.
+	Inner string
 	// Platform is the client's platform.
 	Platform provider.Platform
 	// Module is the module to request. If it is zero, Provider is requested. Discovery is the URL of the discovery document
@@ -41,6 +47,8 @@ type Gateway struct {
 	TokenHost   string
 	// Transport sends the requests. If it is nil, [outgoing.Transport] does.
 	Transport http.RoundTripper
+
+	isGuess bool // whether Provider is one of Guesses
 }
 
 // documentLimits limits the JSON documents of a gateway.
@@ -74,16 +82,81 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 		x.examineModule(ctx, r)
 		return r
 	}
+	providers := []provider.Address{x.Provider}
+	if x.Provider.IsZero() {
+		if providers = x.stored(ctx, r, base); len(providers) == 0 {
+			providers, x.isGuess = x.Guesses[:min(len(x.Guesses), maxStored)], true
+		}
+	}
+	for _, a := range providers {
+		x.Provider = a
+		x.examineProvider(ctx, r, base)
+	}
+	x.page(ctx, r, base)
+	return r
+}
+
+// examineProvider requests x.Provider as clients do.
+func (x Gateway) examineProvider(ctx context.Context, r *Report, base *url.URL) {
 	version, ok := x.index(ctx, r, base)
 	if !ok {
-		return r
+		return
 	}
-	archive, ok := x.version(ctx, r, base, version)
-	if !ok {
-		return r
+	if archive, ok := x.version(ctx, r, base, version); ok {
+		x.archive(ctx, r, archive)
 	}
-	x.archive(ctx, r, archive)
-	return r
+}
+
+// maxStored is the maximum number of providers that are examined if the user names none.
+const maxStored = 3
+
+// mirrorPath is the last part of the path of a gateway's network mirror.
+const mirrorPath = "/providers/"
+
+// root returns the URL of the gateway, if base is the URL of its network mirror.
+func root(base *url.URL) *url.URL {
+	return base.ResolveReference(&url.URL{Path: strings.TrimSuffix(base.Path, "providers/")})
+}
+
+// stored returns providers in the catalog of the gateway's embedded registry. It returns none if there is no catalog.
+func (x Gateway) stored(ctx context.Context, r *Report, base *url.URL) (out []provider.Address) {
+	var doc struct {
+		Repositories []string `json:"repositories"`
+	}
+	if _, err := x.document(ctx, root(base).JoinPath("v2/_catalog"), &doc); err != nil {
+		return nil
+	}
+	for _, name := range doc.Repositories {
+		if a, err := provider.ParseAddress(name); err == nil && strings.Count(name, "/") == 2 && len(out) < maxStored {
+			out = append(out, a)
+		}
+	}
+	if len(out) > 0 {
+		r.ok("catalog", "%s, of which %d are examined", count(len(doc.Repositories), "repository"), len(out))
+	}
+	return out
+}
+
+// page requests the page for people as a browser does, without a token. Another mirror has no such page.
+func (x Gateway) page(ctx context.Context, r *Report, base *url.URL) {
+	if !strings.HasSuffix(base.Path, mirrorPath) || !r.has("TLS") {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	defer cancel()
+	at := root(base)
+	resp, err := x.send(ctx, http.MethodGet, at, func(req *http.Request) { req.Header.Set("Accept", "text/html") })
+	if err != nil {
+		r.fail("page", err, "the gateway's own log says why")
+		return
+	}
+	drain(resp.Body)
+	switch mediaType, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); {
+	case resp.StatusCode >= http.StatusInternalServerError:
+		r.fail("page", statusError(resp), "people see no page: the gateway's own log says why")
+	case mediaType == "text/html" && resp.StatusCode != http.StatusNotFound:
+		r.ok("page", "%s answers", shown(at))
+	}
 }
 
 // tokenHost returns the host under which clients file the token for requests to u.
@@ -137,12 +210,20 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 	r.server(resp)
 	switch {
 	case resp != nil && resp.StatusCode == http.StatusNotFound:
-		if right := base.JoinPath("providers/"); !strings.HasSuffix(base.Path, "/providers/") && x.has(ctx, right.JoinPath(x.Provider.Path(), name)) {
+		if inner, perr := url.Parse(x.Inner); perr == nil && x.Inner != "" && !strings.HasSuffix(base.Path, mirrorPath) && x.has(ctx, inner) {
+			r.fail(name, errors.New("this is the URL of a gateway, and not of its network mirror: clients find no provider there"),
+				"write the URL of the network mirror as "+shown(base.JoinPath("providers/")))
+			return provider.Version{}, false
+		}
+		if right := base.JoinPath("providers/"); !strings.HasSuffix(base.Path, mirrorPath) && x.has(ctx, right.JoinPath(x.Provider.Path(), name)) {
 			r.fail(name, fmt.Errorf("%s is not there, because the path of the URL is wrong: clients go on to their next installation method", x.Provider),
 				"write the URL of the network mirror as "+shown(right))
 			return provider.Version{}, false
 		}
 		r.warn(name, "push it, if it should be there; PROVIDER names another one to look for", "%s is not there: clients go on to their next installation method", x.Provider)
+		return provider.Version{}, false
+	case resp != nil && resp.StatusCode == http.StatusForbidden && x.isGuess && x.Prepare != nil:
+		r.warn(name, "name a PROVIDER that the token may read", "the token may not read %s, which is only an example", x.Provider)
 		return provider.Version{}, false
 	case err != nil:
 		r.fail(name, err, "the gateway's own log says why")
@@ -293,7 +374,12 @@ func (x Gateway) document(ctx context.Context, u *url.URL, out any) (*http.Respo
 	defer resp.Body.Close()
 	switch resp.StatusCode {
 	case http.StatusOK:
-	case http.StatusUnauthorized, http.StatusForbidden:
+	case http.StatusForbidden:
+		if x.Prepare != nil {
+			return resp, hint.Wrap(statusError(resp), "if this is an ocibridge gateway, it knows the token, which may not read this: add it to include in the token block or the rule, or examine another PROVIDER or MODULE")
+		}
+		fallthrough
+	case http.StatusUnauthorized:
 		return resp, hint.Wrap(statusError(resp), "file a token for %s in a credentials block, with the port in its name, or in TF_TOKEN_...", x.tokenHost(u))
 	default:
 		return resp, statusError(resp)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestGatewayThatRedirects(t *testing.T) {
 	}
 
 	rec, _ := gatewayOf(t, redirectTo(secure.URL))
-	if rec.Count(recorder.Authorized()) != 1 || elsewhere.Count() != 1 || elsewhere.Count(recorder.Authorized()) != 0 {
+	if rec.Count(recorder.Authorized()) != 1 || elsewhere.Count() == 0 || elsewhere.Count(recorder.Authorized()) != 0 {
 		t.Errorf("the token was sent to another server: %+v, %+v", rec.Requests(), elsewhere.Requests())
 	}
 
@@ -236,6 +237,71 @@ func TestGatewayAtAnotherPath(t *testing.T) {
 	}.Examine(t.Context()))
 	want(t, got, "index.json", Fail, "the path of the URL is wrong")
 	if help := got["index.json"].Hint; help != "write the URL of the network mirror as "+srv.URL+"/providers/" {
+		t.Errorf("hint %q", help)
+	}
+}
+
+// TestGatewayWithoutAProvider shows what is requested if the user names no provider, and what the answers mean.
+func TestGatewayWithoutAProvider(t *testing.T) {
+	const versions, release = `{"versions":{"1.0.0":{}}}`, `{"archives":{"linux_amd64":{"url":"x.zip","hashes":["h1:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="]}}}`
+	acme := provider.MustParseAddress("registry.acme.example/acme/widget")
+	const inner = "/hosts/registry.opentofu.org/.well-known/terraform.json"
+	for name, tc := range map[string]struct {
+		path    string
+		answers map[string]string // by the path; a status, an HTML page or JSON
+		check   string
+		status  Status
+		detail  string
+		lacks   string
+	}{
+		"the catalog's provider":      {"/providers/", map[string]string{"/v2/_catalog": `{"repositories":["modules/a/b/c/d","` + acme.Path() + `"]}`, "/providers/" + acme.Path() + "/index.json": versions, "/providers/" + acme.Path() + "/1.0.0.json": release, "/providers/" + acme.Path() + "/x.zip": "PK\x03\x04"}, "archive", OK, "4 bytes", ""},
+		"an example":                  {"/providers/", nil, "index.json", Warn, "hashicorp/null is not there", "page"},
+		"a token with include":        {"/providers/", map[string]string{"/providers/" + null.Path() + "/index.json": "403"}, "index.json", Warn, "the token may not read registry.opentofu.org/hashicorp/null, which is only an example", ""},
+		"an unknown token":            {"/providers/", map[string]string{"/providers/" + null.Path() + "/index.json": "401"}, "index.json", Fail, "401", ""},
+		"the gateway's URL":           {"/", map[string]string{inner: "{}"}, "index.json", Fail, "this is the URL of a gateway, and not of its network mirror", ""},
+		"the gateway's URL, a path":   {"/below/", map[string]string{"/below" + inner: "{}"}, "index.json", Fail, "this is the URL of a gateway", ""},
+		"a mirror at another path":    {"/mirror/", nil, "index.json", Warn, "is not there", "page"},
+		"the page":                    {"/providers/", map[string]string{"/": "<html>"}, "page", OK, "answers", ""},
+		"the page fails":              {"/providers/", map[string]string{"/": "503"}, "page", Fail, "503", ""},
+		"the page fails below a path": {"/below/providers/", map[string]string{"/below/": "503"}, "page", Fail, "/below/ answers 503", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				answer, found := tc.answers[r.URL.Path]
+				status, err := strconv.Atoi(answer)
+				switch {
+				case !found:
+					http.NotFound(w, r)
+				case err == nil:
+					http.Error(w, "no", status)
+				case strings.HasPrefix(answer, "<"):
+					w.Header().Set("Content-Type", "text/html")
+					fmt.Fprint(w, answer)
+				default:
+					w.Header().Set("Content-Type", "application/json")
+					w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
+					fmt.Fprint(w, answer)
+				}
+			}))
+			t.Cleanup(srv.Close)
+			got := checks(t, Gateway{
+				URL: srv.URL + tc.path, Guesses: []provider.Address{null}, Inner: srv.URL + strings.TrimSuffix(tc.path, "/") + inner,
+				Platform: provider.Platform{OS: "linux", Arch: "amd64"}, Prepare: func(*http.Request) {}, TokenSource: "a test",
+				Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+			}.Examine(t.Context()))
+			want(t, got, tc.check, tc.status, tc.detail)
+			if c, found := got[tc.lacks]; found {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+// TestForbiddenProvider shows that status 403 is not taken for a bad token if a token was sent.
+func TestForbiddenProvider(t *testing.T) {
+	_, got := gatewayOf(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }))
+	want(t, got, "index.json", Fail, "403")
+	if help := got["index.json"].Hint; !strings.Contains(help, "it knows the token, which may not read this") {
 		t.Errorf("hint %q", help)
 	}
 }
