@@ -26,12 +26,24 @@ type object struct {
 		Endpoints []struct{ Port, Path, Scheme string }
 		// Fields of network policies.
 		Ingress []struct{ Ports []struct{ Port any } }
+		Egress  []struct {
+			Ports []struct {
+				Port     any
+				Protocol string
+			}
+		}
+		JobTemplate struct { // of a CronJob
+			Spec struct{ Template struct{ Spec podSpec } }
+		}
 	}
 }
 
 type podSpec struct {
+	SecurityContext               map[string]any
+	Volumes                       []map[string]any
 	TerminationGracePeriodSeconds int
 	Containers                    []struct {
+		SecurityContext                             map[string]any
 		Args                                        []string
 		Env                                         []struct{ Name, Value string }
 		Ports                                       []port
@@ -56,10 +68,18 @@ func template(t *testing.T, args ...string) []byte {
 	return output(t, command(t, "helm", slices.Concat([]string{"template", "release", "helm/ocibridge", "--kube-version", kubeVersions[1]}, args)...))
 }
 
+// admitted sets a user in the pods that have none, as OpenShift's restricted-v2 does.
+func admitted(objects []byte) []byte {
+	if bytes.Contains(objects, []byte("runAsUser")) {
+		return objects
+	}
+	return regexp.MustCompile(`(?m)^( +)runAsNonRoot: true$`).ReplaceAll(objects, []byte("$0\n${1}runAsUser: 1000680000"))
+}
+
 // rendered returns the objects of a kind that the chart renders for a values file.
 func rendered(t *testing.T, values, kind string, args ...string) (found []object) {
 	t.Helper()
-	for _, o := range checked[[]object](t, "kubernetes", template(t, append(args, "-f", values)...)) {
+	for _, o := range checked[[]object](t, "kubernetes", admitted(template(t, append(args, "-f", values)...))) {
 		if o.Kind == kind {
 			found = append(found, o)
 		}
@@ -70,7 +90,7 @@ func rendered(t *testing.T, values, kind string, args ...string) (found []object
 func TestChart(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("helm/ocibridge/ci/*-values.yaml")
-	if err != nil || len(files) < 3 {
+	if err != nil || len(files) < 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	output(t, command(t, "helm", "lint", "--strict", "helm/ocibridge"))
@@ -79,7 +99,7 @@ func TestChart(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(values), ".yaml"), func(t *testing.T) {
 			output(t, command(t, "helm", "lint", "--strict", "helm/ocibridge", "-f", values))
 			for _, version := range kubeVersions {
-				for _, o := range checked[[]object](t, "kubernetes", template(t, "-f", values, "--kube-version", version)) {
+				for _, o := range checked[[]object](t, "kubernetes", admitted(template(t, "-f", values, "--kube-version", version))) {
 					kinds[o.Kind] = true
 					if text, ok := o.Data["ocibridge.hcl"]; ok {
 						checkConfig(t, text, "HARBOR_PASSWORD=secret", "OPERATOR_TOKEN_SHA256="+strings.Repeat("0", 64))
@@ -188,6 +208,72 @@ func TestChartMetrics(t *testing.T) {
 	}
 }
 
+// TestChartOnOpenShift shows that restricted-v2 of OpenShift admits the pods: this policy sets the user and the groups
+// itself, requires what the restricted profile of Kubernetes requires, and allows these kinds of volumes. The gateway
+// reaches the cluster's DNS pods.
+func TestChartOnOpenShift(t *testing.T) {
+	t.Parallel()
+	const values = "helm/ocibridge/ci/openshift-values.yaml"
+	var pods []podSpec
+	for _, o := range append(rendered(t, values, "Deployment"), rendered(t, values, "CronJob")...) {
+		pods = append(pods, o.Spec.Template.Spec, o.Spec.JobTemplate.Spec.Template.Spec)
+	}
+	pods = slices.DeleteFunc(pods, func(p podSpec) bool { return len(p.Containers) == 0 })
+	if len(pods) != 2 {
+		t.Fatalf("%d pods, want the gateway's and the one of sync", len(pods))
+	}
+	for _, p := range pods {
+		for _, context := range []map[string]any{p.SecurityContext, p.Containers[0].SecurityContext} {
+			if user, found := context["runAsUser"]; found && user != 1000680000.0 {
+				t.Errorf("runAsUser is %v", user)
+			}
+			for _, name := range []string{"runAsGroup", "fsGroup", "supplementalGroups", "seLinuxOptions", "privileged"} {
+				if value, found := context[name]; found {
+					t.Errorf("%s is %v", name, value)
+				}
+			}
+		}
+		for _, volume := range p.Volumes {
+			for kind := range volume {
+				if !slices.Contains([]string{"name", "configMap", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}, kind) {
+					t.Errorf("a volume of the kind %s", kind)
+				}
+			}
+		}
+	}
+	for set, want := range map[string]any{"x": 5353.0, "networkPolicy.dnsPorts={54}": 54.0} {
+		for _, policy := range rendered(t, values, "NetworkPolicy", "--set", strings.TrimPrefix(set, "x")) {
+			open := map[string]bool{}
+			for _, rule := range policy.Spec.Egress {
+				for _, port := range rule.Ports {
+					open[port.Protocol] = open[port.Protocol] || port.Port == want
+				}
+			}
+			if !open["UDP"] || !open["TCP"] {
+				t.Errorf("%s: port %v is open for %v", policy.Metadata.Name, want, open)
+			}
+		}
+	}
+}
+
+// TestChartSecurityContexts shows that values replace the security contexts of the chart, which stay complete without them.
+func TestChartSecurityContexts(t *testing.T) {
+	t.Parallel()
+	const values = "helm/ocibridge/ci/minimal-values.yaml"
+	for set, want := range map[string][2]any{
+		"replicaCount=1": {65532.0, 65532.0},
+		"podSecurityContext.runAsUser=1000,podSecurityContext.fsGroup=2000": {1000.0, 2000.0},
+	} {
+		pod := rendered(t, values, "Deployment", "--set", set)[0].Spec.Template.Spec
+		if got := [2]any{pod.SecurityContext["runAsUser"], pod.SecurityContext["fsGroup"]}; got != want {
+			t.Errorf("%s: %v, want %v", set, got, want)
+		}
+		if pod.SecurityContext["runAsNonRoot"] != true || pod.Containers[0].SecurityContext["readOnlyRootFilesystem"] != true {
+			t.Errorf("%s: %v, %v", set, pod.SecurityContext, pod.Containers[0].SecurityContext)
+		}
+	}
+}
+
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()
 	const minimal, full = "helm/ocibridge/ci/minimal-values.yaml", "helm/ocibridge/ci/full-values.yaml"
@@ -205,6 +291,8 @@ func TestChartRefuses(t *testing.T) {
 		{"a public URL that clients refuse", minimal, "gateway.publicURL=http://providers.example.com/", "publicURL"},
 		{"no time for downloads", minimal, "shutdown.timeoutSeconds=0", "shutdown"},
 		{"many pods with tokens and each with a key of its own", full, "capabilityKeys.secretName=", "capabilityKeys.secretName"},
+		{"a security context that is none", minimal, "podSecurityContext=none", "podSecurityContext"},
+		{"an unknown family of addresses", minimal, "service.ipFamilies={IPv5}", "ipFamilies"},
 		{"an ingress for no host", minimal, "ingress.enabled=true", "ingress.host"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -227,7 +315,7 @@ func TestChartChecks(t *testing.T) {
 		{"root", "runAsNonRoot: true", "runAsNonRoot: false", "may run as root"},
 		{"writable", "readOnlyRootFilesystem: true", "readOnlyRootFilesystem: false", "writable"},
 		{"privileges", "allowPrivilegeEscalation: false", "allowPrivilegeEscalation: true", "privileges may grow"},
-		{"capabilities", "drop: [ALL]", "drop: [NET_RAW]", "capabilities"},
+		{"capabilities", "- ALL", "- NET_RAW", "capabilities"},
 		{"unbounded", "memory: 512Mi", "cpu: 1", "no limit"},
 		{"no probe", "livenessProbe:", "readinessProbe:", "readinessProbe"},
 		{"image", "@sha256:" + strings.Repeat("0", 64), ":1", "exact version"},

@@ -20,6 +20,9 @@
 app.kubernetes.io/version: {{ $top.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ $top.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+" "_" }}
+{{- with $top.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "ocibridge.selector" -}}
@@ -113,23 +116,6 @@ gateway {
 }
 {{- end }}
 
-{{- define "ocibridge.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-fsGroupChangePolicy: OnRootMismatch
-seccompProfile:
-  type: RuntimeDefault
-{{- end }}
-
-{{- define "ocibridge.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
-{{- end }}
-
 {{/* The environment variables of the containers of the gateway and of sync: (list . "login secret"). */}}
 {{- define "ocibridge.env" -}}
 {{- $top := index . 0 -}}
@@ -190,6 +176,17 @@ imagePullSecrets:
 {{- with .Values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
+{{- with .Values.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with .Values.hostAliases }}
+hostAliases:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -205,11 +202,15 @@ affinity:
 {{- end }}
 
 {{- define "ocibridge.egress" -}}
+{{- with .Values.networkPolicy.dnsPorts }}
 - ports:
-    - port: 53
+    {{- range . }}
+    - port: {{ int . }}
       protocol: UDP
-    - port: 53
+    - port: {{ int . }}
       protocol: TCP
+    {{- end }}
+{{- end }}
 {{- with .Values.networkPolicy.egressPorts }}
 - ports:
     {{- range . }}
