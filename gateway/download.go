@@ -54,7 +54,7 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 		return err
 	}
 	g.askSize(within, r, s, platform)
-	out, err := s.download(r.Context(), platform, func(base string, f file) string {
+	out, err := s.download(platform, func(base string, f file) string {
 		return absolute(g.Access.Link(r, a, fileURL(base, f), f.digest))
 	}, g.hashes)
 	if err != nil {
@@ -66,14 +66,11 @@ func (g *gateway) serveDownload(w http.ResponseWriter, r *http.Request, a provid
 // download describes the package for a platform, and lists the hashes of all signed packages of the version. It
 // fails with errAbsent if the version has no such platform, and with [artifact.ErrMissing] if the registry
 // lacks the package's manifest.
-func (s *registryVersion) download(ctx context.Context, platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
+func (s *registryVersion) download(platform provider.Platform, link func(base string, f file) string, hashes func(artifact.Package) []provider.Hash) (*downloadJSON, error) {
 	if m, ok := s.found.MissingFor(platform); ok {
 		return nil, m.Err()
 	}
-	vouched, err := vouchedFor(ctx, s.found, s.evidence, s.address, s.version)
-	if err != nil {
-		return nil, err
-	}
+	vouched := s.vouched()
 	isFor := func(p artifact.Package) bool { return p.Platform == platform }
 	i := slices.IndexFunc(vouched, isFor)
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	storedkit "github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -56,13 +57,15 @@ func TestKeyless(t *testing.T) {
 		listed   string // the listed versions, or a status
 		status   int    // of the download document
 	}{
-		"OpenTofu's registry":        {listed: "1.0.0/darwin/linux", status: 200},
-		"without a signature":        {change: func(r *realorigin.Release) { r.Claims.Signature = nil }, listed: "1.0.0/darwin/linux", status: 200},
-		"another host":               {provider: widget, listed: "404", status: 404},
-		"Terraform's host":           {provider: terraform, listed: "404", status: 404},
-		"from a folder":              {change: func(r *realorigin.Release) { r.Origin = "release folder" }, listed: "404", status: 404},
-		"evidence required":          {prepare: func(p *publisher) { p.options.Keyless = false }, listed: "404", status: 404},
-		"its record says signed":     {prepare: func(p *publisher) { p.recordSigned(tofuWidget, "1.0.0") }, listed: "404", status: 404},
+		"OpenTofu's registry": {listed: "1.0.0/darwin/linux", status: 200},
+		"without a signature": {change: func(r *realorigin.Release) { r.Claims.Signature = nil }, listed: "1.0.0/darwin/linux", status: 200},
+		"another host":        {provider: widget, listed: "404", status: 404},
+		"Terraform's host":    {provider: terraform, listed: "404", status: 404},
+		"from a folder":       {change: func(r *realorigin.Release) { r.Origin = "release folder" }, listed: "404", status: 404},
+		"evidence required":   {prepare: func(p *publisher) { p.options.Keyless = false }, listed: "404", status: 404},
+		"its record says signed": {prepare: func(p *publisher) {
+			storedkit.ReplaceEvidence(p.t, p.repository(tofuWidget), tofuWidget.String(), "1.0.0", func(e *artifact.Evidence) { e.Record.Verdict = trust.Signed })
+		}, listed: "404", status: 404},
 		"a signed version is stored": {prepare: func(p *publisher) { p.push(tofuWidget, "0.9.0") }, listed: "0.9.0/darwin/linux", status: 404},
 		"a signed version is denied": {prepare: func(p *publisher) {
 			p.push(tofuWidget, "0.9.0")
@@ -141,36 +144,4 @@ func TestKeylessDocuments(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes, want %d", member, got.status, len(got.body), len(want))
 		}
 	}
-}
-
-// recordSigned changes the record of a stored version without a key so that it calls the version signed. The index still
-// calls the version unsigned.
-func (p *publisher) recordSigned(a provider.Address, version string) {
-	p.t.Helper()
-	repo := p.repository(a)
-	found, err := artifact.Read(p.t.Context(), repo, a, provider.MustParseVersion(version))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	e, err := artifact.ReadEvidence(p.t.Context(), repo, *found.Evidence)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	e.Record.Verdict = trust.Signed
-	manifest, parts, err := artifact.EncodeEvidence(*e)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for _, blob := range append(parts, manifest) {
-		if exists, err := repo.Exists(p.t.Context(), blob.Descriptor); err != nil || !exists {
-			p.send(repo, blob)
-		}
-	}
-	described := artifact.DescribeEvidence(manifest.Descriptor, trust.ChecksumOnly)
-	found.Evidence = &described
-	index, err := artifact.EncodeIndex(*found)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.tag(repo, index, version)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/access"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // checksumsDir is the folder of a version's checksum document and signature in paths. No platform has this
@@ -49,10 +50,12 @@ type registryVersion struct {
 	version  provider.Version
 	found    *artifact.Version
 	evidence *artifact.Evidence
+	sums     *trust.Checksums // the checksum document in the evidence
 }
 
 // readVersion reads the version in a request's path, and its evidence. It fails with errUnsigned if the version is not
-// signed, unless OpenTofu installs it without a key.
+// signed, unless OpenTofu installs it without a key. It fails with [trust.ErrMalformed] if the checksum document cannot
+// be parsed, because clients could fail on a document that is replayed to them.
 func (g *gateway) readVersion(r *http.Request, a provider.Address) (*registryVersion, error) {
 	v, err := versionOf(r)
 	if err != nil {
@@ -64,7 +67,9 @@ func (g *gateway) readVersion(r *http.Request, a provider.Address) (*registryVer
 	if s.found, s.evidence, err = g.evidence(ctx, g.View(r), a, v); err != nil {
 		return nil, fmt.Errorf("read %w", catalog.Named(a, v, err))
 	}
-	return s, nil
+	// The policy does not check the signature. Clients check it themselves, and show its key to users.
+	s.sums, err = trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: a, Version: v, SHA256SUMS: s.evidence.SHA256SUMS})
+	return s, err
 }
 
 // serveChecksums replays the checksum document or its signature, byte for byte, or serves the publisher's keys.

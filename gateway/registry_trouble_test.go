@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	storedkit "github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -337,3 +338,27 @@ func TestStalledEvidence(t *testing.T) {
 		p.checkTrouble(c.get(hostsPrefix+path), path, http.StatusGatewayTimeout)
 	}
 }
+
+// TestMalformedChecksums shows that the registry protocol replays no checksum document that the program would refuse in a
+// push, and nothing else of its version. The network mirror needs no such document, and serves the version.
+func TestMalformedChecksums(t *testing.T) {
+	p := newPublisher(newBench(t))
+	p.push(widget, "1.0.0")
+	storedkit.ReplaceEvidence(t, p.repo, widget.String(), "1.0.0", storedkit.Commented(t, p.signer))
+	c := p.serve()
+	for _, path := range []string{"1.0.0/download/linux/amd64", "1.0.0", "1.0.0/checksums/" + sumsOf("1.0.0"), "1.0.0/checksums/" + sumsOf("1.0.0") + ".sig"} {
+		if a := c.get(hostsPrefix + path); a.status != http.StatusBadGateway || !strings.Contains(a.body, "may serve") || strings.Contains(a.body, "Acme") {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+	if log := p.log.String(); !strings.Contains(log, "malformed SHA256SUMS: line 4 is not a SHA-256 and a file name") {
+		t.Errorf("log:\n%s", log)
+	}
+	for _, path := range []string{prefix + "1.0.0.json", archivePath("1.0.0", linux)} {
+		if a := c.get(path); a.status != http.StatusOK {
+			t.Errorf("%s: %+v", path, a)
+		}
+	}
+}
+
+func sumsOf(version string) string { return "terraform-provider-widget_" + version + "_SHA256SUMS" }

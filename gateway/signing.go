@@ -42,23 +42,16 @@ func (g *gateway) evidence(ctx context.Context, view catalog.View, a provider.Ad
 	return item.Found, e, nil
 }
 
-// vouchedFor returns the packages that the checksum document lists with their file name and digest. It omits a
+// vouched returns the packages that the checksum document lists with their file name and digest. It omits a
 // package whose file name belongs to another version or platform. Nobody has signed that package for the
-// version and platform in the index, and clients would not notice that. An error means that the checksum
-// document cannot be parsed.
-func vouchedFor(ctx context.Context, found *artifact.Version, e *artifact.Evidence, a provider.Address, v provider.Version) ([]artifact.Package, error) {
-	// The policy does not check the signature. Clients check it themselves, and show its key to users.
-	sums, err := trust.Policy{AllowUnsigned: true}.Accept(ctx, trust.Claims{Provider: a, Version: v, SHA256SUMS: e.SHA256SUMS})
-	if err != nil {
-		return nil, err
-	}
-	var out []artifact.Package
-	for _, p := range found.Packages {
-		if sum, ok := sums.Sum(p.Filename); ok && !provider.Misnamed(p.Filename, v, p.Platform) && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {
+// version and platform in the index, and clients would not notice that.
+func (s *registryVersion) vouched() (out []artifact.Package) {
+	for _, p := range s.found.Packages {
+		if sum, ok := s.sums.Sum(p.Filename); ok && !provider.Misnamed(p.Filename, s.version, p.Platform) && digest.NewDigestFromBytes(digest.SHA256, sum[:]) == p.Digest {
 			out = append(out, p)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // isContent reports whether err means that the stored content of one version is bad. Other errors concern the

@@ -423,6 +423,8 @@ func TestReleaseDirNotTrusted(t *testing.T) {
 			d.remove(d.release.ManifestName())
 			d.write("terraform-registry-manifest.json", `{"metadata":{"protocol_versions":["9.0"]}}`)
 		}, trust.ErrChecksum},
+		"comment in the checksums":    {func(d *dist) { d.resign(string(d.release.SHA256SUMS) + "# made by Acme\n") }, trust.ErrMalformed},
+		"short line in the checksums": {func(d *dist) { d.resign(string(d.release.SHA256SUMS) + "acme\n") }, trust.ErrMalformed},
 		"checksums changed": {func(d *dist) {
 			d.write(d.release.SHA256SUMSName(), string(d.release.SHA256SUMS)+release.Sum(nil)+"  x\n")
 		}, trust.ErrSignature},

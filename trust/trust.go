@@ -217,7 +217,7 @@ func (p Policy) accept(ctx context.Context, c Claims) (*Checksums, error) {
 	}
 	parsed, err := parseSums(c.SHA256SUMS)
 	if err != nil {
-		return nil, hint.Wrap(err, "each line must be a SHA-256 and a file name, as sha256sum writes them: no comment, no other hash, no further column. Without such a line the signature would not match, so its publisher must correct and sign it; nothing was stored")
+		return nil, hint.Wrap(err, "each line must be a SHA-256 and a file name, as sha256sum writes them: no comment, no other hash, no further column. Without such a line the signature would not match, so its publisher must correct and sign it")
 	}
 	for name, sum := range c.Announced {
 		if err := parsed.check(name, sum); err != nil {

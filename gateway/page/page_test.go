@@ -25,6 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/page"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -50,6 +51,12 @@ func TestSignatureStates(t *testing.T) {
 	c.want(widgetPage+"/1.1.0", 200, "Checksum only", "Source "+host)
 	c.want(widgetPage+"/1.1.1", 200, "1.1.1 Checksum only", "there is nothing to check now", "1.1.1 checksum only")
 	c.want(widgetPage, 200, "1.2.0 newest No evidence")
+
+	b.push(widget, "0.9.0", true)
+	stored.ReplaceEvidence(t, b.repository(widget), widget.String(), "0.9.0", stored.Commented(t, b.signer))
+	if a := b.serve(nil).want(widgetPage+"/0.9.0", 200, "The evidence is invalid"); strings.Contains(a.text(), "SHA256SUMS") {
+		t.Errorf("the page offers a malformed checksum document: %s", a.text())
+	}
 
 	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{Keys: []string{fingerprint}} }
 	c = b.serve(nil)

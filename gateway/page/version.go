@@ -157,7 +157,7 @@ func (p *page) judge(a provider.Address, found *artifact.Version, v *artifact.Ve
 			return signatureView{State: "bad", Title: "Not signed by a pinned key", Text: "The stored evidence has no valid signature by a key that this gateway’s configuration pins for the provider."}
 		}
 		return signatureView{State: "bad", Title: "The signature is not valid", Text: "The signature in the stored evidence does not verify."}
-	case err != nil && (isInvalid(err) || errors.Is(err, trust.ErrChecksum)):
+	case err != nil && (isInvalid(err) || trust.Refused(err)):
 		return signatureView{State: "bad", Title: "The evidence is invalid", Text: "The stored evidence is malformed, or does not match the packages."}
 	case err != nil:
 		return signatureView{State: "unknown", Title: "Signature unknown", Text: "The registry did not return the evidence. Try again later."}

@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // Repository diagnoses the repository of a provider or of a module.
@@ -245,16 +246,22 @@ func (x Repository) userName(r *Report) {
 	}
 }
 
-// origin returns the origin of a stored version according to its evidence, or "" if it is unknown.
-func (x Repository) origin(ctx context.Context, v *artifact.Version) string {
-	if v.Evidence == nil {
-		return ""
+// evidence checks the evidence of a stored version as the gateway's registry protocol does, and its signature as clients
+// do. It also sets the report's Origin. A version without evidence needs no check.
+func (x Repository) evidence(ctx context.Context, r *Report, v provider.Version, found *artifact.Version) error {
+	if found.Evidence == nil {
+		return nil
 	}
-	record, err := artifact.ReadRecord(ctx, x.Store, *v.Evidence)
+	e, err := artifact.ReadEvidence(ctx, x.Store, *found.Evidence)
 	if err != nil {
-		return "" // only the choice of further examinations depends on it
+		return fmt.Errorf("version %s: %w", v, err)
 	}
-	return record.Origin
+	r.Origin = e.Record.Origin
+	_, err = e.Verify(ctx, x.Provider, v, found.Packages, trust.Policy{AllowUnsigned: true})
+	if errors.Is(err, artifact.ErrNothingToCheck) {
+		return nil
+	}
+	return err
 }
 
 // get sends a GET request with the repository's credential. path is relative to the repository.
@@ -357,7 +364,10 @@ func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version
 			}
 		}
 	}
-	r.Origin = x.origin(ctx, v)
+	if err := x.evidence(ctx, r, newest, v); err != nil {
+		r.fail("pull", x.Explain(err), "clients with a host block cannot install this version: ocibridge verify says more")
+		return
+	}
 	r.ok("pull", "the newest version, %s, is complete for %s", newest, list(platforms))
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"bytes"
 	"encoding/pem"
 	"fmt"
 	"net/http"
@@ -18,7 +19,9 @@ import (
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/testkit/stored"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // bench is a registry with TLS, and the client configuration with which it is diagnosed.
@@ -433,5 +436,42 @@ func TestTags(t *testing.T) {
 	r.foundTags(make([]artifact.Finding, 30))
 	if last := r.Checks[len(r.Checks)-1]; len(r.Checks) != maxTagFindings+1 || last.Detail != "20 more" {
 		t.Errorf("%d checks, the last %+v", len(r.Checks), last)
+	}
+}
+
+// TestEvidenceOfTheNewestVersion shows that a version whose evidence the registry protocol or clients refuse is reported,
+// and that the origin is known all the same.
+func TestEvidenceOfTheNewestVersion(t *testing.T) {
+	reg := stored.For(t, "${namespace}/${type}")
+	released := reg.Build("acme/null", "1.0.0")
+	a := reg.Push(released)
+	addr, repo, err := reg.Repository(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		change func(*artifact.Evidence)
+		status Status
+		says   string
+	}{
+		{func(*artifact.Evidence) {}, OK, "the newest version, 1.0.0, is complete for"},
+		{stored.Commented(t, reg.Signer), Fail, "malformed SHA256SUMS: line 4 is not a SHA-256 and a file name"},
+		{func(e *artifact.Evidence) { e.SHA256SUMS = append(bytes.Clone(e.SHA256SUMS), "acme\n"...) }, Fail, "malformed SHA256SUMS: line 4"},
+		{func(e *artifact.Evidence) {
+			e.SHA256SUMS = bytes.Replace(e.SHA256SUMS, []byte("linux"), []byte("plan9"), 1)
+		}, Fail, "signature refused"},
+		{func(e *artifact.Evidence) { e.SHA256SUMS, e.Record.Verdict = nil, trust.ChecksumOnly }, OK, "is complete"},
+	} {
+		stored.ReplaceEvidence(t, repo, a.String(), "1.0.0", func(e *artifact.Evidence) {
+			e.SHA256SUMS, e.Signature = released.SHA256SUMS, released.Signature
+			tc.change(e)
+		})
+		x := Repository{Provider: a, Address: addr, Template: "a test's", Store: repo, Embedded: true, Explain: func(err error) error { return err }}
+		r := x.Examine(t.Context())
+		got := checks(t, r)
+		want(t, got, "pull", tc.status, tc.says)
+		if (got["pull"].Hint == "") != (tc.status == OK) || r.Origin != stored.Host {
+			t.Errorf("%s: hint %q, origin %q", tc.says, got["pull"].Hint, r.Origin)
+		}
 	}
 }

@@ -171,6 +171,15 @@ func TestVerify(t *testing.T) {
 		return r.Push(rel)
 	}
 	signed := func(r *stored.Registry) provider.Address { return r.Store("acme/null", "1.0.0") }
+	commented := func(r *stored.Registry) provider.Address {
+		a := signed(r)
+		_, repo, err := r.Repository(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.ReplaceEvidence(t, repo, a.String(), "1.0.0", stored.Commented(t, r.Signer))
+		return a
+	}
 	otherName := func(r *stored.Registry) provider.Address {
 		rel := r.Build("acme/null", "1.0.0")
 		for i := range rel.Packages {
@@ -202,6 +211,7 @@ func TestVerify(t *testing.T) {
 		}},
 		"no evidence":                   {push: signed, forge: stored.WithoutEvidence, verdict: artifact.NoEvidence, findings: []string{"warning evidence: "}},
 		"no evidence, keys pinned":      {push: signed, forge: stored.WithoutEvidence, policy: func(r *stored.Registry) trust.Policy { return pins(r.Signer) }, verdict: artifact.NoEvidence, findings: []string{"error evidence: ", "warning evidence: there is none"}},
+		"a comment in SHA256SUMS":       {push: commented, verdict: artifact.NoEvidence, findings: []string{"error evidence: evidence of " + stored.Host + "/acme/null 1.0.0: malformed SHA256SUMS: line 4"}},
 		"another name":                  {push: otherName, verdict: artifact.SignedOtherName, findings: []string{"warning evidence: "}},
 		"another name, and keys pinned": {push: otherName, policy: func(r *stored.Registry) trust.Policy { return pins(r.Signer) }, verdict: artifact.SignedOtherName, findings: []string{"error evidence: "}, pinned: true},
 	} {

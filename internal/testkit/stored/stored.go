@@ -161,6 +161,54 @@ func (r *Registry) Reindex(a provider.Address, version string, change func(*ocis
 	r.check(repo.PushReference(ctx, content.NewDescriptorFromBytes(ocispec.MediaTypeImageIndex, data), bytes.NewReader(data), version))
 }
 
+// ReplaceEvidence moves the tag of a version to an index with changed evidence. It does not change the packages, and the
+// index still states the old verdict.
+func ReplaceEvidence(tb testkit.TB, repo *remote.Repository, address, version string, change func(*artifact.Evidence)) {
+	tb.Helper()
+	check := func(err error) {
+		tb.Helper()
+		if err != nil {
+			tb.Fatalf("replace the evidence: %v", err)
+		}
+	}
+	ctx := context.Background()
+	found, err := artifact.Read(ctx, repo, provider.MustParseAddress(address), provider.MustParseVersion(version))
+	check(err)
+	verdict, err := artifact.KnownVerdict(ctx, repo, found.Version, found)
+	check(err)
+	e, err := artifact.ReadEvidence(ctx, repo, *found.Evidence)
+	check(err)
+	change(e)
+	manifest, parts, err := artifact.EncodeEvidence(*e)
+	check(err)
+	for _, blob := range append(parts, manifest) {
+		exists, err := repo.Exists(ctx, blob.Descriptor)
+		check(err)
+		if !exists {
+			check(repo.Push(ctx, blob.Descriptor, bytes.NewReader(blob.Data)))
+		}
+	}
+	described := artifact.DescribeEvidence(manifest.Descriptor, verdict)
+	found.Evidence = &described
+	index, err := artifact.EncodeIndex(*found)
+	check(err)
+	check(repo.PushReference(ctx, index.Descriptor, bytes.NewReader(index.Data), version))
+}
+
+// Commented adds a comment to the SHA256SUMS in evidence, and signs the document again. Clients ignore the comment, and
+// ocibridge refuses it, because no line may be anything else than a SHA-256 and a file name.
+func Commented(tb testkit.TB, signer *pgp.Signer) func(*artifact.Evidence) {
+	return func(e *artifact.Evidence) {
+		tb.Helper()
+		e.SHA256SUMS = append(bytes.Clone(e.SHA256SUMS), "# made by Acme\n"...)
+		signature, err := signer.Sign(e.SHA256SUMS)
+		if err != nil {
+			tb.Fatalf("sign: %v", err)
+		}
+		e.Signature = signature
+	}
+}
+
 // Swap exchanges the packages of two platforms in an index.
 func Swap(index *ocispec.Index) {
 	var packages []*ocispec.Descriptor
