@@ -59,6 +59,9 @@ func TestNamesThatClientsTake(t *testing.T) {
 // shapes are zips in which the entries beside the provider's program have an unusual shape.
 var shapes = map[string][]zip.FileHeader{
 	"folders":         {{Name: "docs/"}, {Name: "docs/index.md"}},
+	"a folder twice":  {{Name: "docs/"}, {Name: "docs/index.md"}, {Name: "docs/"}},
+	"the folder .":    {{Name: "./"}, {Name: "./README.md"}},
+	"a slash before":  {{Name: "/README.md"}},
 	"two of one name": {{Name: "README.md"}, {Name: "README.md", Comment: "the second"}},
 	"a link":          {{Name: "README.md", ExternalAttrs: uint32(0o120777) << 16, CreatorVersion: 3 << 8}},
 	"a backslash":     {{Name: `docs\index.md`}},

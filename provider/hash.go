@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 )
@@ -99,7 +98,7 @@ type ZipFiles struct {
 
 // H1s holds the h1: hashes that clients compute for one zip. Clients write the hash of the unpacked
 // folder into lock files. "terraform providers mirror" writes the hash of the zip's entries. The two
-// differ if the zip has entries for folders, or several entries with one name. Clients accept both.
+// differ if the zip has entries for folders, several entries with one name, or names such as ./NAME. Clients accept both.
 type H1s struct{ folder, zip, agreed Hash }
 
 // Has reports whether h is one of the hashes.
@@ -121,7 +120,7 @@ func (s H1s) All() []Hash {
 // HashContent returns the h1: hashes of the zip in the first size bytes of r.
 //
 // The error wraps ErrNotZip if the bytes are not a zip, or if an entry cannot be unpacked. It wraps
-// only ErrNoH1 if clients could refuse the zip. The reasons are names outside the folder, entries that
+// only ErrNoH1 if clients could refuse the zip. The reasons are names with .., entries that
 // are no regular files, entries that overlap, and a directory or an unpacked size beyond the limits.
 // HashContent stops when ctx ends. It returns errors of r and ctx unchanged.
 func HashContent(ctx context.Context, r io.ReaderAt, size int64) (H1s, error) {
@@ -129,7 +128,7 @@ func HashContent(ctx context.Context, r io.ReaderAt, size int64) (H1s, error) {
 	if err != nil {
 		return H1s{}, err
 	}
-	out := H1s{folder: c.hash(c.files), zip: c.hash(c.entries)}
+	out := H1s{folder: c.hashFiles(), zip: c.hashEntries()}
 	if c.ambiguous("") == nil {
 		out.agreed = out.zip
 	}
@@ -149,7 +148,7 @@ func H1(ctx context.Context, r io.ReaderAt, size int64) (Hash, error) {
 	if err != nil {
 		return Hash{}, err
 	}
-	return c.hash(c.files), nil
+	return c.hashFiles(), nil
 }
 
 // HashFiles is like [H1], but ignores directory entries. The h1: hash of a folder covers only
@@ -163,16 +162,17 @@ func HashFiles(ctx context.Context, r io.ReaderAt, size int64) (ZipFiles, error)
 	if err != nil {
 		return ZipFiles{}, err
 	}
-	return ZipFiles{len(c.files), c.unpacked, c.hash(c.files)}, nil
+	return ZipFiles{len(c.files), c.unpacked, c.hashFiles()}, nil
 }
 
 // content is the content of a zip.
 type content struct {
-	files    []string // the distinct names of the files
-	entries  []string // the names of all entries
-	unpacked int64    // the size of the files in bytes
-	sums     map[string][sha256.Size]byte
-	doubts   []doubt // the first entry for each reason why clients could compute different hashes
+	files    []string                     // the distinct names of the unpacked files
+	entries  []string                     // the names of all entries
+	unpacked int64                        // the size of the files in bytes
+	sums     map[string][sha256.Size]byte // by the names of entries
+	respelt  map[string]string            // the entries whose files have other names, by these names
+	doubts   []doubt                      // the first entry for each reason why clients could compute different hashes
 }
 
 // doubt is an entry about which clients could differ.
@@ -183,6 +183,7 @@ const (
 	isLink      = "is a link"
 	isTwice     = "is there twice"
 	isUnsafe    = "has a name that cannot be unpacked safely"
+	isRespelt   = "has another name than its unpacked file"
 )
 
 // add adds an entry to c.entries, and to c.files unless it is a folder.
@@ -192,19 +193,30 @@ func (c *content) add(f *zip.File) error {
 		return noH1(f.Name, reason)
 	}
 	c.entries = append(c.entries, f.Name)
-	_, again := c.sums[f.Name]
-	switch {
-	case reason == isDirectory:
-	case again:
+	if reason != isDirectory && c.addFile(f) {
 		reason = isTwice
-	default:
-		c.files = append(c.files, f.Name)
 	}
 	c.sums[f.Name] = [sha256.Size]byte{}
 	if reason != "" && !slices.ContainsFunc(c.doubts, func(d doubt) bool { return d.reason == reason }) {
 		c.doubts = append(c.doubts, doubt{f.Name, reason})
 	}
 	return nil
+}
+
+// addFile adds the unpacked file of an entry to c.files. The bool is true if an entry before has the same file, which
+// this entry replaces.
+func (c *content) addFile(f *zip.File) (again bool) {
+	name := unpackedName(f)
+	_, same := c.sums[name]
+	_, respelt := c.respelt[name]
+	if delete(c.respelt, name); name != f.Name {
+		c.respelt[name] = f.Name
+	}
+	if same || respelt {
+		return true
+	}
+	c.files = append(c.files, name)
+	return false
 }
 
 // ambiguous returns an error that wraps ErrNoH1 if clients could compute different hashes for a reason
@@ -222,12 +234,25 @@ func noH1(entry, reason string) error {
 	return fmt.Errorf("%w: entry %.80q %s", ErrNoH1, entry, reason)
 }
 
-// hash returns the h1: hash of the named entries. It is the result of [dirhash.Hash1], but reads no
-// entry again.
-func (c *content) hash(names []string) Hash {
+// hashEntries returns the h1: hash of all entries, and hashFiles that of the unpacked files. They are the results of
+// [dirhash.Hash1], but no entry is read again.
+func (c *content) hashEntries() Hash {
+	return hash1(c.entries, func(name string) [sha256.Size]byte { return c.sums[name] })
+}
+
+func (c *content) hashFiles() Hash {
+	return hash1(c.files, func(name string) [sha256.Size]byte {
+		if entry, ok := c.respelt[name]; ok {
+			return c.sums[entry]
+		}
+		return c.sums[name]
+	})
+}
+
+func hash1(names []string, sum func(name string) [sha256.Size]byte) Hash {
 	all := sha256.New()
 	for _, name := range slices.Sorted(slices.Values(names)) {
-		fmt.Fprintf(all, "%x  %s\n", c.sums[name], name)
+		fmt.Fprintf(all, "%x  %s\n", sum(name), name)
 	}
 	return Hash{"h1:" + base64.StdEncoding.EncodeToString(all.Sum(nil))}
 }
@@ -240,7 +265,7 @@ func readContent(ctx context.Context, r io.ReaderAt, size int64) (*content, erro
 	if err != nil {
 		return nil, err
 	}
-	c := &content{sums: make(map[string][sha256.Size]byte, len(z.File))}
+	c := &content{sums: make(map[string][sha256.Size]byte, len(z.File)), respelt: map[string]string{}}
 	last := make(map[string]*zip.File, len(z.File))
 	var unpacked, packed uint64
 	for _, f := range z.File {
@@ -291,7 +316,7 @@ func sumEntry(f *zip.File) (sum [sha256.Size]byte, err error) {
 // isFolder reports whether every client unpacks an entry as a folder inside its own folder.
 func isFolder(f *zip.File) bool {
 	name, slash := strings.CutSuffix(f.Name, "/")
-	return slash && f.Mode().Type() == fs.ModeDir && f.UncompressedSize64 == 0 && fs.ValidPath(name) && !strings.ContainsAny(name, "\\\n")
+	return slash && f.Mode().Type() == fs.ModeDir && f.UncompressedSize64 == 0 && (unpackedName(f) == "" || isInside(f)) && !strings.Contains(name, "\\")
 }
 
 // CheckZip returns nil if the first size bytes of r end with the directory of a zip, and
@@ -312,7 +337,7 @@ func examine(f *zip.File) (reason string, hashable bool) {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
 		return isDirectory, isFolder(f)
-	case !fs.ValidPath(f.Name) || path.IsAbs(f.Name) || strings.Contains(f.Name, "\n"):
+	case !isInside(f):
 		return isUnsafe, false
 	case mode&fs.ModeSymlink != 0:
 		return isLink, true
@@ -320,8 +345,16 @@ func examine(f *zip.File) (reason string, hashable bool) {
 		return "is no regular file", false
 	case strings.Contains(f.Name, "\\"):
 		return isUnsafe, true
+	case unpackedName(f) != f.Name:
+		return isRespelt, true
 	}
 	return "", true
+}
+
+// isInside reports whether clients unpack an entry inside their folder. They refuse names with "..", and join others to
+// the folder.
+func isInside(f *zip.File) bool {
+	return fs.ValidPath(unpackedName(f)) && !slices.Contains(strings.Split(f.Name, "/"), "..") && !strings.Contains(f.Name, "\n")
 }
 
 // sourceReader reads the bytes of a zip, and records its first error.

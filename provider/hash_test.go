@@ -123,8 +123,16 @@ func TestHashContent(t *testing.T) {
 		"a folder twice":  {[]entry{{"d/", "", fs.ModeDir | 0o755}, {"d/", "", fs.ModeDir | 0o755}, {"d/a", "x", 0}}, map[string]string{"d/a": "x"}, false},
 		"link":            {[]entry{{"a", "target", fs.ModeSymlink | 0o777}}, map[string]string{"a": "target"}, false},
 		"backslash":       {[]entry{{`a\b`, "x", 0}}, map[string]string{`a\b`: "x"}, false},
+		"in the folder .": {[]entry{{"./", "", fs.ModeDir | 0o755}, {"./d/", "", fs.ModeDir | 0o755}, {"./d/a", "x", 0}, {"./b", "y", 0}}, map[string]string{"d/a": "x", "b": "y"}, false},
+		"slash before":    {[]entry{{"/a", "x", 0}, {"b", "y", 0}}, map[string]string{"a": "x", "b": "y"}, false},
+		"two slashes":     {[]entry{{"d//a", "x", 0}}, map[string]string{"d/a": "x"}, false},
+		"a, then ./a":     {[]entry{{"a", "x", 0}, {"./a", "y", 0}}, map[string]string{"a": "y"}, false},
+		"./a, then a":     {[]entry{{"./a", "x", 0}, {"a", "y", 0}}, map[string]string{"a": "y"}, false},
+		"./a twice":       {[]entry{{"./a", "x", 0}, {"./a", "y", 0}}, map[string]string{"a": "y"}, false},
 		"device":          {[]entry{{"a", "", fs.ModeDevice | 0o600}}, nil, false},
 		"name outside":    {[]entry{{"../a", "x", 0}}, nil, false},
+		"name with ..":    {[]entry{{"d/../a", "x", 0}}, nil, false},
+		"name of nothing": {[]entry{{".", "x", 0}}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			z := makeZip(t, tc.entries...)

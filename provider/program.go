@@ -52,6 +52,9 @@ func checkProgram(entries []*zip.File, typ string, p Platform) error {
 		return hint.Wrap(fmt.Errorf("%w: its zip has no program: no file in its root is named %s, or begins with %[2]s_", ErrNoProgram, name), "put the program into the root of the zip as %s_vVERSION", name)
 	case program.Mode()&fs.ModeSymlink != 0:
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q is a link, and clients do not follow links in a zip", ErrNoProgram, program.Name), "put the program itself into the zip: zip follows links unless it has -y")
+	case p.OS == "windows" && !strings.Contains(unpackedName(program), "."):
+		// Clients start programs with Go's os/exec, which takes a name without a dot only together with an extension.
+		return hint.Wrap(fmt.Errorf("%w: its program %.80q has no extension, and Windows starts no such program", ErrNoProgram, program.Name), "name the program %s_vVERSION.exe", name)
 	case p.OS != "windows" && program.Mode()&0o100 == 0:
 		return hint.Wrap(fmt.Errorf("%w: its program %.80q is not executable: its mode in the zip is %v", ErrNoProgram, program.Name, program.Mode().Perm()),
 			"set its mode with chmod 755, and make the zip on a Unix system, or with a tool that writes Unix modes")

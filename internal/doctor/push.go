@@ -3,8 +3,10 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/opencontainers/go-digest"
@@ -16,6 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
 )
 
 // writeTag is the tag under which every trial writes. All trials write the same manifests under this tag.
@@ -156,7 +159,9 @@ func allow(artifactType string) string {
 }
 
 func (t *trial) evidence(ctx context.Context) (ocispec.Descriptor, error) {
-	manifest, blobs, err := artifact.EncodeEvidence(artifact.Evidence{SHA256SUMS: []byte(t.tag)})
+	manifest, blobs, err := artifact.EncodeEvidence(artifact.Evidence{
+		SHA256SUMS: fmt.Appendf(nil, "%x  doctor.zip\n", sha256.Sum256([]byte(t.tag))), Record: artifact.Record{Verdict: trust.ChecksumOnly},
+	})
 	if err == nil {
 		err = t.blobs(ctx, blobs...)
 	}
