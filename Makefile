@@ -96,6 +96,10 @@ fuzz-corpus: ## take a handful of what make fuzz found to be new into testdata/f
 mutants: ## remove one guard at a time, and show that a test fails for each
 	go run ./internal/mutants
 
+.PHONY: man
+man: build ## write the manual pages: dist/man/man1
+	bin/ocibridge man dist/man/man1
+
 .PHONY: release
 release: ## build the archives of a release, SBOMs and SHA256SUMS: dist/
 	@tools/install.sh release

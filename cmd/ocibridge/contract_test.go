@@ -19,6 +19,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/docs"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
@@ -69,6 +70,7 @@ var contracts = map[string]contract{
 	"exec":          {ok: "exec --data data -- true", fails: "exec --config wrong.hcl -- true", usage: "exec", textOnly: true},
 	"help":          {ok: "help push", usage: "help pussh", textOnly: true},
 	"completion":    {ok: "completion bash", usage: "completion bush", textOnly: true},
+	"man":           {ok: "man pages", fails: "man key.asc/pages", usage: "man", textOnly: true},
 	"ocibridge":     {ok: "--help", usage: "pussh", textOnly: true},
 }
 
@@ -96,6 +98,13 @@ func TestEveryCommandHasAContract(t *testing.T) {
 		}
 	}
 	check(newRootCommand())
+	topic, _ := docs.Find("output")
+	sentence := regexp.MustCompile("(?s)\n\n([^.]*) have `--detailed-exitcode`").FindStringSubmatch(topic.Text())
+	for name, c := range contracts {
+		if named := sentence != nil && strings.Contains(sentence[1], "`"+name+"`"); named != (c.pending != "") {
+			t.Errorf("docs/reference/output.md: %s has --detailed-exitcode: %v", name, c.pending != "")
+		}
+	}
 	for name := range missing {
 		t.Errorf("there is no command %s", name)
 	}
