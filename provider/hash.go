@@ -197,10 +197,18 @@ func (c *content) add(f *zip.File) error {
 		reason = isTwice
 	}
 	c.sums[f.Name] = [sha256.Size]byte{}
+	c.doubt(f, reason)
+	if reason == isDirectory && unpackedName(f)+"/" != f.Name {
+		c.doubt(f, isRespelt) // HashFiles accepts folders
+	}
+	return nil
+}
+
+// doubt notes the first entry for a reason. It notes nothing for the reason "".
+func (c *content) doubt(f *zip.File, reason string) {
 	if reason != "" && !slices.ContainsFunc(c.doubts, func(d doubt) bool { return d.reason == reason }) {
 		c.doubts = append(c.doubts, doubt{f.Name, reason})
 	}
-	return nil
 }
 
 // addFile adds the unpacked file of an entry to c.files. The bool is true if an entry before has the same file, which
