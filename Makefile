@@ -10,7 +10,12 @@ TIMEOUT  ?= 30m
 PARALLEL ?= 5
 VERSION   = $(shell tools/version.sh 2>/dev/null || echo dev)
 TESTTMP   = TMPDIR=$(shell tools/test-tmp.sh)
+# "make lint" and CI run go vet. No test needs the tables of debuggers.
+TESTFLAGS = -vet=off -ldflags=-w -timeout $(TIMEOUT) -parallel $(PARALLEL)
 UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
+
+# Tools are built with -trimpath. If all else is too, packages of the same version are compiled once.
+export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
 
 # Under make, a test whose program is missing fails, unless "make test" leaves it to "make test-all". Without make, it is skipped.
 export OCIBRIDGE_TOOLS ?= required
@@ -26,25 +31,25 @@ help: ## list these tasks
 .PHONY: build
 build: ## build the program: bin/ocibridge
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/.new ./cmd/ocibridge
+	CGO_ENABLED=0 go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/.new ./cmd/ocibridge
 	@if cmp -s bin/.new bin/ocibridge; then rm bin/.new; else mv -f bin/.new bin/ocibridge; fi
 
 .PHONY: tools
 tools: ## obtain all clients, registries and checkers in .tools (a quarter of an hour, the first time)
 	@tools/install.sh
 
-TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
+TESTRUN = $(TESTTMP) CGO_ENABLED=0 go run ./internal/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
 
 # RACE=1 runs the packages' tests under the race detector. "make test-all" then runs only what is left.
 .PHONY: test
 test: build ## run the packages' tests and the main scenes end to end (minutes, the first time; RACE=1)
 	@tools/install.sh registry provider-null-copies tofu-on-path terraform-on-path
-	$(TESTRUN) test -timeout $(TIMEOUT) -parallel $(PARALLEL)
+	$(TESTRUN) test $(TESTFLAGS)
 
 .PHONY: test-all
 test-all: RACE = 1
 test-all: tools build ## run all tests, under the race detector where that is possible (needs a C compiler)
-	$(TESTRUN) all -timeout $(TIMEOUT) -parallel $(PARALLEL)
+	$(TESTRUN) all $(TESTFLAGS)
 
 # It prints the seed of what is random; SEED repeats it.
 .PHONY: test-faults

@@ -82,7 +82,7 @@ cold_seconds() {
 	case $1 in
 	tofu) echo 290 ;;
 	terraform) echo 202 ;;
-	registry) echo 153 ;;
+	registry) echo 60 ;;
 	oras) echo 39 ;;
 	staticcheck) echo 40 ;;
 	helm) echo 60 ;;

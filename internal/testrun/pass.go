@@ -136,9 +136,11 @@ func (p pass) test(dir string, c command, r *report) error {
 	}
 	cmd := exec.Command("go", append(args, c.packages...)...)
 	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(moduleEnv(dir), "OCIBRIDGE_TOOLS="+p.Tools), os.Stderr
-	if !p.Race {
-		cmd.Env = append(cmd.Env, "CGO_ENABLED=0")
+	cgo := "CGO_ENABLED=0"
+	if p.Race {
+		cgo = "CGO_ENABLED=1"
 	}
+	cmd.Env = append(cmd.Env, cgo)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
