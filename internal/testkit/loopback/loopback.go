@@ -34,7 +34,7 @@ type Registry struct {
 // For starts an empty registry.
 func For(tb testkit.TB) *Registry {
 	tb.Helper()
-	e, err := embedded.Open(tb.TempDir(), slog.New(slog.DiscardHandler))
+	e, err := embedded.Open(testkit.MemoryDir(tb), slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatalf("open the registry: %v", err)
 	}

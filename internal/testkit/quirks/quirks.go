@@ -69,7 +69,7 @@ func New(real http.Handler, s Settings) *Registry {
 // the test.
 func For(tb testkit.TB, s Settings) *Registry {
 	tb.Helper()
-	dir := tb.TempDir()
+	dir := testkit.MemoryDir(tb)
 	e, err := embedded.Open(dir, slog.New(slog.DiscardHandler))
 	if err != nil {
 		tb.Fatalf("%v", err)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -21,13 +22,23 @@ import (
 // zipTime is the modification time of every file in a package.
 var zipTime = time.Date(2024, 1, 2, 3, 4, 6, 0, time.UTC)
 
+// storedFrom is the size in bytes from which [Zip] does not compress a file: the race detector would make that slow.
+const storedFrom = 1 << 20
+
 // Zip creates a zip of files. The files are sorted by name, and there are no directory entries. The same files
 // always give the same bytes.
-func Zip(files map[string][]byte) ([]byte, error) {
+func Zip(files map[string][]byte) ([]byte, error) { return zipUpTo(storedFrom, files) }
+
+// zipUpTo is like [Zip]. It compresses the files that are smaller than limit.
+func zipUpTo(limit int, files map[string][]byte) ([]byte, error) {
 	var buf bytes.Buffer
 	w := zip.NewWriter(&buf)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := addFile(w, name, zip.Deflate, bytes.NewReader(files[name])); err != nil {
+		method := zip.Store
+		if len(files[name]) < limit {
+			method = zip.Deflate
+		}
+		if err := addFile(w, name, method, bytes.NewReader(files[name])); err != nil {
 			return nil, err
 		}
 	}
@@ -60,7 +71,7 @@ func zipBinary(path, name string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		return Zip(map[string][]byte{name: binary})
+		return zipUpTo(math.MaxInt, map[string][]byte{name: binary})
 	}
 	once, _ := packedBinaries.LoadOrStore(binaryKey{path, name}, sync.OnceValues(pack))
 	data, err := once.(func() ([]byte, error))()

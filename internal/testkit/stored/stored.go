@@ -62,7 +62,7 @@ func For(tb testkit.TB, template string) *Registry {
 // ForHost is like [For], for providers with the given host name.
 func ForHost(tb testkit.TB, template, host string) *Registry {
 	tb.Helper()
-	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, host: host, dir: tb.TempDir(), origin: origin.New(origin.Options{})}
+	r := &Registry{Signer: pgp.For(tb, "Acme"), Broken: map[string]error{}, tb: tb, host: host, dir: testkit.MemoryDir(tb), origin: origin.New(origin.Options{})}
 	t, err := templates.Parse(string(embedded.Host)+"/"+template, provider.Selector{Include: []provider.Pattern{provider.MustParsePattern(host + "/*/*")}})
 	r.check(err)
 	e, err := embedded.Open(r.dir, slog.New(slog.DiscardHandler))

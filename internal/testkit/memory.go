@@ -1,0 +1,32 @@
+package testkit
+
+import (
+	"os"
+
+	"github.com/ocibridge/ocibridge/internal/files"
+)
+
+// memory is the folder of Linux whose files are in memory. A container often has only 64 MiB of it.
+const (
+	memory     = "/dev/shm"
+	leastSpace = 2 << 30
+)
+
+// MemoryDir is like tb.TempDir, but the folder is in memory if there is space, unless TMPDIR is set. It is meant for
+// registries, which sync each of their files to disk: on a real disk, this takes most of the time of a test.
+func MemoryDir(tb TB) string {
+	tb.Helper()
+	if free, err := files.Free(memory); os.Getenv("TMPDIR") != "" || err != nil || free < leastSpace {
+		return tb.TempDir()
+	}
+	dir, err := os.MkdirTemp(memory, "ocibridge-test-")
+	if err != nil {
+		return tb.TempDir()
+	}
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Fatalf("%v", err)
+		}
+	})
+	return dir
+}
