@@ -198,7 +198,7 @@ func (c *content) add(f *zip.File) error {
 	}
 	c.sums[f.Name] = [sha256.Size]byte{}
 	c.doubt(f, reason)
-	if reason == isDirectory && unpackedName(f)+"/" != f.Name {
+	if reason == isDirectory && !fs.ValidPath(strings.TrimSuffix(f.Name, "/")) {
 		c.doubt(f, isRespelt) // HashFiles accepts folders
 	}
 	return nil
