@@ -52,9 +52,7 @@ that matches.`,
 				if err != nil {
 					return nil, err
 				}
-				if reason, denied := s.file.Gateway.Denies(v.Provider, v.Version); denied {
-					v.Denied = &inventory.Denial{Reason: reason}
-				}
+				v.Denied = denial(s.file.Gateway.Denies(v.Provider, v.Version))
 				return v, nil
 			}, inspectText)
 		},

@@ -108,6 +108,13 @@ func showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query, rea
 	next := ""
 	err := show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
 		r, err := read(ctx, found, s)
+		if err == nil {
+			for _, p := range r.Providers {
+				for _, v := range p.Versions {
+					v.Denied = denial(s.file.Gateway.Denies(p.Provider, v.Version))
+				}
+			}
+		}
 		if err == nil && f.from == "" && !slices.ContainsFunc(r.Providers, func(p *inventory.ProviderReport) bool { return len(p.Versions) > 0 }) {
 			next = nextStep(queries, s) + sameFlags(cmd)
 		}

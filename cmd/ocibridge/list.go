@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,8 @@ func newListCommand() *cobra.Command {
 		Use:   "list [PROVIDER | PATTERN]...",
 		Short: "List the providers in a registry or a bundle",
 		Long: `list shows the stored versions with their platforms, sizes and signatures. A
-signature is shown as push recorded it; ocibridge verify checks it.
+signature is shown as push recorded it; ocibridge verify checks it. Versions that the
+gateway block of ocibridge.hcl denies are marked.
 
 PROVIDER is HOSTNAME/NAMESPACE/TYPE. A PATTERN is a PROVIDER whose last parts are *.
 Without arguments, and for patterns, list searches the provider blocks of
@@ -52,6 +54,31 @@ It exits with 1 if a provider or a version could not be read.`,
 	}
 	f.register(cmd)
 	return cmd
+}
+
+// denial returns the description of a denied version, and nil for another one.
+func denial(reason string, denied bool) *inventory.Denial {
+	if !denied {
+		return nil
+	}
+	return &inventory.Denial{Reason: reason}
+}
+
+// markDenied adds a column to a table if a version in it is denied. The first row is the header, and the others belong to
+// denials.
+func markDenied(rows [][]string, denials []*inventory.Denial) [][]string {
+	if !slices.ContainsFunc(denials, func(d *inventory.Denial) bool { return d != nil }) {
+		return rows
+	}
+	rows[0] = append(rows[0], "GATEWAY")
+	for i, d := range denials {
+		cell := ""
+		if d != nil {
+			cell = "denied"
+		}
+		rows[i+1] = append(rows[i+1], cell)
+	}
+	return rows
 }
 
 // listText formats a listing as one table for each provider. If w is a terminal, each table
@@ -83,6 +110,7 @@ func listText(l *inventory.Report, w io.Writer) string {
 // for each version that cannot be read.
 func versionsText(versions []*inventory.VersionReport, width int) string {
 	rows := [][]string{{"VERSION", "PLATFORMS", "SIZE", "SIGNATURE"}}
+	var denials []*inventory.Denial
 	unreadable := ""
 	for _, v := range versions {
 		if v.Problem != nil {
@@ -90,9 +118,10 @@ func versionsText(versions []*inventory.VersionReport, width int) string {
 			continue
 		}
 		rows = append(rows, []string{v.Version.String(), joined(v.Platforms, " "), size(v.Size), v.Signature.Text(true)})
+		denials = append(denials, v.Denied)
 	}
 	if len(rows) == 1 {
 		return unreadable
 	}
-	return tableText(rows, 1, width) + unreadable
+	return tableText(markDenied(rows, denials), 1, width) + unreadable
 }

@@ -80,9 +80,7 @@ version that matches.`,
 				if err != nil {
 					return nil, err
 				}
-				if reason, denied := s.file.Gateway.DeniesModule(v.Module, v.Version); denied {
-					v.Denied = &inventory.Denial{Reason: reason}
-				}
+				v.Denied = denial(s.file.Gateway.DeniesModule(v.Module, v.Version))
 				return v, nil
 			}, moduleInspectText)
 		},
@@ -183,10 +181,15 @@ func showModules[R report](f *readerFlags, cmd *cobra.Command, queries []query.M
 // not be listed. If no module is stored, it then prints how to store one.
 func showModuleVersions(f *readerFlags, cmd *cobra.Command, queries []query.ModuleQuery, read func(*inventory.Modules, context.Context, []query.ModuleQuery) (*inventory.ModuleReport, error), text func(*inventory.ModuleReport, io.Writer) string) error {
 	stderr, none := cmd.ErrOrStderr(), false
-	err := showModules(f, cmd, queries, func(ctx context.Context, m *inventory.Modules, _ settings) (*inventory.ModuleReport, error) {
+	err := showModules(f, cmd, queries, func(ctx context.Context, m *inventory.Modules, s settings) (*inventory.ModuleReport, error) {
 		r, err := read(m, ctx, queries)
 		if err != nil {
 			return nil, err
+		}
+		for _, m := range r.Modules {
+			for _, v := range m.Versions {
+				v.Denied = denial(s.file.Gateway.DeniesModule(m.Module, v.Version))
+			}
 		}
 		for _, u := range r.Unlisted {
 			warnAll(stderr, []string{fmt.Sprintf("%s cannot be listed, so its modules are missing here: %s", u.Where, u.Problem.Message)})
@@ -213,16 +216,18 @@ func moduleListText(l *inventory.ModuleReport, w io.Writer) string {
 			continue
 		}
 		rows, unreadable := [][]string{{"VERSION", "SIZE", "H1", "COMMIT"}}, ""
+		var denials []*inventory.Denial
 		for _, v := range m.Versions {
 			if v.Problem != nil {
 				unreadable += fmt.Sprintf("  %s  cannot be read: %s\n", v.Version, v.Problem.Message)
 				continue
 			}
 			rows = append(rows, []string{v.Version.String(), size(v.Size), cmp.Or(v.H1.String(), "-"), cmp.Or(hint.OneLine(v.Revision), "-")})
+			denials = append(denials, v.Denied)
 		}
 		switch {
 		case len(rows) > 1:
-			out.WriteString(tableText(rows, 2, terminalWidth(w)))
+			out.WriteString(tableText(markDenied(rows, denials), 2, terminalWidth(w)))
 		case unreadable == "":
 			out.WriteString("  no version\n")
 		}

@@ -27,6 +27,9 @@ const removeExamples = `  # print what would be removed
   # a version of a module
   ocibridge remove registry.acme.example/platform/vpc/aws@1.0.0
 
+  # every stored version that matches a constraint
+  ocibridge remove --dry-run 'registry.acme.example/acme/widget@< 1.4.0'
+
   # one platform
   ocibridge remove --platform darwin_arm64 registry.acme.example/acme/widget@1.5.0`
 
@@ -47,6 +50,9 @@ func newRemoveCommand() *cobra.Command {
 no other tag names. It asks no origin, so it also removes what --release-dir pushed.
 It never asks for a confirmation: --dry-run shows what it would remove.
 
+VERSION is a version, or a constraint for every stored version that matches it. A
+constraint selects prereleases only if it names one.
+
 A MODULE is HOSTNAME/NAMESPACE/NAME/SYSTEM. remove also removes a tag of the version
 that begins with a v. Content that other tags name stays.
 
@@ -63,7 +69,8 @@ many bytes it can free.
 A removed version is not withdrawn. A later sync, push or pull-through stores it again,
 and clients may get it elsewhere. To withdraw a version, also name it in deny in the
 gateway block: clients then get an error that gives the reason. An interrupted removal
-leaves each version whole or without a tag. Run it again to complete it.`,
+leaves each version whole or without a tag. Run it again to complete it, and name a
+version without a tag itself: a constraint does not find it.`,
 		Example: removeExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.run(cmd, args)
@@ -105,10 +112,11 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// removeRequests are the versions that the command line names.
+// removeRequests are what the command line names.
 type removeRequests struct {
-	providers []pusher.RemoveRequest
-	modules   []pusher.RemoveModuleRequest
+	providers []query.Query
+	modules   []query.ModuleQuery
+	platforms []provider.Platform
 }
 
 // requests parses the command line.
@@ -120,7 +128,7 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &removeRequests{}
+	out := &removeRequests{platforms: platforms}
 	for _, s := range args {
 		q, m, err := query.ParseEither(s)
 		switch {
@@ -129,17 +137,11 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 		case m != nil && len(platforms) > 0:
 			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", m.Module), "remove modules and platforms of providers by separate commands")
 		case m != nil:
-			err = singleVersion(m.Module, "ocibridge module list", m.Version, m.Versions)
-			request := pusher.RemoveModuleRequest{Module: m.Module, Version: m.Version}
-			if !slices.Contains(out.modules, request) {
-				out.modules = append(out.modules, request)
-			}
+			err = hasVersion(m.Module, "ocibridge module list", m.Version, m.Versions)
+			out.modules = append(out.modules, *m)
 		default:
-			err = singleVersion(q.Provider, "ocibridge list", q.Version, q.Versions)
-			named := func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == q.Version }
-			if !slices.ContainsFunc(out.providers, named) {
-				out.providers = append(out.providers, pusher.RemoveRequest{Provider: q.Provider, Version: q.Version, Platforms: platforms})
-			}
+			err = hasVersion(q.Provider, "ocibridge list", q.Version, q.Versions)
+			out.providers = append(out.providers, *q)
 		}
 		if err != nil {
 			return nil, err
@@ -148,17 +150,44 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 	return out, nil
 }
 
-// singleVersion returns an error unless an argument names one version of what, which the given
-// command lists.
-func singleVersion(what fmt.Stringer, list string, v provider.Version, set provider.VersionSet) error {
-	if !v.IsZero() {
-		return nil
+// hasVersion returns an error unless an argument names versions of what, which the given command lists.
+func hasVersion(what fmt.Stringer, list string, v provider.Version, set provider.VersionSet) error {
+	if v.IsZero() && set.IsZero() {
+		return hint.New(fmt.Sprintf("%s: no version given", what), "name the versions: %s %s shows them", list, what)
 	}
-	problem := "no version given"
-	if !set.IsZero() {
-		problem = fmt.Sprintf("%q is no single version", set)
+	return nil
+}
+
+// resolve returns the versions to remove. For a constraint, these are the stored versions that match it. A constraint that
+// no stored version matches is an error.
+func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositories) (providers []pusher.RemoveRequest, modules []pusher.RemoveModuleRequest, err error) {
+	for _, q := range r.providers {
+		versions := []provider.Version{q.Version}
+		if q.Version.IsZero() {
+			if versions, err = transfer.StoredVersions(ctx, back, q); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, v := range versions {
+			if !slices.ContainsFunc(providers, func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == v }) {
+				providers = append(providers, pusher.RemoveRequest{Provider: q.Provider, Version: v, Platforms: r.platforms})
+			}
+		}
 	}
-	return hint.New(fmt.Sprintf("%s: %s", what, problem), "name each version: %s %s shows them", list, what)
+	for _, q := range r.modules {
+		versions := []provider.Version{q.Version}
+		if q.Version.IsZero() {
+			if versions, err = transfer.StoredModuleVersions(ctx, back, q); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, v := range versions {
+			if request := (pusher.RemoveModuleRequest{Module: q.Module, Version: v}); !slices.Contains(modules, request) {
+				modules = append(modules, request)
+			}
+		}
+	}
+	return providers, modules, nil
 }
 
 // remove shows the plan, which is the result of a dry run. Otherwise, remove then carries out the
@@ -185,9 +214,13 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 			return transfer.ModuleDestination(ctx, back, a)
 		},
 	}, f.referrers)
-	plan, err := remover.Plan(ctx, requests.providers)
+	versions, moduleVersions, err := requests.resolve(ctx, back)
+	if err != nil {
+		return transfer.Explain(back, err)
+	}
+	plan, err := remover.Plan(ctx, versions)
 	if err == nil {
-		err = remover.PlanModules(ctx, plan, requests.modules)
+		err = remover.PlanModules(ctx, plan, moduleVersions)
 	}
 	if err != nil {
 		return transfer.Explain(back, err)

@@ -246,6 +246,8 @@ type VersionReport struct {
 	Pinned   *bool              `json:"pinned,omitempty"`
 	Findings []artifact.Finding `json:"findings,omitzero"` // List leaves it nil
 	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
+	// Denied is set by the caller if the gateway's configuration denies the version.
+	Denied *Denial `json:"denied,omitempty"`
 	// Refused is set if the signature is invalid, or if the policy does not accept it.
 	Refused bool `json:"-"`
 }

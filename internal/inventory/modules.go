@@ -65,6 +65,7 @@ type ModuleVersion struct {
 	Files    int                `json:"files,omitempty"`   // the number of files; only set by Verify
 	Findings []artifact.Finding `json:"findings,omitzero"` // only set by Verify
 	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
+	Denied   *Denial            `json:"denied,omitempty"`  // set by the caller if the gateway's configuration denies the version
 }
 
 // ModuleReport shows the modules that queries select.
@@ -285,7 +286,6 @@ type ModuleInspection struct {
 	Module     module.Address     `json:"module"`
 	Repository ociaddr.Repository `json:"repository"`
 	*ModuleVersion
-	Denied *Denial `json:"denied,omitempty"` // set by the caller if the gateway's configuration denies the version
 }
 
 // Inspect reads the newest version that the query selects.
