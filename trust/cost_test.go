@@ -9,6 +9,7 @@ import (
 // TestCostOfSigningKeys shows that the most expensive signing_keys objects stay within
 // the memory limit.
 func TestCostOfSigningKeys(t *testing.T) {
+	cost.SkipUnderRace(t)
 	for name, object := range map[string][]byte{
 		"empty keys":     cost.Filled(4<<20, `{"gpg_public_keys":[`, `{}`, `]}`),
 		"one name again": cost.Filled(4<<20, `{`, `"gpg_public_keys":[{}]`, `}`),

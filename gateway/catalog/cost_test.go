@@ -59,6 +59,7 @@ func blobOf(mediaType string, data []byte) artifact.Blob {
 // TestCostOfVersions shows that the cost of reading an index of almost 4 MiB is limited. It also shows that the memory
 // of five versions with an index of that size is limited.
 func TestCostOfVersions(t *testing.T) {
+	cost.SkipUnderRace(t)
 	const size = artifact.MaxManifestBytes - 3000
 	evidence := func(mediaType string) any {
 		return map[string]any{"mediaType": mediaType, "artifactType": artifact.TypeEvidence, "digest": digest.FromString("evidence"), "size": 1}
@@ -325,6 +326,7 @@ func TestVersionOfManyManifests(t *testing.T) {
 // TestDescriptorsAreNotKept shows that, after content is read, the annotations of its descriptor do not stay in
 // memory, even if they are 1 MiB long.
 func TestDescriptorsAreNotKept(t *testing.T) {
+	cost.SkipUnderRace(t)
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository})
 	cost.Kept(t, 1<<20, func() any {
@@ -346,6 +348,7 @@ func TestDescriptorsAreNotKept(t *testing.T) {
 
 // TestCostOfRecords shows that, if a record on disk has millions of versions, it is rejected at little cost.
 func TestCostOfRecords(t *testing.T) {
+	cost.SkipUnderRace(t)
 	f := newFake()
 	f.publish(t, widget, v100, "one")
 	c := open(t, catalog.Options{Repository: f.repository, Directory: t.TempDir()})

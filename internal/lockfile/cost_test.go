@@ -11,6 +11,7 @@ import (
 // TestCostOfLockFiles shows that parsing the most expensive files costs no more than a limit. Each file is so
 // small that parsing ends even if Parse fails to limit it.
 func TestCostOfLockFiles(t *testing.T) {
+	cost.SkipUnderRace(t)
 	version := func(expr string) string { return block("  version = " + expr) }
 	for name, tc := range map[string]struct {
 		src     string

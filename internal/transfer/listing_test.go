@@ -23,6 +23,7 @@ func writeListing(t testing.TB, name string, data []byte) {
 
 // TestCostOfListing shows that decoding the most expensive listings costs no more than a limit.
 func TestCostOfListing(t *testing.T) {
+	cost.SkipUnderRace(t)
 	four := `{"versions":[` + strings.Repeat(`{},`, 3) + `{}]}`
 	for name, tc := range map[string]struct {
 		document []byte

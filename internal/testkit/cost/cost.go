@@ -17,7 +17,8 @@ const MostOfDocument = 64 << 20
 // Skipped is the message of a test that is skipped because it measures.
 const Skipped = "not measured under the race detector"
 
-func skipUnderRace(t *testing.T) {
+// SkipUnderRace skips a test that only measures, before the test creates its expensive documents.
+func SkipUnderRace(t *testing.T) {
 	t.Helper()
 	if underRace {
 		t.Skip(Skipped)
@@ -30,7 +31,7 @@ func skipUnderRace(t *testing.T) {
 // logs the numbers. Under the race detector, which moves more values to the heap, Check skips the test.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
-	skipUnderRace(t)
+	SkipUnderRace(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := time.Now()
@@ -51,7 +52,7 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 // whole process, so the test must not be parallel. Under the race detector, Kept skips the test.
 func Kept(t *testing.T, most uint64, f func() any) {
 	t.Helper()
-	skipUnderRace(t)
+	SkipUnderRace(t)
 	live := func() uint64 {
 		runtime.GC()
 		runtime.GC() // the second run frees what finalizers and pools released in the first run
