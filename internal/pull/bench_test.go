@@ -162,7 +162,7 @@ func (b *bench) serve(o siteOptions) *site {
 	o.pull.Origin = realorigin.NewRegistry(realorigin.RegistryOptions{Services: b.services})
 	o.pull.Policy, o.pull.Log, o.pull.Events = policy, log, s.event
 	o.pull.Push = func(ctx context.Context, r *realorigin.Release) (*pusher.Result, error) { return push.Push(ctx, r) }
-	o.pull.CheckDowngrade = push.CheckDowngrade
+	o.pull.CheckDowngrade, o.pull.UsualNames = push.CheckDowngrade, o.required
 	if o.pull.Spool == "" {
 		o.pull.Spool = b.tb.TempDir()
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -302,11 +303,19 @@ func (r *release) add(platform provider.Platform, name string, sum [sha256.Size]
 // packages, and about platforms that the origin fails to describe: the release then lasts less long. The origin's failure
 // is an error only if the release has no package.
 func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.Platform, known *origin.Release) (warnings []string, err error) {
+	isListed := func(platform provider.Platform) bool { return r.find(platform) != nil }
+	if p.o.UsualNames {
+		if lacking := slices.DeleteFunc(slices.Clone(offered), isListed); len(lacking) > 0 {
+			warnings = append(warnings, fmt.Sprintf("%d platforms are left out: SHA256SUMS does not list them under their usual names, and verify = \"required\" serves no others: %.200s",
+				len(lacking), strings.Trim(fmt.Sprint(lacking), "[]")))
+		}
+		return warnings, nil
+	}
 	warning := ""
 	for _, pkg := range known.Packages {
 		warning = cmp.Or(warning, r.addOther(pkg, known.Claims.Announced[pkg.Filename]))
 	}
-	lacking := slices.DeleteFunc(p.ranked(offered), func(platform provider.Platform) bool { return r.find(platform) != nil })
+	lacking := slices.DeleteFunc(p.ranked(offered), isListed)
 	if more := len(lacking) - maxOthers; more > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d platforms are left out: SHA256SUMS does not list them under their usual names, and the origin is asked about %d at most", more, maxOthers))
 		lacking = lacking[:maxOthers]

@@ -339,6 +339,13 @@ func TestOtherNames(t *testing.T) {
 					t.Errorf("1.0.0.json: %d, %s", document.status, document.body)
 				}
 			}
+			// With required evidence, the origin gets no request for a package that cannot be served.
+			if n := b.origin.Count(recorder.PathContains("/1.0.0/download/")); tc.required && tc.status != 0 && n != 1 {
+				t.Errorf("%d requests for the metadata of packages", n)
+			}
+			if left := strings.Contains(s.log.String(), "serves no others: linux_amd64"); left != (tc.required && tc.linux != "") {
+				t.Errorf("log: %s", s.log)
+			}
 			if tc.served == "" {
 				return
 			}

@@ -67,6 +67,7 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 	o := pull.Options{
 		Origin:         s.settings.Origins.Pull(p.Selector.Include, p.via),
 		Policy:         s.policy,
+		UsualNames:     s.settings.gateway().VerifyRequired,
 		Push:           s.push(push),
 		CheckDowngrade: push.CheckDowngrade,
 		Scope:          p.Scope,
