@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strconv"
@@ -186,8 +187,20 @@ func flagSource(flag *pflag.Flag) string {
 func configEnvironment(ctx context.Context, seen *files.Snapshot) config.Environment {
 	read := func(name string) ([]byte, error) { return seen.ReadGiven(ctx, name) }
 	return config.Environment{
-		LookupEnv: os.LookupEnv, ReadFile: read, Above: files.Above("."), IsOwn: files.IsOwn, Home: homeDir(), GOOS: runtime.GOOS,
+		LookupEnv: os.LookupEnv, ReadFile: read, Mode: fileMode, Above: files.Above("."), IsOwn: files.IsOwn, Home: homeDir(), GOOS: runtime.GOOS,
 	}
+}
+
+// fileMode returns the permission bits of a file. Windows has none.
+func fileMode(name string) (fs.FileMode, error) {
+	if runtime.GOOS == "windows" {
+		return 0, nil
+	}
+	info, err := os.Stat(name)
+	if err != nil {
+		return 0, err
+	}
+	return info.Mode().Perm(), nil
 }
 
 // surroundingFlags adds the named flags of serve and push to cmd, which only shows settings.

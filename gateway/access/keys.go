@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -20,6 +21,15 @@ const (
 // Keys sign and verify capabilities. The first key signs new capabilities. A capability is valid if any of the
 // keys has signed it.
 type Keys struct{ keys [][]byte }
+
+// CheckMode returns an error if the mode of a key file gives access to users outside of its group.
+func CheckMode(file string, mode fs.FileMode) error {
+	if mode.Perm()&0o007 == 0 {
+		return nil
+	}
+	return hint.New(fmt.Sprintf("other users can use %s: its mode is %04o", file, mode.Perm()),
+		"its readers can read every provider: run chmod o-rwx %s, or set defaultMode = 0440 of the Kubernetes secret", file)
+}
 
 // ParseKeys parses a key file. Each line has one key of at least 32 bytes, in hexadecimal. The first key signs
 // new capabilities. ParseKeys ignores empty lines and lines that begin with #. Its errors do not quote the

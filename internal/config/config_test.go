@@ -769,6 +769,31 @@ func TestCheckKeyFile(t *testing.T) {
 	}
 }
 
+// TestCheckModes shows that CheckFiles reports key files that other users can read: those of links as serve does, and the
+// key of the certificate as a warning.
+func TestCheckModes(t *testing.T) {
+	cert, err := tlsca.For(t).Issue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := mustParse(t, "gateway {\n  capability_key_file = \"keys\"\n  tls {\n    cert_file = \"c.pem\"\n    key_file = \"k.pem\"\n  }\n}\n", machine{})
+	for mode, want := range map[fs.FileMode]string{
+		0o600: "", 0o440: "",
+		0o644: "error 2: /etc/ocibridge/keys: Other users can use /etc/ocibridge/keys: its mode is 0644. Its readers can read every provider: run chmod o-rwx /etc/ocibridge/keys, or set defaultMode = 0440 of the Kubernetes secret.\n" +
+			"warning 5: /etc/ocibridge/k.pem: Its mode is 0644, so other users can read the key. Run chmod o-rwx /etc/ocibridge/k.pem.\n",
+	} {
+		env := machine{files: map[string]string{testDir + "/keys": strings.Repeat("a", 64), testDir + "/c.pem": string(cert.CertPEM), testDir + "/k.pem": string(cert.KeyPEM)}}.environment()
+		env.Mode = func(string) (fs.FileMode, error) { return mode, nil }
+		got := ""
+		for _, d := range c.CheckFiles(env) {
+			got += fmt.Sprintf("%s %d: %s\n", d.Severity, d.Line, d.Detail)
+		}
+		if got != want {
+			t.Errorf("%04o: %q, want %q", mode, got, want)
+		}
+	}
+}
+
 // TestCheckLoginFiles shows that CheckFiles reports login files that are missing or invalid.
 func TestCheckLoginFiles(t *testing.T) {
 	c := mustParse(t, "oci_default_credentials {\n  docker_style_config_files = [\n    \"a.json\",\n    \"b.json\",\n  ]\n}\n", machine{})

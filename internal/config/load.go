@@ -21,6 +21,8 @@ import (
 type Environment struct {
 	LookupEnv func(string) (string, bool)
 	ReadFile  func(string) ([]byte, error)
+	// Mode returns the permission bits of a file. If it is nil, [Config.CheckFiles] checks no modes, as on Windows.
+	Mode func(string) (fs.FileMode, error)
 	// Above are the folders above the working folder in which the file may be, nearest first; see [files.Above].
 	// IsOwn is [files.IsOwn]. It is not called if Above is empty.
 	Above []string

@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -161,6 +162,13 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 		if a.path == "gateway.tls.cert_file" {
 			certificate = a
 		}
+		mode := fs.FileMode(0)
+		if env.Mode != nil {
+			if mode, err = env.Mode(a.file); err != nil {
+				report(a, files.Cause(err))
+				continue
+			}
+		}
 		if a.path == "oci_default_credentials.docker_style_config_files" {
 			if err := auth.CheckLoginFile(b); err != nil {
 				report(a, err)
@@ -170,8 +178,17 @@ func (c *Config) CheckFiles(env Environment) []Diagnostic {
 			if _, err := access.ParseKeys(b); err != nil {
 				report(a, err)
 			}
+			if err := access.CheckMode(a.file, mode); err != nil {
+				report(a, err)
+			}
 		}
 		cert, key := content["gateway.tls.cert_file"], content["gateway.tls.key_file"]
+		if a.path == "gateway.tls.key_file" && mode.Perm()&0o007 != 0 {
+			// serve accepts the key: who made its folder private may have given it this mode.
+			warning := a
+			warning.about.Severity = SeverityWarning
+			report(warning, hint.New(fmt.Sprintf("its mode is %04o, so other users can read the key", mode.Perm()), "run chmod o-rwx %s", a.file))
+		}
 		if a.path == "gateway.tls.key_file" && cert != nil {
 			pair, err := tls.X509KeyPair(cert, key)
 			switch {

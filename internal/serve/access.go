@@ -38,7 +38,11 @@ func (s *site) controlAccess(before *access.Control) error {
 // when it changes.
 func watchKeys(file string, log *slog.Logger) (*files.Watched[*access.Keys], error) {
 	keys, err := files.Watch(log, func(contents [][]byte) (*access.Keys, error) {
-		if err := refuseOpen(file, 0o007, "its readers can read every provider: run chmod o-rwx "+file+", or set defaultMode = 0440 of the Kubernetes secret"); err != nil {
+		info, err := os.Stat(file)
+		if err == nil && runtime.GOOS != "windows" { // Windows has no permission bits
+			err = access.CheckMode(file, info.Mode())
+		}
+		if err != nil {
 			return nil, err
 		}
 		k, err := access.ParseKeys(contents[0])
