@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Hash is a package hash in the format of lock files and mirrors. It is "zh:" and the SHA-256
@@ -324,7 +325,7 @@ func sumEntry(f *zip.File) (sum [sha256.Size]byte, err error) {
 // isFolder reports whether every client unpacks an entry as a folder inside its own folder.
 func isFolder(f *zip.File) bool {
 	name, slash := strings.CutSuffix(f.Name, "/")
-	return slash && f.Mode().Type() == fs.ModeDir && f.UncompressedSize64 == 0 && (unpackedName(f) == "" || isInside(f)) && !strings.Contains(name, "\\")
+	return slash && f.Mode().Type() == fs.ModeDir && f.UncompressedSize64 == 0 && isInside(f) && !strings.Contains(name, "\\")
 }
 
 // CheckZip returns nil if the first size bytes of r end with the directory of a zip, and
@@ -345,7 +346,7 @@ func examine(f *zip.File) (reason string, hashable bool) {
 	switch mode := f.Mode(); {
 	case mode.IsDir() || strings.HasSuffix(f.Name, "/"):
 		return isDirectory, isFolder(f)
-	case !isInside(f):
+	case !isInside(f) || unpackedName(f) == "":
 		return isUnsafe, false
 	case mode&fs.ModeSymlink != 0:
 		return isLink, true
@@ -362,7 +363,7 @@ func examine(f *zip.File) (reason string, hashable bool) {
 // isInside reports whether clients unpack an entry inside their folder. They refuse names with "..", and join others to
 // the folder.
 func isInside(f *zip.File) bool {
-	return fs.ValidPath(unpackedName(f)) && !slices.Contains(strings.Split(f.Name, "/"), "..") && !strings.Contains(f.Name, "\n")
+	return utf8.ValidString(f.Name) && !slices.Contains(strings.Split(f.Name, "/"), "..") && !strings.Contains(f.Name, "\n")
 }
 
 // sourceReader reads the bytes of a zip, and records its first error.

@@ -132,6 +132,8 @@ func TestHashContent(t *testing.T) {
 		"device":          {[]entry{{"a", "", fs.ModeDevice | 0o600}}, nil, false},
 		"name outside":    {[]entry{{"../a", "x", 0}}, nil, false},
 		"name with ..":    {[]entry{{"d/../a", "x", 0}}, nil, false},
+		"folder outside":  {[]entry{{"../d/", "", fs.ModeDir | 0o755}}, nil, false},
+		"folder above":    {[]entry{{"d/../", "", fs.ModeDir | 0o755}}, nil, false},
 		"name of nothing": {[]entry{{".", "x", 0}}, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
