@@ -134,7 +134,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if len(o.Settings.Repositories.Templates) == 0 && o.Settings.Config.File == "" && flagSource(cmd.Flags().Lookup("data")) == "" {
-		fmt.Fprintf(stderr, "note: there is no ocibridge.hcl in %s or above it in its Git repository, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there\n", o.Environment.Dir, f.dataFolder())
+		note(stderr, "there is no ocibridge.hcl in %s or above it in its Git repository, and no template: exec uses the embedded registry in %s, and fetches from origins what is not there", o.Environment.Dir, f.dataFolder())
 	}
 	o.Log, o.Notices = log, notices
 	result, err := run.Run(cmd.Context(), o)
@@ -163,7 +163,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		for _, host := range result.Unasked {
 			names = append(names, host.ForDisplay())
 		}
-		fmt.Fprintf(stderr, "note: the command requested nothing from exec, which serves the providers and modules of %s: --host HOSTNAME adds a host\n", strings.Join(names, ", "))
+		note(stderr, "the command requested nothing from exec, which serves the providers and modules of %s: --host HOSTNAME adds a host", strings.Join(names, ", "))
 	}
 	return exitStatus(result.Status)
 }

@@ -62,7 +62,7 @@ func (f *readerFlags) bundle(ctx context.Context, stderr io.Writer) (b transfer.
 		return b, err
 	}
 	if n, bytes := b.Omitted(); n > 0 {
-		fmt.Fprintf(stderr, "note: %s leaves out %s, %s, that its destination has\n", f.from, count(n, "package"), size(bytes))
+		note(stderr, "%s leaves out %s, %s, that its destination has", f.from, count(n, "package"), size(bytes))
 	}
 	return b, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vbauerster/mpb/v8/decor"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -240,12 +241,7 @@ func (p *progress) planning(providers int) (planned func(provider.Address, provi
 	}, func() { bar.Abort(true) }
 }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
+func count(n int, what string) string { return hint.Count(n, what) }
 
 // size formats a number of bytes for people. A negative number means that the size is unknown.
 func size(n int64) string {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/mitchellh/go-wordwrap"
 	"golang.org/x/term"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is not
@@ -22,6 +24,20 @@ func terminalWidth(w io.Writer) int {
 		}
 	}
 	return 0
+}
+
+// note prints a note. On a terminal, its lines end between words.
+func note(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, noteText(terminalWidth(w), format, args...))
+}
+
+// noteText returns a note whose lines have at most width characters, if width is not 0 and no word is longer.
+func noteText(width int, format string, args ...any) string {
+	text := "note: " + hint.OneLine(fmt.Sprintf(format, args...))
+	if width > 0 {
+		text = wordwrap.WrapString(text, uint(max(minWrapped, width)))
+	}
+	return text
 }
 
 // minWrapped is the minimum width of a wrapped column. Narrower terminals wrap the lines

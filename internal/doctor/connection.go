@@ -45,7 +45,7 @@ func (r *Report) tls(state *tls.ConnectionState, loopback bool, now time.Time) {
 	case len(state.VerifiedChains) == 0:
 		r.warn("TLS", "name the authority's file in ca_file, in place of insecure_skip_verify", "%s; not verified", detail)
 	case left < expiryWarning:
-		r.warn("TLS", "renew the certificate", "%s: %d days are left", detail, int(left.Hours()/24))
+		r.warn("TLS", "renew the certificate", "%s, in %s", detail, count(int(left.Hours()/24), "day"))
 	default:
 		r.ok("TLS", "%s, a chain of %d", detail, len(state.VerifiedChains[0]))
 	}

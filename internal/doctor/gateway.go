@@ -126,13 +126,14 @@ func (x Gateway) stored(ctx context.Context, r *Report, base *url.URL) (out []pr
 	if _, err := x.document(ctx, root(base).JoinPath("v2/_catalog"), &doc); err != nil {
 		return nil
 	}
+	var names []string
 	for _, name := range doc.Repositories {
 		if a, err := provider.ParseAddress(name); err == nil && strings.Count(name, "/") == 2 && len(out) < maxStored {
-			out = append(out, a)
+			out, names = append(out, a), append(names, a.String())
 		}
 	}
 	if len(out) > 0 {
-		r.ok("catalog", "%s, of which %d are examined", count(len(doc.Repositories), "repository"), len(out))
+		r.ok("catalog", "examined here: %s", list(names))
 	}
 	return out
 }

@@ -399,12 +399,7 @@ func helpUnreadable(err error, thing, again string) string {
 	return "push this version anew; " + again + " replaces what the tag names"
 }
 
-func count(n int, thing string) string {
-	if n != 1 {
-		thing += "s"
-	}
-	return fmt.Sprintf("%d %s", n, thing)
-}
+func count(n int, thing string) string { return hint.Count(n, thing) }
 
 // drain reads up to 64 KiB of a response body, and closes the body. Then its connection can be used again.
 func drain(body io.ReadCloser) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/module"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
 )
 
 // warnings returns what users should know about the files of a module and about its calls of local modules.
@@ -16,7 +18,7 @@ func warnings(entries []entry, made []localCall, unpacked int64) (out []string) 
 		add("there is no .tf or .tofu file in the folder itself: clients find a module only below //FOLDER")
 	}
 	if len(entries) > wideEntries || unpacked > wideBytes {
-		add("the module has %d files and %d MiB: Terragrunt installs at most %d files and %d MiB", len(entries), unpacked>>20, wideEntries, wideBytes>>20)
+		add("the module has %s and %d MiB: Terragrunt installs at most %d files and %d MiB", hint.Count(len(entries), "file"), unpacked>>20, wideEntries, wideBytes>>20)
 	}
 	out = append(out, callWarnings(entries, made)...)
 	out = append(out, secretWarnings(entries)...)

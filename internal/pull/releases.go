@@ -306,8 +306,8 @@ func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.
 	isListed := func(platform provider.Platform) bool { return r.find(platform) != nil }
 	if p.o.UsualNames {
 		if lacking := slices.DeleteFunc(slices.Clone(offered), isListed); len(lacking) > 0 {
-			warnings = append(warnings, fmt.Sprintf("%d platforms are left out: SHA256SUMS does not list them under their usual names, and verify = \"required\" serves no others: %.200s",
-				len(lacking), strings.Trim(fmt.Sprint(lacking), "[]")))
+			warnings = append(warnings, fmt.Sprintf("left out: %s, because SHA256SUMS has other names for the packages, and verify = \"required\" serves no others: %.200s",
+				hint.Count(len(lacking), "platform"), strings.Trim(fmt.Sprint(lacking), "[]")))
 		}
 		return warnings, nil
 	}
@@ -317,7 +317,7 @@ func (p *Puller) listOthers(ctx context.Context, r *release, offered []provider.
 	}
 	lacking := slices.DeleteFunc(p.ranked(offered), isListed)
 	if more := len(lacking) - maxOthers; more > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d platforms are left out: SHA256SUMS does not list them under their usual names, and the origin is asked about %d at most", more, maxOthers))
+		warnings = append(warnings, fmt.Sprintf("left out: %s, because SHA256SUMS has other names for the packages, and the origin is asked about %d at most", hint.Count(more, "platform"), maxOthers))
 		lacking = lacking[:maxOthers]
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeLeft(ctx)/3)

@@ -147,7 +147,7 @@ func (c Copy) leaveModules(all *selection, reason error) error {
 	if !c.everything() || len(all.providers) == 0 {
 		return noPlace{reason}
 	}
-	c.Progress.Warn(fmt.Sprintf("%d modules are not copied: %v", len(all.modules), reason))
+	c.Progress.Warn(fmt.Sprintf("not copied: %s, because %v", hint.Count(len(all.modules), "module"), reason))
 	all.modules = nil
 	return nil
 }
@@ -160,7 +160,7 @@ func (c Copy) leaveProviders(all *selection, reason error) error {
 	if !c.everything() || len(all.modules) == 0 {
 		return noPlace{reason}
 	}
-	c.Progress.Warn(fmt.Sprintf("%d providers are not copied: %v", len(all.providers), reason))
+	c.Progress.Warn(fmt.Sprintf("not copied: %s, because %v", hint.Count(len(all.providers), "provider"), reason))
 	all.providers = nil
 	return nil
 }
