@@ -54,6 +54,10 @@ func TestNamesThatClientsTake(t *testing.T) {
 			})
 		}
 	}
+	// The strict gateway has requested no package that it would not serve.
+	if !strings.Contains(strict.Log(), "not listed in SHA256SUMS: none of its packages is") {
+		t.Errorf("the log does not say why 1.2.0 is refused")
+	}
 }
 
 // shapes are zips in which the entries beside the provider's program have an unusual shape.
