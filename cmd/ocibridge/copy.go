@@ -91,6 +91,9 @@ registry it then copies the providers that have a provider block in ocibridge.hc
 without such blocks the providers in the registry's catalog: ocibridge list shows them.
 It also copies the modules in the catalog, which ocibridge module list shows.
 
+If a version is incomplete or its evidence does not verify, copy goes on with the others,
+and exits with 1 at the end.
+
 Modules have no evidence. copy compares their sizes and digests, and stores their
 manifests byte for byte.
 
@@ -204,12 +207,22 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	switch {
 	case errors.Is(err, transfer.ErrSameRepository), errors.Is(err, transfer.ErrNoPlace):
 		err = usage(err)
-	case f.dryRun && err == nil:
+	case err == nil && f.dryRun:
 		progress.copyPlan(results)
 		err = f.pending(slices.ContainsFunc(results.Providers, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }) ||
 			slices.ContainsFunc(results.Modules, func(r *pusher.ModuleResult) bool { return r.Status != pusher.Unchanged }))
 	case err == nil:
 		progress.copied(results)
+	case len(results.Failures) > 0:
+		if len(results.Providers)+len(results.Modules) > 0 && !f.dryRun {
+			progress.copied(results)
+		}
+		progress.failures(results.Failures)
+		if err == results.Failures[0].Err {
+			err = failed(results.Failures)
+		} else if len(results.Failures) == 1 {
+			progress.Warn(results.Failures[0].Err.Error())
+		}
 	}
 	return results, err
 }
@@ -220,7 +233,9 @@ func (f *copyFlags) document(copied transfer.Copied) any {
 		DryRun  bool                   `json:"dry_run,omitempty"`
 		Results []*pusher.Result       `json:"results"` // of providers
 		Modules []*pusher.ModuleResult `json:"modules"`
-	}{f.dryRun, orEmpty(copied.Providers), orEmpty(copied.Modules)}
+		// Failures are the versions that could not be copied, while the others were.
+		Failures []failure `json:"failures,omitempty"`
+	}{f.dryRun, orEmpty(copied.Providers), orEmpty(copied.Modules), failureDocuments(copied.Failures)}
 }
 
 // planned shows a dry run. It shows only the warnings of a result, because

@@ -4,6 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"sync"
+
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
@@ -43,6 +47,9 @@ type Copy struct {
 type Copied struct {
 	Providers []*pusher.Result
 	Modules   []*pusher.ModuleResult
+	// Failures are the versions that could not be copied, while the others were. Their order is the one in which they failed.
+	// The error of [Copy.Run] is the first one, unless the copy failed as a whole.
+	Failures []pusher.Failure
 }
 
 // lost returns the error of the first version of which platforms were left out, or nil.
@@ -121,11 +128,16 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 		return out, err
 	}
 	defer dst.close()
-	if out.Providers, err = c.copyAll(ctx, src, dst, all.providers); err == nil {
-		out.Modules, err = c.copyModules(ctx, src, dst, all.modules)
+	var failed failures
+	if out.Providers, err = c.copyAll(ctx, src, dst, all.providers, &failed); err == nil {
+		out.Modules, err = c.copyModules(ctx, src, dst, all.modules, &failed)
 	}
-	if err == nil && dst.save != nil {
+	out.Failures = failed.all
+	if err == nil && dst.save != nil && len(out.Providers)+len(out.Modules) > 0 {
 		err = dst.save(ctx)
+	}
+	if err == nil && len(out.Failures) > 0 {
+		err = out.Failures[0].Err
 	}
 	if err == nil {
 		err = out.lost()
@@ -199,12 +211,40 @@ func (c Copy) pick(ctx context.Context, what fmt.Stringer, in ociaddr.Repository
 		"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
 }
 
+// failures collects the failures of versions. Its methods can be called concurrently.
+type failures struct {
+	mu  sync.Mutex
+	all []pusher.Failure
+}
+
+// keep keeps a failure that concerns one version alone, and returns nil. It returns other errors: those of a registry or of
+// the disk would meet each further version, too.
+func (f *failures) keep(failure pusher.Failure) error {
+	err := failure.Err
+	var refused *pusher.RegistryError
+	var disk *fs.PathError
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.As(err, &disk),
+		errors.As(err, &refused) && !errors.Is(err, errdef.ErrNotFound):
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.all = append(f.all, failure)
+	return nil
+}
+
 // copyAll copies several versions concurrently.
-func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selected) ([]*pusher.Result, error) {
+func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selected, failed *failures) ([]*pusher.Result, error) {
 	b := newBatch(c.Push.Jobs, c.Progress.Done)
 	for _, s := range all {
 		for _, v := range s.versions {
-			_ = b.add(func() (*pusher.Result, error) { return c.copyOne(ctx, src, dst, s.Stored, v) }) // wait returns the first failure
+			_ = b.add(func() (*pusher.Result, error) { // wait returns the first failure that is not kept
+				result, err := c.copyOne(ctx, src, dst, s.Stored, v)
+				return result, failed.keep(pusher.Failure{Provider: s.Provider, Version: v, Err: err})
+			})
 		}
 	}
 	return b.wait(nil)

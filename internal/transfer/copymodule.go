@@ -69,13 +69,13 @@ func (c Copy) selectModules(ctx context.Context, src *source) ([]selectedModule,
 }
 
 // copyModules is like copyAll, for modules.
-func (c Copy) copyModules(ctx context.Context, src *source, dst *target, all []selectedModule) ([]*pusher.ModuleResult, error) {
+func (c Copy) copyModules(ctx context.Context, src *source, dst *target, all []selectedModule, failed *failures) ([]*pusher.ModuleResult, error) {
 	b := newBatch(c.Push.Jobs, c.Progress.DoneModule)
 	for _, m := range all {
 		for _, v := range m.versions {
-			_ = b.add(func() (*pusher.ModuleResult, error) { // wait returns the first failure
+			_ = b.add(func() (*pusher.ModuleResult, error) { // wait returns the first failure that is not kept
 				result, err := dst.putModule(ctx, m.StoredModule, v)
-				return result, explainCopy(src, dst, m.Repository, err)
+				return result, failed.keep(pusher.Failure{Module: m.Module, Version: v, Err: explainCopy(src, dst, m.Repository, err)})
 			})
 		}
 	}
