@@ -70,7 +70,7 @@ var contracts = map[string]contract{
 	"exec":          {ok: "exec --data data -- true", fails: "exec --config wrong.hcl -- true", usage: "exec", textOnly: true},
 	"help":          {ok: "help push", usage: "help pussh", textOnly: true},
 	"completion":    {ok: "completion bash", usage: "completion bush", textOnly: true},
-	"man":           {ok: "man pages", fails: "man key.asc/pages", usage: "man", textOnly: true},
+	"man":           {ok: "man ../pages", fails: "man key.asc/pages", usage: "man", textOnly: true},
 	"ocibridge":     {ok: "--help", usage: "pussh", textOnly: true},
 }
 
