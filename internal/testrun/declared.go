@@ -31,7 +31,7 @@ type declared struct {
 // which can need the network.
 func listTests(dir string, flags []string) ([]declared, error) {
 	cmd := exec.Command("go", slices.Concat([]string{"list", "-find", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles"}, flags, []string{"./..."})...)
-	cmd.Dir, cmd.Env = dir, moduleEnv(dir)
+	cmd.Dir, cmd.Env = dir, moduleEnv(dir, flags)
 	out, err := cmd.Output()
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return nil, errors.New(string(exit.Stderr))

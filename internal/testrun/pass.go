@@ -28,12 +28,18 @@ func (p pass) buildFlags() []string {
 	return nil
 }
 
-// moduleEnv returns the environment of the go command in a module. Modules below tools/ are not part of a workspace.
-func moduleEnv(dir string) []string {
-	if dir == "." {
-		return os.Environ()
+// moduleEnv returns the environment of the go command in a module, with these build flags. Modules below tools/ are not
+// part of a workspace.
+func moduleEnv(dir string, flags []string) []string {
+	cgo := "CGO_ENABLED=0"
+	if slices.Contains(flags, "-race") {
+		cgo = "CGO_ENABLED=1"
 	}
-	return append(os.Environ(), "GOWORK=off")
+	env := append(os.Environ(), cgo)
+	if dir != "." {
+		env = append(env, "GOWORK=off")
+	}
+	return env
 }
 
 // chosen maps packages to the tests and subtests that a pass runs.
@@ -135,12 +141,7 @@ func (p pass) test(dir string, c command, r *report) error {
 		args = append(args, "-run", c.pattern)
 	}
 	cmd := exec.Command("go", append(args, c.packages...)...)
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(moduleEnv(dir), "OCIBRIDGE_TOOLS="+p.Tools), os.Stderr
-	cgo := "CGO_ENABLED=0"
-	if p.Race {
-		cgo = "CGO_ENABLED=1"
-	}
-	cmd.Env = append(cmd.Env, cgo)
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(moduleEnv(dir, p.buildFlags()), "OCIBRIDGE_TOOLS="+p.Tools), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

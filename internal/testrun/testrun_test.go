@@ -206,7 +206,8 @@ func TestDeclared(t *testing.T) {
 // end-to-end tests.
 func TestEveryTestIsInOnePart(t *testing.T) {
 	t.Chdir("../..")
-	underRace, err := listTests(".", []string{"-tags", "race," + productTags}) // as with -race, which would need cgo
+	t.Setenv("CGO_ENABLED", "0") // as in CI
+	underRace, err := listTests(".", pass{Race: true}.buildFlags())
 	clients.Must(t, err)
 	plain, err := listTests(".", nil)
 	clients.Must(t, err)
