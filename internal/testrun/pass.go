@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -62,6 +63,9 @@ type command struct {
 	pattern  string
 }
 
+// slowFirst are the packages whose tests take longest. They start first, so that none of them runs alone at the end.
+var slowFirst = []string{"cmd/ocibridge", "pusher", "gateway", "internal/testrun", "internal/faults", "gateway/archives", "internal/modulezip"}
+
 // commands returns few commands that together run exactly the chosen tests. Packages share a command if no pattern for one
 // of them matches a test of another one that is not chosen.
 func commands(all []declared, tests chosen) []command {
@@ -93,6 +97,7 @@ func commands(all []declared, tests chosen) []command {
 		}
 		groups[i].members, groups[i].names = append(groups[i].members, d), append(groups[i].names, names...)
 	}
+	slices.SortStableFunc(whole.packages, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
 	var out []command
 	if whole.packages != nil {
 		out = append(out, whole)
@@ -105,6 +110,14 @@ func commands(all []declared, tests chosen) []command {
 		out = append(out, c)
 	}
 	return out
+}
+
+// rank returns the place of a package in slowFirst, or the one behind all if it is not there.
+func rank(name string) int {
+	if i := slices.Index(slowFirst, short(name)); i >= 0 {
+		return i
+	}
+	return len(slowFirst)
 }
 
 // collides reports whether names contain a test of the package, or a subtest of such a test, that is not chosen.

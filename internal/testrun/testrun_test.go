@@ -43,7 +43,7 @@ func inProject(t *testing.T, replace ...string) (notes string) {
 // do runs one part, and returns what it prints.
 func do(part string) (string, error) {
 	var out strings.Builder
-	r := &run{tools: "ocibridge", flags: []string{"-count=1"}, report: newReport(&out)}
+	r := &run{tools: "ocibridge", flags: []string{"-count=1", "-vet=off", "-ldflags=-w"}, report: newReport(&out)}
 	err := r.do(part)
 	return out.String(), err
 }
@@ -177,9 +177,9 @@ func TestSkips(t *testing.T) {
 
 // TestCommands shows that packages share a command only if its pattern runs exactly what was chosen.
 func TestCommands(t *testing.T) {
-	all := []declared{{Package: "a", Tests: []string{"TestA", "TestB"}}, {Package: "b", Tests: []string{"TestB", "TestC"}}, {Package: "c", Tests: []string{"TestC"}}, {Package: "d", Tests: []string{"TestD"}}, {Package: "e", Tests: []string{"TestE", "TestF"}}}
-	got := commands(all, chosen{"a": {"TestA"}, "b": {"TestB/x/1+1", "TestC"}, "c": {"TestC"}, "d": {"TestD"}, "e": {"TestE"}})
-	want := []command{{[]string{"c", "d"}, ""}, {[]string{"a", "e"}, "^TestA$|^TestE$"}, {[]string{"b"}, `^TestB$/^x$/^1\+1$|^TestC$`}}
+	all := []declared{{Package: module + "/a", Tests: []string{"TestG"}}, {Package: module + "/pusher", Tests: []string{"TestG"}}, {Package: "a", Tests: []string{"TestA", "TestB"}}, {Package: "b", Tests: []string{"TestB", "TestC"}}, {Package: "c", Tests: []string{"TestC"}}, {Package: "d", Tests: []string{"TestD"}}, {Package: "e", Tests: []string{"TestE", "TestF"}}}
+	got := commands(all, chosen{module + "/a": {"TestG"}, module + "/pusher": {"TestG"}, "a": {"TestA"}, "b": {"TestB/x/1+1", "TestC"}, "c": {"TestC"}, "d": {"TestD"}, "e": {"TestE"}})
+	want := []command{{[]string{module + "/pusher", module + "/a", "c", "d"}, ""}, {[]string{"a", "e"}, "^TestA$|^TestE$"}, {[]string{"b"}, `^TestB$/^x$/^1\+1$|^TestC$`}}
 	if !slices.EqualFunc(got, want, func(a, b command) bool { return a.pattern == b.pattern && slices.Equal(a.packages, b.packages) }) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -191,7 +191,7 @@ func TestDeclared(t *testing.T) {
 	all, err := listTests(".", nil)
 	clients.Must(t, err)
 	for _, name := range []string{"internal/testrun", "internal/document", "provider"} {
-		out, err := exec.Command("go", "test", "-list", "Test|Fuzz|Example", "./"+name).Output()
+		out, err := exec.Command("go", "test", "-vet=off", "-ldflags=-w", "-list", "Test|Fuzz|Example", "./"+name).Output()
 		clients.Must(t, err)
 		want := slices.DeleteFunc(strings.Fields(string(out)), func(word string) bool { return !regexp.MustCompile("^(Test|Fuzz|Example)").MatchString(word) })
 		i := slices.IndexFunc(all, func(d declared) bool { return short(d.Package) == name })
