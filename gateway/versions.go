@@ -56,12 +56,12 @@ func (g *gateway) serveVersions(w http.ResponseWriter, r *http.Request, a provid
 	defer cancel()
 	start := time.Now()
 	view := g.View(r)
-	item, err := view.Versions(ctx, a)
-	if err != nil && !errors.Is(err, errAbsent) {
-		return fmt.Errorf("list signed versions of %s: %w", a, err)
+	item, absent := view.Versions(ctx, a) // never assigned again, because the list can outlive this request
+	if absent != nil && !errors.Is(absent, errAbsent) {
+		return fmt.Errorf("list signed versions of %s: %w", a, absent)
 	}
 	list, err := g.sharedList(ctx, fmt.Sprintf("%p %t", item, g.MayFetch(r)), func(ctx context.Context) (*answer, error) {
-		list, err := g.versionsOf(ctx, view, item, err, start)
+		list, err := g.versionsOf(ctx, view, item, absent, start)
 		if err != nil {
 			return nil, fmt.Errorf("list signed versions of %s: %w", a, err)
 		}
