@@ -5,7 +5,7 @@ SHELL       := bash
 .DEFAULT_GOAL := help
 
 FUZZTIME ?= 2000x
-TIMEOUT  ?= 30m
+TIMEOUT  ?= 40m
 # How many tests of a package run at once: most of them wait for other programs.
 PARALLEL ?= 5
 VERSION   = $(shell tools/version.sh 2>/dev/null || echo dev)
