@@ -16,6 +16,8 @@ UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
 # Tools are built with -trimpath. If all else is too, packages of the same version are compiled once.
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
+# The program is built without cgo. internal/testrun turns cgo on where it runs the race detector, which needs it.
+export CGO_ENABLED := 0
 
 # Under make, a test whose program is missing fails, unless "make test" leaves it to "make test-all". Without make, it is skipped.
 export OCIBRIDGE_TOOLS ?= required
@@ -31,14 +33,14 @@ help: ## list these tasks
 .PHONY: build
 build: ## build the program: bin/ocibridge
 	@mkdir -p bin
-	CGO_ENABLED=0 go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/.new ./cmd/ocibridge
+	go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/.new ./cmd/ocibridge
 	@if cmp -s bin/.new bin/ocibridge; then rm bin/.new; else mv -f bin/.new bin/ocibridge; fi
 
 .PHONY: tools
 tools: ## obtain all clients, registries and checkers in .tools (a quarter of an hour, the first time)
 	@tools/install.sh
 
-TESTRUN = $(TESTTMP) CGO_ENABLED=0 go run ./internal/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
+TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
 
 # RACE=1 runs the packages' tests under the race detector. "make test-all" then runs only what is left.
 .PHONY: test

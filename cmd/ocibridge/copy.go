@@ -207,22 +207,23 @@ func (f *copyFlags) copy(ctx context.Context, s settings, c *transfer.Copy, stdo
 	switch {
 	case errors.Is(err, transfer.ErrSameRepository), errors.Is(err, transfer.ErrNoPlace):
 		err = usage(err)
+	case len(results.Failures) > 0:
+		if len(results.Providers)+len(results.Modules) > 0 && !f.dryRun {
+			progress.copied(results)
+		}
+		progress.failures(results.Failures)
+		switch {
+		case err == nil:
+			err = failed(results.Failures)
+		case len(results.Failures) == 1: // progress.failures leaves it to the error, which is another one here
+			progress.Warn(results.Failures[0].Err.Error())
+		}
 	case err == nil && f.dryRun:
 		progress.copyPlan(results)
 		err = f.pending(slices.ContainsFunc(results.Providers, func(r *pusher.Result) bool { return r.Status != pusher.Unchanged }) ||
 			slices.ContainsFunc(results.Modules, func(r *pusher.ModuleResult) bool { return r.Status != pusher.Unchanged }))
 	case err == nil:
 		progress.copied(results)
-	case len(results.Failures) > 0:
-		if len(results.Providers)+len(results.Modules) > 0 && !f.dryRun {
-			progress.copied(results)
-		}
-		progress.failures(results.Failures)
-		if err == results.Failures[0].Err {
-			err = failed(results.Failures)
-		} else if len(results.Failures) == 1 {
-			progress.Warn(results.Failures[0].Err.Error())
-		}
 	}
 	return results, err
 }

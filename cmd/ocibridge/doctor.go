@@ -73,9 +73,10 @@ this registry.
 
 With --url, it examines a gateway as clients see it. Give the URL of the network mirror,
 which ends in providers/. Without PROVIDER, doctor requests some that the embedded
-registry has, or else those of the provider blocks here. For MODULE, give the URL of the gateway: doctor
-requests the discovery document, the versions, the location of the newest one, and its
-zip. A module of another host needs no discovery document, because of the host block.
+registry has, or else those of the provider blocks here. For MODULE, give the URL of the
+gateway: doctor requests the discovery document, the versions, the location of the newest
+one, and its zip. A module of another host needs no discovery document, because of the
+host block.
 
 Without arguments it examines one repository of every template and every project, the
 repositories and origins of the provider blocks, public_url, and the folders of this
@@ -285,8 +286,7 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 }
 
 // examineGateway examines a gateway as clients see it: what.module, or else what.provider, or else providers that it may
-// have. Its requests carry the
-// client's token from the CLI configuration, and no logins for registries.
+// have. Its requests carry the client's token from the CLI configuration, and no logins for registries.
 func examineGateway(ctx context.Context, s settings, at string, what subject) (*doctor.Report, error) {
 	cli := s.cli
 	x := doctor.Gateway{

@@ -13,7 +13,8 @@ import (
 )
 
 // newManCommand returns the command that writes the manual pages. It is hidden, because the pages have the texts of
-// --help: it is for those who install ocibridge.
+// --help: it is for those who install ocibridge. Cobra's package doc reads these texts as Markdown: it joins the lines of
+// our lists, and HOST/*/* loses its stars.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",

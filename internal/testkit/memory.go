@@ -6,10 +6,9 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 )
 
-// memory is the folder of Linux whose files are in memory. A container often has only 64 MiB of it.
 const (
-	memory     = "/dev/shm"
-	leastSpace = 2 << 30
+	memory     = "/dev/shm" // the folder of Linux whose files are in memory
+	leastSpace = 2 << 30    // in bytes; a container often has 64 MiB only
 )
 
 // MemoryDir is like tb.TempDir, but the folder is in memory if there is space, unless TMPDIR is set. It is meant for

@@ -48,7 +48,7 @@ type Copied struct {
 	Providers []*pusher.Result
 	Modules   []*pusher.ModuleResult
 	// Failures are the versions that could not be copied, while the others were. Their order is the one in which they failed.
-	// The error of [Copy.Run] is the first one, unless the copy failed as a whole.
+	// They are no error of [Copy.Run], which says why the copy as a whole has failed.
 	Failures []pusher.Failure
 }
 
@@ -136,10 +136,7 @@ func (c Copy) Run(ctx context.Context) (out Copied, err error) {
 	if err == nil && dst.save != nil && len(out.Providers)+len(out.Modules) > 0 {
 		err = dst.save(ctx)
 	}
-	if err == nil && len(out.Failures) > 0 {
-		err = out.Failures[0].Err
-	}
-	if err == nil {
+	if err == nil && len(out.Failures) == 0 {
 		err = out.lost()
 	}
 	return out, err

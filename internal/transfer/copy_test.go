@@ -94,6 +94,9 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 	}
 	copied, err := run.Run(c.t.Context())
 	c.results, c.modules = copied.Providers, copied.Modules
+	if err == nil && len(copied.Failures) > 0 {
+		err = copied.Failures[0].Err
+	}
 	return strings.Join(c.progress.done, ", "), err
 }
 
