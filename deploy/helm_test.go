@@ -274,6 +274,124 @@ func TestChartSecurityContexts(t *testing.T) {
 	}
 }
 
+// TestChartValues shows that each value which a cluster or its policies dictate has its place in the rendered objects.
+// A place of both pods is written without the path to their templates.
+func TestChartValues(t *testing.T) {
+	t.Parallel()
+	const values = "helm/ocibridge/ci/minimal-values.yaml"
+	both := []string{"Deployment spec.template.", "CronJob spec.jobTemplate.spec.template."}
+	for _, c := range []struct {
+		set    string // a value of the chart in JSON
+		places []string
+		path   string
+		want   any
+	}{
+		{`imagePullSecrets=[{"name":"pull"}]`, both, "spec.imagePullSecrets.0.name", "pull"},
+		{`image.digest="sha256:` + strings.Repeat("1", 64) + `"`, both, "spec.containers.0.image", "registry.example.com/ocibridge@sha256:" + strings.Repeat("1", 64)},
+		{`image.pullPolicy="Always"`, both, "spec.containers.0.imagePullPolicy", "Always"},
+		{`priorityClassName="high"`, both, "spec.priorityClassName", "high"},
+		{`runtimeClassName="gvisor"`, both, "spec.runtimeClassName", "gvisor"},
+		{`nodeSelector={"pool":"infra"}`, both, "spec.nodeSelector.pool", "infra"},
+		{`tolerations=[{"key":"dedicated","operator":"Exists"}]`, both, "spec.tolerations.0.key", "dedicated"},
+		{`affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchFields":[]}]}}}`, both, "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.#", 1.0},
+		{`topologySpreadConstraints=[{"maxSkew":2,"topologyKey":"rack","whenUnsatisfiable":"DoNotSchedule"}]`, both[:1], "spec.topologySpreadConstraints.0.topologyKey", "rack"},
+		{`hostAliases=[{"ip":"10.0.0.7","hostnames":["harbor"]}]`, both, "spec.hostAliases.0.ip", "10.0.0.7"},
+		{`dnsPolicy="None"`, both, "spec.dnsPolicy", "None"},
+		{`dnsConfig={"nameservers":["10.0.0.53"]}`, both, "spec.dnsConfig.nameservers.0", "10.0.0.53"},
+		{`hostUsers=false`, both, "spec.hostUsers", false},
+		{`hostUsers=null`, both, "spec.hostUsers", nil},
+		{`podSecurityContext.fsGroup=2000`, both, "spec.securityContext.fsGroup", 2000.0},
+		{`securityContext.capabilities={"drop":["ALL"]}`, both, "spec.containers.0.securityContext.capabilities.drop.0", "ALL"},
+		{`serviceAccount={"create":false,"name":"cloud"}`, both, "spec.serviceAccountName", "cloud"},
+		{`serviceAccount.annotations={"role":"arn"}`, []string{"ServiceAccount "}, "metadata.annotations.role", "arn"},
+		{`commonLabels={"team":"a"}`, []string{both[0], both[1], "Deployment ", "CronJob ", "Service ", "ConfigMap ", "ServiceAccount ", "NetworkPolicy ", "PodDisruptionBudget "}, "metadata.labels.team", "a"},
+		{`podLabels={"team":"a"}`, both, "metadata.labels.team", "a"},
+		{`podAnnotations={"owner":"a"}`, both, "metadata.annotations.owner", "a"},
+		{`deploymentAnnotations={"exempt":"true"}`, []string{"Deployment "}, "metadata.annotations.exempt", "true"},
+		{`sync.annotations={"exempt":"true"}`, []string{"CronJob "}, "metadata.annotations.exempt", "true"},
+		{`sync.podLabels={"mesh":""}`, both[1:], "metadata.labels.mesh", ""},
+		{`sync.podAnnotations={"sidecar":"false"}`, both[1:], "metadata.annotations.sidecar", "false"},
+		{`sync.resources={"requests":{"cpu":"1","memory":"1Gi"},"limits":{"memory":"2Gi"}}`, both[1:], "spec.containers.0.resources.limits.memory", "2Gi"},
+		{`resources.limits={"memory":"2Gi"}`, both[:1], "spec.containers.0.resources.limits.memory", "2Gi"},
+		{`env=[{"name":"HTTPS_PROXY","value":"http://proxy"}]`, both, "spec.containers.0.env.2.value", "http://proxy"},
+		{`envFrom=[{"secretRef":{"name":"more"}}]`, both, "spec.containers.0.envFrom.0.secretRef.name", "more"},
+		{`volumes=[{"name":"ca","configMap":{"name":"ca"}}]`, both, "spec.volumes.1.configMap.name", "ca"},
+		{`volumeMounts=[{"name":"tmp","mountPath":"/more"}]`, both, "spec.containers.0.volumeMounts.2.mountPath", "/more"},
+		{`cache.volume={"persistentVolumeClaim":{"claimName":"fast"}}`, both[:1], "spec.volumes.2.persistentVolumeClaim.claimName", "fast"},
+		{`startupProbe.failureThreshold=90`, both[:1], "spec.containers.0.startupProbe.failureThreshold", 90.0},
+		{`livenessProbe.timeoutSeconds=30`, both[:1], "spec.containers.0.livenessProbe.timeoutSeconds", 30.0},
+		{`readinessProbe.initialDelaySeconds=3`, both[:1], "spec.containers.0.readinessProbe.initialDelaySeconds", 3.0},
+		{`updateStrategy.rollingUpdate.maxSurge="25%"`, []string{"Deployment "}, "spec.strategy.rollingUpdate.maxSurge", "25%"},
+		{`minReadySeconds=15`, []string{"Deployment "}, "spec.minReadySeconds", 15.0},
+		{`revisionHistoryLimit=2`, []string{"Deployment "}, "spec.revisionHistoryLimit", 2.0},
+		{`podDisruptionBudget.maxUnavailable="50%"`, []string{"PodDisruptionBudget "}, "spec.maxUnavailable", "50%"},
+		{`service.annotations={"lb":"internal"}`, []string{"Service "}, "metadata.annotations.lb", "internal"},
+		{`service.labels={"lb":"internal"}`, []string{"Service "}, "metadata.labels.lb", "internal"},
+		{`service={"type":"NodePort","nodePort":30443}`, []string{"Service "}, "spec.ports.0.nodePort", 30443.0},
+		{`service={"type":"LoadBalancer","externalTrafficPolicy":"Local"}`, []string{"Service "}, "spec.externalTrafficPolicy", "Local"},
+		{`service={"type":"LoadBalancer","loadBalancerClass":"internal"}`, []string{"Service "}, "spec.loadBalancerClass", "internal"},
+		{`service={"type":"LoadBalancer","loadBalancerSourceRanges":["10.0.0.0/8"]}`, []string{"Service "}, "spec.loadBalancerSourceRanges.0", "10.0.0.0/8"},
+		{`service.ipFamilyPolicy="RequireDualStack"`, []string{"Service "}, "spec.ipFamilyPolicy", "RequireDualStack"},
+		{`service.ipFamilies=["IPv6"]`, []string{"Service "}, "spec.ipFamilies.0", "IPv6"},
+		{`ingress={"enabled":true,"host":"providers.example.com","className":"internal"}`, []string{"Ingress "}, "spec.ingressClassName", "internal"},
+		{`ingress={"enabled":true,"host":"providers.example.com","annotations":{"issuer":"ca"}}`, []string{"Ingress "}, "metadata.annotations.issuer", "ca"},
+		{`serviceMonitor={"enabled":true,"labels":{"prometheus":"main"}}`, []string{"ServiceMonitor "}, "metadata.labels.prometheus", "main"},
+		{`serviceMonitor={"enabled":true,"namespace":"monitoring"}`, []string{"ServiceMonitor "}, "metadata.namespace", "monitoring"},
+		{`serviceMonitor={"enabled":true,"namespace":"monitoring"}`, []string{"ServiceMonitor "}, "spec.namespaceSelector.matchNames.0", "default"},
+		{`networkPolicy.from=[{"namespaceSelector":{"matchLabels":{"team":"a"}}}]`, []string{"NetworkPolicy "}, "spec.ingress.0.from.0.namespaceSelector.matchLabels.team", "a"},
+		{`networkPolicy.extraEgress=[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}]`, []string{"NetworkPolicy "}, "spec.egress.2.to.0.ipBlock.cidr", "10.0.0.0/8"},
+		{`extraObjects=[{"apiVersion":"v1","kind":"Secret","metadata":{"name":"{{ .Release.Name }}-more"}}]`, []string{"Secret "}, "metadata.name", "release-more"},
+		// The pods get no variables of services, and labels that select pods stay.
+		{`replicaCount=1`, both, "spec.enableServiceLinks", false},
+		{`podLabels={"app.kubernetes.io/component":"mine"}`, both[:1], "metadata.labels.app~kubernetes~io/component", "gateway"},
+		// What is for one component wins over what is for all.
+		{`podLabels={"mesh":"on"}` + "\n" + `sync.podLabels={"mesh":"off"}`, both[1:], "metadata.labels.mesh", "off"},
+		{`commonLabels={"team":"a"}` + "\n" + `podLabels={"team":"b"}`, both, "metadata.labels.team", "b"},
+	} {
+		t.Run(c.set, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"-f", values, "--set", "sync.enabled=true"}
+			for set := range strings.SplitSeq(c.set, "\n") {
+				args = append(args, "--set-json", set)
+			}
+			objects := checked[[]map[string]any](t, "kubernetes", template(t, args...))
+			for _, place := range c.places {
+				kind, path, _ := strings.Cut(place, " ")
+				i := slices.IndexFunc(objects, func(o map[string]any) bool { return o["kind"] == kind })
+				if i < 0 {
+					t.Errorf("no %s", kind)
+				} else if got := field(objects[i], path+c.path); got != c.want {
+					t.Errorf("%s: %s%s is %v, want %v", kind, path, c.path, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// field returns the field of an object at a path. In a list, the next element of the path is an index, or # for the
+// length. A ~ is a dot in the name of a field.
+func field(at any, path string) any {
+	for name := range strings.SplitSeq(path, ".") {
+		switch parent := at.(type) {
+		case map[string]any:
+			at = parent[strings.ReplaceAll(name, "~", ".")]
+		case []any:
+			i, err := strconv.Atoi(name)
+			switch {
+			case name == "#":
+				at = float64(len(parent))
+			case err == nil && i < len(parent):
+				at = parent[i]
+			default:
+				return nil
+			}
+		default:
+			return nil
+		}
+	}
+	return at
+}
+
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()
 	const minimal, full = "helm/ocibridge/ci/minimal-values.yaml", "helm/ocibridge/ci/full-values.yaml"
@@ -293,6 +411,9 @@ func TestChartRefuses(t *testing.T) {
 		{"many pods with tokens and each with a key of its own", full, "capabilityKeys.secretName=", "capabilityKeys.secretName"},
 		{"a security context that is none", minimal, "podSecurityContext=none", "podSecurityContext"},
 		{"an unknown family of addresses", minimal, "service.ipFamilies={IPv5}", "ipFamilies"},
+		{"a probe of something else", minimal, "livenessProbe.httpGet.path=/", "httpGet"},
+		{"an unknown update strategy", minimal, "updateStrategy.type=OnDelete", "updateStrategy/type"},
+		{"an unknown DNS policy", minimal, "dnsPolicy=Nothing", "dnsPolicy"},
 		{"an ingress for no host", minimal, "ingress.enabled=true", "ingress.host"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

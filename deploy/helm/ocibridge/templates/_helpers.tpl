@@ -13,16 +13,25 @@
 {{- end -}}
 {{- end }}
 
-{{/* The labels of a component: (list . "gateway"). */}}
+{{/* The entries of all maps in a list. If several maps have a key, the last one wins. */}}
+{{- define "ocibridge.merged" -}}
+{{- $all := dict -}}
+{{- range . -}}
+{{- range $key, $value := . -}}
+{{- $_ := set $all $key $value -}}
+{{- end -}}
+{{- end -}}
+{{ toYaml $all }}
+{{- end }}
+
+{{/* The labels of a component: (list . "gateway"), and more maps of labels. None replaces a label that selects pods. */}}
 {{- define "ocibridge.labels" -}}
 {{- $top := index . 0 -}}
-{{ include "ocibridge.selector" . }}
-app.kubernetes.io/version: {{ $top.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ $top.Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+" "_" }}
-{{- with $top.Values.commonLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := dict
+  "app.kubernetes.io/version" $top.Chart.AppVersion
+  "app.kubernetes.io/managed-by" $top.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $top.Chart.Name $top.Chart.Version | replace "+" "_") -}}
+{{- include "ocibridge.merged" (concat (list $own $top.Values.commonLabels) (slice . 2) (list (include "ocibridge.selector" . | fromYaml))) -}}
 {{- end }}
 
 {{- define "ocibridge.selector" -}}
@@ -183,6 +192,14 @@ runtimeClassName: {{ . }}
 hostAliases:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.dnsPolicy }}
+dnsPolicy: {{ . }}
+{{- end }}
+{{- if kindIs "bool" .Values.hostUsers }}
+hostUsers: {{ .Values.hostUsers }}
+{{- end }}
+# The variables of a service that is called ocibridge would begin as ocibridge's own do.
+enableServiceLinks: false
 {{- with .Values.dnsConfig }}
 dnsConfig:
   {{- toYaml . | nindent 2 }}
