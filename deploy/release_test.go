@@ -60,10 +60,13 @@ func examineRelease(t *testing.T, dist, sums string) {
 		t.Errorf("the archive is not in SHA256SUMS:\n%s", sums)
 	}
 	files := untar(t, archive)
-	for _, file := range []string{"README.md", "LICENSE", "docs/README.md", "docs/developers/licences.md", "docs/reference/configuration.md", "docs/reference/ocibridge.hcl", "docs/reference/output.schema.json", "docs/images/page.png", "completions/ocibridge.bash", "completions/ocibridge.zsh", "THIRD-PARTY-LICENCES.txt", "systemd/ocibridge.service"} {
+	for _, file := range []string{"README.md", "LICENSE", "docs/README.md", "docs/developers/licences.md", "docs/reference/configuration.md", "docs/reference/ocibridge.hcl", "docs/reference/output.schema.json", "docs/images/page.png", "completions/ocibridge.bash", "completions/ocibridge.zsh", "man/man1/ocibridge.1", "man/man1/ocibridge-module-push.1", "THIRD-PARTY-LICENCES.txt", "systemd/ocibridge.service"} {
 		if len(files[name+"/"+file]) == 0 && !(runtime.GOOS != "linux" && strings.HasPrefix(file, "systemd/")) {
 			t.Errorf("%s is not in the archive", file)
 		}
+	}
+	if page := files[name+"/man/man1/ocibridge-push.1"]; !bytes.Contains(page, []byte(`"ocibridge v1.2.3"`)) || bytes.Contains(page, []byte(dist)) {
+		t.Errorf("the manual page of push:\n%.200s", page)
 	}
 	program := filepath.Join(t.TempDir(), "ocibridge")
 	if err := os.WriteFile(program, files[name+"/ocibridge"], 0o755); err != nil {

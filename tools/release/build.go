@@ -35,16 +35,24 @@ func build(o options, goCache string) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	// 2. The files that all archives share. The program prints its own completions.
+	// 2. The files that all archives share. The program prints its own completions, and writes its manual pages.
 	common, err := b.documents()
 	if err != nil {
 		return err
 	}
-	completions, err := b.completions(filepath.Join(temp, host))
+	program := filepath.Join(temp, host)
+	if err := b.compile(host, program); err != nil {
+		return err
+	}
+	completions, err := b.completions(program)
 	if err != nil {
 		return err
 	}
-	common = append(common, completions...)
+	pages, err := b.manPages(program, filepath.Join(temp, "man"))
+	if err != nil {
+		return err
+	}
+	common = slices.Concat(common, completions, pages)
 	// 3. An archive and an SBOM for each platform.
 	var sums []string
 	for _, platform := range o.platforms {
@@ -165,9 +173,6 @@ func add(entries []entry, file, name string, mode os.FileMode) ([]entry, error) 
 
 // completions returns the shell completions that the program prints on this machine.
 func (b *builder) completions(program string) (entries []entry, err error) {
-	if err := b.compile(host, program); err != nil {
-		return nil, err
-	}
 	for shell, suffix := range map[string]string{"bash": "bash", "zsh": "zsh", "fish": "fish", "powershell": "ps1"} {
 		out, err := b.run(program, "completion", shell)
 		if err != nil {
@@ -178,9 +183,26 @@ func (b *builder) completions(program string) (entries []entry, err error) {
 	return entries, nil
 }
 
+// manPages returns the manual pages that the program writes into folder on this machine.
+func (b *builder) manPages(program, folder string) (entries []entry, err error) {
+	if _, err := b.run(program, "man", folder); err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(folder, "*.1"))
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if entries, err = add(entries, file, "man/man1/"+filepath.Base(file), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
 // platform returns the archive and the SBOM of a platform. The keys are the file names.
 func (b *builder) platform(platform string, common []entry, program string) (map[string][]byte, error) {
-	if platform != host { // completions has already compiled the program for the host
+	if platform != host { // build has already compiled the program for the host
 		if err := b.compile(platform, program); err != nil {
 			return nil, err
 		}
