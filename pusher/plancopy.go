@@ -7,11 +7,8 @@ import (
 	"os"
 	"path"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -25,52 +22,28 @@ func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, 
 		return nil, err
 	}
 	defer w.unlock()
-	ctx = outgoing.WithClock(mayPush(ctx, w.dest.Repository), w.clock)
-	if err := w.inspect(ctx); err != nil {
-		return nil, err
-	}
-	missing, err := w.missing(ctx)
+	after, status, err := w.plan(mayPush(ctx, w.dest.Repository))
 	if err != nil {
 		return nil, err
 	}
-	var expected []artifact.Package
-	for _, pkg := range missing {
-		planned, err := w.planPackage(ctx, pkg)
-		if err != nil {
-			return nil, err
-		}
-		expected = append(expected, planned)
-	}
-	var evidence *ocispec.Descriptor
-	if !w.withoutEvidence() && (w.before == nil || len(missing) > 0 || w.offersEvidence()) {
-		evidence = &w.evidence.Descriptor
-	}
-	s, err := w.situation(ctx, w.before, otherPushes{}, w.ownPackages(expected), evidence)
-	if err != nil {
-		return nil, err
-	}
-	d := s.decide()
-	if d.conflict != nil {
-		return nil, w.conflictError(d.conflict)
-	}
-	return w.result(ctx, d.version, statusOf(w.before, d.version, p.o.Force)), nil
+	return w.result(ctx, after, status), nil
 }
 
-// planPackage returns a missing package as the source describes it. It notes whether the
+// planCopied returns a missing package as the source describes it. It notes whether the
 // package would be sent or left out.
-func (w *push) planPackage(ctx context.Context, pkg origin.Package) (artifact.Package, error) {
+func (w *push) planCopied(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
 	out := *find(w.original.version.Packages, pkg.Platform)
 	out.Filename = pkg.Filename
 	if w.omittable(pkg) != nil {
 		w.original.omitted = append(w.original.omitted, pkg.Platform)
-		return out, nil
+		return &out, nil
 	}
 	exists, err := w.dest.Store.Exists(ctx, out.Layer())
 	if err != nil {
-		return out, w.registryError("look for "+pkg.Platform.String()+" in", err)
+		return nil, w.registryError("look for "+pkg.Platform.String()+" in", err)
 	}
 	w.uploaded[pkg.Platform] = !exists
-	return out, nil
+	return &out, nil
 }
 
 // PlanMirror returns the result that [Pusher.Mirror] would have. It writes nothing. It

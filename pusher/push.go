@@ -240,12 +240,8 @@ func (w *push) checkLocal(ctx context.Context, pkg origin.Package, d digest.Dige
 	if there := w.present(pkg.Platform); !pkg.Local || there == nil || there.Digest != d || w.o.Force {
 		return nil
 	}
-	s, err := w.open(ctx, pkg)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return s.drain()
+	_, err := w.read(ctx, pkg)
+	return err
 }
 
 // isInPlace reports whether the stored version has the package with the given platform and

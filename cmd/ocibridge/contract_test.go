@@ -38,7 +38,8 @@ type contract struct {
 // contracts contains every command. Its schema in docs/reference/output.schema.json has the name of the
 // command, with dashes in place of spaces.
 var contracts = map[string]contract{
-	"push": {ok: "push --release-dir dist --as W@1.0.0 --public-key key.asc --data data", fails: "push --release-dir missing --as W@1.0.0 --public-key key.asc --data data", usage: "push"},
+	"push": {ok: "push --release-dir dist --as W@1.0.0 --public-key key.asc --data data", fails: "push --release-dir missing --as W@1.0.0 --public-key key.asc --data data", usage: "push",
+		pending: "push --release-dir dist --as W@1.0.0 --public-key key.asc --data empty --dry-run --detailed-exitcode"},
 	"sync": {ok: "sync --config sync.hcl --data synced", fails: "sync --data synced", usage: "sync --prune-limit 3",
 		pending: "sync --config sync.hcl --data empty --dry-run --detailed-exitcode"},
 	"remove": {ok: "remove W@1.0.0 --data data --dry-run", fails: "remove W@9.9.9 --data data", usage: "remove",

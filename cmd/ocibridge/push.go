@@ -26,7 +26,8 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
     --template 'harbor.example.com/providers/${hostname}/${namespace}/${type}' \
     --platform linux_amd64 --platform darwin_arm64
 
-  # every version that matches
+  # every version that matches, and before that: what that would push
+  ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0' --dry-run
   ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0'
 
   # the versions that a configuration has locked, checked against its lock file
@@ -42,6 +43,7 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
 // pushFlags are the flags of push.
 type pushFlags struct {
 	commonFlags
+	dryRunFlags
 	platforms     []string
 	all           bool
 	lockFiles     []string
@@ -69,18 +71,28 @@ push takes the newest version that matches the constraint, or every one with --a
 
 With --lock-file, push takes exactly the versions that the dependency lock files
 name. Each package must match one of the file's hashes, as when clients install it:
-push refuses other packages, because the file's users have not reviewed them.`,
+push refuses other packages, because the file's users have not reviewed them.
+
+--dry-run prints the plan, without the versions in place:
+
+  +  a version to push           !  a version with packages or
+  ~  platforms or evidence           evidence to replace
+     to add
+
+It verifies signatures and compares with the registry, but reads packages only in
+folders, and where a lock file knows them by their content alone.`,
 		Example: pushExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return perform(&f.commonFlags, cmd, func(s settings) (*pushPlan, error) {
 				return f.plan(args, s.file.Trust)
-			}, func(ctx context.Context, s settings, p *pushPlan) ([]*pusher.Result, error) {
+			}, func(ctx context.Context, s settings, p *pushPlan) (pushRun, error) {
 				return f.push(ctx, s, p, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			}, resultsDocument)
+			}, f.document)
 		},
 		ValidArgsFunction: f.complete,
 	}
 	f.commonFlags.register(cmd, "number of packages to transfer at once, of all versions together")
+	f.dryRunFlags.register(cmd, "print the plan and store nothing")
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.platforms, "platform", nil, "`platform` to push, such as linux_amd64 (repeatable; default: all)")
 	flags.BoolVar(&f.all, "all", false, "push every version that matches the constraint, not only the newest")
@@ -141,7 +153,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 	if p.platforms, err = parseAll(provider.ParsePlatform, f.platforms); err != nil {
 		return nil, err
 	}
-	return p, nil
+	return p, f.dryRunFlags.check()
 }
 
 // checkSources returns an error unless the command line names exactly one source and the other
@@ -172,23 +184,29 @@ func (f *pushFlags) checkSources(args []string) error {
 	return nil
 }
 
+// pushRun is the outcome of a push, or the plan of a dry run.
+type pushRun struct {
+	results []*pusher.Result
+	plan    pusher.Plan
+}
+
 // push opens the source and the registry, and pushes the requested versions from the source to
-// the registry.
-func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, stderr io.Writer) ([]*pusher.Result, error) {
+// the registry. In a dry run, it shows what it would push.
+func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, stderr io.Writer) (run pushRun, err error) {
 	src, err := f.source(ctx, s, p, stderr)
 	if err != nil {
-		return nil, err
+		return run, err
 	}
 	defer src.Close()
 	providers := src.Providers
 	back, err := f.open(s, providers, f.log.open(stderr))
 	if err != nil {
-		return nil, err
+		return run, err
 	}
 	defer back.Close()
 	for _, a := range providers {
 		if _, err := back.Templates.Repository(a); err != nil {
-			return nil, err
+			return run, err
 		}
 	}
 	progress := f.progress(stdout, stderr)
@@ -200,15 +218,41 @@ func (f *pushFlags) push(ctx context.Context, s settings, p *pushPlan, stdout, s
 			progress.Warn(fmt.Sprintf("%s: %s", a, text))
 		}
 	}
-	results, err := transfer.Push(ctx, src, back, pusher.Options{
-		Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh,
-	}, progress)
-	for _, r := range results {
-		if _, denied := s.file.Gateway.Denies(r.Provider, r.Version); denied {
-			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", r.Provider, r.Version))
+	warnDenied := func(a provider.Address, v provider.Version) {
+		if _, denied := s.file.Gateway.Denies(a, v); denied {
+			progress.Warn(fmt.Sprintf("%s %s: the gateway block denies this version, so clients do not get it", a, v))
 		}
 	}
-	return results, err
+	options := pusher.Options{Policy: p.policy, Jobs: int(f.jobs), Force: f.force, RefreshEvidence: f.refresh}
+	if f.dryRun {
+		run.plan, err = transfer.PlanPush(ctx, src, back, options, progress)
+		for _, step := range run.plan.Steps {
+			warnDenied(step.Provider, step.Version)
+		}
+		if err != nil {
+			return run, err
+		}
+		progress.dryRun(&run.plan)
+		return run, f.pending(changes(&run.plan) > 0)
+	}
+	run.results, err = transfer.Push(ctx, src, back, options, progress)
+	for _, r := range run.results {
+		warnDenied(r.Provider, r.Version)
+	}
+	return run, err
+}
+
+// document returns the JSON output. It contains the plan or the results.
+func (f *pushFlags) document(run pushRun) any {
+	if !f.dryRun {
+		return resultsDocument(run.results)
+	}
+	return struct {
+		DryRun   bool             `json:"dry_run"`
+		Plan     []pusher.Step    `json:"plan"`
+		Results  []*pusher.Result `json:"results"`
+		Warnings []string         `json:"warnings,omitempty"`
+	}{f.dryRun, orEmpty(run.plan.Steps), []*pusher.Result{}, run.plan.Warnings}
 }
 
 // source opens the source that the flags name.

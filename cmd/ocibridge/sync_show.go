@@ -14,11 +14,11 @@ import (
 )
 
 var planSigns = map[pusher.Action]string{
-	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionPrune: "-", pusher.ActionWait: ".",
+	pusher.ActionPush: "+", pusher.ActionAdd: "~", pusher.ActionRepair: "!", pusher.ActionPrune: "-", pusher.ActionWait: ".", pusher.ActionReplace: "!",
 }
 
-// dryRun prints a line for each version that a sync would change or that waits, and the
-// totals.
+// dryRun prints a line for each version that a sync or a push would change or that waits, and
+// the totals.
 func (p *progress) dryRun(plan *pusher.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -35,14 +35,19 @@ func (p *progress) dryRun(plan *pusher.Plan) {
 			p.result("  %s %s  waits until %s", planSigns[s.Action], s.Version, s.Until.Local().Format(time.DateTime))
 			continue
 		}
-		note := ""
+		contents, note := fmt.Sprintf("%s, %s", platforms(s.Platforms), size(s.Size)), ""
+		if len(s.Platforms) == 0 && (s.Action == pusher.ActionAdd || s.Action == pusher.ActionReplace) {
+			contents = "evidence"
+		}
 		switch {
 		case s.FirstSync:
 			note = ", does not wait: it was there at the first sync"
 		case s.Action == pusher.ActionRepair:
 			note = `, stored, and refused by verify = "required"`
+		case s.Action == pusher.ActionReplace:
+			note = ", replaces what is stored"
 		}
-		p.result("  %s %s  %s, %s%s", planSigns[s.Action], s.Version, platforms(s.Platforms), size(s.Size), note)
+		p.result("  %s %s  %s%s", planSigns[s.Action], s.Version, contents, note)
 	}
 	p.summary("Plan: %s", planTotals(plan))
 	for _, line := range unasked(plan) {
@@ -57,8 +62,8 @@ func planTotals(plan *pusher.Plan) string {
 		action pusher.Action
 		what   string
 	}{
-		{pusher.ActionPush, "to push"}, {pusher.ActionAdd, "to complete"}, {pusher.ActionRepair, "to repair"}, {pusher.ActionPrune, "to prune"},
-		{pusher.ActionKeep, "in place"}, {pusher.ActionWait, "waiting"},
+		{pusher.ActionPush, "to push"}, {pusher.ActionAdd, "to complete"}, {pusher.ActionRepair, "to repair"}, {pusher.ActionReplace, "to replace"},
+		{pusher.ActionPrune, "to prune"}, {pusher.ActionKeep, "in place"}, {pusher.ActionWait, "waiting"},
 	} {
 		n, bytes := plan.Count(a.action)
 		switch {
@@ -90,7 +95,7 @@ func unasked(plan *pusher.Plan) (lines []string) {
 // changes returns the number of versions that a plan changes.
 func changes(plan *pusher.Plan) int {
 	total := 0
-	for _, a := range []pusher.Action{pusher.ActionPush, pusher.ActionAdd, pusher.ActionRepair, pusher.ActionPrune} {
+	for _, a := range []pusher.Action{pusher.ActionPush, pusher.ActionAdd, pusher.ActionRepair, pusher.ActionReplace, pusher.ActionPrune} {
 		n, _ := plan.Count(a)
 		total += n
 	}

@@ -42,6 +42,27 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 	return results, err
 }
 
+// PlanPush returns what [Push] would do, and writes nothing. It shows only warnings. If a
+// release is refused, the plan has the steps of the releases before it.
+func PlanPush(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) (plan pusher.Plan, err error) {
+	o.Destination = Destination(to)
+	p := pusher.New(o)
+	all := newBatch(o.Jobs, func(part *pusher.Plan) {
+		plan.Steps = append(plan.Steps, part.Steps...)
+		for _, text := range part.Warnings {
+			plan.Warnings = append(plan.Warnings, text)
+			progress.Warn(text)
+		}
+	})
+	_, err = all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
+		return all.add(func() (*pusher.Plan, error) {
+			part, err := p.PlanPush(ctx, r)
+			return part, Explain(to, err)
+		})
+	}))
+	return plan, err
+}
+
 // folder returns a source of the given releases in dir. If err is not nil, folder closes
 // dir and returns err.
 func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {

@@ -1,0 +1,145 @@
+package pusher
+
+import (
+	"context"
+	"fmt"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// PlanPush returns a plan with one step: what [Pusher.Push] would probably do. It writes
+// nothing. It verifies the claims of the release, and fails where Push would fail before it
+// sends anything. It reads and verifies the packages in folders, and the packages that only
+// their bytes identify. It reads no other package. So it does not know which index entries a
+// forced push would correct.
+func (p *Pusher) PlanPush(ctx context.Context, r *origin.Release) (*Plan, error) {
+	w, err := p.begin(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	defer w.unlock()
+	w.refresh = p.o.RefreshEvidence
+	after, status, err := w.plan(mayPush(ctx, w.dest.Repository))
+	if err != nil {
+		return nil, err
+	}
+	out := &Plan{Steps: []Step{w.step(after, status)}}
+	for _, text := range w.result(ctx, after, status).Warnings {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%s %s: %s", r.Provider(), r.Version(), text))
+	}
+	return out, nil
+}
+
+// plan returns the version that run would probably store, without the digest of a new index.
+func (w *push) plan(ctx context.Context) (*artifact.Version, Status, error) {
+	ctx = outgoing.WithClock(ctx, w.clock)
+	if err := w.inspect(ctx); err != nil {
+		return nil, "", err
+	}
+	missing, err := w.missing(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := w.checkBeforeSending(ctx, missing); err != nil {
+		return nil, "", err
+	}
+	var expected []artifact.Package
+	for _, pkg := range missing {
+		planned, err := w.planPackage(ctx, pkg)
+		if err != nil {
+			return nil, "", orOthers(err, w.release)
+		}
+		if planned != nil {
+			expected = append(expected, *planned)
+		}
+	}
+	var evidence *ocispec.Descriptor
+	if !w.withoutEvidence() && (w.before == nil || len(expected) > 0 || w.offersEvidence()) {
+		evidence = &w.evidence.Descriptor
+	}
+	s, err := w.situation(ctx, w.before, otherPushes{}, w.ownPackages(expected), evidence)
+	if err != nil {
+		return nil, "", err
+	}
+	d := s.decide()
+	if d.conflict != nil {
+		return nil, "", w.conflictError(d.conflict)
+	}
+	return d.version, statusOf(w.before, d.version, w.o.Force), nil
+}
+
+// planPackage returns a missing package as the push would store it. It returns nil if the
+// stored version turns out to have the package.
+func (w *push) planPackage(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
+	if w.original != nil {
+		return w.planCopied(ctx, pkg)
+	}
+	out := &artifact.Package{Platform: pkg.Platform, Filename: pkg.Filename}
+	sum, known := w.knownSum(pkg)
+	if known && pkg.Host != "" {
+		out.Digest, out.Size = sum, pkg.Size(ctx)
+	} else {
+		read, err := w.read(ctx, pkg)
+		if err != nil {
+			return nil, err
+		}
+		out = &read
+	}
+	if inPlace, err := w.checkPackage(*out); inPlace || err != nil {
+		return nil, err
+	}
+	if there := w.present(pkg.Platform); there != nil && there.Digest == out.Digest {
+		return there, nil // a forced push sends it again
+	}
+	return out, nil
+}
+
+// read reads and verifies a package, and stores nothing.
+func (w *push) read(ctx context.Context, pkg origin.Package) (artifact.Package, error) {
+	s, err := w.open(ctx, pkg)
+	if err != nil {
+		return artifact.Package{}, err
+	}
+	defer s.Close()
+	if err := s.drain(); err != nil {
+		return artifact.Package{}, err
+	}
+	out, _, err := artifact.EncodePackage(s.accepted())
+	return out, err
+}
+
+// step returns the step of a push that would change the stored version to after.
+func (w *push) step(after *artifact.Version, status Status) Step {
+	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: actionOf(status), dest: w.dest}
+	for _, p := range after.Packages {
+		if step.Action != ActionKeep && w.before != nil && hasPackage(w.before.Packages, p) {
+			continue
+		}
+		step.Platforms = append(step.Platforms, p.Platform)
+		if step.Size >= 0 && p.Size >= 0 {
+			step.Size += p.Size
+		} else {
+			step.Size = -1
+		}
+	}
+	provider.SortPlatforms(step.Platforms)
+	return step
+}
+
+// actionOf returns the action of a push that ends with a status.
+func actionOf(s Status) Action {
+	switch s {
+	case Pushed:
+		return ActionPush
+	case Completed:
+		return ActionAdd
+	case Unchanged:
+		return ActionKeep
+	}
+	return ActionReplace
+}
