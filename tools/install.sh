@@ -18,7 +18,7 @@
 # build flags.
 #
 # Some tools are not built. npm installs the versions of axe, Renovate and gitlab-ci-local
-# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx, GnuPG, zip and
+# that tools/axe, tools/renovate and tools/gitlab-ci-local pin. Chromium, systemd, nginx, GnuPG, zip, jq and
 # Node.js must be on PATH. If they are not, the script installs them with apt-get if the user is
 # root. .tools/bin has links to them, because tests run only the programs in .tools. The registry of distribution 2.8 is the docker-registry on PATH. If PATH has none,
 # the script unpacks it from Debian's package.
@@ -422,15 +422,17 @@ nginx() {
 	link nginx nginx
 }
 
-# gnupg installs gpg and zip, with which the how-tos make and sign releases, if one of them is not on PATH.
+# gnupg installs gpg and zip, with which the how-tos make and sign releases, and jq, with which they read lists, if one of
+# them is not on PATH.
 gnupg() {
-	if ! on_path gpg || ! on_path zip; then
-		may_install || die "the tests of the how-tos sign releases, and PATH lacks gpg or zip. Install GnuPG and zip (on Debian, as root: apt-get install gnupg zip)"
-		apt_install gnupg gnupg zip
-		on_path gpg && on_path zip || die "apt-get installed gnupg and zip, and still PATH lacks one of them. See $out/gnupg.log"
+	if ! on_path gpg || ! on_path zip || ! on_path jq; then
+		may_install || die "the tests of the how-tos sign releases and read lists, and PATH lacks gpg, zip or jq. Install GnuPG, zip and jq (on Debian, as root: apt-get install gnupg zip jq)"
+		apt_install gnupg gnupg zip jq
+		on_path gpg && on_path zip && on_path jq || die "apt-get installed gnupg, zip and jq, and still PATH lacks one of them. See $out/gnupg.log"
 	fi
 	link gpg gpg
 	link zip zip
+	link jq jq
 }
 
 # is_distribution_28 PATH: succeeds if the program is the registry of distribution 2.8 and

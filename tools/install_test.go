@@ -158,7 +158,7 @@ func TestBrowserIsThere(t *testing.T) {
 func TestProgramsOnPath(t *testing.T) {
 	m := newMachine(t, 1000)
 	m.fake("uname", "echo Linux")
-	programs := map[string][]string{"systemd": {"systemd-analyze"}, "nginx": {"nginx"}, "gnupg": {"gpg", "zip"}, "node": {"node"}, "chromium": {"chromium"}}
+	programs := map[string][]string{"systemd": {"systemd-analyze"}, "nginx": {"nginx"}, "gnupg": {"gpg", "zip", "jq"}, "node": {"node"}, "chromium": {"chromium"}}
 	for _, names := range programs {
 		for _, name := range names {
 			m.fake(name, "")
@@ -369,17 +369,18 @@ func TestNginxIsInstalled(t *testing.T) {
 	m.wantInstalled("nginx-light")
 }
 
-// TestGnuPGIsInstalled shows that GnuPG and zip are installed, even if PATH contains only one of them.
+// TestGnuPGIsInstalled shows that GnuPG, zip and jq are installed, even if PATH contains only one of them.
 func TestGnuPGIsInstalled(t *testing.T) {
-	for _, there := range []string{"gpg", "zip"} {
+	for _, there := range []string{"gpg", "zip", "jq"} {
 		m := newMachine(t, 0)
 		m.fake(there, "")
-		m.fakeApt("gpg", "zip")
+		m.fakeApt("gpg", "zip", "jq")
 		if out, err := m.install("gnupg"); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		m.wantInstalled("gnupg")
 		m.wantInstalled("zip")
+		m.wantInstalled("jq")
 		if out, err := m.install("gnupg"); err != nil || len(lines(t, m.apt)) != 2 {
 			t.Errorf("the second run: %v\n%s", err, out)
 		}

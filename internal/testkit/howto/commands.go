@@ -1,6 +1,8 @@
 package howto
 
 import (
+	"cmp"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -8,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -20,7 +23,7 @@ func Commands() map[string]func() {
 	return map[string]func(){"curl": curl, "docker": docker}
 }
 
-// curl implements the options of curl that pages use.
+// curl implements the options of curl that pages use. As curl does, it reads ~/.curlrc, in which tests name servers.
 func curl() {
 	f := flag.NewFlagSet("curl", flag.ExitOnError)
 	f.Bool("sS", false, "")
@@ -29,27 +32,36 @@ func curl() {
 	file, ca := f.String("o", "", ""), f.String("cacert", "", "")
 	retries, delay := f.Int("retry", 0, ""), f.Int("retry-delay", 0, "")
 	f.Bool("retry-all-errors", false, "")
+	configFile := f.String("K", "", "")
 	f.Parse(os.Args[1:])
 	url := f.Arg(0)
 	f.Parse(f.Args()[1:])
 	r, err := http.NewRequest(*method, url, strings.NewReader(*data))
 	check(err)
-	if name, value, ok := strings.Cut(*header, ": "); ok {
-		r.Header.Set(name, value)
+	headers, servers := curlConfig(*configFile)
+	for _, header := range append(headers, *header) {
+		if name, value, ok := strings.Cut(header, ": "); ok {
+			r.Header.Set(name, value)
+		}
 	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.DialContext = func(ctx context.Context, network, host string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, cmp.Or(servers[host], host))
+	}
+	client := &http.Client{Transport: transport}
 	if name, value, ok := strings.Cut(*user, ":"); ok {
 		r.SetBasicAuth(name, value)
 	}
 	if *ca != "" {
 		check(os.Setenv("SSL_CERT_FILE", *ca)) // read at the first handshake
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := client.Do(r)
 	for failed := func() bool { return err != nil || *fail && answer.StatusCode >= http.StatusBadRequest }; failed() && *retries > 0; *retries-- {
 		if err == nil {
 			answer.Body.Close()
 		}
 		time.Sleep(time.Duration(*delay) * time.Second)
-		answer, err = http.DefaultClient.Do(r)
+		answer, err = client.Do(r)
 	}
 	check(err)
 	if *fail && answer.StatusCode >= http.StatusBadRequest {
@@ -63,6 +75,31 @@ func curl() {
 	}
 	_, err = io.Copy(out, answer.Body)
 	check(err)
+}
+
+// curlConfig returns the headers of a file of options, or of standard input if its name is "-". From ~/.curlrc it returns
+// the HOST:PORT to connect to for another one. Both files may be missing.
+func curlConfig(file string) (headers []string, servers map[string]string) {
+	var text []byte
+	if file == "-" {
+		text, _ = io.ReadAll(os.Stdin)
+	} else if file != "" {
+		text, _ = os.ReadFile(file)
+	}
+	rc, _ := os.ReadFile(filepath.Join(os.Getenv("HOME"), ".curlrc"))
+	servers = map[string]string{}
+	for line := range strings.Lines(string(text) + "\n" + string(rc)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " = ")
+		switch value = strings.Trim(value, `"`); name {
+		case "header":
+			headers = append(headers, value)
+		case "connect-to": // HOST1:PORT1:HOST2:PORT2
+			if parts := strings.Split(value, ":"); len(parts) == 4 {
+				servers[parts[0]+":"+parts[1]] = parts[2] + ":" + parts[3]
+			}
+		}
+	}
+	return headers, servers
 }
 
 // docker implements docker login HOST -u USER. The password comes from standard input with --password-stdin, else
