@@ -26,13 +26,13 @@ import (
 
 const execExamples = `  # install from GHCR, with the login that docker has
   export OCIBRIDGE_TEMPLATE='ghcr.io/acme/providers/${hostname}/${namespace}/${type}'
-  ocibridge exec -- terraform init
+  ocibridge exec -- tofu init
 
   # lock the hashes of two platforms
   ocibridge exec -- tofu providers lock -platform=linux_amd64 -platform=darwin_arm64
 
   # several commands, with one gateway
-  ocibridge exec -- sh -c 'terraform init && terraform apply -auto-approve'
+  ocibridge exec -- sh -c 'tofu init && tofu apply -auto-approve'
 
   # a private registry that only modules from other places name
   ocibridge exec --host registry.acme.example -- terragrunt run --all init`
@@ -83,7 +83,7 @@ found no configuration. With --log-level, the log is printed at once.`,
 		Example: execExamples,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usage(hint.New("no command is named", "write it after --, such as: ocibridge exec -- terraform init"))
+				return usage(hint.New("no command is named", "write it after --, such as: ocibridge exec -- tofu init"))
 			}
 			return nil
 		},

@@ -22,7 +22,7 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
   ocibridge push registry.opentofu.org/hashicorp/null@3.2.4
 
   # into Harbor, two platforms of the newest 3.x
-  ocibridge push 'registry.terraform.io/hashicorp/null@~> 3.0' \
+  ocibridge push 'registry.opentofu.org/hashicorp/null@~> 3.0' \
     --template 'harbor.example.com/providers/${hostname}/${namespace}/${type}' \
     --platform linux_amd64 --platform darwin_arm64
 
