@@ -33,7 +33,9 @@ func TestRelease(t *testing.T) {
 			}
 			cmd := command(t, "release", "build", "-root", src, "-out", out, "-version", "v1.2.3", "-platforms", runtime.GOOS+"_"+runtime.GOARCH)
 			cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1767323045")
-			output(t, cmd)
+			if progress, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(progress), "release: "+runtime.GOOS+"_"+runtime.GOARCH+", 1 of 1\n") {
+				t.Fatalf("%v\n%s", err, progress)
+			}
 			text, err := os.ReadFile(filepath.Join(out, "SHA256SUMS"))
 			if err != nil {
 				t.Fatal(err)

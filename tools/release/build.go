@@ -41,6 +41,7 @@ func build(o options, goCache string) error {
 		return err
 	}
 	program := filepath.Join(temp, host)
+	fmt.Fprintf(os.Stderr, "release: compiling for %s, to print completions and manual pages\n", host)
 	if err := b.compile(host, program); err != nil {
 		return err
 	}
@@ -55,7 +56,8 @@ func build(o options, goCache string) error {
 	common = slices.Concat(common, completions, pages)
 	// 3. An archive and an SBOM for each platform.
 	var sums []string
-	for _, platform := range o.platforms {
+	for i, platform := range o.platforms {
+		fmt.Fprintf(os.Stderr, "release: %s, %d of %d\n", platform, i+1, len(o.platforms))
 		files, err := b.platform(platform, common, filepath.Join(temp, platform))
 		if err != nil {
 			return fmt.Errorf("%s: %w", platform, err)
