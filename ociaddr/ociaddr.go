@@ -56,8 +56,11 @@ var (
 	hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
 	ipv6     = regexp.MustCompile(`^\[[0-9a-fA-F:.]+\]$`)
 	namePart = regexp.MustCompile(`^[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*$`)
-	tag      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+	tag      = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*$`) // of at most maxTag characters
 )
+
+// maxTag is the maximum length of a tag.
+const maxTag = 128
 
 // maxRepositoryLen is the maximum length in bytes of REGISTRY/NAME. The distribution specification notes that many
 // clients have this limit.
@@ -145,7 +148,7 @@ type Tag string
 
 // ParseTag parses a tag.
 func ParseTag(s string) (Tag, error) {
-	if !tag.MatchString(s) {
+	if len(s) > maxTag || !tag.MatchString(s) {
 		return "", fmt.Errorf("invalid tag %.80q", s)
 	}
 	return Tag(s), nil

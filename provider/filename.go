@@ -100,8 +100,11 @@ func SpellsFile(filename string, a Address, v Version, end string) bool {
 
 func isSeparator(c byte) bool { return c == '_' || c == '-' }
 
-var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$`)
+// A bound in the expression itself would be compiled as many times, in every program that starts.
+var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
+
+const maxFilename = 255
 
 // ValidFilename reports whether name is acceptable as the file name of a package. Such a
 // name is plain ASCII, and has no special meaning in paths, URLs and shells.
-func ValidFilename(name string) bool { return filename.MatchString(name) }
+func ValidFilename(name string) bool { return len(name) <= maxFilename && filename.MatchString(name) }

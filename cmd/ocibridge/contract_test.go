@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/docs"
@@ -321,7 +321,7 @@ func (r ran) check(t *testing.T, status int) {
 
 // checkDocument checks that standard output is one JSON document that fits the schema of the
 // command, and contains the error on standard error, if there is one.
-func (r ran) checkDocument(t *testing.T, schema *jsonschema.Compiler, command string) {
+func (r ran) checkDocument(t *testing.T, schema jsonschema.Schema, command string) {
 	t.Helper()
 	dec := json.NewDecoder(strings.NewReader(r.stdout))
 	doc := struct{ Error *errorMember }{}
@@ -335,9 +335,10 @@ func (r ran) checkDocument(t *testing.T, schema *jsonschema.Compiler, command st
 	if (line == nil) != (doc.Error == nil) || line != nil && (line[1] != doc.Error.Message || line[2] != doc.Error.Hint) {
 		t.Errorf("the error of the document is %+v; stderr\n%s", doc.Error, r.stderr)
 	}
-	instance, err := jsonschema.UnmarshalJSON(strings.NewReader(r.stdout))
-	must(t, err)
-	definition, err := schema.Compile(schemaURL + "#/$defs/" + strings.ReplaceAll(command, " ", "-"))
+	var instance any
+	must(t, json.Unmarshal([]byte(r.stdout), &instance))
+	schema.Ref = "#/$defs/" + strings.ReplaceAll(command, " ", "-")
+	definition, err := schema.Resolve(nil)
 	must(t, err)
 	if err := definition.Validate(instance); err != nil {
 		t.Errorf("%v\n%s", err, r.stdout)
@@ -346,18 +347,17 @@ func (r ran) checkDocument(t *testing.T, schema *jsonschema.Compiler, command st
 
 // closedSchema returns the documented schema, which allows later versions to add members, with
 // one change: it allows only documented members.
-func closedSchema(t *testing.T) *jsonschema.Compiler {
+func closedSchema(t *testing.T) jsonschema.Schema {
 	t.Helper()
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(readFile(t, "docs/reference/output.schema.json")))
-	must(t, err)
+	var doc any
+	must(t, json.Unmarshal([]byte(readFile(t, "docs/reference/output.schema.json")), &doc))
 	closeObjects(doc)
-	c := jsonschema.NewCompiler()
-	must(t, c.AddResource(schemaURL, doc))
-	return c
+	data, err := json.Marshal(doc)
+	must(t, err)
+	var out jsonschema.Schema
+	must(t, json.Unmarshal(data, &out))
+	return out
 }
-
-// schemaURL identifies the schema in its compiler, which reads no file.
-const schemaURL = "https://ocibridge.test/output.schema.json"
 
 func closeObjects(v any) {
 	switch v := v.(type) {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
 // hidden are control characters and marks that change the direction of text.
@@ -36,8 +38,10 @@ func TestPrinter(t *testing.T) {
 func TestCommandsArePrintable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a\u0085\u202e.hcl")
 	must(t, os.WriteFile(file, nil, 0o600))
-	t.Setenv("OCIBRIDGE_TOOLS", "") // make sets it for the tests; the program warns of it
-	os.Unsetenv("OCIBRIDGE_TOOLS")
+	for _, name := range []string{clients.ToolsVariable, clients.BuiltVariable} { // make sets them for the tests; the program warns of them
+		t.Setenv(name, "")
+		os.Unsetenv(name)
+	}
 	t.Setenv(variablePrefix+"\u0085\u202e", "x")
 	var stdout, stderr bytes.Buffer
 	if status := execute(t.Context(), []string{"config", "check", file}, &stdout, &stderr); status != 0 || !strings.HasSuffix(stdout.String(), "a  .hcl is valid\n") {

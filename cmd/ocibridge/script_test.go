@@ -28,6 +28,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
 	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
@@ -43,7 +44,16 @@ import (
 
 func TestMain(m *testing.M) {
 	programs := howto.Commands()
-	programs["ocibridge"] = main
+	if os.Getenv(clients.BuiltVariable) == "" {
+		programs["ocibridge"] = main
+	} else {
+		built, err := clients.Bridge()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Setenv("PATH", filepath.Dir(built.Path)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
 	testscript.Main(leaks.M{M: m}, programs)
 }
 
@@ -87,6 +97,8 @@ func setup(env *testscript.Env) error {
 		}
 		env.Setenv(name, path)
 	}
+	// Hundreds of programs live for a tenth of a second each: less of it goes into collecting their garbage.
+	env.Setenv("GOGC", "400")
 	s := &scene{vars: env.Vars}
 	var err error
 	if s.signer, err = pgp.NewSigner("Acme"); err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gorilla/mux"
@@ -39,18 +40,16 @@ func (p *page) asset(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(data))
 }
 
-// views are the templates of the pages by name, each with the layout.
-var views = loadViews("front", "search", "provider", "module", "message")
-
-func loadViews(names ...string) map[string]*template.Template {
+// views returns the templates of the pages by name, each with the layout. Only a gateway that shows pages parses them.
+var views = sync.OnceValue(func() map[string]*template.Template {
 	functions := template.FuncMap{"bytes": humanBytes, "utc": utc, "date": date, "code": newCode, "display": displayHost}
 	layout := template.Must(template.New("").Funcs(functions).ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
 	out := map[string]*template.Template{}
-	for _, name := range names {
+	for _, name := range []string{"front", "search", "provider", "module", "message"} {
 		out[name] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, "templates/"+name+".html"))
 	}
 	return out
-}
+})
 
 // codeView is a text with a button that copies it.
 type codeView struct{ Label, Text string }
@@ -85,7 +84,7 @@ func base(r *http.Request) string {
 func (p *page) render(w http.ResponseWriter, r *http.Request, status int, view string, l layout) {
 	l.Base, l.Controlled, l.Who = base(r), p.Access != nil, access.NameOf(r.Context())
 	var body bytes.Buffer
-	if err := views[view].ExecuteTemplate(&body, "layout.html", l); err != nil {
+	if err := views()[view].ExecuteTemplate(&body, "layout.html", l); err != nil {
 		p.Log.ErrorContext(r.Context(), "cannot write a page", "path", r.URL.Path, "err", err)
 		http.Error(w, "this page cannot be written; the gateway's log says why", http.StatusInternalServerError)
 		return

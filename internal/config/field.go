@@ -42,7 +42,7 @@ func Fields(t reflect.Type) []Field {
 		}
 		f := Field{
 			Go: t.Field(i), Name: name, IsBlock: kind == "block", Type: t.Field(i).Type, Kind: tag.Get("value"),
-			Required: tag.Get("required") == "true", Default: cmp.Or(constants()[tag.Get("default")], tag.Get("default")),
+			Required: tag.Get("required") == "true", Default: cmp.Or(constants[tag.Get("default")], tag.Get("default")),
 			Flag: tag.Get("flag"), Group: tag.Get("group"),
 		}
 		f.elsewhere = f.Default != tag.Get("default")
@@ -69,17 +69,15 @@ func Label(t reflect.Type) (name, kind string) {
 	return name, tag.Get("value")
 }
 
-// constants returns the values of the constants that "default" tags can name. The keys are
+// constants are the values of the constants that "default" tags can name. The keys are
 // the names of the constants.
-func constants() map[string]string {
-	return map[string]string{
-		"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),
-		"catalog.DefaultTagTTL":       durationText(catalog.DefaultTagTTL),
-		"catalog.DefaultStaleIfError": durationText(catalog.DefaultStaleIfError),
-		"pull.DefaultConcurrent":      strconv.Itoa(pull.DefaultConcurrent),
-		"pull.DefaultSpool":           fmt.Sprintf("%dGiB", pull.DefaultSpool>>30),
-		"DefaultShutdownTimeout":      durationText(DefaultShutdownTimeout),
-	}
+var constants = map[string]string{
+	"auth.DefaultTimeout":         durationText(auth.DefaultTimeout),
+	"catalog.DefaultTagTTL":       durationText(catalog.DefaultTagTTL),
+	"catalog.DefaultStaleIfError": durationText(catalog.DefaultStaleIfError),
+	"pull.DefaultConcurrent":      strconv.Itoa(pull.DefaultConcurrent),
+	"pull.DefaultSpool":           fmt.Sprintf("%dGiB", pull.DefaultSpool>>30),
+	"DefaultShutdownTimeout":      durationText(DefaultShutdownTimeout),
 }
 
 // durationText formats a duration without trailing zero units: 5m, not 5m0s.

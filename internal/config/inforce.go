@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/hashicorp/hcl/v2/hclwrite"
 	"github.com/zclconf/go-cty/cty"
@@ -61,15 +62,13 @@ func Flags() []string {
 }
 
 // FlagDefault returns the default of a flag's argument.
-func FlagDefault(flag string) string {
-	var out string
-	eachFlag(func(_ []string, f Field) {
-		if f.Flag == flag {
-			out = f.opposite(f.Default)
-		}
-	})
+func FlagDefault(flag string) string { return flagDefaults()[flag] }
+
+var flagDefaults = sync.OnceValue(func() map[string]string {
+	out := map[string]string{}
+	eachFlag(func(_ []string, f Field) { out[f.Flag] = f.opposite(f.Default) })
 	return out
-}
+})
 
 // eachFlag calls f for every argument that has a flag and is not in a repeated block.
 func eachFlag(f func(path []string, _ Field)) { eachFlagIn(nil, Schema(), f) }

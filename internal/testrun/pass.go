@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
 // productTags choose the resolver and the user database of the program, which is built without cgo. The race detector
@@ -154,7 +156,7 @@ func (p pass) test(dir string, c command, r *report) error {
 		args = append(args, "-run", c.pattern)
 	}
 	cmd := exec.Command("go", append(args, c.packages...)...)
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(moduleEnv(dir, p.buildFlags()), "OCIBRIDGE_TOOLS="+p.Tools), os.Stderr
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(moduleEnv(dir, p.buildFlags()), clients.ToolsVariable+"="+p.Tools, clients.BuiltVariable+"=1"), os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
