@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -99,13 +97,6 @@ func orEmpty[T any](list []T) []T {
 		return []T{}
 	}
 	return list
-}
-
-// warnAll prints each warning on a line of its own. A warning can contain names and texts of other parties.
-func warnAll(stderr io.Writer, warnings []string) {
-	for _, w := range warnings {
-		fmt.Fprintf(stderr, "warning: %s\n", hint.OneLine(w))
-	}
 }
 
 // configured returns the addresses of the provider blocks in the configuration file.

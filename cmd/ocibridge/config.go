@@ -124,7 +124,7 @@ func (f *configFlag) load(cmd *cobra.Command) (*config.Config, error) {
 		return nil, err
 	}
 	for _, w := range c.Warnings {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s:%d: %s\n", w.File, w.Line, hint.OneLine(w.Detail))
+		warn(cmd.ErrOrStderr(), "%s:%d: %s", w.File, w.Line, w.Detail)
 	}
 	given := func(name string) bool {
 		flag := cmd.Flags().Lookup(name)

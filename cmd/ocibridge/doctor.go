@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/mitchellh/go-wordwrap"
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
@@ -355,13 +354,7 @@ func printReports(w io.Writer, reports []*doctor.Report) error {
 // the word for a result.
 func reportText(reports []*doctor.Report, width int, column func(word string) string) string {
 	const before = 2 + 8 + 1 + 15 + 1 // the columns before the text
-	wrapped := func(text string) string {
-		if text = hint.OneLine(text); width == 0 {
-			return text
-		}
-		text = wordwrap.WrapString(text, uint(max(minWrapped, width-before)))
-		return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", before))
-	}
+	wrapped := func(text string) string { return besideText(width, before, text) }
 	var out strings.Builder
 	for _, r := range reports {
 		fmt.Fprintf(&out, "%s\n", r.Subject)

@@ -156,7 +156,8 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 		if repo, err := o.Settings.Repositories.ModuleTemplates.Repository(m); err == nil {
 			in = repo.String()
 		}
-		fmt.Fprintf(stderr, "error: %s has no version of the module %s\nhint: check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s\n", in, m, m, sameModuleFlags(cmd))
+		printError(stderr, fmt.Sprintf("%s has no version of the module %s", in, m),
+			fmt.Sprintf("check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s", m, sameModuleFlags(cmd)))
 	}
 	if len(result.Unasked) > 0 {
 		var names []string
@@ -230,19 +231,19 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 		}
 	}
 	what, add := describeMissing(m)
-	message, help := fmt.Sprintf("%s has no signed %s", in, what), add
+	text, help := fmt.Sprintf("%s has no signed %s", in, what), add
 	if !m.Unsigned.IsZero() {
 		help = fmt.Sprintf("%s is stored without a valid signature. If the registry accepts no signatures, use oci_mirror, or network_mirror through a gateway. Otherwise, add the signature: ocibridge push --refresh-evidence %s@%s", m.Unsigned, m.Provider, m.Unsigned)
 	}
 	switch {
 	case m.Denied != nil:
-		message, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
+		text, help = m.Denied.Error(), "the gateway block of the configuration denies this version: see its deny"
 	case m.Pulled && m.Unsigned.IsZero():
 		help = "pull-through cannot get it from " + m.Provider.Hostname() + " either: check the name and the version, unless a warning above says that the origin is unavailable"
 	default:
 		help += sameFlags(cmd)
 	}
-	fmt.Fprintf(stderr, "error: %s\nhint: %s\n", message, help)
+	printError(stderr, text, help)
 }
 
 // describeMissing returns what is missing, and the hint that says how to push it.

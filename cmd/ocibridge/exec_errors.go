@@ -36,7 +36,7 @@ func (h *heldErrors) show(w io.Writer, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.shown = append(h.shown, text)
-	fmt.Fprint(w, text)
+	fmt.Fprint(w, linesText(terminalWidth(w), text))
 }
 
 // print writes the errors to w, each with its hint.
@@ -45,7 +45,7 @@ func (h *heldErrors) print(w io.Writer) {
 	defer h.mu.Unlock()
 	for _, text := range h.texts {
 		if !slices.Contains(h.shown, text) {
-			fmt.Fprint(w, text)
+			fmt.Fprint(w, linesText(terminalWidth(w), text))
 		}
 	}
 }

@@ -366,7 +366,7 @@ func warnUnknownVariables(cmd *cobra.Command) {
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		if strings.HasPrefix(name, variablePrefix) && !known[name] {
-			fmt.Fprintf(cmd.ErrOrStderr(), "warning: the variable %s is none that ocibridge knows\n", name)
+			warn(cmd.ErrOrStderr(), "the variable %s is none that ocibridge knows", name)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query, rea
 		return r, err
 	}, text)
 	if err == nil && next != "" && !f.quiet && !f.output.json() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "hint: %s\n", next)
+		message(cmd.ErrOrStderr(), "hint", "%s", next)
 	}
 	return err
 }
@@ -145,7 +145,7 @@ func printReport[R report](f *commonFlags, cmd *cobra.Command, r R, text func(r 
 		return f.output.print(cmd, r, r.Failed())
 	}
 	stdout := cmd.OutOrStdout()
-	if _, err := io.WriteString(stdout, text(r, stdout)); err != nil {
+	if _, err := io.WriteString(stdout, linesText(terminalWidth(stdout), text(r, stdout))); err != nil {
 		return err
 	}
 	return r.Failed()

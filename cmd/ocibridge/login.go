@@ -120,7 +120,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	}
 	err = auth.CheckLogin(ctx, options, r.Registry, f.username, password)
 	if errors.Is(err, auth.ErrNotAsked) {
-		fmt.Fprintf(stderr, "warning: %s did not ask for a login: the password was not checked\n", r.Registry)
+		warn(stderr, "%s did not ask for a login: the password was not checked", r.Registry)
 	} else if err != nil {
 		return err
 	}
@@ -131,9 +131,9 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "The login of %s for %s is stored in %s.\n", f.username, name, stored)
 	if stored.Helper == "" {
-		fmt.Fprintf(stderr, "warning: %s holds the password without encryption; a credential helper, which credsStore names there, would encrypt it\n", stored.File)
+		warn(stderr, "%s holds the password without encryption; a credential helper, which credsStore names there, would encrypt it", stored.File)
 		if runtime.GOOS != "windows" && stored.Mode&0o077 != 0 {
-			fmt.Fprintf(stderr, "warning: other users of this machine may read %s: run chmod 600 on it\n", stored.File)
+			warn(stderr, "other users of this machine may read %s: run chmod 600 on it", stored.File)
 		}
 	}
 	if inForce := client.LoginInForce(ctx, r); !stored.Is(inForce) {
@@ -143,7 +143,7 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 				inForce += ", or the helper does not return the login"
 			}
 		}
-		fmt.Fprintf(stderr, "warning: ocibridge does not use this login, but %s\n", inForce)
+		warn(stderr, "ocibridge does not use this login, but %s", inForce)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func (f *loginFlags) logout(cmd *cobra.Command, name string) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "The login for %s is removed from %s.\n", name, removed)
 	if inForce != "" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: ocibridge now uses %s\n", inForce)
+		warn(cmd.ErrOrStderr(), "ocibridge now uses %s", inForce)
 	}
 	return nil
 }

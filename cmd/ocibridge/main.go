@@ -47,10 +47,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if !out.written && asksForJSON(cmd, args) {
 			_ = printJSON(out, map[string]any{"error": message})
 		}
-		fmt.Fprintf(stderr, "error: %s\n", hint.OneLine(err.Error()))
-		if h := hint.Of(err); h != "" {
-			fmt.Fprintf(stderr, "hint: %s\n", hint.OneLine(h))
-		}
+		printError(stderr, message.Message, message.Hint)
 	}
 	return statusOf(ctx, err)
 }

@@ -198,7 +198,7 @@ func showModuleVersions(f *readerFlags, cmd *cobra.Command, queries []query.Modu
 		return r, nil
 	}, text)
 	if err == nil && none && !f.quiet && !f.output.json() {
-		fmt.Fprintf(stderr, "hint: to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0%s\n", sameFlags(cmd))
+		message(stderr, "hint", "to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0%s", sameFlags(cmd))
 	}
 	return err
 }

@@ -103,6 +103,9 @@ func terminal(w io.Writer) *os.File {
 	if p, ok := w.(printer); ok {
 		w = p.Writer
 	}
+	if a, ok := w.(aboveBars); ok {
+		return a.terminal
+	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
 	}

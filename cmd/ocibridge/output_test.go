@@ -47,7 +47,7 @@ func TestCommandsArePrintable(t *testing.T) {
 	if status := execute(t.Context(), []string{"config", "check", file}, &stdout, &stderr); status != 0 || !strings.HasSuffix(stdout.String(), "a  .hcl is valid\n") {
 		t.Errorf("status %d, %q", status, stdout.String())
 	}
-	if got := stderr.String(); got != "warning: the variable OCIBRIDGE_   is none that ocibridge knows\n" {
+	if got := stderr.String(); got != "warning: the variable OCIBRIDGE_ is none that ocibridge knows\n" {
 		t.Errorf("%q", got)
 	}
 }

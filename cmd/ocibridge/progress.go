@@ -3,9 +3,12 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
+	"unicode/utf8"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -27,6 +30,8 @@ type progress struct {
 	quiet          bool
 	onlyChanges    bool // unchanged versions are no results
 
+	now func() time.Time
+
 	mu   sync.Mutex
 	bars *mpb.Progress // nil before the first bar
 	live map[packageKey]*mpb.Bar
@@ -41,19 +46,25 @@ type packageKey struct {
 
 // progress returns the progress of a command with these flags. The caller must close it.
 func (f *commonFlags) progress(stdout, stderr io.Writer) *progress {
-	return &progress{stdout: stdout, stderr: stderr, json: f.output.json(), quiet: f.quiet, live: map[packageKey]*mpb.Bar{}}
+	return &progress{stdout: stdout, stderr: stderr, json: f.output.json(), quiet: f.quiet, now: time.Now, live: map[packageKey]*mpb.Bar{}}
 }
 
 // showsBars reports whether progress shows bars. The first call starts them.
 func (p *progress) showsBars() bool {
 	if p.bars == nil && !p.quiet && isTerminal(p.stderr) {
-		p.bars = mpb.New(mpb.WithOutput(terminal(p.stderr)), mpb.WithWidth(40))
+		p.bars = mpb.New(mpb.WithOutput(terminal(p.stderr)))
 		if isTerminal(p.stdout) {
-			p.stdout = printer{p.bars}
+			p.stdout = printer{aboveBars{p.bars, terminal(p.stdout)}}
 		}
-		p.stderr = printer{p.bars} // mpb prints these lines above the bars
+		p.stderr = printer{aboveBars{p.bars, terminal(p.stderr)}}
 	}
 	return p.bars != nil
+}
+
+// aboveBars is a terminal on which mpb prints lines above the bars.
+type aboveBars struct {
+	io.Writer
+	terminal *os.File
 }
 
 // Close removes the bars.
@@ -72,7 +83,7 @@ func (p *progress) Close() {
 // result prints a line about a result to standard output.
 func (p *progress) result(format string, args ...any) {
 	if !p.json {
-		fmt.Fprintf(p.stdout, format+"\n", args...)
+		fmt.Fprintln(p.stdout, linesText(terminalWidth(p.stdout), fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -86,7 +97,7 @@ func (p *progress) summary(format string, args ...any) {
 // note prints a line about the progress to standard error.
 func (p *progress) note(format string, args ...any) {
 	if !p.json && !p.quiet {
-		fmt.Fprintf(p.stderr, format+"\n", args...)
+		fmt.Fprintln(p.stderr, linesText(terminalWidth(p.stderr), fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -115,18 +126,62 @@ func (p *progress) Event(e pusher.Event) {
 			delete(p.live, key)
 		}
 		p.note("%s: %s, %s", name, ending, size(e.Total))
-	case !p.showsBars():
-		if e.Bytes == 0 && e.Stage == pusher.StageFetch {
-			p.note("%s: fetching", name)
-		}
-	default:
+	case p.showsBars():
 		if bar == nil {
+			begun, packageSize := p.now(), e.Total
+			state := func(s decor.Statistics) string {
+				done := float64(s.Current) / float64(max(1, s.Total))
+				return barText(done, packageSize, p.now().Sub(begun))
+			}
 			bar = p.bars.AddBar(total, mpb.BarRemoveOnComplete(),
-				mpb.PrependDecorators(decor.Name(name+" ")), mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), decor.Name(" of "+size(e.Total))))
+				mpb.PrependDecorators(decor.Name(shortName(name, terminalWidth(p.stderr)), decor.WCSyncWidthR)),
+				mpb.AppendDecorators(decor.Any(state)))
 			p.live[key] = bar
 		}
 		bar.IncrBy(e.Bytes)
 	}
+}
+
+const (
+	// besideBar is the width of the text that barText returns, and of the spaces around the bar.
+	besideBar = 40
+	// minBar is the minimum width of a bar.
+	minBar = 8
+)
+
+// barText returns the text at the right side of the bar of a package with the given size, which
+// has been in progress for a time. done is the part that is done, from 0 to 1. The text says the
+// speed and the time left only after a second, because both vary too much before.
+func barText(done float64, bytes int64, elapsed time.Duration) string {
+	if bytes < 0 {
+		return size(bytes)
+	}
+	speed, left := "", ""
+	if seconds := elapsed.Seconds(); seconds >= 1 && done > 0 {
+		speed = size(int64(done*float64(bytes)/seconds)) + "/s"
+		left = clock(time.Duration(float64(elapsed) * (1 - done) / done))
+	}
+	return fmt.Sprintf("%3.0f%% of %8s %10s %10s", 100*min(1, done), size(bytes), speed, left)
+}
+
+// clock formats a duration as minutes and seconds, with the word left, in a fixed width.
+func clock(d time.Duration) string {
+	seconds := int(d.Round(time.Second).Seconds())
+	if seconds >= 100*60 {
+		return fmt.Sprintf("%3d h left", seconds/3600)
+	}
+	return fmt.Sprintf("%2d:%02d left", seconds/60, seconds%60)
+}
+
+// shortName shortens the name of a package in the middle, so that a bar fits beside it. It does
+// not do so on terminals that are too narrow for any bar.
+func shortName(name string, width int) string {
+	most, length := width-besideBar-minBar, utf8.RuneCountInString(name)
+	if length <= most || most < minBar {
+		return name
+	}
+	runes := []rune(name)
+	return string(runes[:most/2-1]) + "…" + string(runes[length-(most-most/2):])
 }
 
 // Warn implements [transfer.Progress]. It shows a warning, even if p is quiet.
@@ -228,7 +283,7 @@ func (p *progress) planning(providers int) (planned func(provider.Address, provi
 		return nil, func() {}
 	}
 	var versions atomic.Int64
-	bar := p.bars.AddBar(int64(providers), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("planning ")),
+	bar := p.bars.AddBar(int64(providers), mpb.BarRemoveOnComplete(), mpb.PrependDecorators(decor.Name("planning", decor.WCSyncWidthR)),
 		mpb.AppendDecorators(decor.CountersNoUnit(" %d of %d providers, "), decor.Any(func(decor.Statistics) string {
 			return count(int(versions.Load()), "version")
 		})))

@@ -184,9 +184,9 @@ func (p *progress) failures(failures []pusher.Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range failures {
-		fmt.Fprintf(p.stderr, "failed: %s\n", hint.OneLine(f.Err.Error()))
+		message(p.stderr, "failed", "%s", f.Err.Error())
 		if h := hint.Of(f.Err); h != "" {
-			fmt.Fprintf(p.stderr, "  hint: %s\n", hint.OneLine(h))
+			message(p.stderr, "  hint", "%s", h)
 		}
 	}
 }

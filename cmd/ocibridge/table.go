@@ -2,43 +2,14 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
 
-	"github.com/mitchellh/go-wordwrap"
-	"golang.org/x/term"
-
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
-
-// terminalWidth returns the number of characters in a line of the terminal w, or 0 if w is not
-// a terminal.
-func terminalWidth(w io.Writer) int {
-	if f := terminal(w); f != nil {
-		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
-			return n
-		}
-	}
-	return 0
-}
-
-// note prints a note. On a terminal, its lines end between words.
-func note(w io.Writer, format string, args ...any) {
-	fmt.Fprintln(w, noteText(terminalWidth(w), format, args...))
-}
-
-// noteText returns a note whose lines have at most width characters, if width is not 0 and no word is longer.
-func noteText(width int, format string, args ...any) string {
-	text := "note: " + hint.OneLine(fmt.Sprintf(format, args...))
-	if width > 0 {
-		text = wordwrap.WrapString(text, uint(max(minWrapped, width)))
-	}
-	return text
-}
 
 // minWrapped is the minimum width of a wrapped column. Narrower terminals wrap the lines
 // themselves.
@@ -56,7 +27,7 @@ func tableText(rows [][]string, wrapped, width int) string {
 	for _, row := range rows {
 		text := row[wrapped]
 		if width > 0 {
-			text = wordwrap.WrapString(text, uint(width))
+			text = hint.Wrapped(text, width, 0)
 		}
 		line := slices.Clone(row)
 		for part := range strings.SplitSeq(text, "\n") {

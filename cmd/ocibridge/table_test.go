@@ -1,9 +1,6 @@
 package main
 
-import (
-	"strings"
-	"testing"
-)
+import "testing"
 
 func TestTable(t *testing.T) {
 	rows := [][]string{
@@ -30,23 +27,6 @@ func TestTable(t *testing.T) {
 	} {
 		if got := tableText(rows, 1, width); got != want {
 			t.Errorf("%d:\n%s\nwant\n%s", width, got, want)
-		}
-	}
-}
-
-// TestNoteText shows that the lines of a note end at the width of the terminal, between words.
-func TestNoteText(t *testing.T) {
-	const text = "the command requested nothing from exec, which serves the providers and modules of registry.terraform.io and registry.opentofu.org"
-	if got := noteText(0, "%s", text); got != "note: "+text {
-		t.Errorf("without a terminal: %q", got)
-	}
-	got := noteText(80, "%s", text)
-	if strings.ReplaceAll(got, "\n", " ") != "note: "+text {
-		t.Errorf("a word is broken: %q", got)
-	}
-	for line := range strings.SplitSeq(got, "\n") {
-		if len(line) > 80 {
-			t.Errorf("%d characters: %q", len(line), line)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
 )
 
@@ -111,10 +110,11 @@ func printFindings(out, w io.Writer, findings []artifact.Finding, p *inventory.P
 	if p != nil {
 		findings = append([]artifact.Finding{{Severity: artifact.SeverityError, Where: "registry", What: p.Message, Hint: p.Hint}}, findings...)
 	}
+	const before = 2 + 8 + 1 // the columns before the text
 	for _, f := range findings {
-		fmt.Fprintf(out, "  %s %s: %s\n", column(w, string(f.Severity)), hint.OneLine(f.Where), hint.OneLine(f.What))
+		fmt.Fprintf(out, "  %s %s\n", column(w, string(f.Severity)), besideText(terminalWidth(w), before, f.Where+": "+f.What))
 		if f.Hint != "" {
-			fmt.Fprintf(out, "  %-8s hint: %s\n", "", hint.OneLine(f.Hint))
+			fmt.Fprintf(out, "  %-8s %s\n", "", besideText(terminalWidth(w), before, "hint: "+f.Hint))
 		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/hashicorp/hcl/v2"
 	"github.com/hashicorp/hcl/v2/hclsyntax"
-	"github.com/mitchellh/go-wordwrap"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 )
@@ -122,7 +121,7 @@ func (d Diagnostic) write(out *strings.Builder, width int, color bool) {
 		}
 		out.WriteByte('\n')
 	}
-	fmt.Fprintf(out, "%s\n\n", wordwrap.WrapString(hint.OneLine(d.Detail), uint(width)))
+	fmt.Fprintf(out, "%s\n\n", hint.Wrapped(hint.OneLine(d.Detail), width, 0))
 }
 
 // fit shortens a source line to width columns. It always keeps the beginning of the subject.

@@ -1,0 +1,88 @@
+package hint
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/mitchellh/go-wordwrap"
+)
+
+// minWrapped is the minimum width of wrapped lines. Narrower terminals break the lines themselves.
+const minWrapped = 16
+
+// Wrapped returns a text whose lines have at most width characters. Each line after a line break that Wrapped adds
+// begins with indent spaces. A word, a command line and a flag with its value stay in one line, so that people can copy
+// them; a line can be longer for that reason alone. If width is 0, Wrapped returns the text unchanged.
+func Wrapped(text string, width, indent int) string {
+	if width == 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if utf8.RuneCountInString(line) > width {
+			line = wordwrap.WrapString(joined(line), uint(max(minWrapped, width-indent)))
+			lines[i] = strings.ReplaceAll(strings.ReplaceAll(line, "\n", "\n"+strings.Repeat(" ", indent)), noBreak, " ")
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// noBreak is the space at which package wordwrap does not end a line.
+const noBreak = "\u00a0"
+
+// joined replaces the spaces in command lines, between a flag and its value, and around equals signs with noBreak.
+func joined(text string) string {
+	words := strings.Split(text, " ")
+	var out strings.Builder
+	var command []string // the words of the command line so far
+	for i, word := range words {
+		switch {
+		case i == 0:
+		case word == "=", words[i-1] == "=", continues(command, word):
+			out.WriteString(noBreak)
+		default:
+			out.WriteByte(' ')
+			command = nil
+		}
+		out.WriteString(word)
+		switch {
+		case command != nil, isProgram(word), strings.HasPrefix(word, "--"):
+			command = append(command, word)
+		}
+	}
+	return out.String()
+}
+
+// programs are the programs whose command lines are in messages. groups are their commands that have commands of their own.
+var (
+	programs = []string{"chmod", "gpg", "ocibridge", "openssl", "terraform", "tofu"}
+	groups   = []string{"config", "help", "module", "providers"}
+)
+
+// isProgram reports whether a word begins a command line. The word can follow a quotation mark.
+func isProgram(word string) bool { return slices.Contains(programs, strings.TrimLeft(word, `"'(`)) }
+
+// continues reports whether a word belongs to the command line or the flag that precedes it.
+func continues(command []string, word string) bool {
+	if len(command) == 0 {
+		return false
+	}
+	last := command[len(command)-1]
+	switch {
+	case ended.MatchString(last):
+		return false
+	case isProgram(last) && !strings.HasPrefix(word, "("), len(command) == 2 && isProgram(command[0]) && slices.Contains(groups, last):
+		return true
+	}
+	return last == "--" || last == "--output" || argument.MatchString(word)
+}
+
+var (
+	// ended matches a word with which a command line ends.
+	ended = regexp.MustCompile(`[,;:!?)]$|[^.]\.$`)
+	// argument matches an argument: a flag, a placeholder such as FILE, a number, and what has characters that words of a
+	// sentence lack.
+	argument = regexp.MustCompile(`^[-<>$'"\d]|^\.+$|[/@=_]|:\w|^[A-Z][A-Z0-9]+[.,;:!?)]*$`)
+)
