@@ -71,7 +71,7 @@ func announce(w io.Writer, a serve.Address, s serve.Settings, asJSON bool) error
 		fmt.Fprintf(w, "%s\n\n", clientsetup.OwnModules)
 	}
 	if a.Tokens {
-		fmt.Fprintf(w, "Clients need a token: ocibridge config client prints where to put it.\n\n")
+		fmt.Fprintf(w, "Clients need a token: ocibridge config client --for credentials prints where to put it.\n\n")
 	}
 	if a.CAFile != "" {
 		fmt.Fprintf(w, "The CA in the data folder signed the certificate. That CA stays the same at every start. Clients on Linux trust it by\n\n  export SSL_CERT_FILE=%s\n\n", a.CAFile)

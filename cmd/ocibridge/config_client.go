@@ -15,8 +15,11 @@ import (
 	"github.com/ocibridge/ocibridge/internal/serve"
 )
 
-const configClientExamples = `  # all texts, with explanations
+const configClientExamples = `  # what there is to print
   ocibridge config client
+
+  # all texts, with explanations
+  ocibridge config client --for all
 
   # for Terraform, and a gateway on another machine
   ocibridge config client --for terraform --url https://providers.example.com/ > ~/.terraformrc
@@ -47,9 +50,10 @@ func newConfigClientCommand() *cobra.Command {
 		Use:   "client",
 		Short: "Print ready-to-paste configuration for clients",
 		Long: `client prints blocks for the CLI configuration of Terraform (~/.terraformrc) and
-OpenTofu (~/.tofurc), CI jobs, and the configuration of other tools. Replace the word TOKEN by a token of
-the gateway. With --for, client prints one text without explanations, so that it can
-be redirected into a file:
+OpenTofu (~/.tofurc), CI jobs, and the configuration of other tools. Replace the word
+TOKEN by a token of the gateway. Without --for, client lists the texts that it can
+print here. With --for, it prints one text without explanations, so that it can be
+redirected into a file:
 
   terraform     the gateway as network mirror, for Terraform
   tofu          the same for OpenTofu, which then trusts the mirror's hashes
@@ -73,6 +77,7 @@ be redirected into a file:
                 a job that installs from the gateway. It expects the token in the
                 secret or variable OCIBRIDGE_TOKEN
   pulumi        a command, for providers with the gateway's own host name
+  all           all of them, with explanations
 
 The gateway is the one at --url or gateway.public_url. Without both, it is the one
 that serve would start here. The repositories are those of the oci_mirror and
@@ -86,18 +91,19 @@ module_mirror blocks in force, or else the embedded registry in the data folder.
 	f.configFlag.register(cmd)
 	f.output.register(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&f.piece, "for", "", "print only the text for `CLIENT`: "+strings.Join(clientsetup.Names(), ", "))
+	names := append(clientsetup.Names(), clientsetup.All)
+	flags.StringVar(&f.piece, "for", "", "print the text of this `NAME`: "+strings.Join(names, ", "))
 	given := &givenText{text: &f.url, help: "leave out --url for the gateway's public_url", emptyVariable: true}
 	flags.Var(given, "url", "https `URL` of the gateway (default: gateway.public_url)")
 	flags.StringVar(&f.cliConfig, "cli-config", "ocibridge.tfrc", "`file` with the CLI configuration, for CI")
 	flags.StringVar(&f.caFile, "ca-file", "", "`file` with a CA that clients should trust, for CI")
 	surroundingFlags(cmd, "data", "listen", "template", "include", "exclude")
-	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(clientsetup.Names(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) error {
-	if names := clientsetup.Names(); f.piece != "" && !slices.Contains(names, f.piece) {
+	if names := append(clientsetup.Names(), clientsetup.All); f.piece != "" && !slices.Contains(names, f.piece) {
 		return usage(hint.New(fmt.Sprintf("--for %s is not known", f.piece), "it is one of %s", strings.Join(names, ", ")))
 	}
 	if f.url != "" {
@@ -107,7 +113,7 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 		}
 		f.url = u
 		if strings.HasSuffix(u, "/providers/") {
-			fmt.Fprintf(stderr, "warning: the text adds providers/ to --url, which already ends in it: give the URL of the gateway, such as %s\n", strings.TrimSuffix(u, "providers/"))
+			warn(stderr, "the text adds providers/ to --url, which already ends in it: give the URL of the gateway, such as %s", strings.TrimSuffix(u, "providers/"))
 		}
 	}
 	c, err := f.read(cmd.Context())
@@ -126,31 +132,39 @@ func (f *configClientFlags) run(cmd *cobra.Command, stdout, stderr io.Writer) er
 	data := s.Flags["data"].Value
 	if len(setup.Mirrors)+len(setup.Modules) == 0 && (data != "" || f.url == "") { // the embedded registry of this machine
 		if setup.Stored, err = serve.StoredModuleHosts(cmp.Or(data, defaultDataFolder())); err != nil {
-			fmt.Fprintf(stderr, "warning: the text leaves out the hosts of stored modules: %v\n", err)
+			warn(stderr, "the text leaves out the hosts of stored modules: %v", err)
 		}
 	}
 	if setup.URL == "" {
 		setup.URL, setup.NoURL = clientsetup.GatewayURL(cmp.Or(s.Flags["listen"].Value, c.Gateway.Listen, config.FlagDefault("listen")))
 		if clientsetup.RunsElsewhere(f.piece) && setup.IsLoopback() {
-			fmt.Fprintf(stderr, "warning: the text has the URL %s, which other machines cannot reach: give --url, or set public_url in the gateway block\n", setup.URL)
+			warn(stderr, "the text has the URL %s, which other machines cannot reach: give --url, or set public_url in the gateway block", setup.URL)
 		}
 	}
 	return f.print(stdout, setup)
 }
 
-// print prints the text that --for selects. Without --for, it prints all texts under their
-// headings.
+// print prints the text that --for selects. Without --for, it prints the names of the texts, or
+// all texts as JSON.
 func (f *configClientFlags) print(w io.Writer, setup *clientsetup.Setup) error {
-	texts, missing := setup.Texts(f.piece)
+	only := f.piece
+	if only == clientsetup.All {
+		only = ""
+	}
+	texts, missing := setup.Texts(only)
 	switch {
 	case len(texts) == 0:
 		return missing
 	case f.output.json():
 		return printJSON(w, texts)
-	case f.piece != "":
-		_, err := io.WriteString(w, texts[f.piece])
-		return err
 	}
-	_, err := io.WriteString(w, setup.Guide(texts, missing))
+	text := texts[f.piece]
+	switch f.piece {
+	case "":
+		text = linesText(terminalWidth(w), setup.Menu(texts))
+	case clientsetup.All:
+		text = setup.Guide(texts, missing)
+	}
+	_, err := io.WriteString(w, text)
 	return err
 }

@@ -57,9 +57,11 @@ func (s *Setup) IsLoopback() bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// piece is one text of a guide. Its heading says which client the text is for.
+// piece is one text of a guide. Its heading says which client the text is for, and brief says
+// the same in few words.
 type piece struct {
 	name    string
+	brief   string
 	heading string
 	text    func(*Setup) (string, error)
 	modules string // the heading if there are module_mirror blocks alone; "" for the same heading
@@ -67,17 +69,43 @@ type piece struct {
 
 func pieces() []piece {
 	return append([]piece{
-		{name: "terraform", heading: "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", text: (*Setup).Terraform},
-		{name: "tofu", heading: "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", text: (*Setup).OpenTofu},
-		{name: "host", heading: "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", text: (*Setup).Hosts,
+		{name: "terraform", brief: "the gateway as network mirror, for Terraform", heading: "Terraform, in ~/.terraformrc or the file that TF_CLI_CONFIG_FILE names:", text: (*Setup).Terraform},
+		{name: "tofu", brief: "the same for OpenTofu, which then trusts the mirror's hashes", heading: "OpenTofu, in ~/.tofurc. From 1.12 on, trust_all_hashes lets one init lock every platform:", text: (*Setup).OpenTofu},
+		{name: "host", brief: "the gateway in place of the origins, for both", heading: "Either of them, in place of the mirror or beside it: what is signed comes as from its origin, and providers lock and providers mirror work without that:", text: (*Setup).Hosts,
 			modules: "Terraform in ~/.terraformrc, or OpenTofu in ~/.tofurc. Modules of these hosts then come from the gateway:"},
-		{name: "module", heading: OwnModules + " Modules of other hosts need the host blocks above, and ocibridge exec writes these blocks itself:", text: (*Setup).Module},
-		{name: "oci", heading: "OpenTofu 1.10 and later, straight from the OCI registry:", text: (*Setup).OCI},
-		{name: "lock", heading: "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", text: (*Setup).lock},
-		{name: "credentials", heading: "Beside either, where the gateway asks for a token:", text: (*Setup).Credentials,
+		{name: "module", brief: "a module block, for the gateway's own modules", heading: OwnModules + " Modules of other hosts need the host blocks above, and ocibridge exec writes these blocks itself:", text: (*Setup).Module},
+		{name: "oci", brief: "the OCI repositories, for OpenTofu 1.10 and later", heading: "OpenTofu 1.10 and later, straight from the OCI registry:", text: (*Setup).OCI},
+		{name: "lock", brief: "tofu providers lock commands, for OpenTofu 1.13 and later", heading: "Lock files by OpenTofu 1.13 and later, straight from the OCI registry; add -platform=OS_ARCH for each platform:", text: (*Setup).lock},
+		{name: "credentials", brief: "the token of the gateway, beside any of these", heading: "Beside either, where the gateway asks for a token:", text: (*Setup).Credentials,
 			modules: "For modules with the gateway's own host name, if the gateway requires a token:"},
-		{name: "ci", heading: "The environment of a CI job that has one of these in a file:", text: (*Setup).ci},
+		{name: "ci", brief: "NAME=value lines for a CI job, with the token", heading: "The environment of a CI job that has one of these in a file:", text: (*Setup).ci},
 	}, toolPieces()...)
+}
+
+// All is the name that selects the guide with all texts. No text has it.
+const All = "all"
+
+// Menu returns the names of the texts that can be written, one in a line with a few words about
+// it, and how to print a text. texts is the result of [Setup.Texts].
+func (s *Setup) Menu(texts map[string]string) string {
+	var out strings.Builder
+	var others []string
+	out.WriteString("ocibridge config client --for NAME prints one of these texts:\n\n")
+	for _, p := range pieces() {
+		if texts[p.name] == "" {
+			others = append(others, p.name)
+			continue
+		}
+		fmt.Fprintf(&out, "  %-15s %s\n", p.name, p.brief)
+	}
+	fmt.Fprintf(&out, "  %-15s all of them, with explanations\n", All)
+	if s.NoURL == nil {
+		fmt.Fprintf(&out, "\nThe gateway is at %s\n", s.URL)
+	}
+	if len(others) > 0 {
+		fmt.Fprintf(&out, "\nThis configuration has no text for %s: --for says why.\n", strings.Join(others, ", "))
+	}
+	return out.String()
 }
 
 // Names returns the names of all texts, in the order of [Setup.Guide].

@@ -2,6 +2,7 @@ package clientsetup_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -171,6 +172,28 @@ func TestGuide(t *testing.T) {
 	}
 	if got := s.Guide(texts, missing); !strings.HasSuffix(got, "Some texts are missing: no URL. To get them, give one.\n") || strings.Contains(got, "URI template") {
 		t.Errorf("an incomplete guide:\n%s", got)
+	}
+}
+
+// TestMenu shows that a menu has each text once, either as a line that fits a terminal, or among those that cannot be
+// written.
+func TestMenu(t *testing.T) {
+	for _, s := range []*clientsetup.Setup{{URL: "https://localhost:8443/"}, {NoURL: hint.New("no URL", "give one")}} {
+		texts, _ := s.Texts("")
+		menu := s.Menu(texts)
+		_, others, _ := strings.Cut(menu, "no text for ")
+		for _, name := range clientsetup.Names() {
+			listed := regexp.MustCompile(`(?m)^  ` + name + ` +[a-zA-Z]`).MatchString(menu)
+			other := strings.Contains(others, name+",") || strings.Contains(others, name+":")
+			if listed != (texts[name] != "") || other == listed {
+				t.Errorf("%s is a line: %v, without a text: %v, in\n%s", name, listed, other, menu)
+			}
+		}
+		for line := range strings.SplitSeq(menu, "\n") {
+			if strings.HasPrefix(line, " ") && len(line) > 80 {
+				t.Errorf("%d characters: %s", len(line), line)
+			}
+		}
 	}
 }
 

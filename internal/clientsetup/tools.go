@@ -50,13 +50,20 @@ func RunsElsewhere(name string) bool {
 
 // toolPieces returns the tools' texts as pieces of a guide.
 func toolPieces() []piece {
-	texts := map[string]func(*Setup) (string, error){
-		"terragrunt": (*Setup).terragrunt, "renovate": (*Setup).renovate, "renovate-bot": (*Setup).renovateBot, "dependabot": (*Setup).dependabot,
-		"github-actions": (*Setup).githubActions, "gitlab-ci": (*Setup).gitlabCI, "pulumi": (*Setup).pulumi,
+	pieces := map[string]piece{
+		"terragrunt":     {brief: "a CLI configuration that Terragrunt's cache server reads, too", text: (*Setup).terragrunt},
+		"renovate":       {brief: "renovate.json, with the gateway in place of the origins", text: (*Setup).renovate},
+		"renovate-bot":   {brief: "the gateway's token, for the machine of Renovate", text: (*Setup).renovateBot},
+		"dependabot":     {brief: "dependabot.yml, for the gateway's own providers", text: (*Setup).dependabot},
+		"github-actions": {brief: "a workflow for GitHub that installs from the gateway", text: (*Setup).githubActions},
+		"gitlab-ci":      {brief: "a job for GitLab that installs from the gateway", text: (*Setup).gitlabCI},
+		"pulumi":         {brief: "a command, for the gateway's own providers", text: (*Setup).pulumi},
 	}
 	var out []piece
 	for _, t := range tools() {
-		out = append(out, piece{name: t.Name, heading: fmt.Sprintf("%s, in %s. %s", t.Title, t.Where, t.About), text: texts[t.Name]})
+		p := pieces[t.Name]
+		p.name, p.heading = t.Name, fmt.Sprintf("%s, in %s. %s", t.Title, t.Where, t.About)
+		out = append(out, p)
 	}
 	return out
 }
