@@ -33,7 +33,11 @@ func main() {
 // execute runs the command that args select, and returns its exit status. It prints the error
 // of the command, as text and, if JSON was asked for and nothing was printed before, as JSON.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root, out := newRootCommand(), &output{Writer: printer{stdout}}
+	return executeRoot(ctx, newRootCommand(), args, stdout, stderr)
+}
+
+func executeRoot(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	out := &output{Writer: printer{stdout}}
 	stderr = printer{stderr}
 	root.SetArgs(args)
 	root.SetOut(out)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
@@ -49,6 +51,12 @@ func TestCommandsArePrintable(t *testing.T) {
 	}
 	if got := stderr.String(); got != "warning: the variable OCIBRIDGE_ is none that ocibridge knows\n" {
 		t.Errorf("%q", got)
+	}
+	root := newRootCommand()
+	root.AddCommand(&cobra.Command{Use: "forge", Run: func(cmd *cobra.Command, _ []string) { cmd.PrintErr("\u0085forged\n") }})
+	stderr.Reset()
+	if status := executeRoot(t.Context(), root, []string{"forge"}, &stdout, &stderr); status != 0 || !strings.HasSuffix(stderr.String(), "\n forged\n") {
+		t.Errorf("status %d, %q", status, stderr.String())
 	}
 }
 
