@@ -67,6 +67,9 @@ func find(match func(Topic) bool) (Topic, bool) {
 	return topics[i], true
 }
 
+// IsMarkdown reports whether the topic is a page, and not the example of a configuration file.
+func (t Topic) IsMarkdown() bool { return path.Ext(t.file) == pageSuffix }
+
 // Text returns the page as Markdown, or the example of a configuration file as HCL. It
 // replaces links to other topics with the commands that print them, and links to files of
 // the sources with URLs.

@@ -32,7 +32,10 @@ func addHelp(root *cobra.Command) {
 	help := subcommand(root, "help")
 	help.Use, help.Short = "help [COMMAND | TOPIC]", "Help about a command, or a page of the documentation"
 	help.Long = `help prints the help of a command, or a page of the documentation for this
-version as Markdown. Without an argument it lists the commands and the topics.`
+version. Without an argument it lists the commands and the topics.
+
+On a terminal, the program that PAGER names shows a page, or else less. Without a
+terminal, a page is Markdown.`
 	help.Example, help.Run, help.RunE = helpExamples, nil, printHelp
 	commands := help.ValidArgsFunction
 	help.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -69,8 +72,7 @@ func listTopics(w io.Writer) {
 func printHelp(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		if topic, ok := docs.Find(args[0]); ok {
-			_, err := io.WriteString(cmd.OutOrStdout(), topic.Text())
-			return err
+			return showTopic(cmd.OutOrStdout(), topic)
 		}
 	}
 	about, rest, err := cmd.Root().Find(args)

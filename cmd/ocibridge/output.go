@@ -48,7 +48,7 @@ func (w printer) Write(p []byte) (int, error) {
 }
 
 // colour matches the codes with which commands colour words on a terminal.
-var colour = regexp.MustCompile(`\x1b\[(0|1;4|2|31|32|33)m`)
+var colour = regexp.MustCompile(`\x1b\[(0|1|1;4|2|31|32|33)m`)
 
 // printable replaces the control characters in a text with spaces. If coloured is true, it keeps colours.
 func printable(text []byte, coloured bool) []byte {

@@ -81,6 +81,28 @@ func TestErrorOnTerminal(t *testing.T) {
 	}
 }
 
+// TestTopicOnTerminal shows that a terminal gets a formatted page, from the pager that PAGER names
+// or, if it names none, without a pager.
+func TestTopicOnTerminal(t *testing.T) {
+	t.Setenv("NO_COLOR", "")
+	for pager, want := range map[string]string{
+		"sed s/^/paged:/": "paged:\x1b[1;4mOutput: streams, exit statuses and JSON\x1b[0m\r\npaged:\r\n",
+		"cat":             "\x1b[1;4mOutput: streams, exit statuses and JSON\x1b[0m\r\n\r\n",
+		"":                "\x1b[1;4mOutput: streams, exit statuses and JSON\x1b[0m\r\n\r\n",
+	} {
+		t.Setenv("PAGER", pager)
+		tty, screen := openTerminal(t, 80)
+		ended := make(chan int)
+		go func() { ended <- execute(t.Context(), []string{"help", "output"}, tty, tty) }()
+		if seen := waitFor(t, screen, "no JSON"); !strings.HasPrefix(seen, want) {
+			t.Errorf("PAGER=%s: %.200q", pager, seen)
+		}
+		if status := <-ended; status != 0 {
+			t.Errorf("PAGER=%s: exit status %d", pager, status)
+		}
+	}
+}
+
 // TestProgressOnTerminal shows that the progress of planning and of packages is on the
 // terminal, with --output json, too, and that standard output has only results.
 func TestProgressOnTerminal(t *testing.T) {

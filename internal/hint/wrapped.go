@@ -62,7 +62,7 @@ var (
 )
 
 // isProgram reports whether a word begins a command line. The word can follow a quotation mark.
-func isProgram(word string) bool { return slices.Contains(programs, strings.TrimLeft(word, `"'(`)) }
+func isProgram(word string) bool { return slices.Contains(programs, strings.TrimLeft(word, "\"'(`")) }
 
 // continues reports whether a word belongs to the command line or the flag that precedes it.
 func continues(command []string, word string) bool {
