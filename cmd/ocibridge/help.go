@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -23,10 +24,15 @@ const helpExamples = `  # the flags of a command
 func addHelp(root *cobra.Command) {
 	standard := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		out := cmd.OutOrStdout()
+		var text strings.Builder
+		cmd.SetOut(&text)
 		standard(cmd, args)
+		cmd.SetOut(out)
 		if cmd == root {
-			listTopics(cmd.OutOrStdout())
+			listTopics(&text)
 		}
+		fmt.Fprint(out, helpText(text.String(), terminalWidth(out)))
 	})
 	root.InitDefaultHelpCmd()
 	help := subcommand(root, "help")
@@ -49,6 +55,50 @@ terminal, a page is Markdown.`
 	}
 }
 
+// described matches the beginning of a line up to its second column, such as the description of a flag.
+var described = regexp.MustCompile(`^ +\S+(?: \S+)*  +`)
+
+// helpText ends the lines of a command's help at the width of the terminal, except in the examples.
+// It leaves a paragraph alone if its lines fit. If width is 0, it returns the text unchanged.
+func helpText(text string, width int) string {
+	if width == 0 {
+		return text
+	}
+	var out []string
+	lines := strings.Split(text, "\n")
+	for len(lines) > 0 {
+		n := 1
+		if first := lines[0]; first == "Examples:" {
+			n += blockLength(lines[1:], func(line string) bool { return line == "" || line[0] == ' ' })
+			out = append(out, lines[:n]...)
+		} else if first != "" && first[0] != ' ' {
+			n += blockLength(lines[1:], func(line string) bool { return line != "" && line[0] != ' ' })
+			out = append(out, paragraph(lines[:n], width)...)
+		} else {
+			out = append(out, describedLine(first, width))
+		}
+		lines = lines[n:]
+	}
+	return strings.Join(out, "\n")
+}
+
+// describedLine ends the lines of a description below its beginning.
+func describedLine(line string, width int) string {
+	before := len(described.FindString(line))
+	if len(line) <= width || before == 0 || before > width/2 {
+		return linesText(width, line)
+	}
+	return line[:before] + besideText(width, before, line[before:])
+}
+
+// paragraph fills the lines of a paragraph anew if one of them is too long.
+func paragraph(lines []string, width int) []string {
+	if !slices.ContainsFunc(lines, func(line string) bool { return len(line) > width }) {
+		return lines
+	}
+	return []string{hint.Wrapped(strings.Join(lines, " "), width, 0)}
+}
+
 // subcommand returns the subcommand of the given name.
 func subcommand(root *cobra.Command, name string) *cobra.Command {
 	i := slices.IndexFunc(root.Commands(), func(cmd *cobra.Command) bool { return cmd.Name() == name })
@@ -60,12 +110,16 @@ func subcommand(root *cobra.Command, name string) *cobra.Command {
 func listTopics(w io.Writer) {
 	fmt.Fprint(w, "\nTopics, printed by \"ocibridge help TOPIC\":\n")
 	var shelf docs.Shelf
+	longest := 0
+	for _, t := range docs.Topics() {
+		longest = max(longest, len(t.Name))
+	}
 	for _, t := range docs.Topics() {
 		if t.Shelf != shelf {
 			shelf = t.Shelf
 			fmt.Fprintf(w, "\n%s:\n", shelf.Title)
 		}
-		fmt.Fprintf(w, "  %-15s %s\n", t.Name, t.Title)
+		fmt.Fprintf(w, "  %-*s  %s\n", longest, t.Name, t.Title)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -60,5 +61,46 @@ func TestExamplesNameOneOrigin(t *testing.T) {
 				t.Errorf("%s: %s", name, line)
 			}
 		}
+	}
+}
+
+// TestHelpFits shows that the help of each command fits a terminal of 80 columns. A line can only be longer if it is an
+// example, or if a word or a command line is longer. Without a terminal, the help is as the command has it.
+func TestHelpFits(t *testing.T) {
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		var out strings.Builder
+		cmd.SetOut(&out)
+		if err := cmd.Help(); err != nil {
+			t.Error(err)
+		}
+		text := out.String()
+		got := helpText(text, 80)
+		if a, b := strings.Fields(text), strings.Fields(got); strings.Join(a, " ") != strings.Join(b, " ") {
+			t.Errorf("%s: other words:\n%s", cmd.CommandPath(), got)
+		}
+		for line := range strings.SplitSeq(examples.ReplaceAllString(got, ""), "\n") {
+			if len(line) > 80 && strings.Contains(strings.TrimSpace(line), "  ") {
+				t.Errorf("%s: %d characters: %s", cmd.CommandPath(), len(line), line)
+			}
+		}
+		if helpText(text, 0) != text {
+			t.Errorf("%s: changed without a terminal", cmd.CommandPath())
+		}
+		for _, sub := range cmd.Commands() {
+			check(sub)
+		}
+	}
+	check(newRootCommand())
+}
+
+var examples = regexp.MustCompile(`(?s)\nExamples:\n.*?\n\n([A-Z])`)
+
+// TestHelpText shows where lines of help end.
+func TestHelpText(t *testing.T) {
+	const text = "a paragraph whose first line\nis long\n\nfits\nwell\n\nExamples:\n  an example that is too long\n\nFlags:\n  --all   push every version that\n  --b   x\n"
+	const want = "a paragraph whose first\nline is long\n\nfits\nwell\n\nExamples:\n  an example that is too long\n\nFlags:\n  --all   push every\n          version that\n  --b   x\n"
+	if got := helpText(text, 26); got != want {
+		t.Errorf("%q\nwant %q", got, want)
 	}
 }

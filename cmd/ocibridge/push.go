@@ -26,9 +26,11 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
     --template 'harbor.example.com/providers/${hostname}/${namespace}/${type}' \
     --platform linux_amd64 --platform darwin_arm64
 
-  # every version that matches, and before that: what that would push
-  ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0' --dry-run
+  # every version that matches
   ocibridge push --all 'registry.opentofu.org/hashicorp/random@>= 3.5, < 4.0'
+
+  # what that would push
+  ocibridge push --dry-run --all 'registry.opentofu.org/hashicorp/random@~> 3.6'
 
   # the versions that a configuration has locked, checked against its lock file
   ocibridge push --lock-file infra/.terraform.lock.hcl --platform linux_amd64
