@@ -76,9 +76,8 @@ func TestBothParts(t *testing.T) {
 	if want := []string{"FuzzSeeds/seed#0\n", "TestMeasures\n", "TestParts/has_a/b\n", "TestParts/needs_tofu\n", "TestPlain\n"}; !slices.Equal(got, want) {
 		t.Errorf("ran %q, want %q, each once", got, want)
 	}
-	// The next run begins anew.
-	if third, err := do("all"); err != nil || strings.Contains(third, "has run on these sources") {
-		t.Errorf("%v\n%s", err, third)
+	if rec, there := readRecord(sourceState()); there {
+		t.Errorf("the next run does not begin anew: %v", rec)
 	}
 }
 
@@ -107,15 +106,16 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestChangedSources shows that "all" runs everything if the sources differ from those of "test".
+// TestChangedSources shows that "all" finds no record of "test" if the sources differ, and therefore runs everything.
 func TestChangedSources(t *testing.T) {
 	inProject(t)
-	if out, err := do("test"); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	clients.Must(t, record{State: sourceState()}.write())
+	if _, there := readRecord(sourceState()); !there {
+		t.Error("no record of the same sources")
 	}
 	clients.Must(t, os.WriteFile("more_test.go", []byte("package more\n"), 0o644))
-	if out, err := do("all"); err != nil || strings.Contains(out, "has run on these sources") {
-		t.Errorf("%v\n%s", err, out)
+	if _, there := readRecord(sourceState()); there {
+		t.Error("there is a record of other sources")
 	}
 }
 
