@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
 func TestEncodeComponent(t *testing.T) {
@@ -44,6 +46,7 @@ func TestEncodeComponent(t *testing.T) {
 
 // TestComponentsAreUnique encodes random segments of module addresses.
 func TestComponentsAreUnique(t *testing.T) {
+	cost.SkipUnderRace(t)
 	const ends, all = "aZ0bY", "aZ0bY_-"
 	random := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]string{}

@@ -3,7 +3,7 @@
 //
 // The first part, "make test", consists of the packages' tests and of the scenes: the end-to-end tests whose doc comment
 // has a line //testrun:scene. It has only some tools. It leaves the tests and subtests that need another tool, and those that
-// measure under the race detector, to the second part.
+// do not run under the race detector, to the second part.
 //
 // The second part, "make test-all", consists of everything else: what the first part has left, the other end-to-end tests,
 // the tests of the deployment files, and those of modules below tools/. All tools are there. A test that the first part left

@@ -36,7 +36,7 @@ type cause string
 
 const (
 	lacksTool cause = "tool" // the pass does not have a tool
-	underRace cause = "race" // the test measures, which it cannot do under the race detector
+	underRace cause = "race" // the test does not run under the race detector
 )
 
 // causeOf returns the cause of a skip, or "" if no pass may skip a test for this reason.

@@ -14,10 +14,11 @@ import (
 // MostOfDocument is the maximum number of bytes that a program may allocate in total to handle one document.
 const MostOfDocument = 64 << 20
 
-// Skipped is the message of a test that is skipped because it measures.
-const Skipped = "not measured under the race detector"
+// Skipped is the message of a test that is skipped under the race detector.
+const Skipped = "not run under the race detector"
 
-// SkipUnderRace skips a test that only measures, before the test creates its expensive documents.
+// SkipUnderRace skips a test that only measures, before the test creates its expensive documents. It also skips a test that
+// tries very many cases in one goroutine: no race is possible, and the detector makes it ten times as slow.
 func SkipUnderRace(t *testing.T) {
 	t.Helper()
 	if underRace {
