@@ -48,7 +48,7 @@ func (g *gateway) deniesIn(repository string) func(tag string) error {
 	if m, err := moduleOfRepository(repository); err == nil {
 		return func(tag string) error {
 			for v := range ociaddr.ModuleTags([]ociaddr.Tag{ociaddr.Tag(tag)}) {
-				return g.Catalog.DeniedModule(m, v)
+				return g.Catalog.Denied(m, v)
 			}
 			return nil
 		}

@@ -27,6 +27,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/respond"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -185,7 +186,7 @@ func (g *gateway) router() *mux.Router {
 		r.Handle("/-/refresh", g.Access.GuardOperator(http.HandlerFunc(g.serveRefresh))).Name("operator")
 	}
 	if g.Registry != nil {
-		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(resourceOfRepository, boundBlobs(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
+		r.PathPrefix("/v2/").Handler(g.Access.GuardRegistry(subjectOfRepository, boundBlobs(g.withoutDenied(g.Registry), g.limits.ClientStall))).Name("registry")
 	}
 	return r
 }
@@ -330,11 +331,10 @@ func moduleOfRepository(name string) (module.Address, error) {
 	return module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
 }
 
-// resourceOfRepository returns the provider or the module of a repository in the embedded registry.
-func resourceOfRepository(name string) (access.Resource, error) {
+// subjectOfRepository returns the provider or the module of a repository in the embedded registry.
+func subjectOfRepository(name string) (subject.Address, error) {
 	if a, err := moduleOfRepository(name); err == nil {
-		return access.Module(a), nil
+		return a, nil
 	}
-	a, err := addressOfRepository(name)
-	return access.Provider(a), err
+	return addressOfRepository(name)
 }

@@ -35,7 +35,7 @@ func ModulesURL(public, hostname string) string {
 // ModuleLink is like [Options.PackageLink], for the zip of a module's version.
 func (o *Options) ModuleLink(r *http.Request, root string, a module.Address, v provider.Version, zip artifact.Package) string {
 	base := fmt.Sprintf("%s%s/%s/%s/%s/", strings.TrimPrefix(ModulesURL("", a.Hostname()), "/"), a.Namespace(), a.Name(), a.System(), v)
-	return o.Access.LinkModule(r, a, root+base+zip.Filename, zip.Digest)
+	return o.Access.Link(r, a, root+base+zip.Filename, zip.Digest)
 }
 
 // moduleVersionsJSON is the response of "List Available Versions for a Specific Module".
@@ -85,7 +85,7 @@ var errAllDenied = fmt.Errorf("%w: all versions are denied", errAbsent)
 func (g *gateway) serveModuleVersions(w http.ResponseWriter, r *http.Request, a module.Address) error {
 	ctx, cancel := context.WithTimeout(r.Context(), g.limits.metadata)
 	defer cancel()
-	item, err := g.Catalog.ModuleVersions(ctx, a)
+	item, err := g.Catalog.Registry().Versions(ctx, a)
 	if err == nil && len(g.listedVersions(item)) == 0 {
 		err = errAllDenied
 	}
@@ -128,7 +128,7 @@ func (g *gateway) serveModuleDownload(w http.ResponseWriter, r *http.Request, a 
 		return err
 	}
 	// The document is at VERSION/download. Clients take a reference without ./ for another kind of address.
-	location := absolute(g.Access.LinkModule(r, a, "./"+zip.Filename, zip.Digest)) + "?archive=zip"
+	location := absolute(g.Access.Link(r, a, "./"+zip.Filename, zip.Digest)) + "?archive=zip"
 	if g.ModuleRepository != nil {
 		if repo, ok := g.ModuleRepository(a); ok {
 			location = "oci://" + repo.String() + "?digest=" + string(zip.Manifest.Digest)

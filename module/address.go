@@ -16,6 +16,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // Address is the address of a module in a module registry, such as
@@ -112,6 +113,12 @@ func (a Address) Name() string { return a.name }
 
 // System returns the last part of the address, which usually is the type of a provider.
 func (a Address) System() string { return a.system }
+
+// Kind implements [subject.Address].
+func (a Address) Kind() subject.Kind { return subject.Module }
+
+// Parts implements [subject.Address].
+func (a Address) Parts() [4]string { return [4]string{string(a.host), a.namespace, a.name, a.system} }
 
 // IsZero reports whether a is the zero value.
 func (a Address) IsZero() bool { return a == Address{} }

@@ -11,6 +11,7 @@ import (
 	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // Address is the source address of a provider, such as
@@ -206,6 +207,12 @@ func (a Address) ClientWarning() string { return PatternFor(a).ClientWarning() }
 
 // Type returns the last part of the address.
 func (a Address) Type() string { return a.typ }
+
+// Kind implements [subject.Address].
+func (a Address) Kind() subject.Kind { return subject.Provider }
+
+// Parts implements [subject.Address].
+func (a Address) Parts() [4]string { return [4]string{string(a.host), a.namespace, a.typ} }
 
 // IsZero reports whether a is the zero value.
 func (a Address) IsZero() bool { return a == Address{} }

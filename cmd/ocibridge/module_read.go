@@ -80,7 +80,7 @@ version that matches.`,
 				if err != nil {
 					return nil, err
 				}
-				v.Denied = denial(s.file.Gateway.DeniesModule(v.Module, v.Version))
+				v.Denied = denial(s.file.Gateway.Denies(v.Module, v.Version))
 				return v, nil
 			}, moduleInspectText)
 		},
@@ -188,7 +188,7 @@ func showModuleVersions(f *readerFlags, cmd *cobra.Command, queries []query.Modu
 		}
 		for _, m := range r.Modules {
 			for _, v := range m.Versions {
-				v.Denied = denial(s.file.Gateway.DeniesModule(m.Module, v.Version))
+				v.Denied = denial(s.file.Gateway.Denies(m.Module, v.Version))
 			}
 		}
 		for _, u := range r.Unlisted {

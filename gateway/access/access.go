@@ -31,6 +31,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -111,32 +112,23 @@ func New(o Options) *Control {
 	return c
 }
 
-// Resource is a provider or a module that a client may read.
-type Resource struct {
-	provider provider.Address
-	module   module.Address
-}
-
-// Provider returns the resource of a provider.
-func Provider(a provider.Address) Resource { return Resource{provider: a} }
-
-// Module returns the resource of a module.
-func Module(a module.Address) Resource { return Resource{module: a} }
-
 // scope selects the providers and modules that a grant covers. The zero value selects all.
 type scope struct {
 	providers provider.Selector
 	modules   module.Selector
 }
 
-// selects reports whether the scope selects the resource. If the scope has include patterns
-// for one kind of resources only, it selects nothing of the other kind.
-func (s scope) selects(what Resource) bool {
+// selects reports whether the scope selects a provider or a module. If the scope has include patterns
+// for one kind only, it selects nothing of the other kind.
+func (s scope) selects(what subject.Address) bool {
 	any := len(s.providers.Include)+len(s.modules.Include) == 0
-	if what.module.IsZero() {
-		return (any || len(s.providers.Include) > 0) && s.providers.Selects(what.provider)
+	switch a := what.(type) {
+	case provider.Address:
+		return (any || len(s.providers.Include) > 0) && s.providers.Selects(a)
+	case module.Address:
+		return (any || len(s.modules.Include) > 0) && s.modules.Selects(a)
 	}
-	return (any || len(s.modules.Include) > 0) && s.modules.Selects(what.module)
+	return false
 }
 
 // everything reports whether the scope selects all providers and all modules.
@@ -169,17 +161,14 @@ type Subject struct {
 	expires time.Time // when the token expires; zero: never
 }
 
-// MayRead reports whether the subject may read the given provider.
-func (s *Subject) MayRead(a provider.Address) bool { return s.grantFor(Provider(a)) != nil }
-
-// MayReadModule reports whether the subject may read the given module.
-func (s *Subject) MayReadModule(a module.Address) bool { return s.grantFor(Module(a)) != nil }
+// MayRead reports whether the subject may read the given provider or module.
+func (s *Subject) MayRead(a subject.Address) bool { return s.grantFor(a) != nil }
 
 func (s *Subject) mayReadAll() bool {
 	return slices.ContainsFunc(s.grants, func(g *grant) bool { return g.scope.everything() })
 }
 
-func (s *Subject) grantFor(what Resource) *grant {
+func (s *Subject) grantFor(what subject.Address) *grant {
 	for _, g := range s.grants {
 		if g.scope.selects(what) {
 			return g

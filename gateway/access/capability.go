@@ -15,8 +15,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // A capability is the segment of a path before a file's name. It consists of mark and, in URL-safe base64,
@@ -40,21 +39,11 @@ const Lifetime = 15 * time.Minute
 // encoding is strict, so that exactly one text decodes to each capability.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Link adds a capability to ref, the path of a provider's file. The capability is for the client that sent the
+// Link adds a capability to ref, the path of a file of a provider or a module. The capability is for the client that sent the
 // request. ref is absolute, or relative to the request's path. d is the digest of the file. A nil control
-// returns ref unchanged. The handler that serves the file must be behind [Control.Guard], and must call
-// [Covers] before it sends the file.
-func (c *Control) Link(r *http.Request, a provider.Address, ref string, d digest.Digest) string {
-	return c.link(r, Provider(a), ref, d)
-}
-
-// LinkModule is like [Control.Link], for a module's file. The handler that serves the file must be behind
-// [Control.GuardModule].
-func (c *Control) LinkModule(r *http.Request, a module.Address, ref string, d digest.Digest) string {
-	return c.link(r, Module(a), ref, d)
-}
-
-func (c *Control) link(r *http.Request, of Resource, ref string, d digest.Digest) string {
+// returns ref unchanged. The handler that serves the file must be behind [Control.Guard] or
+// [Control.GuardModule], and must call [Covers] before it sends the file.
+func (c *Control) Link(r *http.Request, of subject.Address, ref string, d digest.Digest) string {
 	if c == nil {
 		return ref
 	}
@@ -96,7 +85,7 @@ func capabilityMAC(key, claims []byte, file string) []byte {
 // verify checks a capability for a file of the given provider or module. It returns the capability's grant, and the hash
 // of the digest that the capability covers. The grant is nil if the capability is invalid. The amount of work
 // does not depend on the reason why a capability is invalid.
-func (c *Control) verify(capability, file string, of Resource, now time.Time) (*grant, [sha256.Size]byte) {
+func (c *Control) verify(capability, file string, of subject.Address, now time.Time) (*grant, [sha256.Size]byte) {
 	var raw [size]byte
 	text := strings.TrimPrefix(capability, mark)
 	wellFormed := 0

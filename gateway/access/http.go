@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixge/httpsnoop"
 
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -53,21 +54,15 @@ func (c *Control) Handler(next http.Handler) http.Handler {
 // rejects all other requests. address returns the requested provider. If address fails, a request with a valid
 // token gets 404.
 func (c *Control) Guard(address func(*http.Request) (provider.Address, error), next http.Handler) http.Handler {
-	return c.guard(func(r *http.Request) (Resource, error) {
-		a, err := address(r)
-		return Provider(a), err
-	}, next)
+	return c.guard(func(r *http.Request) (subject.Address, error) { return address(r) }, next)
 }
 
 // GuardModule is like [Control.Guard], for requests for a module.
 func (c *Control) GuardModule(address func(*http.Request) (module.Address, error), next http.Handler) http.Handler {
-	return c.guard(func(r *http.Request) (Resource, error) {
-		a, err := address(r)
-		return Module(a), err
-	}, next)
+	return c.guard(func(r *http.Request) (subject.Address, error) { return address(r) }, next)
 }
 
-func (c *Control) guard(requested func(*http.Request) (Resource, error), next http.Handler) http.Handler {
+func (c *Control) guard(requested func(*http.Request) (subject.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
 	}
@@ -184,7 +179,7 @@ const registryPath = "/v2/"
 
 // GuardRegistry is like [Control.Guard], for the embedded registry at /v2/. resource returns the provider or
 // module of a repository. A client may also send its token as a password, with any user name.
-func (c *Control) GuardRegistry(resource func(repository string) (Resource, error), next http.Handler) http.Handler {
+func (c *Control) GuardRegistry(resource func(repository string) (subject.Address, error), next http.Handler) http.Handler {
 	if c == nil {
 		return next
 	}
@@ -215,7 +210,7 @@ func (c *Control) GuardRegistry(resource func(repository string) (Resource, erro
 }
 
 // mayAsk reports whether the subject may send the given request to the embedded registry.
-func (s *Subject) mayAsk(r *http.Request, resource func(string) (Resource, error)) bool {
+func (s *Subject) mayAsk(r *http.Request, resource func(string) (subject.Address, error)) bool {
 	if s.mayReadAll() || r.URL.Path == registryPath {
 		return true
 	}

@@ -44,7 +44,7 @@ func TestModules(t *testing.T) {
 			return
 		}
 		a, _ := address(r)
-		w.Write([]byte(control.LinkModule(r, a, "archive.zip", archive)))
+		w.Write([]byte(control.Link(r, a, "archive.zip", archive)))
 	})))
 	get := func(path, token string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -86,12 +86,12 @@ func TestPersonReadsModules(t *testing.T) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.Header.Set("Authorization", basic(token))
 		s, err := control.Person(r)
-		if err != nil || s.MayRead(widget) != want[0] || s.MayReadModule(net) != want[1] {
-			t.Errorf("%s: %v, %t, %t", token, err, s.MayRead(widget), s.MayReadModule(net))
+		if err != nil || s.MayRead(widget) != want[0] || s.MayRead(net) != want[1] {
+			t.Errorf("%s: %v, %t, %t", token, err, s.MayRead(widget), s.MayRead(net))
 		}
 	}
 	var open *access.Control
-	if s, err := open.Person(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil || !s.MayReadModule(net) {
+	if s, err := open.Person(httptest.NewRequest(http.MethodGet, "/", nil)); err != nil || !s.MayRead(net) {
 		t.Errorf("without access control: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -24,17 +25,15 @@ func TestRegistry(t *testing.T) {
 		moduleToken("every-module", "modules-token", "*/*/*/*"),
 	}})
 	reached := false
-	h := c.Handler(c.GuardRegistry(func(name string) (access.Resource, error) {
+	h := c.Handler(c.GuardRegistry(func(name string) (subject.Address, error) {
 		parts := strings.Split(name, "/")
 		switch len(parts) {
 		case 3:
-			a, err := provider.AddressFromPath(parts[0], parts[1], parts[2])
-			return access.Provider(a), err
+			return provider.AddressFromPath(parts[0], parts[1], parts[2])
 		case 5:
-			a, err := module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
-			return access.Module(a), err
+			return module.AddressFromPath(parts[1], parts[2], parts[3], parts[4])
 		}
-		return access.Resource{}, errors.New("no provider and no module")
+		return nil, errors.New("no provider and no module")
 	}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true })))
 	const mine, other = "/v2/registry.acme.example/acme/widget", "/v2/registry.acme.example/secret/widget"
 	const net, vpc = "/v2/modules/registry.acme.example/acme/net/aws", "/v2/modules/registry.acme.example/acme/vpc/aws"

@@ -34,6 +34,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fresh"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
@@ -90,20 +91,11 @@ type Deny struct {
 	Reason   string              // what clients and people learn, or ""
 }
 
-// FindDeny returns a rule that denies a version of a provider. It prefers a rule with a reason.
+// FindDeny returns a rule that denies a version of a provider or a module. It prefers a rule with a reason.
 // ok is false if no rule denies the version.
-func FindDeny(rules []Deny, a provider.Address, v provider.Version) (rule Deny, ok bool) {
-	return findDeny(rules, v, func(d Deny) bool { return d.Pattern.Matches(a) })
-}
-
-// FindModuleDeny is like [FindDeny], for a version of a module.
-func FindModuleDeny(rules []Deny, a module.Address, v provider.Version) (rule Deny, ok bool) {
-	return findDeny(rules, v, func(d Deny) bool { return d.Module.Matches(a) })
-}
-
-func findDeny(rules []Deny, v provider.Version, matches func(Deny) bool) (rule Deny, ok bool) {
+func FindDeny(rules []Deny, a subject.Address, v provider.Version) (rule Deny, ok bool) {
 	for _, d := range rules {
-		if !matches(d) || d.Versions.String() != "" && !d.Versions.Has(v) {
+		if !d.matches(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
 			continue
 		}
 		if d.Reason != "" {
@@ -121,19 +113,19 @@ type Denial struct {
 }
 
 // matches reports whether a rule is for a subject.
-func (d Deny) matches(s subject) bool {
-	if s.isModule() {
-		return d.Module.Matches(s.module)
+func (d Deny) matches(s subject.Address) bool {
+	if m, ok := s.(module.Address); ok {
+		return d.Module.Matches(m)
 	}
-	return d.Pattern.Matches(s.address)
+	return d.Pattern.Matches(s.(provider.Address))
 }
 
 // names reports whether a rule is for one subject alone.
-func (d Deny) names(s subject) bool {
-	if s.isModule() {
-		return d.Module.Parts() == len(d.Module.Values()) && d.Module.Matches(s.module)
+func (d Deny) names(s subject.Address) bool {
+	if _, ok := s.(module.Address); ok {
+		return d.Module.Parts() == len(d.Module.Values()) && d.matches(s)
 	}
-	return d.Pattern == provider.PatternFor(s.address)
+	return d.Pattern == provider.PatternFor(s.(provider.Address))
 }
 
 // Denials returns the denials that clients of a listed provider or module learn about, in the order of the
@@ -168,21 +160,14 @@ func (c *Catalog) Denials(i *Item) (out []Denial) {
 
 // DeniedError means that a rule denies a version of a provider or a module. It wraps [ErrDenied].
 type DeniedError struct {
-	Provider provider.Address // zero if the version is of a module
-	Module   module.Address   // zero if the version is of a provider
-	Version  provider.Version
-	Reason   string // "" if the rule has none
+	Subject subject.Address
+	Version provider.Version
+	Reason  string // "" if the rule has none
 }
 
 func (e *DeniedError) Error() string {
-	return withReason(fmt.Sprintf("%s %s: %v", e.Subject(), e.Version, ErrDenied), e.Reason)
+	return withReason(fmt.Sprintf("%s %s: %v", e.Subject, e.Version, ErrDenied), e.Reason)
 }
-
-// Subject returns the address of the provider or module, in the form for people.
-func (e *DeniedError) Subject() string { return subject{e.Provider, e.Module}.String() }
-
-// Kind returns "provider" or "module".
-func (e *DeniedError) Kind() string { return subject{e.Provider, e.Module}.label() }
 
 // Unwrap returns [ErrDenied].
 func (e *DeniedError) Unwrap() error { return ErrDenied }
@@ -351,11 +336,11 @@ func (v View) get(ctx context.Context, q question) (*Item, error) {
 	return a.Value, a.Err
 }
 
-// Versions returns an item whose Versions field lists the versions of a provider. The list
+// Versions returns an item whose Versions field lists the versions of a provider or a module. The list
 // omits denied versions, even if it is empty then. [ErrAbsent] and [ErrNotServed] mean that
-// the provider does not exist here. Any other error means that the versions are unknown.
-func (v View) Versions(ctx context.Context, a provider.Address) (*Item, error) {
-	return v.get(ctx, v.listingOf(a))
+// the provider or the module does not exist here. Any other error means that the versions are unknown.
+func (v View) Versions(ctx context.Context, a subject.Address) (*Item, error) {
+	return v.get(ctx, v.question(listing, a))
 }
 
 // Version returns an item whose Found field is the content of a version. It returns the errors
@@ -399,7 +384,7 @@ func (v View) Evidence(ctx context.Context, of *Item) (*artifact.Evidence, error
 	if of.Found.Evidence == nil {
 		return nil, nil
 	}
-	item, err := v.get(ctx, v.contentOf(evidence, of.about.subject, *of.Found.Evidence))
+	item, err := v.get(ctx, v.contentOf(evidence, of.Address, *of.Found.Evidence))
 	if err != nil {
 		return nil, err
 	}
@@ -417,7 +402,7 @@ type metadata struct {
 
 // Fetch implements [artifact.Fetcher].
 func (m metadata) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.ReadCloser, error) {
-	item, err := m.v.get(ctx, m.v.contentOf(content, subject{address: m.a}, desc))
+	item, err := m.v.get(ctx, m.v.contentOf(content, m.a, desc))
 	if err != nil {
 		return nil, err
 	}
@@ -460,16 +445,12 @@ func (c *Catalog) CacheDocument(i *Item, kind Document, value any, size int) {
 	c.cache.Resize(i.about)
 }
 
-// Refresh drops all cached answers about a provider, in memory and on disk. It returns the
+// Refresh drops all cached answers about a provider or a module, in memory and on disk. It returns the
 // number of answers that were in memory.
-func (c *Catalog) Refresh(a provider.Address) int {
-	if c.opts.Origin != nil {
+func (c *Catalog) Refresh(of subject.Address) int {
+	if a, ok := of.(provider.Address); ok && c.opts.Origin != nil {
 		c.opts.Origin.Forget(a)
 	}
-	return c.refresh(subject{address: a})
-}
-
-func (c *Catalog) refresh(of subject) int {
 	return c.cache.Drop(func(q question) bool { return q.subject == of }, func() {
 		if c.disk != nil {
 			c.disk.drop(of)
@@ -477,10 +458,11 @@ func (c *Catalog) refresh(of subject) int {
 	})
 }
 
-// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version, and nil otherwise.
-func (c *Catalog) Denied(a provider.Address, v provider.Version) error {
+// Denied returns a *[DeniedError] if a rule in Options.Deny denies a version of a provider or a module, and nil
+// otherwise.
+func (c *Catalog) Denied(a subject.Address, v provider.Version) error {
 	if rule, ok := FindDeny(c.opts.Deny, a, v); ok {
-		return &DeniedError{Provider: a, Version: v, Reason: rule.Reason}
+		return &DeniedError{Subject: a, Version: v, Reason: rule.Reason}
 	}
 	return nil
 }
@@ -498,11 +480,9 @@ func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider
 	return slices.DeleteFunc(slices.Clone(item.All()), func(of provider.Version) bool { return v.c.Denied(a, of) == nil })
 }
 
-// Confirmed returns when the registry last confirmed the list of a provider's versions, or
+// Confirmed returns when the registry last confirmed the list of the versions of a provider or a module, or
 // the zero time if the list is not in memory.
-func (v View) Confirmed(a provider.Address) time.Time { return v.confirmed(subject{address: a}) }
-
-func (v View) confirmed(of subject) time.Time {
+func (v View) Confirmed(of subject.Address) time.Time {
 	if last := v.c.cache.Last(v.question(listing, of)); last != nil {
 		return last.At
 	}
@@ -513,12 +493,12 @@ func (v View) confirmed(of subject) time.Time {
 // first. It includes denied versions. Callers must not change the slice.
 func (i *Item) All() []provider.Version { return merge(i.tags.versions, i.offers) }
 
-// Known returns the providers whose versions are in memory, in no particular order.
-func (c *Catalog) Known() []provider.Address {
-	var out []provider.Address
+// Known returns the providers and modules whose versions are in memory, in no particular order.
+func (c *Catalog) Known() []subject.Address {
+	var out []subject.Address
 	for _, a := range c.cache.Good() {
-		if a.Value.IsListing() && !a.Value.about.isModule() {
-			out = append(out, a.Value.Address)
+		if a.Value.IsListing() {
+			out = append(out, a.Value.about.subject)
 		}
 	}
 	return out

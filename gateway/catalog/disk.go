@@ -26,6 +26,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -44,7 +45,7 @@ import (
 type disk struct {
 	dir     string
 	limit   int64 // bytes
-	account func(subject) Account
+	account func(subject.Address) Account
 	log     *slog.Logger
 	bytes   atomic.Int64 // roughly the size of the folder, once the first sweep has counted it
 	sweeps  sync.Mutex
@@ -54,7 +55,7 @@ type disk struct {
 // record is the JSON of an answer on disk. The file begins with a line that holds the SHA-256
 // of the JSON in hexadecimal.
 type record struct {
-	Provider  string             `json:"provider"` // the result of subject.path
+	Provider  string             `json:"provider"` // the result of pathOf
 	Version   provider.Version   `json:"version,omitzero"`
 	Confirmed time.Time          `json:"confirmed"`      // by the registry
 	Index     ocispec.Descriptor `json:"index,omitzero"` // or the manifest of the state
@@ -78,7 +79,7 @@ const (
 // has about 20 values.
 var recordLimits = document.Limits{Bytes: maxRecord, Values: 2*maxVersions + 100, Elements: maxVersions}
 
-func openDisk(dir string, limit int64, account func(subject) Account, log *slog.Logger) (*disk, error) {
+func openDisk(dir string, limit int64, account func(subject.Address) Account, log *slog.Logger) (*disk, error) {
 	if err := privatefolder.Make(dir, log); err != nil {
 		return nil, hint.Wrap(fmt.Errorf("catalog cache: %w", err), "the folder of the gateway's cache must be writable for the user that serve runs as")
 	}
@@ -87,8 +88,8 @@ func openDisk(dir string, limit int64, account func(subject) Account, log *slog.
 
 // folder returns the path of the folder for a provider or module. If its repository changes,
 // the path changes, so that answers about another repository are not found.
-func (d *disk) folder(of subject) string {
-	name := of.path()
+func (d *disk) folder(of subject.Address) string {
+	name := pathOf(of)
 	if repository := d.account(of).Repository; repository != "" {
 		name += "\n" + repository
 	}
@@ -106,7 +107,7 @@ func contentName(dgst digest.Digest) (string, bool) {
 
 // content returns the content of a digest. The result is false if the content is not on disk or
 // is damaged.
-func (d *disk) content(of subject, dgst digest.Digest) ([]byte, bool) {
+func (d *disk) content(of subject.Address, dgst digest.Digest) ([]byte, bool) {
 	name, ok := contentName(dgst)
 	if !ok {
 		return nil, false
@@ -149,7 +150,7 @@ func (d *disk) record(file string) (r record, ok bool) {
 }
 
 // putRecord writes a record, unless another process has written a record of a later answer.
-func (d *disk) putRecord(of subject, name string, r record) error {
+func (d *disk) putRecord(of subject.Address, name string, r record) error {
 	before, ok := d.record(filepath.Join(d.folder(of), name))
 	// A time in the future comes from a wrong clock.
 	if ok && before.Confirmed.After(r.Confirmed) && !before.Confirmed.After(time.Now()) {
@@ -163,7 +164,7 @@ func (d *disk) putRecord(of subject, name string, r record) error {
 }
 
 // put writes a file of a provider or module. If it fails, the earlier file with this name is unchanged.
-func (d *disk) put(of subject, name string, data []byte) error {
+func (d *disk) put(of subject.Address, name string, data []byte) error {
 	if err := privatefolder.Write(filepath.Join(d.folder(of), name), data); err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (d *disk) put(of subject, name string, data []byte) error {
 func (d *disk) isOver() bool { return d.bytes.Load() > d.limit+d.limit/10 }
 
 // drop removes the files of a provider or module.
-func (d *disk) drop(of subject) {
+func (d *disk) drop(of subject.Address) {
 	if err := os.RemoveAll(d.folder(of)); err != nil {
 		d.warn(err)
 	}

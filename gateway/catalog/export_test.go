@@ -10,7 +10,7 @@ import (
 // PutClockBack moves the time of the cached list of a provider's versions into the future.
 // The effect is the same as if the clock had been put back by the given duration.
 func (c *Catalog) PutClockBack(a provider.Address, by time.Duration) {
-	q := c.Registry().listingOf(a)
+	q := c.Registry().question(listing, a)
 	last := *c.cache.Last(q)
 	c.cache.Drop(func(other question) bool { return other.name() == q.name() }, nil)
 	last.At = last.At.Add(by)
@@ -30,7 +30,7 @@ func (c *Catalog) Swept() int64 {
 
 // RecordFile returns the path of a provider's record with the given file name.
 func RecordFile(c *Catalog, a provider.Address, name string) string {
-	return filepath.Join(c.disk.folder(subject{address: a}), name)
+	return filepath.Join(c.disk.folder(a), name)
 }
 
 // HoldDisk prevents answers from being saved on disk until release is called.

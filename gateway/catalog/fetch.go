@@ -13,6 +13,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -123,7 +124,7 @@ func (i *Item) lists(other *Item) bool {
 // list sets the tags of an item, and the versions that it lists for clients.
 func (c *Catalog) list(item *Item, tags tagList) {
 	item.tags, item.Versions = tags, merge(tags.versions, item.offers)
-	denied := func(v provider.Version) bool { return c.denied(item.about.subject, v) != nil }
+	denied := func(v provider.Version) bool { return c.Denied(item.about.subject, v) != nil }
 	if slices.ContainsFunc(item.Versions, denied) {
 		item.Versions = slices.DeleteFunc(slices.Clone(item.Versions), denied)
 	}
@@ -136,11 +137,11 @@ var errUnchanged = errors.New("not modified")
 // wraps [ErrAbsent] if the registry has no versions. It is errUnchanged if the list still has
 // the given ETag. If the given ETag is "", the request is not conditional. Any other error
 // means that the registry failed.
-func listTags(ctx context.Context, store Store, of subject, etag string) (tagList, error) {
+func listTags(ctx context.Context, store Store, of subject.Address, etag string) (tagList, error) {
 	cond := &condition{ifNoneMatch: etag}
 	counted := &pageCounter{TagLister: store, cond: cond}
 	tags, err := artifact.ListTags(context.WithValue(ctx, conditionKey{}, cond), counted)
-	out := of.versions(tags)
+	out := versionsIn(tags, of)
 	switch {
 	case etag != "" && counted.pages == 0 && cond.unchanged:
 		return tagList{}, errUnchanged
@@ -222,7 +223,7 @@ func (c *Catalog) fetchVersion(ctx context.Context, up *upstream, item *Item) (*
 	item.Found, item.read = found, found
 	if len(found.Missing) > 0 {
 		c.opts.Log.LogAttrs(ctx, slog.LevelWarn, "the registry lacks manifests that an index names: the other platforms are served",
-			slog.String("provider", up.address.String()), slog.String("version", up.version.String()), slog.Any("missing", found.Missing))
+			slog.String("provider", up.provider().String()), slog.String("version", up.version.String()), slog.Any("missing", found.Missing))
 	}
 	if err = c.check(ctx, up, item); err == nil || up.failure == nil {
 		item.parts = up.parts
@@ -236,7 +237,7 @@ func (c *Catalog) check(ctx context.Context, up *upstream, item *Item) error {
 		return nil
 	}
 	found := item.read
-	checked, err := c.opts.Check(ctx, up, up.address, up.version, found)
+	checked, err := c.opts.Check(ctx, up, up.provider(), up.version, found)
 	item.Found = checked
 	switch {
 	case errors.Is(err, artifact.ErrMissing):

@@ -14,6 +14,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // failed implements [fresh.Options].Failed. It logs the failure if a stale answer is
@@ -52,7 +53,7 @@ type watch struct {
 
 type observed struct {
 	failed time.Time // when the registry last failed; zero: it has answered since
-	exist  []subject
+	exist  []subject.Address
 }
 
 func newWatch() *watch { return &watch{accounts: map[string]*observed{}} }
@@ -70,7 +71,7 @@ func (w *watch) account(name string) *observed {
 // answered records that a registry answered a question about a provider or module. Exists means that,
 // according to the answer, its repository exists. Absent means that, according
 // to the answer, the repository does not exist.
-func (w *watch) answered(account string, of subject, exists, absent bool) {
+func (w *watch) answered(account string, of subject.Address, exists, absent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o := w.account(account)
@@ -98,10 +99,10 @@ func (w *watch) lastFailure(account string) time.Time {
 
 // witnessesFor returns the other providers and modules of an account whose repositories are known to
 // exist.
-func (w *watch) witnessesFor(account string, of subject) []subject {
+func (w *watch) witnessesFor(account string, of subject.Address) []subject.Address {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(w.account(account).exist), func(other subject) bool { return of == other })
+	return slices.DeleteFunc(slices.Clone(w.account(account).exist), func(other subject.Address) bool { return of == other })
 }
 
 // ofRegistry reports whether err means that the whole registry is unreachable or cannot
@@ -162,7 +163,7 @@ func (c *Catalog) mayMeanAbsent(account Account, err error) bool {
 // two conditions hold. The registry denies access to absent repositories. The registry also
 // lists another repository if the same credential is used with a new token, so the
 // credential is still valid.
-func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subject, err error) bool {
+func (c *Catalog) deniedIsAbsent(ctx context.Context, account Account, of subject.Address, err error) bool {
 	if !c.mayMeanAbsent(account, err) {
 		return false
 	}

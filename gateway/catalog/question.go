@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -31,10 +32,10 @@ var kindNames = [...]string{listing: "versions", version: "version", evidence: "
 
 // question is one question to the registry, or to the union of the registry and the origin.
 type question struct {
-	kind   kind
-	union  bool
-	prefix string // the beginning of the name under which the answer is cached
-	subject
+	kind    kind
+	union   bool
+	prefix  string // the beginning of the name under which the answer is cached
+	subject subject.Address
 	version provider.Version   // only if kind is version
 	desc    ocispec.Descriptor // only if kind is evidence or content
 	// account returns the account of the subject's repository. Only the first call calls
@@ -42,21 +43,20 @@ type question struct {
 	account func() Account
 }
 
-// question returns a question about a provider or a module.
-func (v View) question(k kind, of subject) question {
+// question returns a question about a provider or a module. Origins have no modules.
+func (v View) question(k kind, of subject.Address) question {
+	v.union = v.union && of.Kind() == subject.Provider
 	return question{
 		kind: k, union: v.union, prefix: v.c.prefix(v.union), subject: of,
 		account: sync.OnceValue(func() Account { return v.c.opts.account(of) }),
 	}
 }
 
-func (v View) listingOf(a provider.Address) question { return v.question(listing, subject{address: a}) }
-
 func (v View) versionOf(a provider.Address, of provider.Version) question {
-	return v.versionQuestion(subject{address: a}, of)
+	return v.versionQuestion(a, of)
 }
 
-func (v View) versionQuestion(of subject, version_ provider.Version) question {
+func (v View) versionQuestion(of subject.Address, version_ provider.Version) question {
 	q := v.question(version, of)
 	q.version = version_
 	return q
@@ -64,9 +64,10 @@ func (v View) versionQuestion(of subject, version_ provider.Version) question {
 
 // contentOf returns a question of kind evidence or content. The question is about the union
 // only if the origin has the content in memory.
-func (v View) contentOf(k kind, of subject, desc ocispec.Descriptor) question {
+func (v View) contentOf(k kind, of subject.Address, desc ocispec.Descriptor) question {
 	if v.union {
-		_, v.union = v.c.opts.Origin.Blob(of.address, desc.Digest)
+		a, _ := of.(provider.Address)
+		_, v.union = v.c.opts.Origin.Blob(a, desc.Digest)
 	}
 	q := v.question(k, of)
 	// The cache keeps the question. Annotations are left out, because they can have any length.
@@ -86,15 +87,15 @@ func (c *Catalog) ofRegistry(q question) question {
 func (q question) name() string {
 	switch q.kind {
 	case listing:
-		return q.prefix + q.path() + "/index.json"
+		return q.prefix + pathOf(q.subject) + "/index.json"
 	case version:
-		return q.prefix + q.path() + "/" + q.version.String() + ".json"
+		return q.prefix + pathOf(q.subject) + "/" + q.version.String() + ".json"
 	case evidence:
-		return q.prefix + q.path() + "/" + string(q.desc.Digest)
+		return q.prefix + pathOf(q.subject) + "/" + string(q.desc.Digest)
 	case summary:
-		return q.prefix + q.path() + "@summary"
+		return q.prefix + pathOf(q.subject) + "@summary"
 	}
-	return q.prefix + q.path() + "@" + string(q.desc.Digest)
+	return q.prefix + pathOf(q.subject) + "@" + string(q.desc.Digest)
 }
 
 // registryPrefix is the prefix of the registry's answers if there is also an origin. The
@@ -110,7 +111,7 @@ func (c *Catalog) prefix(union bool) string {
 
 // span begins the span of a question to the registry.
 func (q question) span(ctx context.Context) (context.Context, telemetry.End) {
-	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String(q.label(), q.subject.String()), slog.String("version", q.version.String()))
+	return telemetry.Start(ctx, "catalog fetch", slog.String("kind", kindNames[q.kind]), slog.String(string(q.subject.Kind()), q.subject.String()), slog.String("version", q.version.String()))
 }
 
 // answer is an answer of the registry or of the union. If its Err is not nil, the version or
@@ -181,7 +182,7 @@ type cachedDocument struct {
 }
 
 // newItem returns an empty answer to a question.
-func newItem(q question) *Item { return &Item{Address: q.address, Version: q.version, about: q} }
+func newItem(q question) *Item { return &Item{Address: q.provider(), Version: q.version, about: q} }
 
 // Document returns the document of a kind that [Catalog.CacheDocument] has cached with the
 // item, or nil.

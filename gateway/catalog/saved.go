@@ -131,7 +131,7 @@ func (c *Catalog) write(up *upstream, item *Item, at time.Time) error {
 // newRecord returns the record of an item. The time at is when the registry last confirmed
 // the item.
 func newRecord(item *Item, at time.Time) record {
-	r := record{Provider: item.about.path(), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
+	r := record{Provider: pathOf(item.about.subject), Version: item.Version, Confirmed: at, ETag: item.tags.etag, Versions: item.tags.versions, LeadingV: item.tags.leadingV}
 	if found := item.Found; found != nil {
 		r.Index = found.Index
 		r.Tag = moduleTag(found)
@@ -180,7 +180,7 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	file := filepath.Join(c.disk.folder(up.subject), up.recordName())
 	r, ok := c.disk.record(file)
 	touch(file)
-	if !ok || r.Provider != up.path() || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
+	if !ok || r.Provider != pathOf(up.subject) || r.Version != up.version || time.Since(r.Confirmed) >= c.opts.StaleIfError {
 		return nil, at, errNotSaved
 	}
 	if up.kind == listing {
@@ -189,14 +189,14 @@ func (c *Catalog) read(up *upstream) (item *Item, at time.Time, err error) {
 	}
 	saved := savedIndex{up, r.Index, r.Missing}
 	if up.kind == summary {
-		item.summary, item.state, err = artifact.ReadSummary(c.ctx, saved, up.address)
+		item.summary, item.state, err = artifact.ReadSummary(c.ctx, saved, up.provider())
 		item.parts = up.parts
 		return item, r.Confirmed, err
 	}
 	item.Found, err = up.readContent(c.ctx, saved, up.version, r.Tag)
 	item.read = item.Found
 	if err == nil && c.opts.Check != nil && !up.isModule() {
-		item.Found, err = c.opts.Check(c.ctx, saved, up.address, up.version, item.Found)
+		item.Found, err = c.opts.Check(c.ctx, saved, up.provider(), up.version, item.Found)
 	}
 	item.parts = up.parts
 	return item, r.Confirmed, err

@@ -9,68 +9,45 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// subject is a provider or a module. The other address is zero.
-type subject struct {
-	address provider.Address
-	module  module.Address
-}
-
-func (s subject) isModule() bool { return !s.module.IsZero() }
-
 // modulePrefix is the prefix of modules in the names of answers. No hostname has a colon there.
 const modulePrefix = "module:"
 
-// path returns the subject's path in the names of answers and in records.
-func (s subject) path() string {
-	if s.isModule() {
-		return modulePrefix + s.module.Path()
+// pathOf returns the subject's path in the names of answers and in records.
+func pathOf(s subject.Address) string {
+	if s.Kind() == subject.Module {
+		return modulePrefix + s.Path()
 	}
-	return s.address.Path()
+	return s.Path()
 }
 
-// String returns the address in the form for people.
-func (s subject) String() string {
-	if s.isModule() {
-		return s.module.String()
-	}
-	return s.address.String()
+// provider returns the provider that the question is about, or the zero value if it is about a module.
+func (q question) provider() provider.Address {
+	a, _ := q.subject.(provider.Address)
+	return a
 }
 
-// label returns the key of the subject in logs and traces.
-func (s subject) label() string {
-	if s.isModule() {
-		return "module"
-	}
-	return "provider"
-}
+func (q question) isModule() bool { return q.subject.Kind() == subject.Module }
 
 // repository returns the repository of a subject.
-func (c *Catalog) repository(ctx context.Context, s subject) (Store, error) {
-	if s.isModule() {
-		return c.opts.Modules.Repository(ctx, s.module)
+func (c *Catalog) repository(ctx context.Context, s subject.Address) (Store, error) {
+	if m, ok := s.(module.Address); ok {
+		return c.opts.Modules.Repository(ctx, m)
 	}
-	return c.opts.Repository(ctx, s.address)
+	return c.opts.Repository(ctx, s.(provider.Address))
 }
 
 // account returns the account of a subject's repository.
-func (o *Options) account(s subject) Account {
-	if s.isModule() {
-		return o.Modules.Account(s.module)
+func (o *Options) account(s subject.Address) Account {
+	if m, ok := s.(module.Address); ok {
+		return o.Modules.Account(m)
 	}
-	return o.Account(s.address)
-}
-
-// denied returns a *[DeniedError] if a rule denies a version of a subject.
-func (c *Catalog) denied(s subject, v provider.Version) error {
-	if s.isModule() {
-		return c.DeniedModule(s.module, v)
-	}
-	return c.Denied(s.address, v)
+	return o.Account(s.(provider.Address))
 }
 
 // tagList is the part of a repository's list of tags that names versions.
@@ -80,9 +57,9 @@ type tagList struct {
 	etag     string             // "": the registry sent none
 }
 
-// versions returns the versions that tags name, in no particular order, and without an ETag.
-func (s subject) versions(tags []ociaddr.Tag) (out tagList) {
-	if s.isModule() {
+// versionsIn returns the versions that the tags of a subject's repository name, in no particular order, and without an ETag.
+func versionsIn(tags []ociaddr.Tag, of subject.Address) (out tagList) {
+	if of.Kind() == subject.Module {
 		for v, t := range ociaddr.ModuleTags(tags) {
 			out.versions = append(out.versions, v)
 			if _, exact := t.Version(); !exact {
@@ -141,21 +118,22 @@ func moduleTag(v *artifact.Version) ociaddr.Tag {
 	return v.Module.Tag
 }
 
-// readContent reads a version of a subject from its tag. Only a module's version needs the tag.
+// readContent reads a version of the question's subject from its tag. Only a module's version needs the tag.
 // The content of a module's version has the module, one package without a platform, and the
 // module's manifest as its index.
-func (s subject) readContent(ctx context.Context, from artifact.ReferenceFetcher, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
-	if !s.isModule() {
-		return artifact.ReadAvailable(ctx, from, s.address, v)
+func (q question) readContent(ctx context.Context, from artifact.ReferenceFetcher, v provider.Version, tag ociaddr.Tag) (*artifact.Version, error) {
+	a, ok := q.subject.(module.Address)
+	if !ok {
+		return artifact.ReadAvailable(ctx, from, q.provider(), v)
 	}
 	if _, err := ociaddr.VersionTag(v); err != nil {
 		return nil, err
 	}
-	m, err := artifact.ReadModuleTag(ctx, from, s.module, v, tag)
+	m, err := artifact.ReadModuleTag(ctx, from, a, v, tag)
 	if err != nil {
 		return nil, err
 	}
-	zip := artifact.Package{Filename: s.module.Name() + "-" + v.String() + ".zip", Digest: m.Digest, Size: m.Size, H1: m.H1, Manifest: m.Manifest}
+	zip := artifact.Package{Filename: a.Name() + "-" + v.String() + ".zip", Digest: m.Digest, Size: m.Size, H1: m.H1, Manifest: m.Manifest}
 	return &artifact.Version{Version: v, Packages: []artifact.Package{zip}, Index: m.Manifest, Module: m}, nil
 }
 
@@ -179,34 +157,13 @@ func (o *ModuleOptions) setDefaults() {
 	}
 }
 
-// ModuleVersions is like [View.Versions], for a module.
-func (c *Catalog) ModuleVersions(ctx context.Context, a module.Address) (*Item, error) {
-	return c.Registry().get(ctx, c.Registry().question(listing, subject{module: a}))
-}
-
-// KnownModules is like [Catalog.Known], for modules.
-func (c *Catalog) KnownModules() []module.Address {
-	var out []module.Address
-	for _, a := range c.cache.Good() {
-		if a.Value.IsListing() && a.Value.about.isModule() {
-			out = append(out, a.Value.about.module)
-		}
-	}
-	return out
-}
-
-// ModuleConfirmed is like [View.Confirmed], for a module.
-func (c *Catalog) ModuleConfirmed(a module.Address) time.Time {
-	return c.Registry().confirmed(subject{module: a})
-}
-
 // ModuleVersion is like [View.Version], for a module. Item.Found has exactly one package: the
 // zip of the module.
 func (c *Catalog) ModuleVersion(ctx context.Context, a module.Address, v provider.Version) (*Item, error) {
-	if err := c.DeniedModule(a, v); err != nil {
+	if err := c.Denied(a, v); err != nil {
 		return nil, err
 	}
-	item, err := c.Registry().get(ctx, c.Registry().versionQuestion(subject{module: a}, v))
+	item, err := c.Registry().get(ctx, c.Registry().versionQuestion(a, v))
 	if err != nil && !errors.Is(err, ErrNotServed) {
 		err = fmt.Errorf("read the module %s %s: %w", a, v, err)
 	}
@@ -222,14 +179,3 @@ func (c *Catalog) ModulePackage(ctx context.Context, a module.Address, p artifac
 	}
 	return stored
 }
-
-// DeniedModule is like [Catalog.Denied], for a version of a module.
-func (c *Catalog) DeniedModule(a module.Address, v provider.Version) error {
-	if rule, ok := FindModuleDeny(c.opts.Deny, a, v); ok {
-		return &DeniedError{Module: a, Version: v, Reason: rule.Reason}
-	}
-	return nil
-}
-
-// RefreshModule is like [Catalog.Refresh], for a module.
-func (c *Catalog) RefreshModule(a module.Address) int { return c.refresh(subject{module: a}) }

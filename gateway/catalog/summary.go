@@ -90,7 +90,7 @@ func withOffer(stored artifact.VersionSummary, offer Offer) (artifact.VersionSum
 // from the registry alone.
 func (v View) summaryOf(a provider.Address) question {
 	v.union = false
-	return v.question(summary, subject{address: a})
+	return v.question(summary, a)
 }
 
 // fetchSummary reads the summary in a repository's state. The answer is [ErrAbsent] if there
@@ -108,7 +108,7 @@ func (c *Catalog) fetchSummary(ctx context.Context, up *upstream, item *Item) (*
 		}
 	}
 	var err error
-	item.summary, item.state, err = artifact.ReadSummary(ctx, up, up.address)
+	item.summary, item.state, err = artifact.ReadSummary(ctx, up, up.provider())
 	switch {
 	case refusesState(err):
 		up.failure = nil
@@ -138,5 +138,5 @@ func (c *Catalog) logUnusable(ctx context.Context, up *upstream, err error) {
 		level = slog.LevelDebug
 	}
 	c.opts.Log.LogAttrs(ctx, level, "the summary of versions is unusable: each version is read",
-		slog.String("provider", up.address.String()), slog.Any("err", hint.Brief(err)))
+		slog.String("provider", up.provider().String()), slog.Any("err", hint.Brief(err)))
 }

@@ -158,7 +158,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 	if err != nil {
 		return answer{}, err
 	}
-	if !c.opts.Origin.Selects(q.address) || reg.Err != nil && !errors.Is(reg.Err, ErrAbsent) && reg.Value.read == nil {
+	if !c.opts.Origin.Selects(q.provider()) || reg.Err != nil && !errors.Is(reg.Err, ErrAbsent) && reg.Value.read == nil {
 		return *reg, nil
 	}
 	within := ctx
@@ -170,7 +170,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 	if q.kind == listing {
 		return c.joinLists(within, q, reg, last)
 	}
-	found, err := c.opts.Origin.Complete(within, q.address, q.version, reg.Value.read)
+	found, err := c.opts.Origin.Complete(within, q.provider(), q.version, reg.Value.read)
 	switch {
 	case err != nil && (errors.Is(err, ErrSource) || ctx.Err() != nil):
 		if reg.Err == nil && last.Stale(time.Now()) == nil {
@@ -178,7 +178,7 @@ func (c *Catalog) join(ctx context.Context, q question, last *answer) (answer, e
 		}
 		return answer{}, err // a stale answer may have more platforms
 	case err != nil:
-		return c.joined(reg, newItem(q), shorten(Named(q.address, q.version, err))), nil
+		return c.joined(reg, newItem(q), shorten(Named(q.provider(), q.version, err))), nil
 	case found == reg.Value.read:
 		return *reg, nil
 	}
@@ -194,10 +194,10 @@ func (c *Catalog) joined(reg *answer, item *Item, err error) answer {
 
 // joinLists adds the origin's versions to a list of tags.
 func (c *Catalog) joinLists(ctx context.Context, q question, reg, last *answer) (answer, error) {
-	offers, warnings, err := c.opts.Origin.Offers(ctx, q.address)
+	offers, warnings, err := c.opts.Origin.Offers(ctx, q.provider())
 	switch {
 	case err != nil && reg.Err == nil:
-		c.opts.Log.Debug("only what the registry has is listed", "provider", q.address.String(), "err", hint.Brief(err))
+		c.opts.Log.Debug("only what the registry has is listed", "provider", q.provider().String(), "err", hint.Brief(err))
 		return *reg, nil
 	case err != nil:
 		return answer{}, err
@@ -225,7 +225,7 @@ func (c *Catalog) joinVersions(ctx context.Context, q question, reg *answer, fou
 	item.Found, item.read, item.stored = found, found, reg.Value.read
 	up := &upstream{c: c, question: q, last: last}
 	var err error
-	if up.store, err = c.opts.Repository(ctx, q.address); err != nil {
+	if up.store, err = c.opts.Repository(ctx, q.provider()); err != nil {
 		return answer{}, err
 	}
 	err = c.check(ctx, up, item)

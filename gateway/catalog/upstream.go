@@ -21,6 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // upstream reads from the repository of a provider or module during one fetch. It reads content by digest
@@ -113,7 +114,7 @@ func (u *upstream) whole(ctx context.Context, desc ocispec.Descriptor) ([]byte, 
 		return data, nil
 	}
 	if u.union {
-		if data, ok := u.c.opts.Origin.Blob(u.address, desc.Digest); ok {
+		if data, ok := u.c.opts.Origin.Blob(u.provider(), desc.Digest); ok {
 			return data, nil
 		}
 	}
@@ -186,7 +187,7 @@ func (u *upstream) remember(d digest.Digest, data []byte) error {
 
 // cached returns content by its digest. It looks on disk, or in memory if there is no folder
 // on disk. The result is false if the content is not cached.
-func (c *Catalog) cached(of subject, d digest.Digest) ([]byte, bool) {
+func (c *Catalog) cached(of subject.Address, d digest.Digest) ([]byte, bool) {
 	if c.disk != nil {
 		return c.disk.content(of, d)
 	}

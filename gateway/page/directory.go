@@ -41,7 +41,7 @@ type listed struct {
 }
 
 func newDirectory(o Options) *directory {
-	d := &directory{configured: entriesOf(o.Configured, nil), catalog: o.Catalog}
+	d := &directory{configured: entriesOf(o.Configured), catalog: o.Catalog}
 	if o.List == nil {
 		return d
 	}
@@ -63,7 +63,7 @@ func newDirectory(o Options) *directory {
 // continues even if no client waits for it.
 func (d *directory) known(ctx context.Context) listed {
 	out := d.listed(ctx)
-	all := slices.Concat(out.entries, d.configured, entriesOf(d.catalog.Known(), d.catalog.KnownModules()))
+	all := slices.Concat(out.entries, d.configured, entriesOf(d.catalog.Known()))
 	slices.SortFunc(all, byName)
 	out.entries = slices.Compact(all)
 	return out
@@ -87,7 +87,7 @@ func (d *directory) listed(ctx context.Context) listed {
 // askForList requests the registry's list. If the request fails, askForList returns the entries of the last list.
 func askForList(ctx context.Context, list func(context.Context) Names, last *fresh.Answer[listed]) (l listed) {
 	names := list(ctx)
-	l.entries, l.complete = entriesOf(names.Providers, names.Modules), names.Complete
+	l.entries, l.complete = slices.Concat(entriesOf(names.Providers), entriesOf(names.Modules)), names.Complete
 	if len(l.entries) > maxListed {
 		l.entries, l.complete = l.entries[:maxListed], false
 	}

@@ -39,7 +39,7 @@ func TestDirectory(t *testing.T) {
 		see := func(want listed, asks int32) {
 			t.Helper()
 			got := d.known(t.Context())
-			if len(got.entries) != len(want.entries) || got.complete != want.complete || got.pending != want.pending || !slices.Contains(got.entries, entry{provider: a}) {
+			if len(got.entries) != len(want.entries) || got.complete != want.complete || got.pending != want.pending || !slices.Contains(got.entries, entry{a}) {
 				t.Errorf("known: %+v, want %+v", got, want)
 			}
 			if n := asked.Load(); n != asks {

@@ -13,6 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/gateway/verify"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -115,15 +117,15 @@ func (p *page) fail(w http.ResponseWriter, r *http.Request, e entry, version str
 // reachesOrigin reports whether clients get a missing version of an entry from its origin. status is the status of the
 // page.
 func (p *page) reachesOrigin(r *http.Request, e entry, status int) bool {
-	if !e.isModule() {
-		return p.Pulls(e.provider)
+	if a, ok := e.Address.(provider.Address); ok {
+		return p.Pulls(a)
 	}
 	if p.ModuleOrigin == nil || status != http.StatusNotFound {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
-	base, err := p.ModuleOrigin(ctx, e.module)
+	base, err := p.ModuleOrigin(ctx, e.Address.(module.Address))
 	return err == nil && base != nil
 }
 

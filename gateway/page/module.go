@@ -46,18 +46,18 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a, err := gateway.ModuleOf(r)
-	e := entry{module: a}
+	e := entry{a}
 	switch {
 	case err != nil:
 		p.say(w, r, messageView{Kind: "no address", What: "module", Status: http.StatusNotFound})
 		return
-	case !who.MayReadModule(a):
+	case !who.MayRead(a):
 		p.forbid(w, r, who, e)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), metadataTimeout)
 	defer cancel()
-	list, err := p.Catalog.ModuleVersions(ctx, a)
+	list, err := p.Catalog.Registry().Versions(ctx, a)
 	if err != nil {
 		p.fail(w, r, e, "", fmt.Errorf("list versions of the module %s: %w", a, err))
 		return
@@ -89,7 +89,7 @@ func (p *page) module(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	v.versionsView = listVersions(r, list, chosen.version, named)
-	v.Confirmed = p.Catalog.ModuleConfirmed(a)
+	v.Confirmed = p.Catalog.Registry().Confirmed(a)
 	v.Versions = rows(ctx, v.onPage, chosen.version, func(ctx context.Context, of provider.Version) rowView {
 		return p.moduleRow(ctx, a, of)
 	})
@@ -137,7 +137,7 @@ func (p *page) describeModule(ctx context.Context, r *http.Request, a module.Add
 
 // moduleRow describes a version in the list of a module's versions. A version that clients can install has no state.
 func (p *page) moduleRow(ctx context.Context, a module.Address, v provider.Version) rowView {
-	row := rowView{Version: v, Path: entry{module: a}.versionPage(v)}
+	row := rowView{Version: v, Path: entry{a}.versionPage(v)}
 	item, err := p.Catalog.ModuleVersion(ctx, a, v)
 	switch {
 	case errors.Is(err, catalog.ErrDenied):

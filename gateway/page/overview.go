@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/module"
 )
 
 const (
@@ -60,7 +61,7 @@ func (p *page) overviews(r *http.Request, all []entry) listView {
 }
 
 func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView) {
-	list, err := p.versionsOf(ctx, view, o.entry)
+	list, err := view.Versions(ctx, o.Address)
 	if err != nil {
 		return
 	}
@@ -69,18 +70,10 @@ func (p *page) overview(ctx context.Context, view catalog.View, o *overviewView)
 		return
 	}
 	var row rowView
-	if o.isModule() {
-		row = p.moduleRow(ctx, o.module, newest)
+	if m, ok := o.Address.(module.Address); ok {
+		row = p.moduleRow(ctx, m, newest)
 	} else {
 		row = p.row(ctx, view, list, newest)
 	}
 	o.Newest, o.Versions = &row, len(list.All())
-}
-
-// versionsOf returns the list of an entry's versions.
-func (p *page) versionsOf(ctx context.Context, view catalog.View, e entry) (*catalog.Item, error) {
-	if e.isModule() {
-		return p.Catalog.ModuleVersions(ctx, e.module)
-	}
-	return view.Versions(ctx, e.provider)
 }

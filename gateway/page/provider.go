@@ -71,7 +71,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 		p.say(w, r, messageView{Kind: "no address", What: "provider", Status: http.StatusNotFound})
 		return
 	}
-	e := entry{provider: a}
+	e := entry{a}
 	if !who.MayRead(a) {
 		p.forbid(w, r, who, e)
 		return
@@ -115,7 +115,7 @@ func (p *page) provider(w http.ResponseWriter, r *http.Request) {
 // row describes a version in the list. A version that cannot be read in time gets the state rowUnknown.
 func (p *page) row(ctx context.Context, view catalog.View, list *catalog.Item, v provider.Version) rowView {
 	a := list.Address
-	row := rowView{Version: v, Path: entry{provider: a}.versionPage(v), State: rowUnknown}
+	row := rowView{Version: v, Path: entry{a}.versionPage(v), State: rowUnknown}
 	if offer, ok := list.Offer(v); ok && p.Catalog.Denied(a, v) == nil {
 		// The offer contains everything that the row needs. So the origin gets no request for a version
 		// that no client has chosen.

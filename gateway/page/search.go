@@ -12,6 +12,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -55,7 +56,7 @@ func (p *page) front(w http.ResponseWriter, r *http.Request) {
 // split returns the providers and the modules among entries.
 func split(all []entry) (providers, modules []entry) {
 	for _, e := range all {
-		if e.isModule() {
+		if e.Kind() == subject.Module {
 			modules = append(modules, e)
 		} else {
 			providers = append(providers, e)
@@ -68,7 +69,7 @@ func split(all []entry) (providers, modules []entry) {
 func hostsOf(modules []entry) []svchost.Hostname {
 	var out []svchost.Hostname
 	for _, e := range modules {
-		if host := e.module.ServiceHost(); len(out) == 0 || out[len(out)-1] != host {
+		if host := svchost.Hostname(e.Hostname()); len(out) == 0 || out[len(out)-1] != host {
 			out = append(out, host)
 		}
 	}
@@ -161,23 +162,28 @@ func fromRegistryPage(query string) string {
 // the query has none. The bool is false if the query has another form.
 func exact(query string) (e entry, v provider.Version, ok bool) {
 	name, version, versioned := strings.Cut(query, "@")
-	var err error
-	if e.provider, err = provider.ParseAddress(name); err != nil {
+	if a, err := provider.ParseAddress(name); err == nil {
+		e.Address = a
+	} else {
 		name, _, _ = strings.Cut(name, "//")
-		if e.module, err = module.ParseAddress(name); err != nil {
+		m, err := module.ParseAddress(name)
+		if err != nil {
 			return e, v, false
 		}
+		e.Address = m
 	}
 	if !versioned {
 		return e, v, true
 	}
-	v, err = provider.ParseVersion(strings.TrimPrefix(version, "v"))
+	v, err := provider.ParseVersion(strings.TrimPrefix(version, "v"))
 	return e, v, err == nil
 }
 
 // lacksHost reports whether a provider's address may be the address of a module without its host name, such as
 // terraform-aws-modules/vpc/aws.
-func lacksHost(e entry) bool { return !e.isModule() && !strings.ContainsAny(e.Hostname(), ".:") }
+func lacksHost(e entry) bool {
+	return e.Kind() == subject.Provider && !strings.ContainsAny(e.Hostname(), ".:")
+}
 
 // counted returns the number of entries in words.
 func counted(all []entry) string {
@@ -197,7 +203,10 @@ func counted(all []entry) string {
 // matches reports whether an address contains all words. The words are in lower case. Each word may match the
 // address in its path form or its displayed form.
 func matches(e entry, words []string) bool {
-	path, shown := e.path(), ""
+	if len(words) == 0 {
+		return true
+	}
+	path, shown := e.Path(), ""
 	for _, word := range words {
 		if strings.Contains(path, word) {
 			continue

@@ -13,7 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -25,14 +25,8 @@ const maxReason = 500
 
 // Denies returns the reason why the gateway denies a version, or "" if the rule gives none.
 // denied is false if no rule denies the version.
-func (g *Gateway) Denies(a provider.Address, v provider.Version) (reason string, denied bool) {
+func (g *Gateway) Denies(a subject.Address, v provider.Version) (reason string, denied bool) {
 	rule, denied := catalog.FindDeny(g.Deny, a, v)
-	return rule.Reason, denied
-}
-
-// DeniesModule is like [Gateway.Denies], for a version of a module.
-func (g *Gateway) DeniesModule(a module.Address, v provider.Version) (reason string, denied bool) {
-	rule, denied := catalog.FindModuleDeny(g.Deny, a, v)
 	return rule.Reason, denied
 }
 

@@ -52,7 +52,7 @@ func (l *Local) serveModule(w http.ResponseWriter, r *http.Request, capability, 
 
 // isAbsent reports whether the registry has no version of a module. It is false if rules deny all versions.
 func (l *Local) isAbsent(ctx context.Context, a module.Address) bool {
-	_, err := l.site.catalog.ModuleVersions(ctx, a)
+	_, err := l.site.catalog.Registry().Versions(ctx, a)
 	return errors.Is(err, catalog.ErrAbsent)
 }
 
