@@ -36,14 +36,20 @@ func TestPrinter(t *testing.T) {
 	}
 }
 
+// hideTestVariables removes the variables that make sets for tests. The program would warn of them.
+func hideTestVariables(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{clients.ToolsVariable, clients.BuiltVariable} {
+		t.Setenv(name, "")
+		os.Unsetenv(name)
+	}
+}
+
 // TestCommandsArePrintable shows that a command prints to standard output and standard error through a printer.
 func TestCommandsArePrintable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a\u0085\u202e.hcl")
 	must(t, os.WriteFile(file, nil, 0o600))
-	for _, name := range []string{clients.ToolsVariable, clients.BuiltVariable} { // make sets them for the tests; the program warns of them
-		t.Setenv(name, "")
-		os.Unsetenv(name)
-	}
+	hideTestVariables(t)
 	t.Setenv(variablePrefix+"\u0085\u202e", "x")
 	var stdout, stderr bytes.Buffer
 	if status := execute(t.Context(), []string{"config", "check", file}, &stdout, &stderr); status != 0 || !strings.HasSuffix(stdout.String(), "a  .hcl is valid\n") {

@@ -54,6 +54,7 @@ func waitFor(t *testing.T, screen *bufio.Reader, text string) (seen string) {
 // terminal, and nowhere in a command line. A terminal that does not say how wide it is has 80
 // columns.
 func TestErrorOnTerminal(t *testing.T) {
+	hideTestVariables(t)
 	t.Chdir(t.TempDir())
 	t.Setenv("TF_CLI_CONFIG_FILE", "")
 	t.Setenv("HOME", t.TempDir())
@@ -84,6 +85,7 @@ func TestErrorOnTerminal(t *testing.T) {
 // TestTopicOnTerminal shows that a terminal gets a formatted page, from the pager that PAGER names
 // or, if it names none, without a pager.
 func TestTopicOnTerminal(t *testing.T) {
+	hideTestVariables(t)
 	t.Setenv("NO_COLOR", "")
 	for pager, want := range map[string]string{
 		"sed s/^/paged:/": "paged:\x1b[1;4mOutput: streams, exit statuses and JSON\x1b[0m\r\npaged:\r\n",
