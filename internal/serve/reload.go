@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -98,7 +99,7 @@ func (r *reloader) replace(reason string) error {
 	}
 	r.live.replace(site)
 	r.level.Set(s.LogLevel)
-	r.log.Info("settings have been read again and are in force", "reason", reason, "changed", strings.Join(s.changes(before.settings), ", "))
+	r.log.Info("settings have been read again and are in force", "reason", reason, "changed", cmp.Or(strings.Join(s.changes(before.settings), ", "), "nothing"))
 	return nil
 }
 
