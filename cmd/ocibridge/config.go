@@ -40,7 +40,8 @@ const configShowExamples = `  ocibridge config show
   ocibridge config show --listen :9443
 
   # where does the address come from?
-  ocibridge config show --output json | jq '.settings[] | select(.path == "gateway.listen")'`
+  ocibridge config show --output json \
+    | jq '.settings[] | select(.path == "gateway.listen")'`
 
 func newConfigShowCommand() *cobra.Command {
 	var f configFlag

@@ -22,7 +22,8 @@ const configClientExamples = `  # what there is to print
   ocibridge config client --for all
 
   # for Terraform, and a gateway on another machine
-  ocibridge config client --for terraform --url https://providers.example.com/ > ~/.terraformrc
+  ocibridge config client --for terraform \
+    --url https://providers.example.com/ > ~/.terraformrc
 
   # OpenTofu 1.10 and later, straight from the OCI registry
   ocibridge config client --for oci > ~/.tofurc
@@ -32,7 +33,8 @@ const configClientExamples = `  # what there is to print
 
   # variables for a CI job
   ocibridge config client --for tofu > ci.tfrc
-  ocibridge config client --for ci --cli-config ci.tfrc --ca-file /etc/ssl/acme.pem > ci.env`
+  ocibridge config client --for ci --cli-config ci.tfrc \
+    --ca-file /etc/ssl/acme.pem > ci.env`
 
 // configClientFlags are the flags of config client.
 type configClientFlags struct {

@@ -25,7 +25,7 @@ import (
 const copyExamples = `  # all providers of provider blocks, or without such blocks all, into one file
   ocibridge copy --to oci-archive:providers.tar
 
-  # from that file into the registry behind the air gap, by that registry's template
+  # from that file into the registry behind the air gap, by its template
   ocibridge copy --from oci-archive:providers.tar \
     --to 'harbor.internal/tf/${hostname}/${namespace}/${type}'
 
@@ -33,7 +33,8 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
   ocibridge copy --since oci-archive:providers.tar --to oci-archive:update.tar
 
   # what that would send
-  ocibridge copy --dry-run --since oci-archive:providers.tar --to oci-archive:update.tar
+  ocibridge copy --dry-run --since oci-archive:providers.tar \
+    --to oci-archive:update.tar
 
   # one version, two platforms, from one registry to another
   ocibridge copy registry.opentofu.org/hashicorp/null@3.2.4 \
@@ -42,7 +43,8 @@ const copyExamples = `  # all providers of provider blocks, or without such bloc
     --platform linux_amd64 --platform darwin_arm64
 
   # all versions of a module, into a bundle
-  ocibridge copy registry.acme.example/platform/vpc/aws --to oci-archive:modules.tar
+  ocibridge copy registry.acme.example/platform/vpc/aws \
+    --to oci-archive:modules.tar
 
   # a folder for filesystem_mirror, or for a plain web server
   ocibridge copy registry.opentofu.org/hashicorp/null --to mirror:/srv/providers`

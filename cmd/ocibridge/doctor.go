@@ -29,22 +29,25 @@ const doctorExamples = `  # does everything work that the configuration names?
   ocibridge doctor
 
   # why does a push to this repository not work?
-  ocibridge doctor registry.opentofu.org/hashicorp/null --template 'ghcr.io/acme/${hostname}/${namespace}/${type}'
+  ocibridge doctor registry.opentofu.org/hashicorp/null \
+    --template 'ghcr.io/acme/${hostname}/${namespace}/${type}'
 
   # why does a push of this module not work?
   ocibridge doctor registry.acme.example/platform/vpc/aws
 
-  # what is wrong with a registry? (one repository of every template that names it)
+  # what is wrong with a registry? (one repository of each of its templates)
   ocibridge doctor ghcr.io
 
   # may it write? (a test version, which is deleted where the login may delete)
   ocibridge doctor --write registry.opentofu.org/hashicorp/null
 
   # what does a client see of a gateway?
-  ocibridge doctor --url https://providers.example.com:8443/providers/ registry.opentofu.org/hashicorp/null
+  ocibridge doctor --url https://providers.example.com:8443/providers/ \
+    registry.opentofu.org/hashicorp/null
 
   # what does a client see of a module? (with the URL of the gateway itself)
-  ocibridge doctor --url https://providers.example.com:8443/ registry.acme.example/platform/vpc/aws`
+  ocibridge doctor --url https://providers.example.com:8443/ \
+    registry.acme.example/platform/vpc/aws`
 
 // doctorFlags are the flags of doctor.
 type doctorFlags struct {

@@ -25,11 +25,12 @@ import (
 )
 
 const execExamples = `  # install from GHCR, with the login that docker has
-  export OCIBRIDGE_TEMPLATE='ghcr.io/acme/providers/${hostname}/${namespace}/${type}'
+  export OCIBRIDGE_TEMPLATE='ghcr.io/acme/${hostname}/${namespace}/${type}'
   ocibridge exec -- tofu init
 
   # lock the hashes of two platforms
-  ocibridge exec -- tofu providers lock -platform=linux_amd64 -platform=darwin_arm64
+  ocibridge exec -- tofu providers lock -platform=linux_amd64 \
+    -platform=darwin_arm64
 
   # several commands, with one gateway
   ocibridge exec -- sh -c 'tofu init && tofu apply -auto-approve'

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-const fingerprintExamples = `  # the key of a publisher, to be compared with what the publisher says elsewhere
+const fingerprintExamples = `  # the key of a publisher, to compare with what the publisher says elsewhere
   ocibridge fingerprint acme-release.asc
 
   # your own key, for those who are to pin it

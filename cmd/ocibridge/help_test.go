@@ -64,8 +64,8 @@ func TestExamplesNameOneOrigin(t *testing.T) {
 	}
 }
 
-// TestHelpFits shows that the help of each command fits a terminal of 80 columns. A line can only be longer if it is an
-// example, or if a word or a command line is longer. Without a terminal, the help is as the command has it.
+// TestHelpFits shows that the help of each command fits a terminal of 80 columns. Examples have no longer line. Another
+// line can only be longer if a word or a command line is longer. Without a terminal, the help is as the command has it.
 func TestHelpFits(t *testing.T) {
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
@@ -78,6 +78,11 @@ func TestHelpFits(t *testing.T) {
 		got := helpText(text, 80)
 		if a, b := strings.Fields(text), strings.Fields(got); strings.Join(a, " ") != strings.Join(b, " ") {
 			t.Errorf("%s: other words:\n%s", cmd.CommandPath(), got)
+		}
+		for line := range strings.SplitSeq(cmd.Example, "\n") {
+			if len(line) > 80 {
+				t.Errorf("%s: %d characters: %s", cmd.CommandPath(), len(line), line)
+			}
 		}
 		for line := range strings.SplitSeq(examples.ReplaceAllString(got, ""), "\n") {
 			if len(line) > 80 && strings.Contains(strings.TrimSpace(line), "  ") {

@@ -20,10 +20,12 @@ const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/nul
   ocibridge inspect 'registry.opentofu.org/hashicorp/null@~> 3.0'
 
   # one in a bundle
-  ocibridge inspect --from oci-archive:providers.tar registry.opentofu.org/hashicorp/null@3.2.4
+  ocibridge inspect --from oci-archive:providers.tar \
+    registry.opentofu.org/hashicorp/null@3.2.4
 
   # all hashes, in the form of lock files
-  ocibridge inspect --output json registry.opentofu.org/hashicorp/null@3.2.4 | jq -r '.packages[].hashes[]'`
+  ocibridge inspect --output json registry.opentofu.org/hashicorp/null@3.2.4 \
+    | jq -r '.packages[].hashes[]'`
 
 func newInspectCommand() *cobra.Command {
 	f := &readerFlags{}

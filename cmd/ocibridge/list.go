@@ -16,13 +16,16 @@ const listExamples = `  # all versions in the embedded registry, or in a registr
   ocibridge list
 
   # one provider, and all of a namespace
-  ocibridge list registry.opentofu.org/hashicorp/null 'registry.acme.example/acme/*'
+  ocibridge list registry.opentofu.org/hashicorp/null \
+    'registry.acme.example/acme/*'
 
   # what a bundle contains
   ocibridge list --from oci-archive:providers.tar
 
   # unsigned versions
-  ocibridge list --output json | jq -r '.providers[] | .provider as $p | .versions[] | select(.signature.verdict != "signed") | "\($p) \(.version)"'`
+  ocibridge list --output json | jq -r '.providers[] | .provider as $p
+    | .versions[] | select(.signature.verdict != "signed")
+    | "\($p) \(.version)"'`
 
 func newListCommand() *cobra.Command {
 	f := &readerFlags{}

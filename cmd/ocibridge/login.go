@@ -22,7 +22,8 @@ const loginExamples = `  # prompt for the user name and the password
   ocibridge login harbor.example.com
 
   # in a CI job; the single quotes keep the shell from replacing $ci
-  echo "$HARBOR_SECRET" | ocibridge login harbor.example.com --username 'robot$ci' --password-stdin
+  echo "$HARBOR_SECRET" | ocibridge login harbor.example.com \
+    --username 'robot$ci' --password-stdin
 
   # for the repositories of one project
   ocibridge login harbor.example.com/providers --username 'robot$providers+push'`

@@ -23,12 +23,14 @@ const modulePushExamples = `  # into the embedded registry
   ocibridge module push . --as registry.acme.example/platform/vpc/aws@1.4.0
 
   # into GHCR, with the commit that the module was made from
-  ocibridge module push modules/vpc --as registry.acme.example/platform/vpc/aws@1.4.0 \
+  ocibridge module push modules/vpc \
+    --as registry.acme.example/platform/vpc/aws@1.4.0 \
     --template 'ghcr.io/acme/modules/${namespace}/${name}/${system}' \
     --revision "$(git rev-parse HEAD)"
 
   # what that would store
-  ocibridge module push modules/vpc --as registry.acme.example/platform/vpc/aws@1.4.0 --dry-run`
+  ocibridge module push modules/vpc \
+    --as registry.acme.example/platform/vpc/aws@1.4.0 --dry-run`
 
 // modulePushFlags are the flags of module push.
 type modulePushFlags struct {

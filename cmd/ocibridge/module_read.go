@@ -18,7 +18,8 @@ const moduleListExamples = `  # all modules in the embedded registry, or in a re
   ocibridge module list
 
   # one module, and all of a namespace
-  ocibridge module list registry.acme.example/platform/vpc/aws 'registry.acme.example/platform/*/*'`
+  ocibridge module list registry.acme.example/platform/vpc/aws \
+    'registry.acme.example/platform/*/*'`
 
 func newModuleListCommand() *cobra.Command {
 	f := &readerFlags{}

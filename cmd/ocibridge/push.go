@@ -39,8 +39,8 @@ const pushExamples = `  # into the embedded registry, which ocibridge serve serv
   ocibridge push --mirror-dir ./mirror --allow-unsigned
 
   # a provider of your own, as GoReleaser left it
-  ocibridge push --release-dir dist --as registry.acme.example/acme/widget@1.4.0 \
-    --public-key release-key.asc`
+  ocibridge push --release-dir dist \
+    --as registry.acme.example/acme/widget@1.4.0 --public-key release-key.asc`
 
 // pushFlags are the flags of push.
 type pushFlags struct {

@@ -21,8 +21,9 @@ import (
 const removeExamples = `  # print what would be removed
   ocibridge remove --dry-run registry.acme.example/acme/widget@1.4.0
 
-  # two versions, with the signatures and SBOMs that other tools attached to them
-  ocibridge remove --referrers registry.acme.example/acme/widget@1.4.0 registry.acme.example/acme/widget@1.4.1
+  # two versions, with the signatures and SBOMs that other tools attached
+  ocibridge remove --referrers registry.acme.example/acme/widget@1.4.0 \
+    registry.acme.example/acme/widget@1.4.1
 
   # a version of a module
   ocibridge remove registry.acme.example/platform/vpc/aws@1.0.0
@@ -31,7 +32,8 @@ const removeExamples = `  # print what would be removed
   ocibridge remove --dry-run 'registry.acme.example/acme/widget@< 1.4.0'
 
   # one platform
-  ocibridge remove --platform darwin_arm64 registry.acme.example/acme/widget@1.5.0`
+  ocibridge remove --platform darwin_arm64 \
+    registry.acme.example/acme/widget@1.5.0`
 
 // removeFlags are the flags of remove.
 type removeFlags struct {

@@ -22,7 +22,8 @@ const verifyExamples = `  # all stored versions
   ocibridge verify --packages --from oci-archive:providers.tar
 
   # versions with findings, for a scheduled job
-  ocibridge verify --output json | jq '.providers[].versions[] | select(.findings != [])'`
+  ocibridge verify --output json \
+    | jq '.providers[].versions[] | select(.findings != [])'`
 
 func newVerifyCommand() *cobra.Command {
 	f, packages := &readerFlags{}, false
