@@ -45,7 +45,7 @@ func TestSyncOutputAtScale(t *testing.T) {
 		!strings.HasSuffix(got.stdout, "\nSync: 1 pushed, 299 in place\n") {
 		t.Errorf("%+v", got)
 	}
-	if lines := strings.Count(got.stderr, "\n"); lines != 3 || !strings.HasPrefix(got.stderr, "Plan: 1 to push (") {
+	if lines := strings.Count(got.stderr, "\n"); lines != 2 || !strings.HasPrefix(got.stderr, "Plan: 1 to push (") {
 		t.Errorf("%d lines of progress:\n%s", lines, got.stderr)
 	}
 	want := result{stdout: "Sync: 300 in place\n"}
