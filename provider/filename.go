@@ -100,7 +100,7 @@ func SpellsFile(filename string, a Address, v Version, end string) bool {
 
 func isSeparator(c byte) bool { return c == '_' || c == '-' }
 
-// A bound in the expression itself would be compiled as many times, in every program that starts.
+// filename matches names of any length: with a bound, the expression would be slow to compile, at every start of the program.
 var filename = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+~-]*$`)
 
 const maxFilename = 255

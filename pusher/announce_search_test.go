@@ -229,7 +229,7 @@ var modelRules = []struct {
 // TestAnnouncementsModel shows that, in every order of requests, no push loses packages that another push has
 // reported, and no announcement is left in the end. It also shows that each rule of the protocol is necessary.
 func TestAnnouncementsModel(t *testing.T) {
-	cost.SkipUnderRace(t)
+	cost.SkipUnderRace(t) // it tries very many cases in one goroutine
 	for name, c := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			if c.long && os.Getenv("OCIBRIDGE_FAULTS") != "long" {

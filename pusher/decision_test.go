@@ -202,7 +202,7 @@ func TestDecision(t *testing.T) {
 // weaker evidence never replaces evidence that covers the version. With or without force, the version has all
 // packages of the release.
 func TestDecisionIsSafe(t *testing.T) {
-	cost.SkipUnderRace(t)
+	cost.SkipUnderRace(t) // it tries very many cases in one goroutine
 	var packages []string
 	for _, l := range []string{"", "L1", "L2"} {
 		for _, d := range []string{"", "D1", "D2"} {

@@ -38,14 +38,8 @@ func (p *Pusher) PlanPush(ctx context.Context, r *origin.Release) (*Plan, error)
 // plan returns the version that run would probably store, without the digest of a new index.
 func (w *push) plan(ctx context.Context) (*artifact.Version, Status, error) {
 	ctx = outgoing.WithClock(ctx, w.clock)
-	if err := w.inspect(ctx); err != nil {
-		return nil, "", err
-	}
-	missing, err := w.missing(ctx)
+	missing, err := w.compare(ctx)
 	if err != nil {
-		return nil, "", err
-	}
-	if err := w.checkBeforeSending(ctx, missing); err != nil {
 		return nil, "", err
 	}
 	var expected []artifact.Package

@@ -84,14 +84,8 @@ func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Res
 func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 	ctx = outgoing.WithClock(ctx, w.clock)
 	// 2. Read the stored version.
-	if err := w.inspect(ctx); err != nil {
-		return nil, "", err
-	}
-	missing, err := w.missing(ctx)
+	missing, err := w.compare(ctx)
 	if err != nil {
-		return nil, "", err
-	}
-	if err := w.checkBeforeSending(ctx, missing); err != nil {
 		return nil, "", err
 	}
 	// 3. Store layers and platform manifests.
@@ -105,6 +99,18 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 		w.summaries.add(w.release.Provider(), w.dest, w.release.Version(), after)
 	}
 	return after, status, err
+}
+
+// compare reads the stored version, and returns the packages that it lacks. It fails if they must not be sent.
+func (w *push) compare(ctx context.Context) ([]origin.Package, error) {
+	if err := w.inspect(ctx); err != nil {
+		return nil, err
+	}
+	missing, err := w.missing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return missing, w.checkBeforeSending(ctx, missing)
 }
 
 // mayPush returns a context whose requests all use one token that allows pulling and pushing.

@@ -72,6 +72,8 @@ const (
 
 // formatMarkdown formats a page for a terminal of the given width. The pages use little of
 // Markdown: headings, paragraphs, lists, tables, code, and bold words. Code is never broken.
+// The usual library for this, glamour 1.0.0, would add 40 ms and 6 MB to every start of the
+// program, because its highlighter loads all languages and styles then.
 func formatMarkdown(text string, width int, emphasize bool) string {
 	f := &formatter{width: width, emphasize: emphasize}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")

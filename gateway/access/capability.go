@@ -39,9 +39,9 @@ const Lifetime = 15 * time.Minute
 // encoding is strict, so that exactly one text decodes to each capability.
 var encoding = base64.RawURLEncoding.Strict()
 
-// Link adds a capability to ref, the path of a file of a provider or a module. The capability is for the client that sent the
-// request. ref is absolute, or relative to the request's path. d is the digest of the file. A nil control
-// returns ref unchanged. The handler that serves the file must be behind [Control.Guard] or
+// Link adds a capability to ref, the path of a file of a provider or a module. The capability is for the client
+// that sent the request. ref is absolute, or relative to the request's path. d is the digest of the file. A nil
+// control returns ref unchanged. The handler that serves the file must be behind [Control.Guard] or
 // [Control.GuardModule], and must call [Covers] before it sends the file.
 func (c *Control) Link(r *http.Request, of subject.Address, ref string, d digest.Digest) string {
 	if c == nil {

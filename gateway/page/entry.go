@@ -30,7 +30,7 @@ func (e entry) Page() string { return e.versionPage(provider.Version{}) }
 
 // versionPage returns the path of a version's page. If v is zero, it returns the path of the entry's page.
 func (e entry) versionPage(v provider.Version) string {
-	path := string(e.Kind()[:1]) + "/" + e.Path()
+	path := string(e.Kind()[:1]) + "/" + e.Path() // p/ for providers, m/ for modules
 	if !v.IsZero() {
 		path += "/" + url.PathEscape(v.String())
 	}

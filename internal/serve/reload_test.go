@@ -144,6 +144,10 @@ func TestReload(t *testing.T) {
 	if r.log.Count(`changed="gateway.token[\"new\"].operator, gateway.token[\"new\"].sha256"`) != 1 {
 		t.Errorf("the log does not say what has changed: %s", r.log.String())
 	}
+	r.reload("test")
+	if r.log.Count("changed=nothing\n") != 1 {
+		t.Errorf("the log does not say that nothing has changed: %s", r.log.String())
+	}
 	if !r.as(strings.Replace(withToken(""), testTokenSum, strings.Repeat("cd", 32), 1)) {
 		t.Fatal("not in force")
 	}
