@@ -166,6 +166,29 @@ func TestAbsenceIsNeverStale(t *testing.T) {
 	})
 }
 
+// TestAbsentWhileRefreshed shows that a version is not reported as absent if a list that lacks it has expired, even
+// if the current list arrives between the search of the old list and the decision. Each round is a new chance for that.
+func TestAbsentWhileRefreshed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &source{versions: []string{"0.1.0"}}
+		p := puller(t, s, Options{ListTTL: time.Minute, StaleIfError: time.Hour})
+		for i := range 100 {
+			latest := fmt.Sprintf("1.%d.0", i)
+			offered(t, p)
+			s.set(func() { s.err = errors.New("no way") })
+			time.Sleep(2 * time.Minute)
+			offered(t, p)
+			s.set(func() { s.err, s.versions = nil, []string{latest} })
+			time.Sleep(10 * time.Second) // long enough after the failure for a request in the background
+			found, err := of(p, widget).Complete(t.Context(), provider.MustParseVersion(latest), nil)
+			if err != nil || found == nil {
+				t.Fatalf("round %d: %s: absent, %v", i, latest, err)
+			}
+			synctest.Wait()
+		}
+	})
+}
+
 // TestListsAreBounded shows that the memory of lists is limited, whatever clients request and origins send.
 func TestListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

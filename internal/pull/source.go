@@ -41,13 +41,15 @@ func (p *Puller) Forget(a provider.Address) {
 // Complete implements [catalog.Origin].
 func (p *Puller) Complete(ctx context.Context, a provider.Address, v provider.Version, stored *artifact.Version) (*artifact.Version, error) {
 	about := subject{a, v}
-	l, err := p.list(ctx, a)
+	answer, err := p.lists.Get(ctx, a)
 	if err != nil {
-		return p.orStored(ctx, about, stored, err)
+		return p.orStored(ctx, about, stored, outage(err))
 	}
-	offer, ok := l.offer(v)
-	if !ok && stored == nil && !p.lists.Last(a).Current(time.Now()) {
-		if l, err = p.askAgain(ctx, a); err != nil {
+	offer, ok := answer.Value.offer(v)
+	// The list that was just searched decides, because the cache may have a newer one by now.
+	if !ok && stored == nil && !answer.Current(time.Now()) {
+		l, err := p.askAgain(ctx, a)
+		if err != nil {
 			return nil, err
 		}
 		offer, ok = l.offer(v)
