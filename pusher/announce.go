@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -26,13 +27,13 @@ type ownAnnouncement struct {
 }
 
 // announced returns the push's own announcement in the form in which other pushes read it.
-func (o *ownAnnouncement) announced() announced {
-	return announced{tag: o.tag, manifest: o.manifest, packages: o.version.Packages, evidence: o.version.Evidence}
+func (o *ownAnnouncement) announced() repo.Announced {
+	return repo.Announced{Tag: o.tag, Manifest: o.manifest, Packages: o.version.Packages, Evidence: o.version.Evidence}
 }
 
 // otherPushes holds what other pushes of the version have announced.
 type otherPushes struct {
-	all       []announced
+	all       []repo.Announced
 	packages  []artifact.Package  // the packages of all announcements, newest announcement first
 	evidence  *ocispec.Descriptor // the newest signed evidence; nil: none
 	open      bool                // one of the pushes might still write the version's index
@@ -42,28 +43,28 @@ type otherPushes struct {
 // announcements reads what other pushes have announced.
 func (w *push) announcements(ctx context.Context) (otherPushes, error) {
 	var out otherPushes
-	tags, err := w.tags(ctx)
+	tags, err := w.Tags(ctx)
 	if err != nil {
 		return out, err
 	}
 	if w.own != nil {
 		if out.ownListed = slices.Contains(tags, w.own.tag); !out.ownListed { // the list might be stale
-			_, err := artifact.Resolve(ctx, w.dest.Store, string(w.own.tag))
-			if out.ownListed = err == nil; err != nil && !isNotFound(err) {
-				return out, w.registryError("read "+string(w.own.tag)+" in", err)
+			_, err := artifact.Resolve(ctx, w.Dest.Store, string(w.own.tag))
+			if out.ownListed = err == nil; err != nil && !repo.IsNotFound(err) {
+				return out, w.Failed("read "+string(w.own.tag)+" in", err)
 			}
 		}
 		tags = slices.DeleteFunc(tags, func(t ociaddr.Tag) bool { return t == w.own.tag })
 	}
-	if out.all, err = readAnnouncements(ctx, w.dest.Store, w.release.Provider(), w.release.Version(), tags); err != nil {
-		return out, w.registryError("read announcements in", err)
+	if out.all, err = repo.ReadAnnouncements(ctx, w.Dest.Store, w.release.Provider(), w.release.Version(), tags); err != nil {
+		return out, w.Failed("read announcements in", err)
 	}
-	out.open = anyOpen(out.all, w.clock.Now())
-	slices.SortStableFunc(out.all, func(a, b announced) int { return b.at.Compare(a.at) })
+	out.open = repo.AnyOpen(out.all, w.clock.Now())
+	slices.SortStableFunc(out.all, func(a, b repo.Announced) int { return b.At.Compare(a.At) })
 	for _, a := range out.all {
-		out.packages = append(out.packages, a.packages...)
+		out.packages = append(out.packages, a.Packages...)
 		if out.evidence == nil {
-			if out.evidence, err = w.signedEvidence(ctx, a.evidence); err != nil {
+			if out.evidence, err = w.signedEvidence(ctx, a.Evidence); err != nil {
 				return out, err
 			}
 		}
@@ -134,7 +135,7 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	if err != nil {
 		return err
 	}
-	if err := w.sendTag(ctx, "tag "+string(w.own.tag)+" in", blob, string(w.own.tag), helpImmutable); err != nil {
+	if err := w.SendTag(ctx, "tag "+string(w.own.tag)+" in", blob, string(w.own.tag), helpImmutable); err != nil {
 		if w.own.manifest.Digest == "" {
 			w.own.manifest = blob.Descriptor // the registry might have stored the manifest in spite of the error
 		}
@@ -143,7 +144,7 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 	before := w.own.manifest
 	w.own.writtenAt, w.own.manifest = at, blob.Descriptor
 	if before.Digest != "" && before.Digest != blob.Descriptor.Digest {
-		w.noteDelete(w.dest.Store.Delete(ctx, before))
+		w.noteDelete(w.Dest.Store.Delete(ctx, before))
 	}
 	return nil
 }
@@ -152,22 +153,22 @@ func (w *push) tagAnnouncement(ctx context.Context, done bool) error {
 // pushes will soon treat this push as crashed, or if the announcement is gone from the
 // registry.
 func (w *push) mustRenew(others otherPushes) bool {
-	return w.own != nil && (!others.ownListed || w.o.Now().Sub(w.own.writtenAt) > renewAge)
+	return w.own != nil && (!others.ownListed || w.o.Now().Sub(w.own.writtenAt) > repo.RenewAge)
 }
 
 // finish removes announcements that no push needs any more. It runs after the last round,
 // which found that the index needs no further change. A later push removes the
 // announcements that finish cannot remove.
 func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
-	w.removeAll(ctx, others, readAt, func(a announced) bool {
-		return a.old(w.clock.Now()) && !a.in(index) // this announcement is not in the index, so the decision has rejected it
+	w.removeAll(ctx, others, readAt, func(a repo.Announced) bool {
+		return a.Old(w.clock.Now()) && !a.In(index) // this announcement is not in the index, so the decision has rejected it
 	})
 	if w.own == nil {
 		w.clean(ctx, others, index, readAt)
 		return
 	}
 	if len(others.all) > 0 || !w.withdraw(ctx) {
-		if err := w.tagAnnouncement(ctx, true); err != nil && !errors.Is(err, ErrImmutable) {
+		if err := w.tagAnnouncement(ctx, true); err != nil && !errors.Is(err, repo.ErrImmutable) {
 			return
 		}
 	}
@@ -180,7 +181,7 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 		return
 	}
 	w.clean(ctx, others, index, readAt)
-	if w.own != nil && w.own.announced().in(index) && w.isFresh(readAt) {
+	if w.own != nil && w.own.announced().In(index) && w.isFresh(readAt) {
 		w.withdraw(ctx)
 	}
 }
@@ -190,11 +191,11 @@ func (w *push) finish(ctx context.Context, others otherPushes, index *artifact.V
 // the index after the announcements.
 func (w *push) clean(ctx context.Context, others otherPushes, index *artifact.Version, readAt time.Time) {
 	if !others.open {
-		w.removeAll(ctx, others, readAt, func(a announced) bool { return a.in(index) })
+		w.removeAll(ctx, others, readAt, func(a repo.Announced) bool { return a.In(index) })
 	}
 }
 
-func (w *push) removeAll(ctx context.Context, others otherPushes, readAt time.Time, which func(announced) bool) {
+func (w *push) removeAll(ctx context.Context, others otherPushes, readAt time.Time, which func(repo.Announced) bool) {
 	for _, a := range others.all {
 		if which(a) && w.isFresh(readAt) {
 			w.remove(ctx, a)
@@ -203,8 +204,8 @@ func (w *push) removeAll(ctx context.Context, others otherPushes, readAt time.Ti
 }
 
 // remove removes an announcement, and reports whether it is gone.
-func (w *push) remove(ctx context.Context, a announced) bool {
-	err := removeAnnouncement(ctx, w.dest.Store, a)
+func (w *push) remove(ctx context.Context, a repo.Announced) bool {
+	err := repo.RemoveAnnouncement(ctx, w.Dest.Store, a)
 	w.noteDelete(err)
 	return err == nil
 }
@@ -212,8 +213,8 @@ func (w *push) remove(ctx context.Context, a announced) bool {
 // noteDelete remembers that the repository's manifests cannot be deleted if err says so. err
 // is the error of a delete.
 func (w *push) noteDelete(err error) {
-	if err != nil && !isNotFound(err) && cannotDelete(err) {
-		w.removable.Store(w.dest.Repository, false)
+	if err != nil && !repo.IsNotFound(err) && repo.CannotDelete(err) {
+		w.removable.Store(w.Dest.Repository, false)
 	}
 }
 
@@ -228,21 +229,21 @@ func (w *push) withdraw(ctx context.Context) bool {
 
 // isFresh reports whether data that was read at readAt is recent enough to write or delete
 // on its basis.
-func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= maxReadAge }
+func (w *push) isFresh(readAt time.Time) bool { return w.o.Now().Sub(readAt) <= repo.MaxReadAge }
 
 // canRemove finds out whether the registry can remove announcements. It tries to remove an
 // announcement that an earlier push has left behind. If there is no such announcement,
 // canRemove stores a probe and deletes it. The probe is a manifest without any other purpose.
 func (w *push) canRemove(ctx context.Context) (bool, error) {
-	if isDockerHub(w.dest.Repository.Registry) || w.dest.Store.Remote() == nil { // nothing can be deleted from a bundle
+	if isDockerHub(w.Dest.Repository.Registry) || w.Dest.Store.Remote() == nil { // nothing can be deleted from a bundle
 		return false, nil
 	}
-	end, err := w.takeTurn(ctx, w.dest.Repository) // only one push finds out, and then all pushes of this Pusher know the result
+	end, err := w.TakeTurn(ctx, w.Dest.Repository) // only one push finds out, and then all pushes of this Pusher know the result
 	if err != nil {
 		return false, err
 	}
 	defer end()
-	if known, ok := w.removable.Load(w.dest.Repository); ok {
+	if known, ok := w.removable.Load(w.Dest.Repository); ok {
 		return known.(bool), nil
 	}
 	tried, can, err := w.removeLeftover(ctx)
@@ -252,7 +253,7 @@ func (w *push) canRemove(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, ctx.Err() // still unknown whether the registry can remove announcements; this push does not announce itself, and the next push tries again
 	}
-	w.removable.Store(w.dest.Repository, can)
+	w.removable.Store(w.Dest.Repository, can)
 	return can, nil
 }
 
@@ -267,19 +268,19 @@ func isDockerHub(r ociaddr.Registry) bool {
 // reports whether the registry allowed the removal. If a tag rule forbids one removal, it
 // forbids all removals. Each push would then leave an announcement behind.
 func (w *push) removeLeftover(ctx context.Context) (tried, can bool, err error) {
-	c := &cleaner{w.release.Provider(), w.dest.Store, w.clock, w.o.Now, w.recent}
-	tags, err := c.recent.list(ctx, w.dest.Store, w.o.Now)
+	c := &repo.Cleaner{Provider: w.release.Provider(), Store: w.Dest.Store, Clock: w.clock, Now: w.o.Now, Recent: w.recent}
+	tags, err := c.Recent.List(ctx, w.Dest.Store, w.o.Now)
 	if err != nil {
-		return false, false, w.registryError("list tags of", err)
+		return false, false, w.Failed("list tags of", err)
 	}
-	for _, v := range announcedVersions(tags) {
+	for _, v := range repo.AnnouncedVersions(tags) {
 		if !slices.Contains(ociaddr.Versions(tags), v) {
 			continue // the version is not tagged yet, so a push might still need its announcement
 		}
-		removed, err := c.clean(ctx, v)
-		var refused *removeError
+		removed, err := c.Clean(ctx, v)
+		var refused *repo.RemoveError
 		switch {
-		case errors.As(err, &refused) && cannotDelete(err):
+		case errors.As(err, &refused) && repo.CannotDelete(err):
 			return true, false, nil
 		case ctx.Err() != nil:
 			return false, false, context.Cause(ctx)
@@ -299,20 +300,20 @@ func (w *push) removeProbe(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	err = w.sendBlob(ctx, "push config to", artifact.Config())
+	err = w.SendBlob(ctx, "push config to", artifact.Config())
 	if err == nil {
-		err = w.put(ctx, probe, "")
-		if refusesContent(err) {
+		err = w.Put(ctx, probe, "")
+		if repo.RefusesContent(err) {
 			return true, nil // GitLab refuses the probe. The first announcement will show whether announcements can be removed
 		}
 	}
 	if err == nil {
-		err = w.dest.Store.Delete(ctx, probe.Descriptor)
+		err = w.Dest.Store.Delete(ctx, probe.Descriptor)
 	}
 	switch {
-	case err == nil, isNotFound(err): // another push has deleted it
+	case err == nil, repo.IsNotFound(err): // another push has deleted it
 		return true, nil
-	case cannotDelete(err):
+	case repo.CannotDelete(err):
 		return false, nil
 	}
 	return false, err

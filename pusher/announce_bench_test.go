@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 )
 
@@ -39,10 +40,10 @@ type sentAnnouncement struct {
 
 func newAnnounceBench(t *testing.T) *announceBench {
 	b := &announceBench{bench: newBench(t), now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
-	b.repo.Client = &http.Client{Transport: clockReader{http.DefaultTransport.(*http.Transport).Clone()}}
-	b.options.Now = b.clock
-	b.options.Jobs = 1
-	b.registry.Intercept(b.intercept)
+	b.Repo.Client = &http.Client{Transport: clockReader{http.DefaultTransport.(*http.Transport).Clone()}}
+	b.Options.Now = b.clock
+	b.Options.Jobs = 1
+	b.Registry.Intercept(b.intercept)
 	return b
 }
 
@@ -93,7 +94,7 @@ func (b *announceBench) note(r *http.Request) {
 	}
 	data, err := io.ReadAll(r.Body)
 	if err != nil {
-		b.t.Error(err)
+		b.T.Error(err)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(data))
 	b.mu.Lock()
@@ -107,19 +108,19 @@ func (b *announceBench) handle(h recorder.Intercept) { b.handlers = append(b.han
 // whole pushes all platforms, and returns the version. It then removes the version's tag,
 // but keeps the manifests.
 func (b *announceBench) whole() *artifact.Version {
-	b.t.Helper()
-	b.mustPush()
-	v := b.tagged()
+	b.T.Helper()
+	b.MustPush()
+	v := b.Tagged()
 	b.untag("1.0.0")
 	b.sent = nil
-	b.registry.Reset()
+	b.Registry.Reset()
 	return v
 }
 
 func (b *announceBench) untag(tag string) {
-	b.t.Helper()
-	if err := (registry.Repository{Repository: b.repo}).Untag(b.t.Context(), tag); err != nil {
-		b.t.Fatal(err)
+	b.T.Helper()
+	if err := (registry.Repository{Repository: b.Repo}).Untag(b.T.Context(), tag); err != nil {
+		b.T.Fatal(err)
 	}
 }
 
@@ -127,7 +128,7 @@ const otherTag = "ocibridge-part.1.0.0.aaaaaaaaaaaaaaaa"
 
 // announced writes the announcement of another push, and returns its manifest.
 func (b *announceBench) announced(v *artifact.Version, at time.Time, done bool, platforms ...string) ocispec.Descriptor {
-	b.t.Helper()
+	b.T.Helper()
 	a := artifact.Announcement{Version: *v, ID: "aaaaaaaaaaaaaaaa", At: at, Done: done}
 	a.Packages = nil
 	for _, p := range v.Packages {
@@ -137,30 +138,30 @@ func (b *announceBench) announced(v *artifact.Version, at time.Time, done bool, 
 	}
 	blob, err := artifact.EncodeAnnouncement(a)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	return b.pushManifest(blob.Descriptor.MediaType, blob.Data, otherTag)
+	return b.PushManifest(blob.Descriptor.MediaType, blob.Data, otherTag)
 }
 
 // wantNothingLeft fails the test if the registry still has a tag or a manifest of an
 // announcement.
 func (b *announceBench) wantNothingLeft() {
-	b.t.Helper()
-	if n := b.leftTags(); n != 0 {
-		b.t.Errorf("%d tags of announcements are left", n)
+	b.T.Helper()
+	if n := b.LeftTags(); n != 0 {
+		b.T.Errorf("%d tags of announcements are left", n)
 	}
 	for _, a := range b.sent {
 		if b.has(ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: a.digest, Size: int64(len(a.data))}) {
-			b.t.Errorf("a manifest of %s is left", a.tag)
+			b.T.Errorf("a manifest of %s is left", a.tag)
 		}
 	}
 }
 
 func (b *announceBench) has(desc ocispec.Descriptor) bool {
-	b.t.Helper()
-	there, err := b.repo.Exists(b.t.Context(), desc)
+	b.T.Helper()
+	there, err := b.Repo.Exists(b.T.Context(), desc)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return there
 }
@@ -169,7 +170,7 @@ func (b *announceBench) has(desc ocispec.Descriptor) bool {
 // manifest. The requests are in the order in which the registry received them.
 func (b *announceBench) manifests() string {
 	var out []string
-	for _, q := range b.registry.Requests() {
+	for _, q := range b.Registry.Requests() {
 		name := path.Base(q.Path)
 		switch {
 		case strings.HasSuffix(q.Path, "/tags/list"):
@@ -202,16 +203,16 @@ func (b *announceBench) isSent(name string) bool {
 func (b *announceBench) probe() digest.Digest {
 	p, err := artifact.Placeholder("")
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return p.Descriptor.Digest
 }
 
 func (b *announceBench) decode(sent sentAnnouncement) *artifact.Announcement {
-	b.t.Helper()
-	a, err := artifact.ReadAnnouncement(b.t.Context(), oneTag(sent.data), sent.tag, widget, one)
+	b.T.Helper()
+	a, err := artifact.ReadAnnouncement(b.T.Context(), oneTag(sent.data), sent.tag, pushbench.Widget, pushbench.One)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return a
 }

@@ -15,6 +15,7 @@ import (
 	orascontent "oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/pusher"
 )
 
@@ -22,7 +23,7 @@ import (
 // TestAnnouncementsModel, and leaves no announcement.
 func TestRequestsOfOnePush(t *testing.T) {
 	b := newAnnounceBench(t)
-	b.mustPush("linux_amd64")
+	b.MustPush("linux_amd64")
 	round := "GET tags, GET 1.0.0, "
 	want := "GET 1.0.0, GET tags, " + // the stored version
 		"PUT probe, DELETE probe, PUT announcement, " +
@@ -37,8 +38,8 @@ func TestRequestsOfOnePush(t *testing.T) {
 		t.Error("the probe is left")
 	}
 	// A push whose platforms are in place does not announce itself.
-	b.registry.Reset()
-	b.mustPush("linux_amd64")
+	b.Registry.Reset()
+	b.MustPush("linux_amd64")
 	if got := b.manifests(); got != "GET 1.0.0, GET tags" {
 		t.Errorf("in place: requests %s", got)
 	}
@@ -51,8 +52,8 @@ func TestRequestsBesideAnother(t *testing.T) {
 	v := b.whole()
 	b.announced(v, b.registryTime(), true, "darwin_arm64")
 	b.sent = nil
-	b.registry.Reset()
-	b.mustPush("linux_amd64")
+	b.Registry.Reset()
+	b.MustPush("linux_amd64")
 	round := "GET tags, GET announcement, GET 1.0.0, "
 	want := "GET 1.0.0, GET tags, PUT probe, DELETE probe, PUT announcement, " +
 		round + "PUT 1.0.0, " +
@@ -62,7 +63,7 @@ func TestRequestsBesideAnother(t *testing.T) {
 		t.Errorf("requests\n%s, want\n%s", got, want)
 	}
 	b.wantNothingLeft()
-	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+	if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 		t.Errorf("the index has %s", got)
 	}
 }
@@ -92,11 +93,11 @@ func TestAnnouncementOfACrash(t *testing.T) {
 			v := b.whole()
 			other := b.announced(v, b.registryTime().Add(-tc.age), false, "darwin_arm64")
 			b.sent = nil
-			b.mustPush("linux_amd64")
-			if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+			b.MustPush("linux_amd64")
+			if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 				t.Errorf("the index has %s", got)
 			}
-			if n := b.leftTags(); n != tc.left || b.has(other) != (tc.left > 0) {
+			if n := b.LeftTags(); n != tc.left || b.has(other) != (tc.left > 0) {
 				t.Errorf("%d announcements are left, want %d", n, tc.left)
 			}
 			if own := b.decode(b.sent[0]); !own.At.Equal(b.registryTime()) || own.Done {
@@ -107,7 +108,7 @@ func TestAnnouncementOfACrash(t *testing.T) {
 			}
 			// A push that runs an hour later leaves no announcement.
 			b.pass(time.Hour)
-			b.mustPush("linux_amd64")
+			b.MustPush("linux_amd64")
 			b.wantNothingLeft()
 		})
 	}
@@ -132,7 +133,7 @@ func TestOldReadings(t *testing.T) {
 	t.Run("before it writes", func(t *testing.T) {
 		b := newAnnounceBench(t)
 		b.handle(onNth(2, http.MethodGet, "/manifests/1.0.0", twoMinutes(b)))
-		b.mustPush("linux_amd64")
+		b.MustPush("linux_amd64")
 		want := begin + "GET tags, GET 1.0.0, GET tags, GET 1.0.0, PUT 1.0.0, "
 		if got := b.manifests(); !strings.HasPrefix(got, want) {
 			t.Errorf("requests\n%s, want\n%s", got, want)
@@ -143,12 +144,12 @@ func TestOldReadings(t *testing.T) {
 		b := newAnnounceBench(t)
 		b.announced(b.whole(), b.registryTime(), true, "darwin_arm64")
 		b.handle(onNth(4, http.MethodGet, "/manifests/1.0.0", twoMinutes(b)))
-		b.mustPush("linux_amd64")
-		if n := b.leftTags(); n != 2 {
+		b.MustPush("linux_amd64")
+		if n := b.LeftTags(); n != 2 {
 			t.Errorf("%d announcements are left: %s", n, b.manifests())
 		}
-		b.mustPush("linux_amd64")
-		if n := b.leftTags(); n != 0 {
+		b.MustPush("linux_amd64")
+		if n := b.LeftTags(); n != 0 {
 			t.Errorf("the next push leaves %d announcements", n)
 		}
 	})
@@ -156,9 +157,9 @@ func TestOldReadings(t *testing.T) {
 		b := newAnnounceBench(t)
 		v := b.whole()
 		b.handle(onNth(1, http.MethodPut, "/manifests/1.0.0", func() {
-			b.registry.Intercept(nil)
+			b.Registry.Intercept(nil)
 			b.announced(v, b.registryTime(), false, "linux_amd64")
-			b.registry.Intercept(b.intercept)
+			b.Registry.Intercept(b.intercept)
 		}))
 		b.handle(onNth(3, http.MethodGet, "/manifests/1.0.0", twoMinutes(b)))
 		if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); !errors.Is(err, pusher.ErrConflict) {
@@ -168,24 +169,24 @@ func TestOldReadings(t *testing.T) {
 		if len(puts) != 3 || strings.Count(puts[1], "GET tags, GET announcement, GET 1.0.0") != 2 {
 			t.Errorf("requests %s", b.manifests())
 		}
-		if got := b.taggedPlatforms(); got != "linux_amd64" {
+		if got := b.TaggedPlatforms(); got != "linux_amd64" {
 			t.Errorf("tagged %s", got)
 		}
 	})
 	t.Run("an old index that is copied", func(t *testing.T) {
 		b := newAnnounceBench(t)
-		b.mustPush("linux_amd64", "darwin_arm64")
-		b.reindex(func(i *ocispec.Index) { delete(i.Manifests[0].Annotations, annotationH1) })
-		want := b.tagged().Index.Digest
-		b.registry.Intercept(nil)
-		from, _ := b.source()
-		b.registry.Intercept(b.intercept)
+		b.MustPush("linux_amd64", "darwin_arm64")
+		b.Reindex(func(i *ocispec.Index) { delete(i.Manifests[0].Annotations, pushbench.AnnotationH1) })
+		want := b.Tagged().Index.Digest
+		b.Registry.Intercept(nil)
+		from, _ := b.Source()
+		b.Registry.Intercept(b.intercept)
 		b.sent = nil
 		b.handle(onNth(2, http.MethodGet, "/manifests/1.0.0", twoMinutes(b)))
-		if _, err := pusher.New(b.options).Copy(t.Context(), from, one, nil); err != nil {
+		if _, err := pusher.New(b.Options).Copy(t.Context(), from, pushbench.One, nil); err != nil {
 			t.Fatal(err)
 		}
-		if got := b.tagged().Index.Digest; got != want {
+		if got := b.Tagged().Index.Digest; got != want {
 			t.Errorf("the tag names %s, want %s", got, want)
 		}
 		before, _, _ := strings.Cut(b.manifests(), "PUT 1.0.0")
@@ -201,25 +202,25 @@ func TestOldReadings(t *testing.T) {
 func TestTagMovesBeforeTheAnnouncement(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
-	b.mustPush("darwin_arm64")
-	replaced := b.tagged().Index
+	b.MustPush("darwin_arm64")
+	replaced := b.Tagged().Index
 	b.untag("1.0.0")
-	b.mustPush("linux_amd64")
+	b.MustPush("linux_amd64")
 	b.announced(v, b.registryTime(), false, "darwin_arm64")
 	var once sync.Once
 	b.handle(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/ocibridge-part.") {
 			once.Do(func() {
 				b.untag(otherTag)
-				if err := b.repo.Tag(t.Context(), replaced, "1.0.0"); err != nil {
+				if err := b.Repo.Tag(t.Context(), replaced, "1.0.0"); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		return false
 	})
-	b.mustPush("linux_amd64")
-	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+	b.MustPush("linux_amd64")
+	if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 		t.Errorf("the index has %s", got)
 	}
 }
@@ -229,28 +230,28 @@ func TestTagMovesBeforeTheAnnouncement(t *testing.T) {
 // other only by their announcements.
 func TestCopyJoinsAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
-	b.mustPush()
-	b.reindex(func(i *ocispec.Index) { delete(i.Manifests[0].Annotations, annotationH1) })
-	v := b.tagged()
-	b.registry.Intercept(nil)
-	from, _ := b.source()
-	b.repo.Client = &http.Client{Transport: clockReader{http.DefaultTransport.(*http.Transport).Clone()}}
-	b.registry.Intercept(b.intercept)
+	b.MustPush()
+	b.Reindex(func(i *ocispec.Index) { delete(i.Manifests[0].Annotations, pushbench.AnnotationH1) })
+	v := b.Tagged()
+	b.Registry.Intercept(nil)
+	from, _ := b.Source()
+	b.Repo.Client = &http.Client{Transport: clockReader{http.DefaultTransport.(*http.Transport).Clone()}}
+	b.Registry.Intercept(b.intercept)
 	b.sent = nil
 	b.handle(onNth(2, http.MethodGet, "/tags/list", func() {
-		b.registry.Intercept(nil)
+		b.Registry.Intercept(nil)
 		other := *v
 		other.Evidence = nil
 		b.announced(&other, b.registryTime(), false, "linux_amd64")
-		b.registry.Intercept(b.intercept)
+		b.Registry.Intercept(b.intercept)
 	}))
-	if _, err := pusher.New(b.options).Copy(t.Context(), from, one, nil); err != nil {
+	if _, err := pusher.New(b.Options).Copy(t.Context(), from, pushbench.One, nil); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.sent) != 2 || !b.decode(b.sent[1]).Done || b.leftTags() != 2 {
-		t.Errorf("%d announcements were sent, and %d are left", len(b.sent), b.leftTags())
+	if len(b.sent) != 2 || !b.decode(b.sent[1]).Done || b.LeftTags() != 2 {
+		t.Errorf("%d announcements were sent, and %d are left", len(b.sent), b.LeftTags())
 	}
-	if got := b.tagged().Index.Digest; got != v.Index.Digest {
+	if got := b.Tagged().Index.Digest; got != v.Index.Digest {
 		t.Errorf("the tag names %s, want %s", got, v.Index.Digest)
 	}
 }
@@ -265,11 +266,11 @@ func TestAnnouncementIsRenewed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newAnnounceBench(t)
 			b.handle(onNth(2, http.MethodGet, "/tags/list", func() {
-				b.registry.Intercept(nil)
+				b.Registry.Intercept(nil)
 				event(b)
-				b.registry.Intercept(b.intercept)
+				b.Registry.Intercept(b.intercept)
 			}))
-			b.mustPush("linux_amd64")
+			b.MustPush("linux_amd64")
 			if len(b.sent) != 2 || b.sent[0].tag != b.sent[1].tag {
 				t.Errorf("%d announcements were written, want 2 under one tag", len(b.sent))
 			}
@@ -292,16 +293,16 @@ func TestOwnAnnouncementStaysUntilItIsInTheIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.handle(onNth(4, http.MethodGet, "/manifests/1.0.0", func() {
-		b.registry.Intercept(nil)
-		b.pushManifest(index.Descriptor.MediaType, index.Data, "1.0.0")
-		b.registry.Intercept(b.intercept)
+		b.Registry.Intercept(nil)
+		b.PushManifest(index.Descriptor.MediaType, index.Data, "1.0.0")
+		b.Registry.Intercept(b.intercept)
 	}))
-	b.mustPush("linux_amd64")
-	if got := b.taggedPlatforms(); got != "darwin_arm64" {
+	b.MustPush("linux_amd64")
+	if got := b.TaggedPlatforms(); got != "darwin_arm64" {
 		t.Fatalf("the index has %s", got)
 	}
-	b.mustPush("darwin_arm64")
-	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+	b.MustPush("darwin_arm64")
+	if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 		t.Errorf("the index has %s", got)
 	}
 	b.wantNothingLeft()
@@ -316,22 +317,22 @@ func TestTagsOfEarlierReleases(t *testing.T) {
 			v := b.whole()
 			windows := v.Packages[2].Manifest
 			for tag, desc := range map[string]ocispec.Descriptor{"windows_amd64": windows, "evidence": *v.Evidence} {
-				data, err := orascontent.FetchAll(t.Context(), b.repo, desc)
+				data, err := orascontent.FetchAll(t.Context(), b.Repo, desc)
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.pushManifest(desc.MediaType, data, "ocibridge-part.1.0.0."+tag)
+				b.PushManifest(desc.MediaType, data, "ocibridge-part.1.0.0."+tag)
 			}
 			b.sent = nil
 			if refuse > 0 {
 				b.handle(refuseDelete(refuse, "ocibridge-part."))
 			}
-			b.mustPush("linux_amd64")
-			if got := b.taggedPlatforms(); got != "linux_amd64 windows_amd64" {
+			b.MustPush("linux_amd64")
+			if got := b.TaggedPlatforms(); got != "linux_amd64 windows_amd64" {
 				t.Errorf("the index has %s", got)
 			}
 			b.wantNothingLeft()
-			if !b.has(windows) || !b.has(*b.tagged().Evidence) {
+			if !b.has(windows) || !b.has(*b.Tagged().Evidence) {
 				t.Error("a manifest of the index was deleted")
 			}
 			b.wantFinding("", "")

@@ -12,9 +12,11 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -24,7 +26,7 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 	// serve makes the handler h respond to all requests to the origin whose path ends in suffix.
 	serve := func(suffix string, h http.HandlerFunc) func(*bench) {
 		return func(b *bench) {
-			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			b.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, suffix) {
 					return false
 				}
@@ -36,8 +38,8 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 	// repacked makes the origin publish data as the signed package for linux_amd64.
 	repacked := func(data []byte) func(*bench) {
 		return func(b *bench) {
-			if err := b.release.Repack("linux", "amd64", data, b.signer); err != nil {
-				b.t.Fatal(err)
+			if err := b.Release.Repack("linux", "amd64", data, b.Signer); err != nil {
+				b.T.Fatal(err)
 			}
 		}
 	}
@@ -46,8 +48,8 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 		err   error
 	}{
 		"SHA256SUMS without the file": {func(b *bench) {
-			b.release.SHA256SUMS = []byte(strings.ReplaceAll(string(b.release.SHA256SUMS), "linux_amd64", "linux_mips"))
-			b.sign(b.signer)
+			b.Release.SHA256SUMS = []byte(strings.ReplaceAll(string(b.Release.SHA256SUMS), "linux_amd64", "linux_mips"))
+			b.sign(b.Signer)
 		}, trust.ErrNotListed},
 		"package does not match": {serve("linux_amd64.zip", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "something else") }), trust.ErrChecksum},
 		"package truncated": {serve("linux_amd64.zip", func(w http.ResponseWriter, r *http.Request) {
@@ -61,31 +63,31 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}), pusher.ErrTruncated},
 		"package longer": {func(b *bench) {
-			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			b.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, "linux_amd64.zip") {
 					return false
 				}
-				w.Header().Set("Content-Length", strconv.Itoa(int(b.release.Package("linux", "amd64").Size)+5))
-				w.Write(b.release.Package("linux", "amd64").Data)
+				w.Header().Set("Content-Length", strconv.Itoa(int(b.Release.Package("linux", "amd64").Size)+5))
+				w.Write(b.Release.Package("linux", "amd64").Data)
 				fmt.Fprint(w, "extra")
 				return true
 			})
 		}, trust.ErrChecksum},
 		"package is a page":        {repacked([]byte("<!DOCTYPE html><title>Log in</title>")), provider.ErrNotZip},
 		"package is empty":         {repacked(nil), provider.ErrNotZip},
-		"package is a part of one": {func(b *bench) { data := b.release.Package("linux", "amd64").Data; repacked(data[:len(data)-1])(b) }, provider.ErrNotZip},
-		"signed by another key":    {func(b *bench) { b.sign(pgp.For(b.t, "Mallory")) }, trust.ErrSignature},
+		"package is a part of one": {func(b *bench) { data := b.Release.Package("linux", "amd64").Data; repacked(data[:len(data)-1])(b) }, provider.ErrNotZip},
+		"signed by another key":    {func(b *bench) { b.sign(pgp.For(b.T, "Mallory")) }, trust.ErrSignature},
 		"signature missing":        {serve("SHA256SUMS.sig", http.NotFound), trust.ErrUnsigned},
 		"signature empty":          {serve("SHA256SUMS.sig", func(http.ResponseWriter, *http.Request) {}), trust.ErrUnsigned},
-		"no key offered":           {func(b *bench) { b.release.Keys = nil }, trust.ErrUnsigned},
-		"version gone":             {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0"); b.origin.Add(b.build("2.0.0", "x")) }, realorigin.ErrVersionNotFound},
-		"provider unknown":         {func(b *bench) { b.origin.Remove("acme", "widget", "1.0.0") }, realorigin.ErrProviderNotFound},
+		"no key offered":           {func(b *bench) { b.Release.Keys = nil }, trust.ErrUnsigned},
+		"version gone":             {func(b *bench) { b.Origin.Remove("acme", "widget", "1.0.0"); b.Origin.Add(b.Build("2.0.0", "x")) }, realorigin.ErrVersionNotFound},
+		"provider unknown":         {func(b *bench) { b.Origin.Remove("acme", "widget", "1.0.0") }, realorigin.ErrProviderNotFound},
 		"origin wants a login":     {serve("/versions", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }), realorigin.ErrUnauthorized},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			tc.spoil(b)
-			_, err := b.push()
+			_, err := b.Push()
 			if !errors.Is(err, tc.err) {
 				t.Errorf("error %v, want %v", err, tc.err)
 			}
@@ -96,8 +98,8 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 			if strings.Contains(fmt.Sprint(err), "\n") {
 				t.Errorf("error of several lines: %q", err)
 			}
-			b.origin.Intercept(nil)
-			if v := b.tagged(); v != nil {
+			b.Origin.Intercept(nil)
+			if v := b.Tagged(); v != nil {
 				t.Errorf("tagged %+v", v)
 			}
 		})
@@ -107,26 +109,26 @@ func TestBadReleaseLeavesNoTag(t *testing.T) {
 // sign signs the release again with the key of the given signer. The origin still offers the same keys as
 // before.
 func (b *bench) sign(by *pgp.Signer) {
-	b.t.Helper()
+	b.T.Helper()
 	var err error
-	if b.release.Signature, err = by.Sign(b.release.SHA256SUMS); err != nil {
-		b.t.Fatal(err)
+	if b.Release.Signature, err = by.Sign(b.Release.SHA256SUMS); err != nil {
+		b.T.Fatal(err)
 	}
 }
 
 func TestTagThatNamesSomethingElse(t *testing.T) {
 	b := newBench(t)
 	image := []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`)
-	desc := b.pushManifest("application/vnd.oci.image.index.v1+json", image, "1.0.0")
-	_, err := b.push()
-	if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" {
+	desc := b.PushManifest("application/vnd.oci.image.index.v1+json", image, "1.0.0")
+	_, err := b.Push()
+	if !errors.Is(err, repo.ErrOccupied) || hint.Of(err) == "" {
 		t.Fatalf("error %v (hint %q)", err, hint.Of(err))
 	}
-	if got, err := b.repo.Resolve(t.Context(), "1.0.0"); err != nil || got.Digest != desc.Digest {
+	if got, err := b.Repo.Resolve(t.Context(), "1.0.0"); err != nil || got.Digest != desc.Digest {
 		t.Errorf("the tag names %s, %v", got.Digest, err)
 	}
-	b.options.Force = true
-	if r := b.mustPush(); r.Status != pusher.Pushed {
+	b.Options.Force = true
+	if r := b.MustPush(); r.Status != pusher.Pushed {
 		t.Errorf("forced: %s", r.Status)
 	}
 }
@@ -142,14 +144,14 @@ func TestRegistryRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool { answer(w, r); return true })
-			_, err := b.push()
-			var refused *pusher.RegistryError
+			b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool { answer(w, r); return true })
+			_, err := b.Push()
+			var refused *repo.RegistryError
 			if !errors.As(err, &refused) || refused.Repository.Name != "acme/widget" {
 				t.Errorf("error %v", err)
 			}
-			b.registry.Intercept(nil)
-			if v := b.tagged(); v != nil {
+			b.Registry.Intercept(nil)
+			if v := b.Tagged(); v != nil {
 				t.Errorf("tagged %+v", v)
 			}
 		})
@@ -164,8 +166,8 @@ func TestPushBrokenOffIsCompleted(t *testing.T) {
 		reached = false
 		ctx, cancel := context.WithCancel(t.Context())
 		requests := 0
-		b.options.Jobs = 1
-		b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+		b.Options.Jobs = 1
+		b.Registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
 			if requests++; requests == stop {
 				reached = true
 				cancel()
@@ -173,21 +175,21 @@ func TestPushBrokenOffIsCompleted(t *testing.T) {
 			}
 			return false
 		})
-		r, err := b.get()
+		r, err := b.Get()
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = pusher.New(b.options).Push(ctx, r)
+		_, err = pusher.New(b.Options).Push(ctx, r)
 		cancel()
-		b.registry.Intercept(nil)
+		b.Registry.Intercept(nil)
 		if reached && err == nil {
 			t.Errorf("broken off before request %d: no error", stop)
 		}
-		if got := b.taggedPlatforms(); got != "" && got != allPlatforms {
+		if got := b.TaggedPlatforms(); got != "" && got != pushbench.AllPlatforms {
 			t.Errorf("broken off before request %d: the tag names %s", stop, got)
 		}
-		b.mustPush()
-		if got := b.taggedPlatforms(); got != allPlatforms {
+		b.MustPush()
+		if got := b.TaggedPlatforms(); got != pushbench.AllPlatforms {
 			t.Errorf("completed after request %d: the tag names %s", stop, got)
 		}
 	}
@@ -196,7 +198,7 @@ func TestPushBrokenOffIsCompleted(t *testing.T) {
 func TestUploadIsTriedAgain(t *testing.T) {
 	b := newBench(t)
 	failures := 2
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/blobs/uploads/") && failures > 0 {
 			failures--
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -204,8 +206,8 @@ func TestUploadIsTriedAgain(t *testing.T) {
 		}
 		return false
 	})
-	b.options.Jobs = 1
-	if r := b.mustPush("linux_amd64"); r.Status != pusher.Pushed || failures != 0 {
+	b.Options.Jobs = 1
+	if r := b.MustPush("linux_amd64"); r.Status != pusher.Pushed || failures != 0 {
 		t.Errorf("%s with %d failures left", r.Status, failures)
 	}
 }
@@ -214,22 +216,22 @@ func TestUploadIsTriedAgain(t *testing.T) {
 // of a package during Options.StallTimeout.
 func TestUploadThatStalls(t *testing.T) {
 	b := newBench(t)
-	b.options.StallTimeout = 50 * time.Millisecond
+	b.Options.StallTimeout = 50 * time.Millisecond
 	release := make(chan struct{})
-	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+	b.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/blobs/uploads/") {
 			return false
 		}
 		<-release
 		return true
 	})
-	_, err := b.push("linux_amd64")
+	_, err := b.Push("linux_amd64")
 	close(release)
 	if err == nil || !strings.Contains(err.Error(), "stalled") || hint.Of(err) == "" {
 		t.Errorf("error %v (hint %q)", err, hint.Of(err))
 	}
-	b.registry.Intercept(nil)
-	if v := b.tagged(); v != nil {
+	b.Registry.Intercept(nil)
+	if v := b.Tagged(); v != nil {
 		t.Errorf("tagged %+v", v)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fill"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const (
@@ -29,13 +30,10 @@ const (
 	maxCarriedNesting = 3
 )
 
-// ErrTooMuchAttached means that more content is attached to a version than a copy accepts.
-var ErrTooMuchAttached = errors.New("too much is attached to the version")
-
 // carrier copies those manifests and blobs of one version that are verified only by their
 // digests.
 type carrier struct {
-	writer  // of the destination
+	target  // the destination
 	from    source
 	version provider.Version
 	help    string        // the hint if the carrier exceeds a limit
@@ -49,8 +47,8 @@ type carrier struct {
 
 const helpAttached = "--without-referrers copies versions alone"
 
-func newCarrier(from source, to writer, v provider.Version) *carrier {
-	return &carrier{writer: to, from: from, version: v, help: helpAttached, stored: map[digest.Digest]bool{}}
+func newCarrier(from source, to target, v provider.Version) *carrier {
+	return &carrier{target: to, from: from, version: v, help: helpAttached, stored: map[digest.Digest]bool{}}
 }
 
 // markStored remembers that the destination has the content with the given digest.
@@ -87,7 +85,7 @@ func (c *carrier) admit(desc ocispec.Descriptor) (bool, error) {
 }
 
 func (c *carrier) tooMuch(format string, args ...any) error {
-	return hint.Wrap(fmt.Errorf("%s in %s: %w: %s", tagOf(c.version), c.from.Repository, ErrTooMuchAttached, fmt.Sprintf(format, args...)), "%s", c.help)
+	return hint.Wrap(fmt.Errorf("%s in %s: %w: %s", repo.TagOf(c.version), c.from.Repository, repo.ErrTooMuchAttached, fmt.Sprintf(format, args...)), "%s", c.help)
 }
 
 // manifestParts are the descriptors that an index or a manifest contains.
@@ -125,7 +123,7 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 		blobs = append(blobs, *m.Config)
 	}
 	for _, part := range slices.Concat(blobs, m.Layers, m.Manifests) {
-		part = plain(part)
+		part = repo.Plain(part)
 		admitted, err := c.admit(part)
 		if err != nil {
 			return err
@@ -133,10 +131,10 @@ func (c *carrier) storePartsAt(ctx context.Context, desc ocispec.Descriptor, dat
 		if !admitted {
 			continue
 		}
-		exists, err := c.dest.Store.Exists(ctx, part)
+		exists, err := c.Dest.Store.Exists(ctx, part)
 		switch {
 		case err != nil:
-			err = c.registryError("look for an attachment in", err)
+			err = c.Failed("look for an attachment in", err)
 		case exists:
 		case artifact.IsManifest(part.MediaType):
 			err = c.storeManifest(ctx, part, depth)
@@ -166,15 +164,15 @@ func (c *carrier) storeManifest(ctx context.Context, desc ocispec.Descriptor, de
 		err = c.storePartsAt(ctx, desc, data, depth+1)
 	}
 	if err == nil {
-		err = c.sendBlob(ctx, "push a manifest to", artifact.Blob{Descriptor: plain(desc), Data: data})
+		err = c.SendBlob(ctx, "push a manifest to", artifact.Blob{Descriptor: repo.Plain(desc), Data: data})
 	}
 	return err
 }
 
 // fetch reads a manifest from the source.
 func (c *carrier) fetch(ctx context.Context, desc ocispec.Descriptor) ([]byte, error) {
-	data, err := artifact.FetchManifest(ctx, c.from.Store, plain(desc))
-	if err != nil && !isUnusable(err) {
+	data, err := artifact.FetchManifest(ctx, c.from.Store, repo.Plain(desc))
+	if err != nil && !repo.IsUnusable(err) {
 		err = c.from.failed(c.version, err)
 	}
 	return data, err
@@ -190,21 +188,21 @@ func (c *carrier) storeBlob(ctx context.Context, desc ocispec.Descriptor) error 
 	defer temp.Close()
 	transient := func(err error) bool {
 		var full *fill.StorageError
-		return !errors.As(err, &full) && !isUnusable(err) && worthRetrying(err)
+		return !errors.As(err, &full) && !repo.IsUnusable(err) && worthRetrying(err)
 	}
-	err = c.retry(ctx, transient, func() error {
+	err = c.Retry(ctx, transient, func() error {
 		return c.readBlob(ctx, desc, tempWriter{io.NewOffsetWriter(temp, 0)}) // each attempt begins at the first byte
 	})
 	if err != nil {
 		return err
 	}
 	// Status 404 means that the upload session has ended.
-	temporary := func(err error) bool { return worthRetrying(err) || isNotFound(err) }
-	err = c.retry(ctx, temporary, func() error {
-		return c.dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
+	temporary := func(err error) bool { return worthRetrying(err) || repo.IsNotFound(err) }
+	err = c.Retry(ctx, temporary, func() error {
+		return c.Dest.Store.Push(ctx, desc, io.NewSectionReader(temp, 0, desc.Size))
 	})
 	if err != nil {
-		return c.registryError("push a blob to", err)
+		return c.Failed("push a blob to", err)
 	}
 	return nil
 }
@@ -248,7 +246,7 @@ func (c *carrier) sourceError(err error) error {
 	if errors.Is(err, orascontent.ErrMismatchedDigest) || errors.Is(err, orascontent.ErrTrailingData) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("%w: %w", artifact.ErrDamaged, err)
 	}
-	if err != nil && !isUnusable(err) {
+	if err != nil && !repo.IsUnusable(err) {
 		return c.from.failed(c.version, err)
 	}
 	return err

@@ -16,11 +16,12 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // blobSource is a source with one blob.
 type blobSource struct {
-	StoredStore
+	repo.Reader
 	data []byte
 }
 
@@ -41,9 +42,9 @@ func TestTemporaryFileCannotBeWritten(t *testing.T) {
 	}
 	defer f.Close()
 	data := []byte("signature")
-	c := newCarrier(source{Store: blobSource{data: data}}, writer{}, provider.Version{})
+	c := newCarrier(source{Store: blobSource{data: data}}, target{}, provider.Version{})
 	err = c.readBlob(t.Context(), content.NewDescriptorFromBytes("text/plain", data), tempWriter{io.NewOffsetWriter(f, 0)})
-	var source *RegistryError
+	var source *repo.RegistryError
 	if err == nil || errors.As(err, &source) || hint.Of(err) != helpTemp {
 		t.Errorf("error %v, hint %q", err, hint.Of(err))
 	}
@@ -53,7 +54,7 @@ func TestTemporaryFileCannotBeWritten(t *testing.T) {
 // everything else does not count it.
 func TestZipOfModuleIsNotAttached(t *testing.T) {
 	zip, other := digest.FromString("zip"), digest.FromString("other")
-	c := newCarrier(source{}, writer{}, provider.MustParseVersion("1.0.0"))
+	c := newCarrier(source{}, target{}, provider.MustParseVersion("1.0.0"))
 	c.zip = zip
 	for _, tc := range []struct {
 		digest digest.Digest
@@ -66,7 +67,7 @@ func TestZipOfModuleIsNotAttached(t *testing.T) {
 		{other, maxCarriedBytes, false},
 		{other, 1, true}, // together with the one above
 	} {
-		if _, err := c.admit(ocispec.Descriptor{Digest: tc.digest, Size: tc.size}); errors.Is(err, ErrTooMuchAttached) != tc.fails || tc.size == 1 && !strings.HasSuffix(err.Error(), "more than 1073741824 bytes") {
+		if _, err := c.admit(ocispec.Descriptor{Digest: tc.digest, Size: tc.size}); errors.Is(err, repo.ErrTooMuchAttached) != tc.fails || tc.size == 1 && !strings.HasSuffix(err.Error(), "more than 1073741824 bytes") {
 			t.Errorf("%s, %d bytes: %v", tc.digest, tc.size, err)
 		}
 	}

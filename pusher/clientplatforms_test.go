@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 )
 
@@ -11,13 +12,13 @@ import (
 // package is pushed or SHA256SUMS alone lists it.
 func TestPlatformsOfNoClient(t *testing.T) {
 	b := newBench(t)
-	spec := release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.1", Signer: b.signer}
+	spec := release.Spec{Host: pushbench.Host, Namespace: "acme", Type: "widget", Version: "1.0.1", Signer: b.Signer}
 	for _, p := range []string{"linux_amd64", "darwin_all", "linux_armv6", "linux_amd64v2", "macos_amd64", "linux_riscv64", "js_wasm"} {
 		os, arch, _ := strings.Cut(p, "_")
 		spec.Contents = append(spec.Contents, release.Content{OS: os, Arch: arch, Files: map[string][]byte{"terraform-provider-widget_v1.0.1": []byte(p)}})
 	}
-	b.release = release.For(t, spec)
-	b.origin.Add(b.release)
+	b.Release = release.For(t, spec)
+	b.Origin.Add(b.Release)
 	odd := []string{"darwin_all", "linux_armv6", "linux_amd64v2", "macos_amd64"}
 	for what, tc := range map[string]struct {
 		platforms []string
@@ -26,7 +27,7 @@ func TestPlatformsOfNoClient(t *testing.T) {
 		"dropped": {[]string{"linux_amd64", "linux_riscv64"}, "which is not pushed: no client requests it"},
 		"pushed":  {nil, "no client requests "},
 	} {
-		warnings := b.mustPush(tc.platforms...).Warnings
+		warnings := b.MustPush(tc.platforms...).Warnings
 		if len(warnings) != len(odd) {
 			t.Errorf("%s: %q", what, warnings)
 		}
@@ -58,16 +59,16 @@ func TestPlatformsOfNoClientInOtherSpellings(t *testing.T) {
 		"docs.zip": false,
 	} {
 		b := newBench(t)
-		b.release = release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.1", Signer: b.signer, Contents: []release.Content{
+		b.Release = release.For(t, release.Spec{Host: pushbench.Host, Namespace: "acme", Type: "widget", Version: "1.0.1", Signer: b.Signer, Contents: []release.Content{
 			{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v1.0.1": []byte("linux")}},
 			{OS: "other", Arch: "any", Filename: name, Files: map[string][]byte{"terraform-provider-widget_v1.0.1": []byte("other")}},
 		}})
-		b.origin.Add(b.release)
+		b.Origin.Add(b.Release)
 		want := 0
 		if warns {
 			want = 1
 		}
-		warnings := b.mustPush("linux_amd64").Warnings
+		warnings := b.MustPush("linux_amd64").Warnings
 		if len(warnings) != want || warns && !strings.Contains(warnings[0], name+", which is not pushed: no client requests it") {
 			t.Errorf("%s: %q", name, warnings)
 		}

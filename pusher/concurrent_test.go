@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -28,16 +29,16 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 			b := newBench(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			requests, reached := 0, false
-			b.options.Jobs = 1
-			b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+			b.Options.Jobs = 1
+			b.Registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
 				requests++
 				switch {
 				case requests == pause:
 					reached = true
-					b.registry.Intercept(nil)
-					b.mustPush("darwin_arm64")
+					b.Registry.Intercept(nil)
+					b.MustPush("darwin_arm64")
 					left := after
-					b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+					b.Registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
 						if left--; left < 0 {
 							cancel()
 							panic(http.ErrAbortHandler)
@@ -47,21 +48,21 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 				}
 				return false
 			})
-			r, err := b.get("linux_amd64")
+			r, err := b.Get("linux_amd64")
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = pusher.New(b.options).Push(ctx, r)
+			_, err = pusher.New(b.Options).Push(ctx, r)
 			cancel()
-			b.registry.Intercept(nil)
+			b.Registry.Intercept(nil)
 			if !reached {
-				if err != nil || b.leftTags() != 0 {
-					t.Fatalf("alone: %d announcements are left, %v", b.leftTags(), err)
+				if err != nil || b.LeftTags() != 0 {
+					t.Fatalf("alone: %d announcements are left, %v", b.LeftTags(), err)
 				}
 				return
 			}
-			b.mustPush("linux_amd64")
-			if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+			b.MustPush("linux_amd64")
+			if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 				t.Fatalf("paused before request %d, ended %d later: the index has %s", pause, after, got)
 			}
 		}
@@ -70,16 +71,16 @@ func TestPartialPushEndedBesideAnother(t *testing.T) {
 
 // unsigned returns the bench's release with hashes instead of a signature, like a release from a mirror folder.
 func (b *bench) unsigned() *realorigin.Release {
-	b.t.Helper()
-	r, err := b.get()
+	b.T.Helper()
+	r, err := b.Get()
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	hashes := map[string][]provider.Hash{}
-	for _, p := range b.release.Packages {
+	for _, p := range b.Release.Packages {
 		h, err := provider.ParseHash("zh:" + p.SHA256)
 		if err != nil {
-			b.t.Fatal(err)
+			b.T.Fatal(err)
 		}
 		hashes[p.Filename] = []provider.Hash{h}
 	}
@@ -87,8 +88,6 @@ func (b *bench) unsigned() *realorigin.Release {
 	r.Partial, r.Origin = true, "mirror folder"
 	return r
 }
-
-func allowUnsigned(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
 
 // TestEvidenceIsNeverReplacedByWeaker pauses an unsigned push before each of its requests, and runs a signed push of
 // the same packages from start to end. It shows that the version keeps the signed evidence.
@@ -98,26 +97,26 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 		reached = false
 		requests := 0
 		var signed *pusher.Result
-		b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+		b.Registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
 			if requests++; requests == pause {
 				reached = true
-				signed = b.mustPush()
+				signed = b.MustPush()
 			}
 			return false
 		})
-		b.options.Jobs, b.options.Policy = 1, allowUnsigned
-		if _, err := pusher.New(b.options).Push(t.Context(), b.unsigned()); err != nil {
+		b.Options.Jobs, b.Options.Policy = 1, pushbench.AllowUnsigned
+		if _, err := pusher.New(b.Options).Push(t.Context(), b.unsigned()); err != nil {
 			t.Fatalf("paused before request %d: %v", pause, err)
 		}
-		b.registry.Intercept(nil)
+		b.Registry.Intercept(nil)
 		if !reached {
 			break
 		}
 		if signed.EvidenceKept {
 			continue // the unsigned push ran first, and the signed push found everything in place
 		}
-		e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
-		if err != nil || e.Record.Verdict != trust.Signed || b.taggedPlatforms() != allPlatforms {
+		e, err := artifact.ReadEvidence(t.Context(), b.Repo, *b.Tagged().Evidence)
+		if err != nil || e.Record.Verdict != trust.Signed || b.TaggedPlatforms() != pushbench.AllPlatforms {
 			t.Fatalf("paused before request %d: evidence %+v, %v", pause, e, err)
 		}
 	}
@@ -126,13 +125,13 @@ func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
 // TestWeakerPushKeepsEvidence shows that a version keeps its signed evidence when an unsigned push adds platforms.
 func TestWeakerPushKeepsEvidence(t *testing.T) {
 	b := newBench(t)
-	b.mustPush("linux_amd64")
-	b.options.Policy = allowUnsigned
-	r, err := pusher.New(b.options).Push(t.Context(), b.unsigned())
+	b.MustPush("linux_amd64")
+	b.Options.Policy = pushbench.AllowUnsigned
+	r, err := pusher.New(b.Options).Push(t.Context(), b.unsigned())
 	if err != nil || r.Status != pusher.Completed || !r.EvidenceKept {
 		t.Errorf("%+v, %v", r, err)
 	}
-	e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
+	e, err := artifact.ReadEvidence(t.Context(), b.Repo, *b.Tagged().Evidence)
 	if err != nil || e.Record.Verdict != trust.Signed {
 		t.Errorf("evidence %+v, %v", e, err)
 	}
@@ -142,16 +141,16 @@ func TestWeakerPushKeepsEvidence(t *testing.T) {
 // package for the announced platform. The announcement tags have the format of earlier releases of ocibridge.
 func TestUnlistedAnnouncementIsIgnored(t *testing.T) {
 	b := newBench(t)
-	b.mustPush("linux_amd64")
-	linux := b.tagged().Packages[0].Manifest
-	data, err := artifact.FetchManifest(t.Context(), b.repo, linux)
+	b.MustPush("linux_amd64")
+	linux := b.Tagged().Packages[0].Manifest
+	data, err := artifact.FetchManifest(t.Context(), b.Repo, linux)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.pushManifest(linux.MediaType, data, "ocibridge-part.1.0.0.windows_amd64") // the package for linux
-	b.pushManifest(linux.MediaType, data, "ocibridge-part.1.0.0.plan9_mips")
-	b.mustPush("darwin_arm64")
-	if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+	b.PushManifest(linux.MediaType, data, "ocibridge-part.1.0.0.windows_amd64") // the package for linux
+	b.PushManifest(linux.MediaType, data, "ocibridge-part.1.0.0.plan9_mips")
+	b.MustPush("darwin_arm64")
+	if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 		t.Errorf("the index has %s", got)
 	}
 }
@@ -159,26 +158,26 @@ func TestUnlistedAnnouncementIsIgnored(t *testing.T) {
 // TestMisnamedPackage shows that a push refuses a package that belongs to another version or platform, even if the
 // origin offers it with a valid signature.
 func TestMisnamedPackage(t *testing.T) {
-	old := func(b *bench) *release.Release { return b.build("0.9.0", "old content") }
+	old := func(b *bench) *release.Release { return b.Build("0.9.0", "old content") }
 	for name, spoil := range map[string]func(*bench){
 		"other version": func(b *bench) {
 			r := old(b)
 			r.Version = "1.0.0"
-			b.origin.Add(r)
+			b.Origin.Add(r)
 		},
 		"other platform": func(b *bench) {
-			linux, windows := b.release.Package("linux", "amd64"), b.release.Package("windows", "amd64")
+			linux, windows := b.Release.Package("linux", "amd64"), b.Release.Package("windows", "amd64")
 			linux.Filename, linux.Data, linux.SHA256, linux.Size = windows.Filename, windows.Data, windows.SHA256, windows.Size
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			spoil(b)
-			b.registry.Reset()
-			if _, err := b.push(); !errors.Is(err, pusher.ErrMisnamed) {
+			b.Registry.Reset()
+			if _, err := b.Push(); !errors.Is(err, pusher.ErrMisnamed) {
 				t.Errorf("error %v", err)
 			}
-			if n := b.registry.Count(recorder.Writes()); n != 0 {
+			if n := b.Registry.Count(recorder.Writes()); n != 0 {
 				t.Errorf("%d requests that write", n)
 			}
 		})
@@ -189,7 +188,7 @@ func TestMisnamedPackage(t *testing.T) {
 // package without reading it.
 func TestAnnouncedTooLong(t *testing.T) {
 	b := newBench(t)
-	r, err := b.get()
+	r, err := b.Get()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +197,7 @@ func TestAnnouncedTooLong(t *testing.T) {
 			return io.NopCloser(iotest.ErrReader(errors.New("it is read"))), 1 << 50, nil
 		}
 	}
-	if _, err := pusher.New(b.options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
+	if _, err := pusher.New(b.Options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -206,7 +205,7 @@ func TestAnnouncedTooLong(t *testing.T) {
 // TestLongerThanAnnounced shows that a push fails if the origin sends more bytes than it announced.
 func TestLongerThanAnnounced(t *testing.T) {
 	b := newBench(t)
-	r, err := b.get()
+	r, err := b.Get()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +216,7 @@ func TestLongerThanAnnounced(t *testing.T) {
 			return body, size - 1, err
 		}
 	}
-	if _, err := pusher.New(b.options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
+	if _, err := pusher.New(b.Options).Push(t.Context(), r); !errors.Is(err, pusher.ErrTooLong) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -226,9 +225,9 @@ func TestLongerThanAnnounced(t *testing.T) {
 // not see all announcements.
 func TestTagsThatBreakOff(t *testing.T) {
 	b := newBench(t)
-	b.mustPush("linux_amd64")
-	before := b.tagged().Index.Digest
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.MustPush("linux_amd64")
+	before := b.Tagged().Index.Digest
+	b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, "/tags/list") {
 			return false
 		}
@@ -241,10 +240,10 @@ func TestTagsThatBreakOff(t *testing.T) {
 		fmt.Fprint(w, `{"name":"acme/widget","tags":["0.9.0"]}`)
 		return true
 	})
-	if r, err := b.push("darwin_arm64"); !errors.Is(err, artifact.ErrTagsBrokeOff) {
+	if r, err := b.Push("darwin_arm64"); !errors.Is(err, artifact.ErrTagsBrokeOff) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if after := b.tagged().Index.Digest; after != before {
+	if after := b.Tagged().Index.Digest; after != before {
 		t.Errorf("tagged %s, before %s", after, before)
 	}
 }

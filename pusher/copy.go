@@ -13,6 +13,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // original is the stored version that a copy reads.
@@ -41,20 +42,14 @@ func (o *original) warnRewritten(p provider.Platform, reason string) {
 // content.
 func (w *push) rewriteIndex(reason string) {
 	w.warn("the index in %s is not copied as it is, and a new one is stored: %s", w.original.from.Repository, reason)
-	w.original.index, w.original.carrier = nil, newCarrier(w.original.from.source(), w.writer, w.release.Version())
+	w.original.index, w.original.carrier = nil, newCarrier(w.original.from.source(), w.target, w.release.Version())
 }
 
 // cannotCarry reports whether err means that a manifest cannot be copied byte for byte. This
 // is the case if parts of the manifest cannot be read or exceed a limit, or if the
 // destination refuses them.
 func (w *push) cannotCarry(err error) bool {
-	return isUnusable(err) || errors.Is(err, ErrTooMuchAttached) || w.isRefusal(err)
-}
-
-// isRefusal reports whether err means that the destination does not accept the content.
-func (w *writer) isRefusal(err error) bool {
-	var registry *RegistryError
-	return errors.As(err, &registry) && registry.Repository == w.dest.Repository && (refusesContent(err) || errors.Is(err, artifact.ErrTooLarge))
+	return repo.IsUnusable(err) || errors.Is(err, repo.ErrTooMuchAttached) || w.IsRefusal(err)
 }
 
 // Copy copies the wanted platforms of a version from another repository. If want is empty, it
@@ -72,7 +67,7 @@ func (p *Pusher) Copy(ctx context.Context, from Stored, v provider.Version, want
 		return nil, err
 	}
 	defer w.unlock()
-	ctx = mayPush(ctx, w.dest.Repository)
+	ctx = repo.MayPush(ctx, w.Dest.Repository)
 	after, status, err := w.run(ctx)
 	if err != nil {
 		return nil, err
@@ -103,7 +98,7 @@ func (p *Pusher) beginCopy(ctx context.Context, from Stored, v provider.Version,
 	if err != nil {
 		return nil, err
 	}
-	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages) && len(found.Missing) == 0, carrier: newCarrier(from.source(), w.writer, v)}
+	w.original = &original{from: from, version: found, whole: len(r.Packages) == len(found.Packages) && len(found.Missing) == 0, carrier: newCarrier(from.source(), w.target, v)}
 	if p.o.Omits != nil {
 		if w.original.omits, err = p.o.Omits(ctx, r.Provider(), v, found); err != nil {
 			w.unlock()
@@ -122,12 +117,12 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 		return p, encoded, nil
 	}
 	o := w.original
-	found := find(o.version.Packages, p.Platform)
+	found := repo.Find(o.version.Packages, p.Platform)
 	if found.Manifest.Digest == encoded.Descriptor.Digest {
 		return p, encoded, nil
 	}
 	data, err := artifact.FetchManifest(ctx, o.from.Store, found.Manifest)
-	if isUnusable(err) {
+	if repo.IsUnusable(err) {
 		return p, encoded, nil // the original's index has described the package, so its manifest is not needed
 	}
 	if err != nil {
@@ -145,7 +140,7 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 	manifest := artifact.Blob{Descriptor: found.Manifest, Data: data}
 	err = o.carrier.storeParts(ctx, found.Manifest, data)
 	if err == nil {
-		err = w.sendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest)
+		err = w.SendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest)
 	}
 	if w.cannotCarry(err) {
 		o.warnRewritten(p.Platform, err.Error())
@@ -164,7 +159,7 @@ func (w *push) omittable(pkg origin.Package) *artifact.Package {
 	if w.original == nil {
 		return nil
 	}
-	p := find(w.original.omits, pkg.Platform)
+	p := repo.Find(w.original.omits, pkg.Platform)
 	sum, known := w.knownSum(pkg)
 	switch {
 	case p == nil || !known || p.Digest != sum || p.Filename != pkg.Filename:
@@ -244,7 +239,7 @@ func (w *push) isOriginal(stored, next *artifact.Version) bool {
 func (w *push) unverified(data []byte, packages []artifact.Package) string {
 	found := w.original.version
 	for _, p := range found.Packages {
-		verified := find(packages, p.Platform)
+		verified := repo.Find(packages, p.Platform)
 		switch {
 		case verified == nil || !p.Claims(*verified):
 			return fmt.Sprintf("its entry for %s contradicts the verified package", p.Platform)

@@ -16,13 +16,14 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // StoredModule is a module's repository from which versions are copied.
 type StoredModule struct {
 	Module     module.Address
 	Repository ociaddr.Repository
-	Store      StoredStore
+	Store      repo.Reader
 }
 
 // Versions lists the versions, oldest first. It returns no versions if the repository does
@@ -30,7 +31,7 @@ type StoredModule struct {
 func (s StoredModule) Versions(ctx context.Context) ([]provider.Version, error) {
 	tags, err := artifact.ListAnyTags(ctx, s.Store)
 	if err != nil {
-		return nil, &RegistryError{"list tags of", s.Repository, err}
+		return nil, &repo.RegistryError{Op: "list tags of", Repository: s.Repository, Err: err}
 	}
 	out := slices.Collect(maps.Keys(ociaddr.ModuleTags(tags)))
 	provider.SortVersions(out)
@@ -57,13 +58,13 @@ func (s StoredModule) read(ctx context.Context, v provider.Version) (*artifact.M
 		}
 	}
 	switch {
-	case isUnusable(err):
+	case repo.IsUnusable(err):
 		return nil, artifact.Blob{}, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Module, v, s.Repository, err), "this version cannot be copied: push it again with ocibridge module push")
 	case err != nil:
 		return nil, artifact.Blob{}, from.failed(v, err)
 	}
 	found.Address, found.Version = s.Module, v // other tools do not record them
-	return found, artifact.Blob{Descriptor: plain(found.Manifest), Data: data}, nil
+	return found, artifact.Blob{Descriptor: repo.Plain(found.Manifest), Data: data}, nil
 }
 
 // CopyModule copies a version of a module from another repository, byte for byte: its
@@ -73,17 +74,17 @@ func (s StoredModule) read(ctx context.Context, v provider.Version) (*artifact.M
 //
 // The errors are those of [Pusher.PushModule]. The copy is unchanged if the destination has
 // the same content, even under another manifest. CopyModule then copies no referrers to it.
-func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*ModuleResult, error) {
+func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest repo.Destination, v provider.Version) (*ModuleResult, error) {
 	w, err := p.newModuleCopy(ctx, from, dest, v)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := dest.lock(ctx, "copy of %s %s", from.Module, v)
+	unlock, err := dest.LockFor(ctx, "copy of %s %s", from.Module, v)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	ctx = mayPush(ctx, dest.Repository)
+	ctx = repo.MayPush(ctx, dest.Repository)
 	out, err := w.run(ctx)
 	if err != nil || p.o.WithoutReferrers || out.Digest != w.manifest.Descriptor.Digest.String() {
 		return out, err
@@ -103,7 +104,7 @@ func (p *Pusher) CopyModule(ctx context.Context, from StoredModule, dest Destina
 // PlanCopyModule returns the result that [Pusher.CopyModule] would have, without the
 // referrers. It writes nothing. It reads the zips only to compare them, if they have no h1:
 // hashes.
-func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*ModuleResult, error) {
+func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest repo.Destination, v provider.Version) (*ModuleResult, error) {
 	w, err := p.newModuleCopy(ctx, from, dest, v)
 	if err != nil {
 		return nil, err
@@ -114,13 +115,13 @@ func (p *Pusher) PlanCopyModule(ctx context.Context, from StoredModule, dest Des
 	}
 	exists, err := dest.Store.Exists(ctx, w.pkg.Layer())
 	if err != nil {
-		return nil, w.registryError("look for the zip in", err)
+		return nil, w.Failed("look for the zip in", err)
 	}
 	out.Sent = !exists
 	return out, nil
 }
 
-func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest Destination, v provider.Version) (*modulePush, error) {
+func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest repo.Destination, v provider.Version) (*modulePush, error) {
 	found, manifest, err := from.read(ctx, v)
 	if err != nil {
 		return nil, err
@@ -129,10 +130,10 @@ func (p *Pusher) newModuleCopy(ctx context.Context, from StoredModule, dest Dest
 	if err != nil {
 		return nil, err
 	}
-	to := writer{p, dest}
+	to := p.to(dest)
 	c := newCarrier(source{from.Repository, from.Store}, to, v)
 	c.zip, c.help = found.Digest, "a module has a zip of at most 4 GiB, and 2,000 other parts of 1 GiB together: use the registry's own tools to copy this one"
-	return &modulePush{writer: to, pkg: ModulePackage{Module: *found}, manifest: manifest, tag: tag, carrier: c}, nil
+	return &modulePush{target: to, pkg: ModulePackage{Module: *found}, manifest: manifest, tag: tag, carrier: c}, nil
 }
 
 // carryContent copies everything that the manifest names. exists says whether the destination

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -24,59 +25,38 @@ import (
 // moduleSource returns the bench's repository as the source of copies, and gives the bench a new
 // registry, which is their destination.
 func (b *bench) moduleSource() pusher.StoredModule {
-	from := pusher.StoredModule{Module: vpc, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/vpc"}, Store: b.repo}
-	b.newRegistry()
+	from := pusher.StoredModule{Module: pushbench.VPC, Repository: ociaddr.Repository{Registry: "source.test", Name: "acme/vpc"}, Store: b.Repo}
+	b.NewRegistry()
 	return from
 }
 
 // copyModule copies a version, and checks that a plan has the same status, tag and digest.
 func (b *bench) copyModule(from pusher.StoredModule, version string) (*pusher.ModuleResult, error) {
-	b.t.Helper()
+	b.T.Helper()
 	v := provider.MustParseVersion(version)
-	p := pusher.New(b.options)
-	planned, perr := p.PlanCopyModule(b.t.Context(), from, b.moduleDestination(), v)
-	r, err := p.CopyModule(b.t.Context(), from, b.moduleDestination(), v)
+	p := pusher.New(b.Options)
+	planned, perr := p.PlanCopyModule(b.T.Context(), from, b.ModuleDestination(), v)
+	r, err := p.CopyModule(b.T.Context(), from, b.ModuleDestination(), v)
 	if (perr == nil) != (err == nil) {
-		b.t.Errorf("the plan's error is %v, the copy's %v", perr, err)
+		b.T.Errorf("the plan's error is %v, the copy's %v", perr, err)
 	} else if err == nil && (planned.Status != r.Status && r.Status != pusher.Completed || planned.Tag != r.Tag || planned.Digest != r.Digest || planned.Sent != r.Sent) {
-		b.t.Errorf("planned %+v, then %+v", planned, r)
+		b.T.Errorf("planned %+v, then %+v", planned, r)
 	}
 	return r, err
-}
-
-// attachTo pushes a referrer of a manifest.
-func (b *bench) attachTo(subject ocispec.Descriptor, what string) ocispec.Descriptor {
-	b.t.Helper()
-	config := artifact.Config()
-	manifest, err := json.Marshal(ocispec.Manifest{
-		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: "application/x." + what,
-		Config: config.Descriptor, Layers: []ocispec.Descriptor{config.Descriptor},
-		Subject: &ocispec.Descriptor{MediaType: subject.MediaType, Digest: subject.Digest, Size: subject.Size},
-	})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, manifest)
-	for _, blob := range []artifact.Blob{config, {Descriptor: desc, Data: manifest}} {
-		if err := b.repo.Push(b.t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-	return desc
 }
 
 // TestCopyModule shows that a copy has the same manifest and referrers, that its tag has no v, and
 // that another copy sends only what is new.
 func TestCopyModule(t *testing.T) {
 	b := newBench(t)
-	pkg := modulePackage(t, "1.0.0+build", "one")
-	pushed := b.mustPushModule(pkg, pusher.Pushed)
-	stored := b.storedModule("1.0.0+build")
-	if err := b.repo.Tag(t.Context(), stored.Manifest, "v1.0.0_build"); err != nil {
+	pkg := pushbench.ModulePackage(t, "1.0.0+build", "one")
+	pushed := b.MustPushModule(pkg, pusher.Pushed)
+	stored := b.StoredModule("1.0.0+build")
+	if err := b.Repo.Tag(t.Context(), stored.Manifest, "v1.0.0_build"); err != nil {
 		t.Fatal(err)
 	}
-	sbom := b.attachTo(stored.Manifest, "sbom")
-	source := b.repo
+	sbom := b.AttachTo(stored.Manifest, "sbom")
+	source := b.Repo
 	from := b.moduleSource()
 	if versions, err := from.Versions(t.Context()); err != nil || len(versions) != 1 || versions[0] != pkg.Version {
 		t.Errorf("versions %v, %v", versions, err)
@@ -86,22 +66,22 @@ func TestCopyModule(t *testing.T) {
 	if err != nil || first.Status != pusher.Pushed || !first.Sent || first.Digest != pushed.Digest || first.Tag != "1.0.0_build" || first.Referrers != 1 || first.ReferrersSent != 1 {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if m := b.storedModule("1.0.0+build"); m.Digest != pkg.Digest || m.H1 != pkg.H1 {
+	if m := b.StoredModule("1.0.0+build"); m.Digest != pkg.Digest || m.H1 != pkg.H1 {
 		t.Errorf("stored %+v", m)
 	}
-	if ok, err := b.repo.Exists(t.Context(), sbom); err != nil || !ok {
+	if ok, err := b.Repo.Exists(t.Context(), sbom); err != nil || !ok {
 		t.Errorf("the referrer: %v, %v", ok, err)
 	}
 
-	b.registry.Reset()
+	b.Registry.Reset()
 	again, err := b.copyModule(from, "1.0.0+build")
-	if n := len(b.registry.Requests(recorder.Writes())); err != nil || again.Status != pusher.Unchanged || again.Sent || n != 0 {
+	if n := len(b.Registry.Requests(recorder.Writes())); err != nil || again.Status != pusher.Unchanged || again.Sent || n != 0 {
 		t.Errorf("%+v, %v, %d writes", again, err, n)
 	}
-	destination := b.repo
-	b.repo = source
-	b.attachTo(stored.Manifest, "signature")
-	b.repo = destination
+	destination := b.Repo
+	b.Repo = source
+	b.AttachTo(stored.Manifest, "signature")
+	b.Repo = destination
 	later, err := b.copyModule(from, "1.0.0+build")
 	if err != nil || later.Status != pusher.Completed || later.Referrers != 2 || later.ReferrersSent != 1 {
 		t.Errorf("%+v, %v", later, err)
@@ -112,8 +92,8 @@ func TestCopyModule(t *testing.T) {
 // writes the tag without the v.
 func TestCopyModuleOfOtherTool(t *testing.T) {
 	b := newBench(t)
-	b.mustPushModule(modulePackage(t, "1.0.0", "one"), pusher.Pushed)
-	stored := b.storedModule("1.0.0")
+	b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Pushed)
+	stored := b.StoredModule("1.0.0")
 	layer := stored.Layer()
 	manifest, err := json.Marshal(ocispec.Manifest{
 		Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeModule,
@@ -123,7 +103,7 @@ func TestCopyModuleOfOtherTool(t *testing.T) {
 		t.Fatal(err)
 	}
 	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, manifest)
-	if err := b.repo.PushReference(t.Context(), desc, bytes.NewReader(manifest), "v2.0.0"); err != nil {
+	if err := b.Repo.PushReference(t.Context(), desc, bytes.NewReader(manifest), "v2.0.0"); err != nil {
 		t.Fatal(err)
 	}
 	r, err := b.copyModule(b.moduleSource(), "2.0.0")
@@ -147,15 +127,15 @@ func TestCopySameModuleOfOtherTool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			pkg := modulePackage(t, "1.0.0", "one")
+			pkg := pushbench.ModulePackage(t, "1.0.0", "one")
 			folders(&pkg)
-			b.mustPushModule(pkg, pusher.Pushed)
+			b.MustPushModule(pkg, pusher.Pushed)
 			from := b.moduleSource()
-			stored := modulePackage(t, "1.0.0", tc.content)
+			stored := pushbench.ModulePackage(t, "1.0.0", tc.content)
 			if tc.change != nil {
 				tc.change(&stored)
 			}
-			before := b.mustPushModule(stored, pusher.Pushed)
+			before := b.MustPushModule(stored, pusher.Pushed)
 			r, err := b.copyModule(from, "1.0.0")
 			if !errors.Is(err, tc.want) || err == nil && (r.Status != pusher.Unchanged || r.Digest != before.Digest) {
 				t.Errorf("%+v, %v, want %v", r, err, tc.want)
@@ -173,10 +153,10 @@ func TestCopyModuleRefuses(t *testing.T) {
 		want    error
 	}{
 		"an absent version": {version: "3.0.0", want: origin.ErrVersionNotFound},
-		"other content":     {then: func(b *bench) { b.mustPushModule(modulePackage(t, "1.0.0", "other"), pusher.Pushed) }, want: pusher.ErrConflict},
+		"other content":     {then: func(b *bench) { b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "other"), pusher.Pushed) }, want: pusher.ErrConflict},
 		"a damaged zip": {prepare: func(b *bench) {
-			m := b.storedModule("1.0.0")
-			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			m := b.StoredModule("1.0.0")
+			b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, "/blobs/"+m.Digest.String()) || r.Method != http.MethodGet {
 					return false
 				}
@@ -186,7 +166,7 @@ func TestCopyModuleRefuses(t *testing.T) {
 		}, want: artifact.ErrDamaged},
 		"a wrong 404 for the exact tag": {prepare: func(b *bench) { b.hideExactTag("two") }, want: artifact.ErrMissing},
 		"a manifest with a subject": {prepare: func(b *bench) {
-			m := b.storedModule("1.0.0")
+			m := b.StoredModule("1.0.0")
 			manifest, err := json.Marshal(ocispec.Manifest{
 				Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: ocispec.MediaTypeImageManifest, ArtifactType: artifact.TypeModule,
 				Config: artifact.Config().Descriptor, Layers: []ocispec.Descriptor{m.Layer()}, Subject: &m.Manifest,
@@ -194,14 +174,14 @@ func TestCopyModuleRefuses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := b.repo.PushReference(t.Context(), content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, manifest), bytes.NewReader(manifest), "1.0.0"); err != nil {
+			if err := b.Repo.PushReference(t.Context(), content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, manifest), bytes.NewReader(manifest), "1.0.0"); err != nil {
 				t.Fatal(err)
 			}
 		}, want: artifact.ErrNotModule},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			b.mustPushModule(modulePackage(t, "1.0.0", "one"), pusher.Pushed)
+			b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Pushed)
 			if tc.prepare != nil {
 				tc.prepare(b)
 			}
@@ -213,12 +193,12 @@ func TestCopyModuleRefuses(t *testing.T) {
 			if tc.version != "" {
 				v = provider.MustParseVersion(tc.version)
 			}
-			b.registry.Reset()
-			_, err := pusher.New(b.options).CopyModule(t.Context(), from, b.moduleDestination(), v)
+			b.Registry.Reset()
+			_, err := pusher.New(b.Options).CopyModule(t.Context(), from, b.ModuleDestination(), v)
 			if !errors.Is(err, tc.want) || (tc.want != artifact.ErrDamaged && hint.Of(err) == "") {
 				t.Errorf("%v, hint %q, want %v", err, hint.Of(err), tc.want)
 			}
-			for _, r := range b.registry.Requests(recorder.Writes()) {
+			for _, r := range b.Registry.Requests(recorder.Writes()) {
 				if strings.Contains(r.Path, "/manifests/") {
 					t.Errorf("%s %s", r.Method, r.Path)
 				}

@@ -10,6 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -82,7 +83,7 @@ func (s situation) addStored(next *artifact.Version) (replaced bool, refused *co
 		return false, nil
 	}
 	for _, p := range s.stored.Packages {
-		mine := find(s.packages, p.Platform)
+		mine := repo.Find(s.packages, p.Platform)
 		want, known := listed(s.sums, p)
 		if mine != nil {
 			want, known = mine.Digest, mine.Digest != ""
@@ -164,7 +165,7 @@ func (s situation) addAnnounced(d *decision) {
 // its platform, if its file name belongs to another version or platform, or if the evidence
 // contradicts the package.
 func (s situation) addFitting(v *artifact.Version, p artifact.Package, evidence proof) {
-	if find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
+	if repo.Find(v.Packages, p.Platform) == nil && !provider.Misnamed(p.Filename, s.sums.Version(), p.Platform) && evidence.contradicts(p) == nil {
 		v.Packages = append(v.Packages, p)
 	}
 }
@@ -233,16 +234,6 @@ func listed(sums *trust.Checksums, p artifact.Package) (digest.Digest, bool) {
 	return digest.NewDigestFromBytes(digest.SHA256, sum[:]), ok
 }
 
-// find returns the package for a platform, or nil if there is none.
-func find(packages []artifact.Package, p provider.Platform) *artifact.Package {
-	for i := range packages {
-		if packages[i].Platform == p {
-			return &packages[i]
-		}
-	}
-	return nil
-}
-
 type conflictKind string
 
 const (
@@ -268,16 +259,16 @@ func (w *push) conflictError(c *conflict) error {
 	version := fmt.Sprintf("%s %s", w.release.Provider(), w.release.Version())
 	switch c.kind {
 	case conflictUnreadable:
-		return hint.Wrap(fmt.Errorf("%s: %w: the evidence in %s:%s cannot be read: %w", version, ErrConflict, w.dest.Repository, w.tag, c.err),
+		return hint.Wrap(fmt.Errorf("%s: %w: the evidence in %s:%s cannot be read: %w", version, ErrConflict, w.Dest.Repository, w.tag, c.err),
 			registryUnchanged+"--force replaces the evidence")
 	case conflictPackage:
-		return hint.Wrap(fmt.Errorf("%s for %s: %w: %s:%s names the package %s, the release has %s", version, c.platform, ErrConflict, w.dest.Repository, w.tag, c.found, c.want),
+		return hint.Wrap(fmt.Errorf("%s for %s: %w: %s:%s names the package %s, the release has %s", version, c.platform, ErrConflict, w.Dest.Repository, w.tag, c.found, c.want),
 			registryUnchanged+"find out which of them is right. --force replaces the package, and lock files that know the old one will refuse the new one")
 	}
 	document, help := "the SHA256SUMS of the release",
 		"find out where the stored package came from. --force removes it, and lock files that know it will refuse the version"
 	if !c.ofRelease {
-		document = fmt.Sprintf("the SHA256SUMS on which %s:%s was accepted", w.dest.Repository, w.tag)
+		document = fmt.Sprintf("the SHA256SUMS on which %s:%s was accepted", w.Dest.Repository, w.tag)
 		help = "push the package from its origin, which has a SHA256SUMS that lists it. --force stores this package and its evidence: the version then counts as unsigned if this evidence is unsigned"
 	}
 	err := fmt.Errorf("%s for %s: %w: %s lists %s, and the package is %s", version, c.platform, ErrConflict, document, c.want, c.found)

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -43,7 +44,7 @@ func notation(v *artifact.Version) string {
 	}
 	var out []string
 	for _, all := range []string{"L1", "L2", "L?", "D1", "D2", "F1", "F2", "F?"} {
-		if hasPackage(v.Packages, pack(all)[0]) {
+		if repo.HasPackage(v.Packages, pack(all)[0]) {
 			out = append(out, all)
 		}
 	}
@@ -265,7 +266,7 @@ func checkDecision(t *testing.T, s situation) {
 		return
 	}
 	for _, p := range s.packages {
-		if !hasPackage(d.version.Packages, p) {
+		if !repo.HasPackage(d.version.Packages, p) {
 			t.Fatalf("the release's package for %s is lost: %s", p.Platform, describe())
 		}
 	}
@@ -274,13 +275,13 @@ func checkDecision(t *testing.T, s situation) {
 	}
 	if s.stored != nil {
 		for _, p := range s.stored.Packages {
-			if !hasPackage(d.version.Packages, p) {
+			if !repo.HasPackage(d.version.Packages, p) {
 				t.Fatalf("the stored package for %s is lost: %s", p.Platform, describe())
 			}
 		}
 	}
 	for _, p := range d.version.Packages {
-		kept := d.action == keepEvidence && s.stored != nil && hasPackage(s.stored.Packages, p)
+		kept := d.action == keepEvidence && s.stored != nil && repo.HasPackage(s.stored.Packages, p)
 		if !kept && d.evidence.contradicts(p) != nil {
 			t.Fatalf("the evidence does not cover the package for %s: %s", p.Platform, describe())
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -24,7 +25,7 @@ func (p *Pusher) CheckDowngrade(ctx context.Context, sums *trust.Checksums) erro
 	return p.checkDowngrade(ctx, dest, sums)
 }
 
-func (p *Pusher) checkDowngrade(ctx context.Context, dest Destination, sums *trust.Checksums) error {
+func (p *Pusher) checkDowngrade(ctx context.Context, dest repo.Destination, sums *trust.Checksums) error {
 	if !sums.AsClients() || p.knownUnsigned(dest) {
 		return nil
 	}
@@ -32,7 +33,7 @@ func (p *Pusher) checkDowngrade(ctx context.Context, dest Destination, sums *tru
 	signed, found, err := artifact.FindSignedIn(ctx, dest.Store, sums.Provider())
 	switch {
 	case err != nil:
-		err = fmt.Errorf("%s %s: cannot tell whether a signed version is stored: %w", sums.Provider(), sums.Version(), &RegistryError{"read versions in", dest.Repository, err})
+		err = fmt.Errorf("%s %s: cannot tell whether a signed version is stored: %w", sums.Provider(), sums.Version(), &repo.RegistryError{Op: "read versions in", Repository: dest.Repository, Err: err})
 		return hint.Wrap(err, "its registry offers no key, so it is accepted only if no stored version is signed: try again when the repository can be read")
 	case found:
 		return sums.Downgrade(signed)
@@ -46,7 +47,7 @@ func (p *Pusher) checkDowngrade(ctx context.Context, dest Destination, sums *tru
 const unsignedLasts = time.Minute
 
 // knownUnsigned reports whether no version in the repository was signed a short time ago.
-func (p *Pusher) knownUnsigned(dest Destination) bool {
+func (p *Pusher) knownUnsigned(dest repo.Destination) bool {
 	at, ok := p.unsigned.Load(dest.Repository)
 	return ok && p.o.Now().Sub(at.(time.Time)) < unsignedLasts
 }

@@ -10,6 +10,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -52,8 +53,8 @@ func (w *push) readProof(ctx context.Context, desc *ocispec.Descriptor) (proof, 
 	}
 	e, err := w.readEvidence(ctx, *desc)
 	if err != nil {
-		err = w.registryError("read evidence in", err)
-		if isUnusable(err) {
+		err = w.Failed("read evidence in", err)
+		if repo.IsUnusable(err) {
 			return proof{descriptor: desc, grade: gradeUnreadable, problem: err}, nil
 		}
 		return proof{}, err
@@ -75,7 +76,7 @@ func (w *push) readEvidence(ctx context.Context, desc ocispec.Descriptor) (*arti
 	if e := w.evidenceCache[desc.Digest]; e != nil {
 		return e, nil
 	}
-	e, err := artifact.ReadEvidence(ctx, w.dest.Store, desc)
+	e, err := artifact.ReadEvidence(ctx, w.Dest.Store, desc)
 	if err == nil {
 		w.evidenceCache[desc.Digest] = e
 	}
@@ -146,10 +147,10 @@ func (w *push) verifyStored(ctx context.Context, after *artifact.Version) (*arti
 // media type of the evidence.
 func (w *push) sendEvidence(ctx context.Context) (*ocispec.Descriptor, error) {
 	for _, b := range append(slices.Clone(w.evidenceBlobs), artifact.Config(), w.evidence) {
-		err := w.sendBlob(ctx, "push evidence to", b)
+		err := w.SendBlob(ctx, "push evidence to", b)
 		var answer *errcode.ErrorResponse
-		if errors.As(err, &answer) && refusesContent(err) {
-			w.warn("%s refuses the evidence (%v): stored without it, so the publisher's signature cannot be checked again later", w.dest.Repository.Registry, answer)
+		if errors.As(err, &answer) && repo.RefusesContent(err) {
+			w.warn("%s refuses the evidence (%v): stored without it, so the publisher's signature cannot be checked again later", w.Dest.Repository.Registry, answer)
 			return nil, nil
 		}
 		if err != nil {

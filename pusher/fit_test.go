@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -26,16 +27,16 @@ import (
 // given content, and its zh: hash.
 func (b *bench) mirrorRelease(platform, content string) *realorigin.Release {
 	p := provider.MustParsePlatform(platform)
-	made := release.For(b.t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
+	made := release.For(b.T, release.Spec{Host: pushbench.Host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.Signer, Contents: []release.Content{
 		{OS: p.OS, Arch: p.Arch, Files: map[string][]byte{"terraform-provider-widget_v1.0.0": []byte(content)}}}})
 	pkg := made.Package(p.OS, p.Arch)
 	zh, err := provider.ParseHash("zh:" + pkg.SHA256)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return &realorigin.Release{
 		Origin: "mirror folder", Partial: true,
-		Claims: trust.Claims{Provider: widget, Version: one, Hashes: map[string][]provider.Hash{pkg.Filename: {zh}}},
+		Claims: trust.Claims{Provider: pushbench.Widget, Version: pushbench.One, Hashes: map[string][]provider.Hash{pkg.Filename: {zh}}},
 		Packages: []realorigin.Package{{Platform: p, Filename: pkg.Filename,
 			Open: func(context.Context) (io.ReadCloser, int64, error) {
 				body, err := pkg.Content()
@@ -47,25 +48,25 @@ func (b *bench) mirrorRelease(platform, content string) *realorigin.Release {
 }
 
 func (b *bench) pushRelease(r *realorigin.Release) (*pusher.Result, error) {
-	o := b.options
-	o.Policy = allowUnsigned
-	return pusher.New(o).Push(b.t.Context(), r)
+	o := b.Options
+	o.Policy = pushbench.AllowUnsigned
+	return pusher.New(o).Push(b.T.Context(), r)
 }
 
 // wantVouched fails the test unless the tagged version has the verdict, and its evidence lists every package.
 // An unsigned version may also have evidence that lists no package.
 func (b *bench) wantVouched(verdict trust.Verdict) {
-	b.t.Helper()
-	v := b.tagged()
-	if got, err := artifact.ReadVerdict(b.t.Context(), b.repo, v); err != nil || got != verdict {
-		b.t.Errorf("%s is listed as %q, want %q (%v)", b.taggedPlatforms(), got, verdict, err)
+	b.T.Helper()
+	v := b.Tagged()
+	if got, err := artifact.ReadVerdict(b.T.Context(), b.Repo, v); err != nil || got != verdict {
+		b.T.Errorf("%s is listed as %q, want %q (%v)", b.TaggedPlatforms(), got, verdict, err)
 	}
-	verified, err := artifact.Verify(b.t.Context(), b.repo, widget, one, v, trust.Policy{AllowUnsigned: true})
+	verified, err := artifact.Verify(b.T.Context(), b.Repo, pushbench.Widget, pushbench.One, v, trust.Policy{AllowUnsigned: true})
 	if errors.Is(err, artifact.ErrNothingToCheck) && verdict == trust.ChecksumOnly {
 		return
 	}
 	if err != nil || verified.Verdict != verdict || len(verified.Refused) != 0 {
-		b.t.Errorf("verified %+v, %v", verified, err)
+		b.T.Errorf("verified %+v, %v", verified, err)
 	}
 }
 
@@ -87,13 +88,13 @@ func TestUnsignedBesideSigned(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			before := b.mustPush(tc.signed...)
-			b.registry.Reset()
+			before := b.MustPush(tc.signed...)
+			b.Registry.Reset()
 			r := b.mirrorRelease(tc.unsigned, tc.content)
 			_, err := b.pushRelease(r)
 			if tc.ok {
-				if err != nil || !strings.Contains(b.taggedPlatforms(), tc.unsigned) {
-					t.Errorf("%v; tagged %s", err, b.taggedPlatforms())
+				if err != nil || !strings.Contains(b.TaggedPlatforms(), tc.unsigned) {
+					t.Errorf("%v; tagged %s", err, b.TaggedPlatforms())
 				}
 				b.wantVouched(trust.Signed)
 				return
@@ -101,30 +102,30 @@ func TestUnsignedBesideSigned(t *testing.T) {
 			if !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
 				t.Errorf("error %v (hint %q)", err, hint.Of(err))
 			}
-			if n := b.registry.Count(recorder.Writes()); n != 0 {
-				t.Errorf("%d requests that write: %v", n, b.registry.Requests(recorder.Writes()))
+			if n := b.Registry.Count(recorder.Writes()); n != 0 {
+				t.Errorf("%d requests that write: %v", n, b.Registry.Requests(recorder.Writes()))
 			}
-			if got := b.tagged().Index.Digest.String(); got != before.Digest {
+			if got := b.Tagged().Index.Digest.String(); got != before.Digest {
 				t.Errorf("the tag names %s", got)
 			}
 			b.wantVouched(trust.Signed)
 
-			b.options.Force = true
-			if _, err := b.pushRelease(r); err != nil || !strings.Contains(b.taggedPlatforms(), tc.unsigned) {
-				t.Fatalf("forced: %v; tagged %s", err, b.taggedPlatforms())
+			b.Options.Force = true
+			if _, err := b.pushRelease(r); err != nil || !strings.Contains(b.TaggedPlatforms(), tc.unsigned) {
+				t.Fatalf("forced: %v; tagged %s", err, b.TaggedPlatforms())
 			}
 			b.wantVouched(trust.ChecksumOnly)
-			b.options.Force = false
+			b.Options.Force = false
 			if r, err := b.pushRelease(r); err != nil || r.Status != pusher.Unchanged {
 				t.Errorf("again: %+v, %v", r, err)
 			}
-			if _, err := b.push("linux_amd64", "windows_amd64"); err == nil {
+			if _, err := b.Push("linux_amd64", "windows_amd64"); err == nil {
 				b.wantVouched(trust.ChecksumOnly)
 			}
 			// A forced push of the signed release keeps only the packages that the publisher signed.
-			b.options.Force = true
-			b.mustPush()
-			if got := b.taggedPlatforms(); got != allPlatforms {
+			b.Options.Force = true
+			b.MustPush()
+			if got := b.TaggedPlatforms(); got != pushbench.AllPlatforms {
 				t.Errorf("the tag names %s", got)
 			}
 			b.wantVouched(trust.Signed)
@@ -144,23 +145,23 @@ func TestSignedBesideUnsigned(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.registry.Reset()
-				if _, err := b.push(signed...); !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
+				b.Registry.Reset()
+				if _, err := b.Push(signed...); !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
 					t.Errorf("error %v (hint %q)", err, hint.Of(err))
 				}
-				if n := b.registry.Count(recorder.Writes()); n != 0 {
-					t.Errorf("%d requests that write: %v", n, b.registry.Requests(recorder.Writes()))
+				if n := b.Registry.Count(recorder.Writes()); n != 0 {
+					t.Errorf("%d requests that write: %v", n, b.Registry.Requests(recorder.Writes()))
 				}
-				if got := b.tagged().Index.Digest.String(); got != before.Digest {
+				if got := b.Tagged().Index.Digest.String(); got != before.Digest {
 					t.Errorf("the tag names %s", got)
 				}
-				b.options.Force = true
-				b.mustPush(signed...)
-				want := allPlatforms
+				b.Options.Force = true
+				b.MustPush(signed...)
+				want := pushbench.AllPlatforms
 				if signed != nil {
 					want = "linux_amd64"
 				}
-				if got := b.taggedPlatforms(); got != want {
+				if got := b.TaggedPlatforms(); got != want {
 					t.Errorf("forced: the tag names %s", got)
 				}
 				b.wantVouched(trust.Signed)
@@ -172,8 +173,8 @@ func TestSignedBesideUnsigned(t *testing.T) {
 // misname adds the Linux package to the index a second time, as a FreeBSD package. If evidence is
 // false, misname also removes the evidence from the index.
 func (b *bench) misname(evidence bool) {
-	b.t.Helper()
-	b.reindex(func(i *ocispec.Index) {
+	b.T.Helper()
+	b.Reindex(func(i *ocispec.Index) {
 		e := i.Manifests[1]
 		e.Platform = &ocispec.Platform{OS: "freebsd", Architecture: "amd64"}
 		if !evidence {
@@ -187,14 +188,14 @@ func (b *bench) misname(evidence bool) {
 // although the publisher's SHA256SUMS lists the package's name and digest. A forced push repairs the index.
 func TestMisnamedBesideSigned(t *testing.T) {
 	b := newBench(t)
-	b.mustPush()
+	b.MustPush()
 	b.misname(false)
-	if _, err := b.push(); !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
+	if _, err := b.Push(); !errors.Is(err, pusher.ErrConflict) || hint.Of(err) == "" {
 		t.Errorf("error %v (hint %q)", err, hint.Of(err))
 	}
-	b.options.Force = true
-	if b.mustPush(); b.taggedPlatforms() != allPlatforms {
-		t.Errorf("forced: the tag names %s", b.taggedPlatforms())
+	b.Options.Force = true
+	if b.MustPush(); b.TaggedPlatforms() != pushbench.AllPlatforms {
+		t.Errorf("forced: the tag names %s", b.TaggedPlatforms())
 	}
 	b.wantVouched(trust.Signed)
 }
@@ -202,15 +203,15 @@ func TestMisnamedBesideSigned(t *testing.T) {
 // TestRefusedPackageIsReported shows that a push reports a package that the stored evidence does not list.
 func TestRefusedPackageIsReported(t *testing.T) {
 	b := newBench(t)
-	b.mustPush()
+	b.MustPush()
 	b.misname(true)
 	for _, kept := range []bool{false, true} {
 		if kept { // sign the same packages with another key, so that the push keeps the stored evidence
-			if err := b.release.Sign(pgp.For(t, "Acme, next year")); err != nil {
+			if err := b.Release.Sign(pgp.For(t, "Acme, next year")); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r := b.mustPush()
+		r := b.MustPush()
 		if r.Status != pusher.Unchanged || r.EvidenceKept != kept || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "freebsd_amd64") {
 			t.Errorf("evidence of an earlier push is %v: %+v", kept, r)
 		}
@@ -227,9 +228,9 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 	}{{"darwin_arm64", false}, {"darwin_arm64", true}, {"freebsd_amd64", false}, {"freebsd_amd64", true}} {
 		for pause, reached := 1, true; reached; pause++ {
 			b := newBench(t)
-			b.options.Jobs = 1
+			b.Options.Jobs = 1
 			r := b.mirrorRelease(tc.platform, "something else")
-			signed := func() error { _, err := b.push("linux_amd64"); return err }
+			signed := func() error { _, err := b.Push("linux_amd64"); return err }
 			unsigned := func() error { _, err := b.pushRelease(r); return err }
 			paused, other := unsigned, signed
 			if tc.signedFirst {
@@ -238,7 +239,7 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 			reached = false
 			requests := 0
 			var otherErr error
-			b.registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
+			b.Registry.Intercept(func(http.ResponseWriter, *http.Request) bool {
 				if requests++; requests == pause {
 					reached = true
 					otherErr = other()
@@ -246,12 +247,12 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 				return false
 			})
 			pausedErr := paused()
-			b.registry.Intercept(nil)
-			v := b.tagged()
+			b.Registry.Intercept(nil)
+			v := b.Tagged()
 			if v == nil || reached && pausedErr == nil && otherErr == nil {
-				t.Fatalf("paused before request %d: tagged %s, %v, %v", pause, b.taggedPlatforms(), pausedErr, otherErr)
+				t.Fatalf("paused before request %d: tagged %s, %v, %v", pause, b.TaggedPlatforms(), pausedErr, otherErr)
 			}
-			verdict, err := artifact.ReadVerdict(t.Context(), b.repo, v)
+			verdict, err := artifact.ReadVerdict(t.Context(), b.Repo, v)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -260,8 +261,8 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 			if tc.signedFirst {
 				signedErr = pausedErr
 			}
-			if signedErr == nil && (reached || tc.signedFirst) && (verdict != trust.Signed || b.taggedPlatforms() != "linux_amd64") {
-				t.Errorf("the signed push succeeded, but %s is tagged as %q", b.taggedPlatforms(), verdict)
+			if signedErr == nil && (reached || tc.signedFirst) && (verdict != trust.Signed || b.TaggedPlatforms() != "linux_amd64") {
+				t.Errorf("the signed push succeeded, but %s is tagged as %q", b.TaggedPlatforms(), verdict)
 			}
 			if t.Failed() {
 				t.Fatalf("%s: signed push paused: %v, before request %d", tc.platform, tc.signedFirst, pause)
@@ -274,28 +275,19 @@ func TestUnsignedAndSignedAtOnce(t *testing.T) {
 // SHA256SUMS with one more platform.
 func TestPublisherAddsAPlatform(t *testing.T) {
 	b := newBench(t)
-	all := b.release
+	all := b.Release
 	first := *all
-	first.SHA256SUMS = []byte(strings.Join(withoutLine(string(all.SHA256SUMS), "windows"), "\n"))
-	if err := first.Sign(b.signer); err != nil {
+	first.SHA256SUMS = []byte(strings.Join(pushbench.WithoutLine(string(all.SHA256SUMS), "windows"), "\n"))
+	if err := first.Sign(b.Signer); err != nil {
 		t.Fatal(err)
 	}
-	b.origin.Add(&first)
-	b.mustPush("linux_amd64", "darwin_arm64")
-	b.origin.Add(all)
-	if r := b.mustPush(); r.Status != pusher.Completed || b.taggedPlatforms() != allPlatforms {
-		t.Errorf("%s: %s", r.Status, b.taggedPlatforms())
+	b.Origin.Add(&first)
+	b.MustPush("linux_amd64", "darwin_arm64")
+	b.Origin.Add(all)
+	if r := b.MustPush(); r.Status != pusher.Completed || b.TaggedPlatforms() != pushbench.AllPlatforms {
+		t.Errorf("%s: %s", r.Status, b.TaggedPlatforms())
 	}
 	b.wantVouched(trust.Signed)
-}
-
-func withoutLine(text, part string) (out []string) {
-	for l := range strings.SplitSeq(text, "\n") {
-		if !strings.Contains(l, part) {
-			out = append(out, l)
-		}
-	}
-	return out
 }
 
 // TestCopyBesideSigned shows that a copy of an unsigned version is a conflict if the version is signed in the
@@ -305,11 +297,11 @@ func TestCopyBesideSigned(t *testing.T) {
 	if _, err := b.pushRelease(b.mirrorRelease("darwin_arm64", "something else")); err != nil {
 		t.Fatal(err)
 	}
-	from, _ := b.source()
-	b.mustPush("linux_amd64")
-	b.options.Policy = allowUnsigned
-	if _, err := b.copy(from); !errors.Is(err, pusher.ErrConflict) || b.taggedPlatforms() != "linux_amd64" {
-		t.Errorf("error %v, tagged %s", err, b.taggedPlatforms())
+	from, _ := b.Source()
+	b.MustPush("linux_amd64")
+	b.Options.Policy = pushbench.AllowUnsigned
+	if _, err := b.Copy(from); !errors.Is(err, pusher.ErrConflict) || b.TaggedPlatforms() != "linux_amd64" {
+		t.Errorf("error %v, tagged %s", err, b.TaggedPlatforms())
 	}
 	b.wantVouched(trust.Signed)
 }

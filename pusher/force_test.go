@@ -10,6 +10,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -18,16 +19,16 @@ import (
 // deleted the manifest.
 func TestForceSendsWhatWasDeleted(t *testing.T) {
 	b := newBench(t)
-	first := b.mustPush()
-	lost := b.tagged().Packages[1].Manifest
-	if err := b.repo.Delete(t.Context(), lost); err != nil {
+	first := b.MustPush()
+	lost := b.Tagged().Packages[1].Manifest
+	if err := b.Repo.Delete(t.Context(), lost); err != nil {
 		t.Fatal(err)
 	}
-	b.options.Force = true
-	if r := b.mustPush(); r.Status != pusher.Unchanged || r.Digest != first.Digest {
+	b.Options.Force = true
+	if r := b.MustPush(); r.Status != pusher.Unchanged || r.Digest != first.Digest {
 		t.Errorf("forced: %+v", r)
 	}
-	if exists, err := b.repo.Exists(t.Context(), lost); err != nil || !exists {
+	if exists, err := b.Repo.Exists(t.Context(), lost); err != nil || !exists {
 		t.Errorf("the manifest is there: %v, %v", exists, err)
 	}
 }
@@ -37,7 +38,7 @@ func TestForceSendsWhatWasDeleted(t *testing.T) {
 // offers.
 func TestForceAndAContradictoryRelease(t *testing.T) {
 	b := newBench(t)
-	b.options.Force = true
+	b.Options.Force = true
 	r := b.mirrorRelease("linux_amd64", "content")
 	published := r.Packages[0].Filename
 	sum := strings.TrimPrefix(r.Claims.Hashes[published][0].String(), "zh:")
@@ -59,7 +60,7 @@ func TestForceAndAContradictoryRelease(t *testing.T) {
 // TestForceRecordsH1 shows that a forced push records the h1: hashes that the index of another tool lacks.
 func TestForceRecordsH1(t *testing.T) {
 	isEvidence := func(d ocispec.Descriptor) bool { return d.Platform == nil }
-	drop := func(d *ocispec.Descriptor) { delete(d.Annotations, annotationH1) }
+	drop := func(d *ocispec.Descriptor) { delete(d.Annotations, pushbench.AnnotationH1) }
 	for name, tc := range map[string]struct {
 		change   func(*bench, *ocispec.Index)
 		recorded string
@@ -71,39 +72,39 @@ func TestForceRecordsH1(t *testing.T) {
 		}, "darwin_arm64 linux_amd64 windows_amd64"},
 		"one is missing": {func(_ *bench, i *ocispec.Index) { drop(&i.Manifests[1]) }, "linux_amd64"},
 		"one is wrong": {func(_ *bench, i *ocispec.Index) {
-			i.Manifests[0].Annotations[annotationH1] = i.Manifests[1].Annotations[annotationH1]
+			i.Manifests[0].Annotations[pushbench.AnnotationH1] = i.Manifests[1].Annotations[pushbench.AnnotationH1]
 		}, "darwin_arm64"},
 		"as the ORAS CLI pushes it": {func(b *bench, i *ocispec.Index) {
 			i.Annotations = nil
 			i.Manifests = slices.DeleteFunc(i.Manifests, isEvidence)
 			for n := range i.Manifests {
-				i.Manifests[n] = b.withoutAnnotations(i.Manifests[n])
+				i.Manifests[n] = b.WithoutAnnotations(i.Manifests[n])
 			}
 		}, "darwin_arm64 linux_amd64 windows_amd64"},
 		"all are there": {func(*bench, *ocispec.Index) {}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			want := b.mustPush()
-			b.reindex(func(i *ocispec.Index) { tc.change(b, i) })
-			before := b.tagged().Index.Digest
-			if r := b.mustPush(); tc.recorded != "" && recorded(r) != "" {
+			want := b.MustPush()
+			b.Reindex(func(i *ocispec.Index) { tc.change(b, i) })
+			before := b.Tagged().Index.Digest
+			if r := b.MustPush(); tc.recorded != "" && recorded(r) != "" {
 				t.Errorf("without --force, recorded is %q", recorded(r))
 			}
-			b.options.Force = true
-			r := b.mustPush()
+			b.Options.Force = true
+			r := b.MustPush()
 			if recorded(r) != tc.recorded || r.Digest != want.Digest {
 				t.Errorf("recorded %q, %s; the tag named %s and now names %s, want %s", recorded(r), r.Status, before, r.Digest, want.Digest)
 			}
 			if status := map[bool]pusher.Status{true: pusher.Unchanged, false: pusher.Rehashed}[tc.recorded == ""]; r.Status != status {
 				t.Errorf("status %s, want %s", r.Status, status)
 			}
-			for i, p := range b.tagged().Packages {
+			for i, p := range b.Tagged().Packages {
 				if p.H1.IsZero() || p.H1 != want.Packages[i].H1 || r.Packages[i].H1 != p.H1 {
 					t.Errorf("%s has %q, want %s", p.Platform, p.H1, want.Packages[i].H1)
 				}
 			}
-			if again := b.mustPush(); again.Status != pusher.Unchanged || recorded(again) != "" {
+			if again := b.MustPush(); again.Status != pusher.Unchanged || recorded(again) != "" {
 				t.Errorf("again: %s, recorded %q", again.Status, recorded(again))
 			}
 		})
@@ -114,26 +115,26 @@ func TestForceRecordsH1(t *testing.T) {
 // h1: hash for the zip.
 func TestForceRemovesH1(t *testing.T) {
 	b := newBench(t)
-	b.release = release.For(t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer, Contents: []release.Content{
+	b.Release = release.For(t, release.Spec{Host: pushbench.Host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.Signer, Contents: []release.Content{
 		{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v1.0.0": []byte("widget"), "docs/": nil}},
 	}})
-	b.origin.Add(b.release)
-	first := b.mustPush()
+	b.Origin.Add(b.Release)
+	first := b.MustPush()
 	if !first.Packages[0].H1.IsZero() {
 		t.Fatalf("h1 %s", first.Packages[0].H1)
 	}
-	b.reindex(func(i *ocispec.Index) {
-		i.Manifests[0].Annotations[annotationH1] = "h1:" + strings.Repeat("A", 43) + "="
+	b.Reindex(func(i *ocispec.Index) {
+		i.Manifests[0].Annotations[pushbench.AnnotationH1] = "h1:" + strings.Repeat("A", 43) + "="
 	})
-	if b.tagged().Packages[0].H1.IsZero() {
+	if b.Tagged().Packages[0].H1.IsZero() {
 		t.Fatal("no h1 to remove")
 	}
-	b.options.Force = true
-	r := b.mustPush()
+	b.Options.Force = true
+	r := b.MustPush()
 	if p := r.Packages[0]; !p.H1Removed || p.H1Recorded || p.Repaired || !p.H1.IsZero() || r.Status != pusher.Rehashed || r.Digest != first.Digest {
 		t.Errorf("%s, %+v, names %s, want %s", r.Status, p, r.Digest, first.Digest)
 	}
-	if r := b.mustPush(); r.Packages[0].H1Removed || r.Status != pusher.Unchanged {
+	if r := b.MustPush(); r.Packages[0].H1Removed || r.Status != pusher.Unchanged {
 		t.Errorf("again: %+v", r)
 	}
 }
@@ -168,26 +169,26 @@ func TestForceRepairsIndex(t *testing.T) {
 			"the index gives the verdict", "", ""},
 		"size, without a hash": {func(b *bench, i *ocispec.Index) {
 			annotated("layer.size", "7")(b, i)
-			delete(i.Manifests[1].Annotations, annotationH1)
+			delete(i.Manifests[1].Annotations, pushbench.AnnotationH1)
 		}, linux, "the index gives the size 7", linux, linux},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			want := b.mustPush()
-			b.reindex(func(i *ocispec.Index) { tc.change(b, i) })
+			want := b.MustPush()
+			b.Reindex(func(i *ocispec.Index) { tc.change(b, i) })
 			if name == deletedForeign {
-				if err := b.repo.Delete(t.Context(), b.tagged().Packages[1].Manifest); err != nil {
+				if err := b.Repo.Delete(t.Context(), b.Tagged().Packages[1].Manifest); err != nil {
 					t.Fatal(err)
 				}
 			}
 			b.wantFinding(tc.where, tc.finding)
-			b.options.Force = true
-			r := b.mustPush()
+			b.Options.Force = true
+			r := b.MustPush()
 			if r.Status != pusher.Repaired || r.Digest != want.Digest || repaired(r) != tc.repaired || recorded(r) != tc.recorded {
 				t.Errorf("%s, repaired %q, recorded %q, names %s, want %s", r.Status, repaired(r), recorded(r), r.Digest, want.Digest)
 			}
 			b.wantFinding("", "")
-			if again := b.mustPush(); again.Status != pusher.Unchanged || repaired(again) != "" {
+			if again := b.MustPush(); again.Status != pusher.Unchanged || repaired(again) != "" {
 				t.Errorf("again: %s, repaired %q", again.Status, repaired(again))
 			}
 		})
@@ -197,21 +198,21 @@ func TestForceRepairsIndex(t *testing.T) {
 // wantFinding fails the test unless verify has the finding. If where is "", it fails the test if verify has any
 // finding.
 func (b *bench) wantFinding(where, what string) {
-	b.t.Helper()
-	l, err := artifact.Lint(b.t.Context(), b.repo, widget, one)
+	b.T.Helper()
+	l, err := artifact.Lint(b.T.Context(), b.Repo, pushbench.Widget, pushbench.One)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	found := slices.ContainsFunc(l.Findings, func(f artifact.Finding) bool { return f.Where == where && strings.Contains(f.What, what) })
 	if where == "" && len(l.Findings) > 0 || where != "" && !found {
-		b.t.Errorf("findings %+v, want %q: %q", l.Findings, where, what)
+		b.T.Errorf("findings %+v, want %q: %q", l.Findings, where, what)
 	}
 }
 
 // otherManifest makes an index entry name another manifest, as if another tool had stored the manifest.
 func (b *bench) otherManifest(entry *ocispec.Descriptor) {
-	b.t.Helper()
-	foreign := b.withoutAnnotations(*entry)
+	b.T.Helper()
+	foreign := b.WithoutAnnotations(*entry)
 	entry.Digest, entry.Size = foreign.Digest, foreign.Size
 }
 

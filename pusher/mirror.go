@@ -91,7 +91,7 @@ func (p *Pusher) beginMirror(ctx context.Context, root *os.Root, folder string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &mirrorPush{push: &push{writer: writer{Pusher: p}, release: r, sums: sums}, root: root, folder: folder, dir: r.Provider().Path()}
+	m := &mirrorPush{push: &push{target: target{Pusher: p}, release: r, sums: sums}, root: root, folder: folder, dir: r.Provider().Path()}
 	var version mirrorVersion
 	var index mirrorIndex
 	if root != nil {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -17,21 +18,21 @@ import (
 
 // mirror writes the bench's release into a mirror folder.
 func (b *bench) mirror(dir string, platforms ...string) (*pusher.Result, error) {
-	b.t.Helper()
+	b.T.Helper()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	defer root.Close()
-	r, err := b.get(platforms...)
+	r, err := b.Get(platforms...)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	return pusher.New(b.options).Mirror(b.t.Context(), root, r)
+	return pusher.New(b.Options).Mirror(b.T.Context(), root, r)
 }
 
 func mirrorFile(dir, name string) string {
-	return filepath.Join(dir, host, "acme", "widget", name)
+	return filepath.Join(dir, pushbench.Host, "acme", "widget", name)
 }
 
 func readFile(t *testing.T, name string) string {
@@ -73,8 +74,8 @@ func TestMirror(t *testing.T) {
 	if err != nil || len(releases) != 1 || len(releases[0].Packages) != 3 {
 		t.Fatalf("%v, %v", releases, err)
 	}
-	b.options.Policy = func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
-	if _, err := pusher.New(b.options).Push(t.Context(), releases[0]); err != nil {
+	b.Options.Policy = func(provider.Address) trust.Policy { return trust.Policy{AllowUnsigned: true} }
+	if _, err := pusher.New(b.Options).Push(t.Context(), releases[0]); err != nil {
 		t.Errorf("pushed from the folder: %v", err)
 	}
 }
@@ -102,7 +103,7 @@ func TestMirrorUnchanged(t *testing.T) {
 	}
 	before := files()
 	var present, other atomic.Int32
-	b.options.OnEvent = func(e pusher.Event) {
+	b.Options.OnEvent = func(e pusher.Event) {
 		if e.Stage == pusher.StagePresent {
 			present.Add(1)
 		} else {
@@ -228,10 +229,10 @@ func TestMirrorStoresNothingUnverified(t *testing.T) {
 		err   error
 	}{
 		"something else": {func(b *bench) error {
-			b.release.Package("linux", "amd64").Data = []byte("something else")
+			b.Release.Package("linux", "amd64").Data = []byte("something else")
 			return nil
 		}, trust.ErrChecksum},
-		"no zip": {func(b *bench) error { return b.release.Repack("linux", "amd64", []byte("<html>"), b.signer) }, provider.ErrNotZip},
+		"no zip": {func(b *bench) error { return b.Release.Repack("linux", "amd64", []byte("<html>"), b.Signer) }, provider.ErrNotZip},
 	} {
 		b := newBench(t)
 		if err := tc.spoil(b); err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // ModulePackage is one version of a module to push.
@@ -47,7 +48,7 @@ type ModuleResult struct {
 
 // modulePush is the push of one version of a module to one repository.
 type modulePush struct {
-	writer
+	target
 	pkg      ModulePackage
 	manifest artifact.Blob
 	tag      ociaddr.Tag      // the tag that the push writes
@@ -61,19 +62,19 @@ type modulePush struct {
 //
 // The push is unchanged if the stored version has the same h1: hash or the same zip. Its tag
 // may then begin with a v. Other content under the version is an [ErrConflict], unless
-// [Options.Force] is set. [ErrOccupied] means that the repository belongs to another module, or
+// [Options.Force] is set. [repo.ErrOccupied] means that the repository belongs to another module, or
 // has something other than modules.
-func (p *Pusher) PushModule(ctx context.Context, dest Destination, pkg ModulePackage) (*ModuleResult, error) {
+func (p *Pusher) PushModule(ctx context.Context, dest repo.Destination, pkg ModulePackage) (*ModuleResult, error) {
 	w, err := p.newModulePush(dest, pkg)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := dest.lock(ctx, "push of %s %s", pkg.Address, pkg.Version)
+	unlock, err := dest.LockFor(ctx, "push of %s %s", pkg.Address, pkg.Version)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return w.run(mayPush(ctx, dest.Repository))
+	return w.run(repo.MayPush(ctx, dest.Repository))
 }
 
 // run stores the version. The caller has locked the destination.
@@ -103,7 +104,7 @@ func (w *modulePush) run(ctx context.Context) (*ModuleResult, error) {
 	if err := w.mark(w.tag, w.manifest.Descriptor.Digest); err != nil {
 		return nil, err
 	}
-	if err := w.sendTag(ctx, "tag "+string(w.tag)+" in", w.manifest, string(w.tag), helpImmutableModule); err != nil {
+	if err := w.SendTag(ctx, "tag "+string(w.tag)+" in", w.manifest, string(w.tag), helpImmutableModule); err != nil {
 		return nil, err
 	}
 	w.stored = nil
@@ -119,7 +120,7 @@ func (w *modulePush) keep(stage Stage) (*ModuleResult, error) {
 }
 
 // PlanModule returns the result that [Pusher.PushModule] would have. It writes nothing.
-func (p *Pusher) PlanModule(ctx context.Context, dest Destination, pkg ModulePackage) (*ModuleResult, error) {
+func (p *Pusher) PlanModule(ctx context.Context, dest repo.Destination, pkg ModulePackage) (*ModuleResult, error) {
 	w, err := p.newModulePush(dest, pkg)
 	if err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (w *modulePush) plan(ctx context.Context) (*ModuleResult, error) {
 	return w.result(status, StagePresent), nil
 }
 
-func (p *Pusher) newModulePush(dest Destination, pkg ModulePackage) (*modulePush, error) {
+func (p *Pusher) newModulePush(dest repo.Destination, pkg ModulePackage) (*modulePush, error) {
 	manifest, err := artifact.EncodeModule(pkg.Module)
 	if err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (p *Pusher) newModulePush(dest Destination, pkg ModulePackage) (*modulePush
 	if err != nil {
 		return nil, err
 	}
-	return &modulePush{writer: writer{p, dest}, pkg: pkg, manifest: manifest, tag: tag}, nil
+	return &modulePush{target: p.to(dest), pkg: pkg, manifest: manifest, tag: tag}, nil
 }
 
 // inspect reads the stored version. If there is none, inspect checks which module the
@@ -158,9 +159,9 @@ func (w *modulePush) inspect(ctx context.Context) error {
 	if err := w.read(ctx); err != nil || w.stored != nil {
 		return err
 	}
-	tags, err := artifact.ListAnyTags(ctx, w.dest.Store)
+	tags, err := artifact.ListAnyTags(ctx, w.Dest.Store)
 	if err != nil {
-		return w.registryError("list tags of", err)
+		return w.Failed("list tags of", err)
 	}
 	tagged := ociaddr.ModuleTags(tags)
 	if w.o.Force {
@@ -170,8 +171,8 @@ func (w *modulePush) inspect(ctx context.Context) error {
 	provider.SortVersions(versions)
 	var other error // why the newest tag that names no module is invalid
 	hasModule := false
-	forbidden, err := w.probeOwner(ctx, w.tag, versions, helpForeignModule, func(v provider.Version) (bool, error) {
-		found, err := artifact.ReadModuleTag(ctx, w.dest.Store, w.pkg.Address, v, tagged[v])
+	forbidden, err := w.ProbeOwner(ctx, w.tag, versions, repo.HelpForeignModule, func(v provider.Version) (bool, error) {
+		found, err := artifact.ReadModuleTag(ctx, w.Dest.Store, w.pkg.Address, v, tagged[v])
 		if artifact.IsInvalid(err) && other == nil {
 			other = fmt.Errorf("its tag %s: %w", tagged[v], err)
 		}
@@ -179,27 +180,27 @@ func (w *modulePush) inspect(ctx context.Context) error {
 		return err == nil && !found.Address.IsZero(), err
 	})
 	if err == nil && other != nil && !hasModule {
-		return occupied(w.dest.Repository, w.tag, other, helpOtherContent)
+		return repo.Occupied(w.Dest.Repository, w.tag, other, helpOtherContent)
 	}
 	if forbidden != nil {
-		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check which module this repository belongs to: %v", w.dest.Repository, forbidden))
+		w.warnings = append(w.warnings, fmt.Sprintf("%s: ocibridge could not check which module this repository belongs to: %v", w.Dest.Repository, forbidden))
 	}
 	return err
 }
 
 // read reads the stored version, and returns a conflict as an error.
 func (w *modulePush) read(ctx context.Context) error {
-	found, err := artifact.ReadModule(ctx, w.dest.Store, w.pkg.Address, w.pkg.Version)
+	found, err := artifact.ReadModule(ctx, w.Dest.Store, w.pkg.Address, w.pkg.Version)
 	w.stored = found
 	switch {
-	case errors.Is(err, errdef.ErrNotFound), w.o.Force && isReplaceable(err):
+	case errors.Is(err, errdef.ErrNotFound), w.o.Force && repo.IsReplaceable(err):
 		return nil
 	case errors.Is(err, artifact.ErrForeign):
-		return occupied(w.dest.Repository, w.tag, err, helpForeignModule)
-	case isReplaceable(err):
-		return occupied(w.dest.Repository, w.tag, err, "the tag is left as it was; ocibridge module push --force replaces what it names")
+		return repo.Occupied(w.Dest.Repository, w.tag, err, repo.HelpForeignModule)
+	case repo.IsReplaceable(err):
+		return repo.Occupied(w.Dest.Repository, w.tag, err, "the tag is left as it was; ocibridge module push --force replaces what it names")
 	case err != nil:
-		return w.registryError("read "+string(w.tag)+" in", err)
+		return w.Failed("read "+string(w.tag)+" in", err)
 	case w.o.Force:
 		return nil
 	}
@@ -225,7 +226,7 @@ func (w *modulePush) same(ctx context.Context) (bool, error) {
 	if offered.IsZero() {
 		return false, nil
 	}
-	stored, err := moduleH1(ctx, w.dest.Store, w.dest.Repository, w.stored)
+	stored, err := moduleH1(ctx, w.Dest.Store, w.Dest.Repository, w.stored)
 	return stored == offered, err
 }
 
@@ -240,7 +241,7 @@ func moduleH1(ctx context.Context, store artifact.Fetcher, r ociaddr.Repository,
 	case artifact.IsContent(err):
 		return provider.Hash{}, nil
 	case err != nil:
-		return provider.Hash{}, &RegistryError{"read the zip of " + string(m.Tag) + " in", r, err}
+		return provider.Hash{}, &repo.RegistryError{Op: "read the zip of " + string(m.Tag) + " in", Repository: r, Err: err}
 	}
 	return files.H1, nil
 }
@@ -271,7 +272,7 @@ func (w *modulePush) conflict() error {
 		offered = fmt.Sprintf("%s has the zip %s", w.carrier.from.Repository, w.pkg.Digest)
 		help = "find out which of the two is right, and remove the other one with ocibridge remove"
 	}
-	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.pkg.Address, w.pkg.Version, ErrConflict, w.dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
+	return hint.Wrap(fmt.Errorf("%s %s: %w: %s:%s has %s, %s", w.pkg.Address, w.pkg.Version, ErrConflict, w.Dest.Repository, w.stored.Tag, stored, offered), "%s", registryUnchanged+help)
 }
 
 // sendContent stores the zip and the config.
@@ -282,7 +283,7 @@ func (w *modulePush) sendContent(ctx context.Context) (Stage, error) {
 	defer w.slots.Release(1)
 	layer := w.pkg.Layer()
 	stage := StageFound
-	exists, err := w.dest.Store.Exists(ctx, layer)
+	exists, err := w.Dest.Store.Exists(ctx, layer)
 	if err == nil && w.carrier != nil {
 		return w.carryContent(ctx, exists)
 	}
@@ -290,10 +291,10 @@ func (w *modulePush) sendContent(ctx context.Context) (Stage, error) {
 		stage, err = w.upload(ctx, layer, zipContent(w.pkg.Open), func(n int) { w.event(StageSend, n) })
 	}
 	if err != nil {
-		return "", w.registryError("push the zip to", err)
+		return "", w.Failed("push the zip to", err)
 	}
 	w.event(stage, 0)
-	return stage, w.sendBlob(ctx, "push config to", artifact.Config())
+	return stage, w.SendBlob(ctx, "push config to", artifact.Config())
 }
 
 // mark calls Mark of the destination before the tag moves from the stored version to another
@@ -303,7 +304,7 @@ func (w *modulePush) mark(tag ociaddr.Tag, after digest.Digest) error {
 	if w.stored != nil && w.stored.Tag == tag {
 		before = w.stored.Manifest.Digest
 	}
-	return w.dest.mark(tag, before, after)
+	return w.Dest.MarkTag(tag, before, after)
 }
 
 func (w *modulePush) event(stage Stage, n int) {
@@ -317,7 +318,7 @@ func (w *modulePush) result(status Status, stage Stage) *ModuleResult {
 		m, tag = *w.stored, w.stored.Tag
 	}
 	return &ModuleResult{
-		Module: w.pkg.Address, Version: w.pkg.Version, Repository: w.dest.Repository, Tag: tag, Digest: m.Manifest.Digest.String(), Status: status,
+		Module: w.pkg.Address, Version: w.pkg.Version, Repository: w.Dest.Repository, Tag: tag, Digest: m.Manifest.Digest.String(), Status: status,
 		Zip: m.Digest.String(), Size: m.Size, H1: m.H1, Revision: m.Revision, Sent: stage == StageDone, Warnings: w.warnings,
 	}
 }
@@ -329,7 +330,6 @@ func (c zipContent) open(context.Context) (io.ReadCloser, error) { return c(), n
 func (c zipContent) failure() error                              { return nil }
 
 const (
-	helpForeignModule   = "give each module a repository of its own: let the template contain ${hostname}, ${namespace}, ${name} and ${system}"
 	helpOtherContent    = "let the template give the module a repository of its own, or delete that tag with the registry's own tools if the repository is right"
 	helpImmutableModule = "the registry does not move tags, and the tag names the same version as before. Push the changed module as a version of its own"
 )

@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -19,88 +17,33 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/modulezip"
-	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
-
-var vpc = module.MustParseAddress(host + "/platform/vpc/aws")
-
-// modulePackage packs a module with one file.
-func modulePackage(t *testing.T, version, content string) pusher.ModulePackage {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "main.tf"), []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	z, err := modulezip.Pack(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { z.Close() })
-	return pusher.ModulePackage{
-		Module: artifact.Module{Address: vpc, Version: provider.MustParseVersion(version), Digest: z.Digest, Size: z.Size, H1: z.H1}, Open: z.Open,
-	}
-}
-
-func (b *bench) moduleDestination() pusher.Destination {
-	return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "acme/widget"}, Store: registry.Repository{Repository: b.repo}}
-}
-
-func (b *bench) pushModule(pkg pusher.ModulePackage) (*pusher.ModuleResult, error) {
-	return pusher.New(b.options).PushModule(b.t.Context(), b.moduleDestination(), pkg)
-}
-
-// mustPushModule pushes a module, and checks the status, and that a plan has the same result.
-func (b *bench) mustPushModule(pkg pusher.ModulePackage, want pusher.Status) *pusher.ModuleResult {
-	b.t.Helper()
-	planned, err := pusher.New(b.options).PlanModule(b.t.Context(), b.moduleDestination(), pkg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	r, err := b.pushModule(pkg)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if r.Status != want || planned.Status != want || planned.Tag != r.Tag || planned.Digest != r.Digest {
-		b.t.Errorf("%+v, planned %+v, want %s", r, planned, want)
-	}
-	return r
-}
-
-// stored returns the stored version of the module.
-func (b *bench) storedModule(v string) *artifact.Module {
-	b.t.Helper()
-	m, err := artifact.ReadModule(b.t.Context(), b.repo, vpc, provider.MustParseVersion(v))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return m
-}
 
 // TestPushModule shows the order of a push's requests, and what it stores. The next push of the
 // module sends nothing.
 func TestPushModule(t *testing.T) {
 	b := newBench(t)
-	pkg := modulePackage(t, "1.0.0+build", "one")
+	pkg := pushbench.ModulePackage(t, "1.0.0+build", "one")
 	pkg.Revision = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-	first := b.mustPushModule(pkg, pusher.Pushed)
+	first := b.MustPushModule(pkg, pusher.Pushed)
 	var writes []string
-	for _, r := range b.registry.Requests(recorder.Writes()) {
+	for _, r := range b.Registry.Requests(recorder.Writes()) {
 		writes = append(writes, r.Method+" "+r.Path)
 	}
 	if last := writes[len(writes)-1]; len(writes) != 5 || last != "PUT /v2/acme/widget/manifests/1.0.0_build" {
 		t.Errorf("requests %q", writes)
 	}
-	m := b.storedModule("1.0.0+build")
-	if m.Address != vpc || m.H1 != pkg.H1 || m.Digest != pkg.Digest || m.Revision != pkg.Revision || m.Tag != "1.0.0_build" || m.Manifest.Digest.String() != first.Digest {
+	m := b.StoredModule("1.0.0+build")
+	if m.Address != pushbench.VPC || m.H1 != pkg.H1 || m.Digest != pkg.Digest || m.Revision != pkg.Revision || m.Tag != "1.0.0_build" || m.Manifest.Digest.String() != first.Digest {
 		t.Errorf("stored %+v, result %+v", m, first)
 	}
-	body, err := b.repo.Fetch(t.Context(), m.Layer())
+	body, err := b.Repo.Fetch(t.Context(), m.Layer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,10 +54,10 @@ func TestPushModule(t *testing.T) {
 	if !first.Sent || first.Tag != "1.0.0_build" || first.Revision != pkg.Revision {
 		t.Errorf("result %+v", first)
 	}
-	b.registry.Reset()
-	second := b.mustPushModule(pkg, pusher.Unchanged)
-	if n := b.registry.Count(); n != 2 || b.registry.Count(recorder.Writes()) != 0 || second.Digest != first.Digest || second.Sent { // of the plan and of the push
-		t.Errorf("%d requests: %v, result %+v", n, b.registry.Requests(), second)
+	b.Registry.Reset()
+	second := b.MustPushModule(pkg, pusher.Unchanged)
+	if n := b.Registry.Count(); n != 2 || b.Registry.Count(recorder.Writes()) != 0 || second.Digest != first.Digest || second.Sent { // of the plan and of the push
+		t.Errorf("%d requests: %v, result %+v", n, b.Registry.Requests(), second)
 	}
 }
 
@@ -122,23 +65,23 @@ func TestPushModule(t *testing.T) {
 // that --force replaces it.
 func TestModuleConflict(t *testing.T) {
 	b := newBench(t)
-	one, two := modulePackage(t, "1.0.0", "one"), modulePackage(t, "1.0.0", "two")
-	b.mustPushModule(one, pusher.Pushed)
-	b.registry.Reset()
-	_, err := b.pushModule(two)
+	one, two := pushbench.ModulePackage(t, "1.0.0", "one"), pushbench.ModulePackage(t, "1.0.0", "two")
+	b.MustPushModule(one, pusher.Pushed)
+	b.Registry.Reset()
+	_, err := b.PushModule(two)
 	if !errors.Is(err, pusher.ErrConflict) || !strings.Contains(err.Error(), one.H1.String()) || !strings.Contains(err.Error(), two.H1.String()) || hint.Of(err) == "" {
 		t.Errorf("%v (%s)", err, hint.Of(err))
 	}
-	if _, err := pusher.New(b.options).PlanModule(t.Context(), b.moduleDestination(), two); !errors.Is(err, pusher.ErrConflict) {
+	if _, err := pusher.New(b.Options).PlanModule(t.Context(), b.ModuleDestination(), two); !errors.Is(err, pusher.ErrConflict) {
 		t.Errorf("plan: %v", err)
 	}
-	if n := b.registry.Count(recorder.Writes()); n != 0 {
+	if n := b.Registry.Count(recorder.Writes()); n != 0 {
 		t.Errorf("%d requests that write", n)
 	}
-	b.options.Force = true
-	b.mustPushModule(two, pusher.Replaced)
-	b.mustPushModule(two, pusher.Unchanged)
-	if got := b.storedModule("1.0.0").H1; got != two.H1 {
+	b.Options.Force = true
+	b.MustPushModule(two, pusher.Replaced)
+	b.MustPushModule(two, pusher.Unchanged)
+	if got := b.StoredModule("1.0.0").H1; got != two.H1 {
 		t.Errorf("stored %s, want %s", got, two.H1)
 	}
 }
@@ -160,13 +103,13 @@ func TestSameModuleInAnotherZip(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t)
-			other := modulePackage(t, "1.0.0", "one")
+			other := pushbench.ModulePackage(t, "1.0.0", "one")
 			tt.change(&other)
-			first := b.mustPushModule(other, pusher.Pushed)
-			if r := b.mustPushModule(modulePackage(t, "1.0.0", "one"), pusher.Unchanged); r.Digest != first.Digest || r.Zip != first.Zip {
+			first := b.MustPushModule(other, pusher.Pushed)
+			if r := b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Unchanged); r.Digest != first.Digest || r.Zip != first.Zip {
 				t.Errorf("%+v, want %+v", r, first)
 			}
-			if _, err := b.pushModule(modulePackage(t, "1.0.0", "two")); !errors.Is(err, pusher.ErrConflict) {
+			if _, err := b.PushModule(pushbench.ModulePackage(t, "1.0.0", "two")); !errors.Is(err, pusher.ErrConflict) {
 				t.Errorf("other content: %v", err)
 			}
 		})
@@ -201,24 +144,24 @@ func zippedBy(t *testing.T, names ...string) func(*pusher.ModulePackage) {
 // and that a forced push writes the exact tag.
 func TestModuleTagWithV(t *testing.T) {
 	b := newBench(t)
-	one, two := modulePackage(t, "1.0.0", "one"), modulePackage(t, "1.0.0", "two")
+	one, two := pushbench.ModulePackage(t, "1.0.0", "one"), pushbench.ModulePackage(t, "1.0.0", "two")
 	manifest, err := artifact.EncodeModule(one.Module)
 	if err != nil {
 		t.Fatal(err)
 	}
 	body, config := one.Open(), artifact.Config()
-	if err := errors.Join(b.repo.Push(t.Context(), one.Layer(), body), b.repo.Push(t.Context(), config.Descriptor, bytes.NewReader(config.Data))); err != nil {
+	if err := errors.Join(b.Repo.Push(t.Context(), one.Layer(), body), b.Repo.Push(t.Context(), config.Descriptor, bytes.NewReader(config.Data))); err != nil {
 		t.Fatal(err)
 	}
-	b.pushManifest(manifest.Descriptor.MediaType, manifest.Data, "v1.0.0")
-	if r := b.mustPushModule(one, pusher.Unchanged); r.Tag != "v1.0.0" {
+	b.PushManifest(manifest.Descriptor.MediaType, manifest.Data, "v1.0.0")
+	if r := b.MustPushModule(one, pusher.Unchanged); r.Tag != "v1.0.0" {
 		t.Errorf("result %+v", r)
 	}
-	if _, err := b.pushModule(two); !errors.Is(err, pusher.ErrConflict) || !strings.Contains(err.Error(), ":v1.0.0 has "+one.H1.String()) {
+	if _, err := b.PushModule(two); !errors.Is(err, pusher.ErrConflict) || !strings.Contains(err.Error(), ":v1.0.0 has "+one.H1.String()) {
 		t.Error(err)
 	}
-	b.options.Force = true
-	if r := b.mustPushModule(two, pusher.Replaced); r.Tag != "1.0.0" || b.storedModule("1.0.0").H1 != two.H1 {
+	b.Options.Force = true
+	if r := b.MustPushModule(two, pusher.Replaced); r.Tag != "1.0.0" || b.StoredModule("1.0.0").H1 != two.H1 {
 		t.Errorf("result %+v", r)
 	}
 }
@@ -226,17 +169,17 @@ func TestModuleTagWithV(t *testing.T) {
 // hideExactTag stores other content under the tag v1.0.0 of the module. From then on, the
 // registry says that the tag 1.0.0 does not exist, but still lists it.
 func (b *bench) hideExactTag(content string) {
-	b.t.Helper()
-	pkg := modulePackage(b.t, "1.0.0", content)
+	b.T.Helper()
+	pkg := pushbench.ModulePackage(b.T, "1.0.0", content)
 	manifest, err := artifact.EncodeModule(pkg.Module)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	if err := b.repo.Push(b.t.Context(), pkg.Layer(), pkg.Open()); err != nil {
-		b.t.Fatal(err)
+	if err := b.Repo.Push(b.T.Context(), pkg.Layer(), pkg.Open()); err != nil {
+		b.T.Fatal(err)
 	}
-	b.pushManifest(manifest.Descriptor.MediaType, manifest.Data, "v1.0.0")
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.PushManifest(manifest.Descriptor.MediaType, manifest.Data, "v1.0.0")
+	b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		hidden := r.Method != http.MethodPut && strings.HasSuffix(r.URL.Path, "/manifests/1.0.0")
 		if hidden {
 			w.WriteHeader(http.StatusNotFound)
@@ -250,15 +193,15 @@ func (b *bench) hideExactTag(content string) {
 // Only a forced push writes the tag.
 func TestWrongNotFoundOfModule(t *testing.T) {
 	b := newBench(t)
-	b.mustPushModule(modulePackage(t, "1.0.0", "one"), pusher.Pushed)
-	two := modulePackage(t, "1.0.0", "two")
+	b.MustPushModule(pushbench.ModulePackage(t, "1.0.0", "one"), pusher.Pushed)
+	two := pushbench.ModulePackage(t, "1.0.0", "two")
 	b.hideExactTag("two")
-	b.registry.Reset()
-	if _, err := b.pushModule(two); !errors.Is(err, artifact.ErrMissing) || !strings.Contains(hint.Of(err), "--force") || b.registry.Count(recorder.Writes()) != 0 {
-		t.Errorf("%v, hint %q, %v", err, hint.Of(err), b.registry.Requests(recorder.Writes()))
+	b.Registry.Reset()
+	if _, err := b.PushModule(two); !errors.Is(err, artifact.ErrMissing) || !strings.Contains(hint.Of(err), "--force") || b.Registry.Count(recorder.Writes()) != 0 {
+		t.Errorf("%v, hint %q, %v", err, hint.Of(err), b.Registry.Requests(recorder.Writes()))
 	}
-	b.options.Force = true
-	if r, err := b.pushModule(two); err != nil || r.Tag != "1.0.0" {
+	b.Options.Force = true
+	if r, err := b.PushModule(two); err != nil || r.Tag != "1.0.0" {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -267,14 +210,14 @@ func TestWrongNotFoundOfModule(t *testing.T) {
 // provider, whether the version exists there or not, and even with --force.
 func TestModuleInForeignRepository(t *testing.T) {
 	for name, prepare := range map[string]func(*bench){
-		"a provider": func(b *bench) { b.mustPush() },
+		"a provider": func(b *bench) { b.MustPush() },
 		"another module": func(b *bench) {
-			other := modulePackage(b.t, "1.0.0", "one")
-			other.Address = module.MustParseAddress(host + "/platform/vpc/azure")
-			b.mustPushModule(other, pusher.Pushed)
+			other := pushbench.ModulePackage(b.T, "1.0.0", "one")
+			other.Address = module.MustParseAddress(pushbench.Host + "/platform/vpc/azure")
+			b.MustPushModule(other, pusher.Pushed)
 		},
 		"a provider, and something else": func(b *bench) {
-			b.mustPush()
+			b.MustPush()
 			b.pushImage("3.0.0")
 		},
 	} {
@@ -283,10 +226,10 @@ func TestModuleInForeignRepository(t *testing.T) {
 				t.Run(fmt.Sprintf("%s %s force %t", name, version, force), func(t *testing.T) {
 					b := newBench(t)
 					prepare(b)
-					b.registry.Reset()
-					b.options.Force = force
-					_, err := b.pushModule(modulePackage(t, version, "one"))
-					if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || strings.Contains(hint.Of(err), "--force") || b.registry.Count(recorder.Writes()) != 0 {
+					b.Registry.Reset()
+					b.Options.Force = force
+					_, err := b.PushModule(pushbench.ModulePackage(t, version, "one"))
+					if !errors.Is(err, repo.ErrOccupied) || hint.Of(err) == "" || strings.Contains(hint.Of(err), "--force") || b.Registry.Count(recorder.Writes()) != 0 {
 						t.Errorf("%v (%s)", err, hint.Of(err))
 					}
 				})
@@ -297,8 +240,8 @@ func TestModuleInForeignRepository(t *testing.T) {
 
 // pushImage stores an artifact under a tag that is neither a provider nor a module.
 func (b *bench) pushImage(tag string) {
-	b.t.Helper()
-	b.pushManifest(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), tag)
+	b.T.Helper()
+	b.PushManifest(ocispec.MediaTypeImageIndex, []byte(`{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), tag)
 }
 
 // TestModuleBesideOtherContent shows when a push accepts a repository with tags that are neither
@@ -326,23 +269,23 @@ func TestModuleBesideOtherContent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			for _, v := range tc.modules {
-				b.mustPushModule(modulePackage(t, v, "one"), pusher.Pushed)
+				b.MustPushModule(pushbench.ModulePackage(t, v, "one"), pusher.Pushed)
 			}
 			for _, tag := range tc.images {
 				b.pushImage(tag)
 			}
-			b.registry.Reset()
-			b.options.Force = tc.force
-			pkg := modulePackage(t, tc.version, "one")
+			b.Registry.Reset()
+			b.Options.Force = tc.force
+			pkg := pushbench.ModulePackage(t, tc.version, "one")
 			if tc.want != "" {
-				b.mustPushModule(pkg, tc.want)
-				if m := b.storedModule(tc.version); m.H1 != pkg.H1 {
+				b.MustPushModule(pkg, tc.want)
+				if m := b.StoredModule(tc.version); m.H1 != pkg.H1 {
 					t.Errorf("stored %+v", m)
 				}
 				return
 			}
-			_, err := b.pushModule(pkg)
-			if !errors.Is(err, pusher.ErrOccupied) || !strings.Contains(hint.Of(err), tc.hint) || b.registry.Count(recorder.Writes()) != 0 {
+			_, err := b.PushModule(pkg)
+			if !errors.Is(err, repo.ErrOccupied) || !strings.Contains(hint.Of(err), tc.hint) || b.Registry.Count(recorder.Writes()) != 0 {
 				t.Errorf("%v (%s)", err, hint.Of(err))
 			}
 		})
@@ -357,26 +300,26 @@ func TestProviderInRepositoryOfModule(t *testing.T) {
 		for _, version := range []string{"1.0.0", "2.0.0"} {
 			t.Run(name+" "+version, func(t *testing.T) {
 				b := newBench(t)
-				pkg := modulePackage(t, version, "one")
-				b.mustPushModule(pkg, pusher.Pushed)
+				pkg := pushbench.ModulePackage(t, version, "one")
+				b.MustPushModule(pkg, pusher.Pushed)
 				if !annotations {
 					layer, err := json.Marshal(pkg.Layer())
 					if err != nil {
 						t.Fatal(err)
 					}
-					b.pushManifest(ocispec.MediaTypeImageManifest, fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":2},"layers":[%s]}`,
+					b.PushManifest(ocispec.MediaTypeImageManifest, fmt.Appendf(nil, `{"schemaVersion":2,"mediaType":%q,"artifactType":%q,"config":{"mediaType":"application/vnd.oci.empty.v1+json","digest":%q,"size":2},"layers":[%s]}`,
 						ocispec.MediaTypeImageManifest, artifact.TypeModule, artifact.Config().Descriptor.Digest, layer), version)
 				}
-				before := b.storedModule(version)
-				b.registry.Reset()
+				before := b.StoredModule(version)
+				b.Registry.Reset()
 				for _, force := range []bool{false, true} {
-					b.options.Force = force
-					_, err := b.push()
-					if !errors.Is(err, pusher.ErrOccupied) || hint.Of(err) == "" || b.registry.Count(recorder.Writes()) != 0 {
+					b.Options.Force = force
+					_, err := b.Push()
+					if !errors.Is(err, repo.ErrOccupied) || hint.Of(err) == "" || b.Registry.Count(recorder.Writes()) != 0 {
 						t.Errorf("force %t: %v (%s)", force, err, hint.Of(err))
 					}
 				}
-				if after := b.storedModule(version); after.Manifest.Digest != before.Manifest.Digest {
+				if after := b.StoredModule(version); after.Manifest.Digest != before.Manifest.Digest {
 					t.Errorf("the module is now %+v", after)
 				}
 			})
@@ -390,24 +333,24 @@ func TestInterruptedModulePush(t *testing.T) {
 	for _, step := range []struct{ method, path string }{{"POST", "/blobs/uploads/"}, {"PUT", "/blobs/uploads/"}, {"PUT", "/manifests/1.0.0"}} {
 		t.Run(step.method+step.path, func(t *testing.T) {
 			b := newBench(t)
-			pkg := modulePackage(t, "1.0.0", "one")
-			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			pkg := pushbench.ModulePackage(t, "1.0.0", "one")
+			b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if r.Method != step.method || !strings.Contains(r.URL.Path, step.path) {
 					return false
 				}
 				w.WriteHeader(http.StatusForbidden)
 				return true
 			})
-			var failure *pusher.RegistryError
-			if _, err := b.pushModule(pkg); !errors.As(err, &failure) {
+			var failure *repo.RegistryError
+			if _, err := b.PushModule(pkg); !errors.As(err, &failure) {
 				t.Error(err)
 			}
-			if _, err := artifact.ReadModule(t.Context(), b.repo, vpc, pkg.Version); err == nil {
+			if _, err := artifact.ReadModule(t.Context(), b.Repo, pushbench.VPC, pkg.Version); err == nil {
 				t.Error("the version is there")
 			}
-			b.registry.Intercept(nil)
-			b.registry.Reset()
-			b.mustPushModule(pkg, pusher.Pushed)
+			b.Registry.Intercept(nil)
+			b.Registry.Reset()
+			b.MustPushModule(pkg, pusher.Pushed)
 		})
 	}
 }
@@ -417,16 +360,16 @@ func TestModuleOfConcurrentPush(t *testing.T) {
 	for content, want := range map[string]error{"one": nil, "two": pusher.ErrConflict} {
 		t.Run(content, func(t *testing.T) {
 			b := newBench(t)
-			other := modulePackage(t, "1.0.0", content)
-			o := b.options
+			other := pushbench.ModulePackage(t, "1.0.0", content)
+			o := b.Options
 			o.OnEvent = func(e pusher.Event) {
-				if e.Module != vpc || e.Stage != pusher.StageDone {
+				if e.Module != pushbench.VPC || e.Stage != pusher.StageDone {
 					return
 				}
-				b.mustPushModule(other, pusher.Pushed)
+				b.MustPushModule(other, pusher.Pushed)
 			}
-			r, err := pusher.New(o).PushModule(context.WithoutCancel(t.Context()), b.moduleDestination(), modulePackage(t, "1.0.0", "one"))
-			if !errors.Is(err, want) || err == nil && r.Status != pusher.Unchanged || b.storedModule("1.0.0").H1 != other.H1 {
+			r, err := pusher.New(o).PushModule(context.WithoutCancel(t.Context()), b.ModuleDestination(), pushbench.ModulePackage(t, "1.0.0", "one"))
+			if !errors.Is(err, want) || err == nil && r.Status != pusher.Unchanged || b.StoredModule("1.0.0").H1 != other.H1 {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // PlanCopy returns the result that [Pusher.Copy] would probably have, without the referrers
@@ -22,7 +23,7 @@ func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, 
 		return nil, err
 	}
 	defer w.unlock()
-	after, status, err := w.plan(mayPush(ctx, w.dest.Repository))
+	after, status, err := w.plan(repo.MayPush(ctx, w.Dest.Repository))
 	if err != nil {
 		return nil, err
 	}
@@ -32,15 +33,15 @@ func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, 
 // planCopied returns a missing package as the source describes it. It notes whether the
 // package would be sent or left out.
 func (w *push) planCopied(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
-	out := *find(w.original.version.Packages, pkg.Platform)
+	out := *repo.Find(w.original.version.Packages, pkg.Platform)
 	out.Filename = pkg.Filename
 	if w.omittable(pkg) != nil {
 		w.original.omitted = append(w.original.omitted, pkg.Platform)
 		return &out, nil
 	}
-	exists, err := w.dest.Store.Exists(ctx, out.Layer())
+	exists, err := w.Dest.Store.Exists(ctx, out.Layer())
 	if err != nil {
-		return nil, w.registryError("look for "+pkg.Platform.String()+" in", err)
+		return nil, w.Failed("look for "+pkg.Platform.String()+" in", err)
 	}
 	w.uploaded[pkg.Platform] = !exists
 	return &out, nil

@@ -10,25 +10,32 @@ import (
 	"github.com/ocibridge/ocibridge/internal/outgoing"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
-// PlanPush returns a plan with one step: what [Pusher.Push] would probably do. It writes
+// PushPlan is the plan of a push.
+type PushPlan struct {
+	Step
+	Warnings []string
+}
+
+// PlanPush returns what [Pusher.Push] would probably do, and its warnings. It writes
 // nothing. It verifies the claims of the release, and fails where Push would fail before it
 // sends anything. It reads and verifies the packages in folders, and the packages that only
 // their bytes identify. It reads no other package. So it does not know which index entries a
 // forced push would correct.
-func (p *Pusher) PlanPush(ctx context.Context, r *origin.Release) (*Plan, error) {
+func (p *Pusher) PlanPush(ctx context.Context, r *origin.Release) (*PushPlan, error) {
 	w, err := p.begin(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	defer w.unlock()
 	w.refresh = p.o.RefreshEvidence
-	after, status, err := w.plan(mayPush(ctx, w.dest.Repository))
+	after, status, err := w.plan(repo.MayPush(ctx, w.Dest.Repository))
 	if err != nil {
 		return nil, err
 	}
-	out := &Plan{Steps: []Step{w.step(after, status)}}
+	out := &PushPlan{Step: w.step(after, status)}
 	for _, text := range w.result(ctx, after, status).Warnings {
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%s %s: %s", r.Provider(), r.Version(), text))
 	}
@@ -109,9 +116,9 @@ func (w *push) read(ctx context.Context, pkg origin.Package) (artifact.Package, 
 
 // step returns the step of a push that would change the stored version to after.
 func (w *push) step(after *artifact.Version, status Status) Step {
-	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: actionOf(status), dest: w.dest}
+	step := Step{Provider: w.release.Provider(), Version: w.release.Version(), Action: actionOf(status)}
 	for _, p := range after.Packages {
-		if step.Action != ActionKeep && w.before != nil && hasPackage(w.before.Packages, p) {
+		if step.Action != ActionKeep && w.before != nil && repo.HasPackage(w.before.Packages, p) {
 			continue
 		}
 		step.Platforms = append(step.Platforms, p.Platform)

@@ -14,9 +14,8 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -99,7 +98,7 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 			continue
 		}
 		if r.stored != nil && (d.status == Unchanged || w.isOriginal(r.stored, d.version)) {
-			if err := w.dest.mark(w.tag, r.stored.Index.Digest, r.stored.Index.Digest); err != nil {
+			if err := w.Dest.MarkTag(w.tag, r.stored.Index.Digest, r.stored.Index.Digest); err != nil {
 				return nil, "", err
 			}
 			w.finish(ctx, r.others, r.stored, r.readAt)
@@ -117,8 +116,8 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 			continue
 		}
 		err = w.sendVersion(ctx, r.stored, d.version)
-		if errors.Is(err, ErrImmutable) && nothingSent && r.stored != nil && !w.refresh {
-			w.warn("%s:%s does not name the evidence of this release or all that other pushes announced, and cannot be moved: what was asked for is in place", w.dest.Repository, w.tag)
+		if errors.Is(err, repo.ErrImmutable) && nothingSent && r.stored != nil && !w.refresh {
+			w.warn("%s:%s does not name the evidence of this release or all that other pushes announced, and cannot be moved: what was asked for is in place", w.Dest.Repository, w.tag)
 			if w.own != nil {
 				w.withdraw(ctx) // no push can move the tag
 			}
@@ -128,7 +127,7 @@ func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version,
 			return nil, "", err
 		}
 	}
-	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.dest.Repository, w.tag), "let one push of this version run at a time")
+	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.Dest.Repository, w.tag), "let one push of this version run at a time")
 }
 
 // round holds what a push reads before it writes.
@@ -248,7 +247,7 @@ func (w *push) checkBeforeSending(ctx context.Context, missing []origin.Package)
 func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 	own := slices.Clone(sent)
 	for _, pkg := range w.release.Packages {
-		if there := w.present(pkg.Platform); there != nil && find(own, pkg.Platform) == nil {
+		if there := w.present(pkg.Platform); there != nil && repo.Find(own, pkg.Platform) == nil {
 			own = append(own, *there)
 		}
 	}
@@ -259,32 +258,15 @@ func (w *push) ownPackages(sent []artifact.Package) []artifact.Package {
 // --force replaces invalid content. If this push has tagged the version, and a policy of the
 // registry forbids reading it, current returns the version that this push tagged.
 func (w *push) current(ctx context.Context) (*artifact.Version, error) {
-	v, err := readVersion(ctx, w.dest.Store, w.dest.Repository, w.release.Provider(), w.release.Version())
+	v, err := repo.ReadVersion(ctx, w.Dest.Store, w.Dest.Repository, w.release.Provider(), w.release.Version())
 	switch {
-	case errors.Is(err, errdef.ErrNotFound), w.o.Force && isReplaceable(err):
+	case errors.Is(err, errdef.ErrNotFound), w.o.Force && repo.IsReplaceable(err):
 		return nil, nil
 	case refusals.Policy(err) && w.tagged != nil:
-		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.dest.Repository, w.tag, errors.Unwrap(err)) // Unwrap omits the operation from the message
+		w.warn("%s:%s is stored, and nobody can read it yet: %v", w.Dest.Repository, w.tag, errors.Unwrap(err)) // Unwrap omits the operation from the message
 		return w.tagged, nil
 	}
 	return v, err
-}
-
-// readVersion reads a version of a repository. The error wraps [ErrOccupied] if the tag names
-// something other than a version of the provider. Otherwise it is a *[RegistryError].
-func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address, v provider.Version) (*artifact.Version, error) {
-	found, err := artifact.Read(ctx, store, a, v)
-	if err == nil {
-		return found, nil
-	}
-	tag := tagOf(v)
-	switch {
-	case errors.Is(err, artifact.ErrForeign):
-		return nil, occupied(r, tag, err, helpForeign)
-	case isReplaceable(err):
-		return nil, occupied(r, tag, err, "the tag is left as it was; ocibridge push --force replaces what it names")
-	}
-	return nil, &RegistryError{"read " + string(tag) + " in", r, err}
 }
 
 // sendVersion stores a version's index, and makes the tag name the index. If no version was
@@ -293,7 +275,7 @@ func readVersion(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr
 func (w *push) sendVersion(ctx context.Context, stored, next *artifact.Version) error {
 	if stored == nil && w.original != nil && w.original.index != nil && sameContent(next, w.original.version) {
 		index := *w.original.index
-		err := w.sendBlob(ctx, "push index to", index)
+		err := w.SendBlob(ctx, "push index to", index)
 		if err == nil {
 			return w.moveTag(ctx, stored, index, *w.original.version)
 		}
@@ -311,7 +293,7 @@ func (w *push) sendIndex(ctx context.Context, stored, v *artifact.Version) error
 	if err != nil {
 		return err
 	}
-	if err := w.sendBlob(ctx, "push index to", index); err != nil {
+	if err := w.SendBlob(ctx, "push index to", index); err != nil {
 		return err
 	}
 	return w.moveTag(ctx, stored, index, *v)
@@ -323,30 +305,33 @@ func (w *push) moveTag(ctx context.Context, stored *artifact.Version, index arti
 	if stored != nil {
 		before = stored.Index.Digest
 	}
-	if err := w.dest.mark(w.tag, before, index.Descriptor.Digest); err != nil {
+	if err := w.Dest.MarkTag(w.tag, before, index.Descriptor.Digest); err != nil {
 		return err
 	}
-	err := w.sendTag(ctx, "tag "+string(w.tag)+" in", index, string(w.tag), helpImmutable)
-	w.wrote = w.wrote || !errors.Is(err, ErrImmutable) // after any other error, the tag might have moved
+	err := w.SendTag(ctx, "tag "+string(w.tag)+" in", index, string(w.tag), helpImmutable)
+	w.wrote = w.wrote || !errors.Is(err, repo.ErrImmutable) // after any other error, the tag might have moved
 	if err == nil {
 		v.Index = index.Descriptor
 		w.tagged = &v
 		if w.sums.Verdict() == trust.Signed {
-			w.unsigned.Delete(w.dest.Repository)
+			w.unsigned.Delete(w.Dest.Repository)
 		}
 	}
 	return err
 }
 
-// isReplaceable reports whether --force may replace the stored content that err is about. It
-// returns false for another provider's version. It also returns false for damaged content,
-// because the registry might return the right bytes later.
-func isReplaceable(err error) bool {
-	return artifact.IsContent(err) && !errors.Is(err, artifact.ErrDamaged) && !errors.Is(err, artifact.ErrForeign)
+// noteReplaced notes in the repository's state that the tag will no longer name the index of
+// v. It does nothing if v is nil. If the state cannot be written, noteReplaced warns, and
+// the push continues.
+func (w *push) noteReplaced(ctx context.Context, v *artifact.Version) {
+	if v == nil || w.Dest.Store.Remote() == nil { // a bundle is never pruned
+		return
+	}
+	change := repo.StateChange{Replaced: []artifact.Replaced{{Manifest: repo.Plain(v.Index), Version: w.release.Version()}}}
+	if err := w.UpdateState(ctx, w.release.Provider(), change, w.warn); err != nil && ctx.Err() == nil {
+		w.warn("no prune will find the index %s once another one is tagged: %v", v.Index.Digest, err)
+	}
 }
 
-// isUnusable reports whether err means that stored content is invalid or does not exist.
-// Other errors are failures of the registry or of the connection.
-func isUnusable(err error) bool {
-	return artifact.IsContent(err) || errors.Is(err, errdef.ErrNotFound)
-}
+const helpImmutable = "the registry keeps what was uploaded, but the tag names the same index as before. Let this tag be moved and run it again (Harbor: the project's tag immutability rules; " +
+	"Amazon ECR: aws ecr put-image-tag-mutability; elsewhere they are locks, protected or immutable tags), or push all platforms of a version at once from the start"

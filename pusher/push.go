@@ -9,22 +9,20 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/registry"
-	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
-	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
 // push is the push of one release to one repository.
 type push struct {
-	writer
+	target
 	release *origin.Release
 	sums    *trust.Checksums
 	tag     ociaddr.Tag
@@ -49,7 +47,7 @@ type push struct {
 	wrote         bool              // the push has moved the tag, or might have moved it
 	uploaded      map[provider.Platform]bool
 	own           *ownAnnouncement // nil: the push has not announced itself
-	recent        recentTags       // the tags that the push listed when it began
+	recent        repo.RecentTags  // the tags that the push listed when it began
 	evidenceCache map[digest.Digest]*artifact.Evidence
 	original      *original // the version to copy; nil: the release comes from an origin
 	warnings      []string
@@ -57,10 +55,25 @@ type push struct {
 	unlock        func()    // ends the lock of the destination
 }
 
+// target is the repository to which a [Pusher] writes.
+type target struct {
+	*Pusher
+	repo.Writer
+}
+
+// to returns the target for a destination.
+func (p *Pusher) to(dest repo.Destination) target { return target{p, p.session.Writer(dest)} }
+
 // Push stores a release. If Push fails, the tag names either the same manifest as before or a
 // complete index. Another Push then completes the version.
 func (p *Pusher) Push(ctx context.Context, r *origin.Release) (*Result, error) {
 	return p.push(ctx, r, false)
+}
+
+// Repair stores a release as Push does, and stores deleted parts of the evidence again. It
+// replaces the stored evidence, unless the release's evidence is weaker.
+func (p *Pusher) Repair(ctx context.Context, r *origin.Release) (*Result, error) {
+	return p.push(ctx, r, true)
 }
 
 // push stores a release. If repair is set, push also stores deleted parts of the evidence
@@ -73,7 +86,7 @@ func (p *Pusher) push(ctx context.Context, r *origin.Release, repair bool) (*Res
 	}
 	defer w.unlock()
 	w.repair, w.refresh = repair, repair || p.o.RefreshEvidence
-	after, status, err := w.run(mayPush(ctx, w.dest.Repository))
+	after, status, err := w.run(repo.MayPush(ctx, w.Dest.Repository))
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +109,7 @@ func (w *push) run(ctx context.Context) (*artifact.Version, Status, error) {
 	// 4. Store evidence and index, and move the tag, if they change.
 	after, status, err := w.publish(ctx, sent)
 	if err == nil {
-		w.summaries.add(w.release.Provider(), w.dest, w.release.Version(), after)
+		w.NoteStored(w.release.Provider(), w.Dest, w.release.Version(), after)
 	}
 	return after, status, err
 }
@@ -111,15 +124,6 @@ func (w *push) compare(ctx context.Context) ([]origin.Package, error) {
 		return nil, err
 	}
 	return missing, w.checkBeforeSending(ctx, missing)
-}
-
-// mayPush returns a context whose requests all use one token that allows pulling and pushing.
-// If a repository does not exist yet, GHCR issues no token that allows only pulling. Without
-// mayPush, the first push to a repository would therefore fail before it begins. Package auth
-// restricts the scope to requests for the repository.
-func mayPush(ctx context.Context, r ociaddr.Repository) context.Context {
-	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
-	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
 }
 
 // begin accepts a release, and locks its destination. The caller must call unlock.
@@ -140,7 +144,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := dest.lock(ctx, "push of %s %s", r.Provider(), r.Version())
+	unlock, err := dest.LockFor(ctx, "push of %s %s", r.Provider(), r.Version())
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +153,7 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 		return nil, err
 	}
 	return &push{
-		writer: writer{p, dest}, release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, tag: tag, clock: outgoing.NewClock(p.o.Now), unlock: unlock,
+		target: p.to(dest), release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, tag: tag, clock: outgoing.NewClock(p.o.Now), unlock: unlock,
 		uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},
 	}, nil
 }
@@ -211,11 +215,11 @@ func (w *push) inspect(ctx context.Context) (err error) {
 	if w.before, err = w.current(ctx); err != nil || w.before != nil {
 		return err
 	}
-	tags, err := w.recent.list(ctx, w.dest.Store, w.o.Now)
+	tags, err := w.recent.List(ctx, w.Dest.Store, w.o.Now)
 	if err != nil {
-		return w.registryError("list tags of", err)
+		return w.Failed("list tags of", err)
 	}
-	return w.checkOwner(ctx, w.release.Provider(), tags)
+	return w.CheckOwner(ctx, w.tag, w.release.Provider(), tags, w.warn)
 }
 
 // missing returns the packages that have to be read: packages that are not stored, and
@@ -263,7 +267,7 @@ func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 		return false, w.conflictError(&conflict{kind: conflictPackage, platform: p, found: there.Digest, want: d})
 	}
 	w.event(p, StagePresent, 0, there.Size)
-	w.addLocation(d, w.dest.Repository)
+	w.addLocation(d, w.Dest.Repository)
 	return true, nil
 }
 
@@ -284,7 +288,7 @@ func (w *push) present(p provider.Platform) *artifact.Package {
 	if w.before == nil {
 		return nil
 	}
-	return find(w.before.Packages, p)
+	return repo.Find(w.before.Packages, p)
 }
 
 func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
@@ -296,85 +300,4 @@ func (w *push) warn(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(w.warnings, text) {
 		w.warnings = append(w.warnings, text)
 	}
-}
-
-func (w *writer) registryError(op string, err error) error {
-	if refusals.UnknownBlob(err) {
-		err = hint.Wrap(err, "parts of the version are gone, perhaps by a clean-up job: --force sends them again")
-	}
-	return &RegistryError{op, w.dest.Repository, err}
-}
-
-// ownerProbes is the number of versions that probeOwner reads. If some of them are invalid, or
-// if a policy of the registry forbids reading them, probeOwner tries more versions, up to
-// maxOwnerProbes in total.
-const ownerProbes, maxOwnerProbes = 3, 20
-
-// checkOwner refuses a repository whose newest versions name another provider, or are modules. Two providers
-// share a repository if, for example, the template is ${namespace}-${type} and the providers
-// are a-b/c and a/b-c. checkOwner warns if a policy of the registry forbids reading all of
-// these versions.
-func (w *push) checkOwner(ctx context.Context, a provider.Address, tags []ociaddr.Tag) error {
-	forbidden, err := w.probeOwner(ctx, w.tag, ociaddr.Versions(tags), helpForeign, func(v provider.Version) (bool, error) {
-		found, err := artifact.Read(ctx, w.dest.Store, a, v)
-		return err == nil && !found.Provider.IsZero(), err
-	})
-	if forbidden != nil {
-		w.warn("%s: ocibridge could not check which provider this repository belongs to: %v", w.dest.Repository, forbidden)
-	}
-	return err
-}
-
-// probeOwner reads the newest of the given versions, oldest first, with the function read. It
-// returns [ErrOccupied] if one of them is foreign. tag is the tag that the push will write. read
-// also reports whether the version names its owner. forbidden is not nil if a policy of the
-// registry forbids reading all of these versions.
-func (w *writer) probeOwner(ctx context.Context, tag ociaddr.Tag, versions []provider.Version, help string, read func(provider.Version) (named bool, err error)) (forbidden, err error) {
-	slices.Reverse(versions)
-	probes, invalid := 0, false
-	for _, v := range versions[:min(len(versions), maxOwnerProbes)] {
-		if probes == ownerProbes {
-			return nil, nil
-		}
-		named, err := read(v)
-		if errors.Is(err, artifact.ErrForeign) {
-			return nil, occupied(w.dest.Repository, tag, fmt.Errorf("its tag %s: %w", tagOf(v), err), help)
-		}
-		switch {
-		case named:
-			return nil, nil
-		case refusals.Policy(err):
-			forbidden = err
-			continue
-		case artifact.IsInvalid(err):
-			invalid = true
-			continue
-		case err != nil && !isUnusable(err):
-			return nil, w.registryError("read "+string(tagOf(v))+" in", err)
-		}
-		probes++
-	}
-	if probes > 0 || invalid {
-		forbidden = nil
-	}
-	return forbidden, nil
-}
-
-func occupied(r ociaddr.Repository, tag ociaddr.Tag, err error, help string) error {
-	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", r, tag, ErrOccupied, err), "%s", help)
-}
-
-// tags lists the repository's tags. It returns no tags if the repository does not exist.
-func (w *push) tags(ctx context.Context) ([]ociaddr.Tag, error) {
-	tags, err := artifact.ListAnyTags(ctx, w.dest.Store)
-	if err != nil {
-		return nil, w.registryError("list tags of", err)
-	}
-	return tags, nil
-}
-
-// tagOf returns the tag of a stored version.
-func tagOf(v provider.Version) ociaddr.Tag {
-	tag, _ := ociaddr.VersionTag(v) // VersionTag cannot fail for a version that has a tag
-	return tag
 }

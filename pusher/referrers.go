@@ -14,27 +14,15 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const (
-	// maxReferrers is the maximum number of referrers of one version, at any depth.
-	maxReferrers = 1000
-	// maxReferrerDepth is the maximum depth of referrers of referrers.
-	maxReferrerDepth = 8
 	// referrerLists is the maximum number of lists of referrers that are read concurrently.
 	referrerLists = 8
-	// maxReferrerType is the maximum length in bytes of the media type and of the artifact
-	// type of a referrer. A media type of RFC 6838 has at most 127 + 1 + 127 characters.
-	maxReferrerType = 255
 	// maxReferrerWarnings is the maximum number of warnings about one version's referrers.
 	maxReferrerWarnings = 20
 )
-
-// subject is a manifest that both the source and the destination have.
-type subject struct {
-	desc  ocispec.Descriptor
-	depth int
-}
 
 // referrersCopy copies the referrers of a version.
 type referrersCopy struct {
@@ -42,7 +30,7 @@ type referrersCopy struct {
 	warn        func(format string, args ...any)
 	tags        []ociaddr.Tag // the source's tags that contain the digest of a subject
 	seen        map[digest.Digest]bool
-	next        []subject
+	next        []repo.Subject
 	total       int // referrers that the destination has
 	sent        int // number of referrers that were sent
 	warned      int
@@ -59,7 +47,7 @@ func (c *carrier) copyReferrers(ctx context.Context, of []ocispec.Descriptor, wa
 	for _, desc := range of {
 		if !r.seen[desc.Digest] {
 			r.seen[desc.Digest] = true
-			r.next = append(r.next, subject{desc: plain(desc)})
+			r.next = append(r.next, repo.Subject{Desc: repo.Plain(desc)})
 		}
 	}
 	return r.run(ctx)
@@ -96,7 +84,7 @@ func (p *Pusher) attachedTags(ctx context.Context, from source) ([]ociaddr.Tag, 
 		tags, err := artifact.ListAnyTags(ctx, from.Store)
 		if err != nil {
 			p.attached.Delete(from.Repository) // the next version lists them again
-			return nil, &RegistryError{"list tags of", from.Repository, err}
+			return nil, &repo.RegistryError{Op: "list tags of", Repository: from.Repository, Err: err}
 		}
 		return slices.DeleteFunc(tags, func(t ociaddr.Tag) bool { _, ok := t.Subject(); return !ok }), nil
 	}))
@@ -115,7 +103,7 @@ func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
 	}
 	add(after.Index, found.Index)
 	for _, p := range found.Packages {
-		if q := find(after.Packages, p.Platform); q != nil {
+		if q := repo.Find(after.Packages, p.Platform); q != nil {
 			add(q.Manifest, p.Manifest)
 		}
 	}
@@ -126,23 +114,23 @@ func (w *push) subjects(after *artifact.Version) []ocispec.Descriptor {
 }
 
 // list returns the referrers that the source lists for each subject.
-func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocispec.Descriptor, error) {
+func (c *referrersCopy) list(ctx context.Context, subjects []repo.Subject) ([][]ocispec.Descriptor, error) {
 	out := make([][]ocispec.Descriptor, len(subjects))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(referrerLists)
 	for i, s := range subjects {
 		g.Go(func() error {
 			var err error
-			out[i], err = c.listOf(ctx, c.from.Store, s.desc, &c.listed, &c.undescribed)
+			out[i], err = c.listOf(ctx, c.from.Store, s.Desc, &c.listed, &c.undescribed)
 			switch {
-			case errors.Is(err, ErrTooMuchAttached):
+			case errors.Is(err, repo.ErrTooMuchAttached):
 				return err
-			case errors.Is(err, errListRefused):
+			case errors.Is(err, repo.ErrListRefused):
 				c.listRefused.Do(func() {
 					c.warnReferrer("%s %v: those that no fallback tag lists are not copied", c.from.Repository, err)
 				})
 			case err != nil:
-				return &RegistryError{"list referrers in", c.from.Repository, err}
+				return &repo.RegistryError{Op: "list referrers in", Repository: c.from.Repository, Err: err}
 			}
 			return nil
 		})
@@ -151,16 +139,16 @@ func (c *referrersCopy) list(ctx context.Context, subjects []subject) ([][]ocisp
 }
 
 // listOf returns the referrers of a manifest in a store. It counts the entries, and skips
-// entries that describe no manifest. The error wraps errListRefused if the registry refuses
+// entries that describe no manifest. The error wraps ErrListRefused if the registry refuses
 // the API and has no list under the fallback tag.
-func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec.Descriptor, listed, undescribed *atomic.Int64) ([]ocispec.Descriptor, error) {
+func (c *referrersCopy) listOf(ctx context.Context, store repo.Reader, s ocispec.Descriptor, listed, undescribed *atomic.Int64) ([]ocispec.Descriptor, error) {
 	var out []ocispec.Descriptor
 	add := func(page []ocispec.Descriptor) error {
-		if listed.Add(int64(len(page))) > maxReferrers {
-			return c.tooMuch("lists of more than %d referrers", maxReferrers)
+		if listed.Add(int64(len(page))) > repo.MaxReferrers {
+			return c.tooMuch("lists of more than %d referrers", repo.MaxReferrers)
 		}
 		for _, desc := range page {
-			if desc.Digest.Validate() != nil || max(len(desc.MediaType), len(desc.ArtifactType)) > maxReferrerType {
+			if desc.Digest.Validate() != nil || max(len(desc.MediaType), len(desc.ArtifactType)) > repo.MaxReferrerType {
 				undescribed.Add(1)
 				continue
 			}
@@ -171,7 +159,7 @@ func (c *referrersCopy) listOf(ctx context.Context, store StoredStore, s ocispec
 		}
 		return nil
 	}
-	err := listReferrers(ctx, store, s, add)
+	err := repo.ListReferrers(ctx, store, s, add)
 	return out, err
 }
 
@@ -190,6 +178,6 @@ func (c *referrersCopy) warnReferrer(format string, args ...any) {
 // warnUndescribed warns of list entries that describe no manifest.
 func (c *referrersCopy) warnUndescribed() {
 	if n := c.undescribed.Load(); n > 0 {
-		c.warn("%s lists %d referrers without a digest, or with a type of more than %d bytes: they are not copied", c.from.Repository, n, maxReferrerType)
+		c.warn("%s lists %d referrers without a digest, or with a type of more than %d bytes: they are not copied", c.from.Repository, n, repo.MaxReferrerType)
 	}
 }

@@ -1,9 +1,7 @@
 package pusher_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,89 +13,48 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2/content"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
-
-const attachedType = "application/vnd.example.signature"
-
-// copyWith copies a stored version with its referrers.
-func (b *bench) copyWith(from pusher.Stored, platforms ...string) (*pusher.Result, error) {
-	var want []provider.Platform
-	for _, p := range platforms {
-		want = append(want, provider.MustParsePlatform(p))
-	}
-	return pusher.New(b.options).Copy(b.t.Context(), from, one, want)
-}
-
-// store pushes a manifest with one layer. The manifest has a subject unless subject is "". If tag is "", the manifest
-// gets no tag.
-func (b *bench) store(repo *remote.Repository, text string, subject digest.Digest, tag string) ocispec.Descriptor {
-	b.t.Helper()
-	layer := content.NewDescriptorFromBytes("text/plain", []byte(text))
-	m := map[string]any{
-		"schemaVersion": 2, "mediaType": ocispec.MediaTypeImageManifest, "artifactType": attachedType,
-		"config": ocispec.DescriptorEmptyJSON, "layers": []ocispec.Descriptor{layer},
-	}
-	if subject != "" {
-		m["subject"] = ocispec.Descriptor{MediaType: ocispec.MediaTypeImageIndex, Digest: subject, Size: 1}
-	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	desc := content.NewDescriptorFromBytes(ocispec.MediaTypeImageManifest, data)
-	for d, bytes_ := range map[*ocispec.Descriptor][]byte{&layer: []byte(text), {MediaType: ocispec.DescriptorEmptyJSON.MediaType, Digest: ocispec.DescriptorEmptyJSON.Digest, Size: 2}: []byte("{}")} {
-		if err := repo.Push(b.t.Context(), *d, bytes.NewReader(bytes_)); err != nil {
-			b.t.Fatal(err)
-		}
-	}
-	if tag == "" {
-		tag = desc.Digest.String()
-	}
-	if err := repo.PushReference(b.t.Context(), desc, bytes.NewReader(data), tag); err != nil {
-		b.t.Fatal(err)
-	}
-	return desc
-}
 
 // referrers lists the referrers of a manifest in a repository.
 func (b *bench) referrers(repo *remote.Repository, subject digest.Digest) []digest.Digest {
-	b.t.Helper()
+	b.T.Helper()
 	var out []digest.Digest
-	err := repo.Referrers(b.t.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: subject, Size: 1}, "", func(page []ocispec.Descriptor) error {
+	err := repo.Referrers(b.T.Context(), ocispec.Descriptor{MediaType: ocispec.MediaTypeImageManifest, Digest: subject, Size: 1}, "", func(page []ocispec.Descriptor) error {
 		for _, d := range page {
 			out = append(out, d.Digest)
 		}
 		return nil
 	})
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return out
 }
 
 // mustCopy copies a stored version. It fails the test unless the copy succeeds with the given warnings.
 func (b *bench) mustCopy(from pusher.Stored, warnings ...string) *pusher.Result {
-	b.t.Helper()
-	r, err := b.copyWith(from)
+	b.T.Helper()
+	r, err := b.CopyWith(from)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	if len(r.Warnings) != len(warnings) {
-		b.t.Errorf("warnings %q, want %q", r.Warnings, warnings)
+		b.T.Errorf("warnings %q, want %q", r.Warnings, warnings)
 		return r
 	}
 	for i, w := range warnings {
 		if !strings.Contains(r.Warnings[i], w) {
-			b.t.Errorf("warning %q, want %q", r.Warnings[i], w)
+			b.T.Errorf("warning %q, want %q", r.Warnings[i], w)
 		}
 	}
 	return r
@@ -110,17 +67,6 @@ func fresh(from pusher.Stored) pusher.Stored {
 	return from
 }
 
-// withoutAPI makes a registry return 404 for the referrers API, like a registry without that API.
-func withoutAPI(r *recorder.Recorder) {
-	r.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
-		if !strings.Contains(req.URL.Path, "/referrers/") {
-			return false
-		}
-		http.NotFound(w, req)
-		return true
-	})
-}
-
 // TestCopyReferrers shows that a copy copies the referrers of an index, a platform's manifest, evidence and a referrer,
 // whether or not source and destination have the referrers API.
 func TestCopyReferrers(t *testing.T) {
@@ -130,24 +76,24 @@ func TestCopyReferrers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			if !api.source {
-				withoutAPI(b.registry.Recorder)
+				pushbench.WithoutAPI(b.Registry.Recorder)
 			}
-			pushed := b.mustPush()
-			v := b.tagged()
-			index := b.store(b.repo, "signature", v.Index.Digest, "")
-			second := b.store(b.repo, "another signature", v.Index.Digest, "")
-			platform := b.store(b.repo, "sbom", v.Packages[1].Manifest.Digest, "")
-			ofPlatform := b.store(b.repo, "signature of the sbom", platform.Digest, "")
-			evidence := b.store(b.repo, "of the evidence", v.Evidence.Digest, "")
+			pushed := b.MustPush()
+			v := b.Tagged()
+			index := b.Store(b.Repo, "signature", v.Index.Digest, "")
+			second := b.Store(b.Repo, "another signature", v.Index.Digest, "")
+			platform := b.Store(b.Repo, "sbom", v.Packages[1].Manifest.Digest, "")
+			ofPlatform := b.Store(b.Repo, "signature of the sbom", platform.Digest, "")
+			evidence := b.Store(b.Repo, "of the evidence", v.Evidence.Digest, "")
 			tag := string(ociaddr.CosignTags(v.Index.Digest)[0])
-			cosign := b.store(b.repo, "cosign", "", tag)
-			b.store(b.repo, "unrelated", "", "notes")
-			b.store(b.repo, "of something else", digest.FromString("else"), "")
+			cosign := b.Store(b.Repo, "cosign", "", tag)
+			b.Store(b.Repo, "unrelated", "", "notes")
+			b.Store(b.Repo, "of something else", digest.FromString("else"), "")
 
-			from, _ := b.source()
+			from, _ := b.Source()
 			from = fresh(from)
 			if !api.destination {
-				withoutAPI(b.registry.Recorder)
+				pushbench.WithoutAPI(b.Registry.Recorder)
 			}
 			r := b.mustCopy(from)
 			if r.Digest != pushed.Digest || r.Status != pusher.Pushed || r.Referrers != 6 || r.ReferrersSent != 6 {
@@ -157,39 +103,39 @@ func TestCopyReferrers(t *testing.T) {
 				v.Index.Digest: {index.Digest, second.Digest}, v.Packages[1].Manifest.Digest: {platform.Digest}, platform.Digest: {ofPlatform.Digest},
 				v.Evidence.Digest: {evidence.Digest}, digest.FromString("else"): nil,
 			} {
-				got := b.referrers(b.repo, subject)
+				got := b.referrers(b.Repo, subject)
 				slices.Sort(got)
 				slices.Sort(want)
 				if !slices.Equal(got, want) {
 					t.Errorf("of %s: %v, want %v", subject, got, want)
 				}
 			}
-			if desc, err := artifact.Resolve(t.Context(), b.repo, tag); err != nil || desc.Digest != cosign.Digest {
+			if desc, err := artifact.Resolve(t.Context(), b.Repo, tag); err != nil || desc.Digest != cosign.Digest {
 				t.Errorf("%s: %v, %v", tag, desc.Digest, err)
 			}
-			if _, err := artifact.Resolve(t.Context(), b.repo, "notes"); err == nil {
+			if _, err := artifact.Resolve(t.Context(), b.Repo, "notes"); err == nil {
 				t.Error("a tag that is not attached was copied")
 			}
-			_, err := artifact.Resolve(t.Context(), b.repo, string(ociaddr.ReferrersTag(v.Index.Digest)))
+			_, err := artifact.Resolve(t.Context(), b.Repo, string(ociaddr.ReferrersTag(v.Index.Digest)))
 			if (err == nil) == api.destination {
 				t.Errorf("fallback tag: %v", err)
 			}
-			if list, err := from.Versions(t.Context()); err != nil || !slices.Equal(list, []provider.Version{one}) {
+			if list, err := from.Versions(t.Context()); err != nil || !slices.Equal(list, []provider.Version{pushbench.One}) {
 				t.Errorf("versions %v, %v", list, err)
 			}
 
 			// A second copy sends nothing. If there is one more referrer, a copy sends only this referrer.
-			b.registry.Reset()
-			if r := b.mustCopy(from); r.Status != pusher.Unchanged || r.Referrers != 6 || r.ReferrersSent != 0 || b.registry.Count(recorder.Writes()) != 0 {
-				t.Errorf("again: %+v, %d writes", r, b.registry.Count(recorder.Writes()))
+			b.Registry.Reset()
+			if r := b.mustCopy(from); r.Status != pusher.Unchanged || r.Referrers != 6 || r.ReferrersSent != 0 || b.Registry.Count(recorder.Writes()) != 0 {
+				t.Errorf("again: %+v, %d writes", r, b.Registry.Count(recorder.Writes()))
 			}
-			b.store(from.Store.(*remote.Repository), "later", ofPlatform.Digest, "")
+			b.Store(from.Store.(*remote.Repository), "later", ofPlatform.Digest, "")
 			if r := b.mustCopy(from); r.Status != pusher.Completed || r.Referrers != 7 || r.ReferrersSent != 1 {
 				t.Errorf("with one more: %+v", r)
 			}
-			b.newRegistry()
-			b.options.WithoutReferrers = true
-			if r := b.mustCopy(from); r.Digest != pushed.Digest || r.Referrers != 0 || len(b.referrers(b.repo, v.Index.Digest)) != 0 {
+			b.NewRegistry()
+			b.Options.WithoutReferrers = true
+			if r := b.mustCopy(from); r.Digest != pushed.Digest || r.Referrers != 0 || len(b.referrers(b.Repo, v.Index.Digest)) != 0 {
 				t.Errorf("without referrers: %+v", r)
 			}
 		})
@@ -198,7 +144,7 @@ func TestCopyReferrers(t *testing.T) {
 
 // brokenStore is a source whose first response for a blob sends wrong bytes and then breaks off.
 type brokenStore struct {
-	pusher.StoredStore
+	repo.Reader
 	blob    digest.Digest
 	fetched int
 }
@@ -209,22 +155,22 @@ func (s *brokenStore) Fetch(ctx context.Context, desc ocispec.Descriptor) (io.Re
 			return io.NopCloser(io.MultiReader(strings.NewReader("wrong"), iotest.ErrReader(syscall.ECONNRESET))), nil
 		}
 	}
-	return s.StoredStore.Fetch(ctx, desc)
+	return s.Reader.Fetch(ctx, desc)
 }
 
 // TestCopyReferrersReadsAgain shows that a copy reads an attachment again if the first response of the source breaks
 // off.
 func TestCopyReferrersReadsAgain(t *testing.T) {
 	b := newBench(t)
-	b.mustPush()
-	signature := b.store(b.repo, "signature", b.tagged().Index.Digest, "")
-	from, _ := b.source()
-	broken := &brokenStore{StoredStore: from.Store, blob: digest.FromString("signature")}
+	b.MustPush()
+	signature := b.Store(b.Repo, "signature", b.Tagged().Index.Digest, "")
+	from, _ := b.Source()
+	broken := &brokenStore{Reader: from.Store, blob: digest.FromString("signature")}
 	from.Store = broken
 	if r := b.mustCopy(from); r.ReferrersSent != 1 || broken.fetched != 2 {
 		t.Errorf("%+v, %d reads of the attachment", r, broken.fetched)
 	}
-	if _, err := artifact.Resolve(t.Context(), b.repo, signature.Digest.String()); err != nil {
+	if _, err := artifact.Resolve(t.Context(), b.Repo, signature.Digest.String()); err != nil {
 		t.Error(err)
 	}
 }
@@ -233,10 +179,10 @@ func TestCopyReferrersReadsAgain(t *testing.T) {
 // fails, the next copy lists the tags again.
 func TestCopyReferrersListsTagsOnce(t *testing.T) {
 	b := newBench(t)
-	b.mustPush()
-	from, source := b.source()
+	b.MustPush()
+	from, source := b.Source()
 	source.Reset()
-	p := pusher.New(b.options)
+	p := pusher.New(b.Options)
 	source.Intercept(func(w http.ResponseWriter, req *http.Request) bool {
 		if !strings.HasSuffix(req.URL.Path, "/tags/list") {
 			return false
@@ -244,12 +190,12 @@ func TestCopyReferrersListsTagsOnce(t *testing.T) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return true
 	})
-	if _, err := p.Copy(t.Context(), from, one, nil); err == nil {
+	if _, err := p.Copy(t.Context(), from, pushbench.One, nil); err == nil {
 		t.Error("copied without a list of tags")
 	}
 	source.Intercept(nil)
 	for range 2 {
-		if _, err := p.Copy(t.Context(), from, one, nil); err != nil {
+		if _, err := p.Copy(t.Context(), from, pushbench.One, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -281,18 +227,18 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 	for name, answer := range answers {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			withoutAPI(b.registry.Recorder)
-			b.mustPush()
-			v := b.tagged()
+			pushbench.WithoutAPI(b.Registry.Recorder)
+			b.MustPush()
+			v := b.Tagged()
 			subjects := []digest.Digest{v.Index.Digest, v.Evidence.Digest}
 			for _, p := range v.Packages {
 				subjects = append(subjects, p.Manifest.Digest)
 			}
 			for _, subject := range subjects[1:] {
-				nothing := b.store(b.repo, "of "+string(subject), subject, "")
+				nothing := b.Store(b.Repo, "of "+string(subject), subject, "")
 				subjects = append(subjects, nothing.Digest)
 			}
-			from, registry := b.source()
+			from, registry := b.Source()
 			from = fresh(from)
 
 			// Some manifests have no fallback tag. The copy warns of the refusal, and copies the referrers of the other
@@ -307,9 +253,9 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 
 			// If the registry also refuses the fallback tags, the copy fails without a login, and otherwise copies no
 			// referrers.
-			b.newRegistry()
+			b.NewRegistry()
 			registry.Intercept(refused(answer, true))
-			r, err := b.copyWith(from)
+			r, err := b.CopyWith(from)
 			if name == "Basic" || name == "status code 401" {
 				if err == nil || !strings.Contains(err.Error(), "list referrers in source.test/acme/widget") {
 					t.Errorf("no login: %+v, %v", r, err)
@@ -325,17 +271,17 @@ func TestCopyReferrersWhereTheAPIIsRefused(t *testing.T) {
 // the index's, because the new index differs from the index of the source.
 func TestCopyReferrersOfPlatforms(t *testing.T) {
 	b := newBench(t)
-	b.mustPush()
-	v := b.tagged()
-	b.store(b.repo, "of the index", v.Index.Digest, "")
-	b.store(b.repo, "of another platform", v.Packages[0].Manifest.Digest, "")
-	platform := b.store(b.repo, "of the platform", v.Packages[1].Manifest.Digest, "")
-	from, _ := b.source()
-	r, err := b.copyWith(from, v.Packages[1].Platform.String())
+	b.MustPush()
+	v := b.Tagged()
+	b.Store(b.Repo, "of the index", v.Index.Digest, "")
+	b.Store(b.Repo, "of another platform", v.Packages[0].Manifest.Digest, "")
+	platform := b.Store(b.Repo, "of the platform", v.Packages[1].Manifest.Digest, "")
+	from, _ := b.Source()
+	r, err := b.CopyWith(from, v.Packages[1].Platform.String())
 	if err != nil || r.Referrers != 1 || r.ReferrersSent != 1 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if got := b.referrers(b.repo, v.Packages[1].Manifest.Digest); !slices.Equal(got, []digest.Digest{platform.Digest}) || len(b.referrers(b.repo, v.Index.Digest)) != 0 {
+	if got := b.referrers(b.Repo, v.Packages[1].Manifest.Digest); !slices.Equal(got, []digest.Digest{platform.Digest}) || len(b.referrers(b.Repo, v.Index.Digest)) != 0 {
 		t.Errorf("%v", got)
 	}
 }

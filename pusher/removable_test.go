@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -45,24 +46,24 @@ func TestPushesThatMayNotDelete(t *testing.T) {
 			b := newAnnounceBench(t)
 			b.handle(refuseDelete(status, ""))
 			// A push of some platforms does not announce itself.
-			b.mustPush("linux_amd64")
-			if len(b.sent) != 0 || b.leftTags() != 0 {
+			b.MustPush("linux_amd64")
+			if len(b.sent) != 0 || b.LeftTags() != 0 {
 				t.Errorf("announcements %v", b.sent)
 			}
 			// A push of a release that jobs push one platform at a time announces itself, and marks its announcement
 			// as done.
-			r, err := b.get("darwin_arm64")
+			r, err := b.Get("darwin_arm64")
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.ByPublisher = true
-			if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
+			if _, err := pusher.New(b.Options).Push(t.Context(), r); err != nil {
 				t.Fatal(err)
 			}
-			if len(b.sent) != 2 || b.leftTags() != 1 || !b.decode(b.sent[1]).Done {
-				t.Errorf("%d announcements were sent, %d are left", len(b.sent), b.leftTags())
+			if len(b.sent) != 2 || b.LeftTags() != 1 || !b.decode(b.sent[1]).Done {
+				t.Errorf("%d announcements were sent, %d are left", len(b.sent), b.LeftTags())
 			}
-			if got := b.taggedPlatforms(); got != "darwin_arm64 linux_amd64" {
+			if got := b.TaggedPlatforms(); got != "darwin_arm64 linux_amd64" {
 				t.Errorf("the index has %s", got)
 			}
 		})
@@ -76,7 +77,7 @@ func TestOneProbe(t *testing.T) {
 	b := newAnnounceBench(t)
 	var ready sync.WaitGroup // released once all pushes send their evidence
 	ready.Add(pushes)
-	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+	b.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/manifests/sha256:") {
 			data, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -90,12 +91,12 @@ func TestOneProbe(t *testing.T) {
 		}
 		return false
 	})
-	p := pusher.New(b.options)
+	p := pusher.New(b.Options)
 	var wg sync.WaitGroup
 	for minor := range pushes {
-		b.release = b.build(fmt.Sprintf("1.%d.0", minor), "content")
-		b.origin.Add(b.release)
-		r, err := b.get("linux_amd64")
+		b.Release = b.Build(fmt.Sprintf("1.%d.0", minor), "content")
+		b.Origin.Add(b.Release)
+		r, err := b.Get("linux_amd64")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,10 +107,10 @@ func TestOneProbe(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := b.registry.Count(recorder.Method(http.MethodPut), recorder.PathSuffix(b.probe().String())); n != 1 {
+	if n := b.Registry.Count(recorder.Method(http.MethodPut), recorder.PathSuffix(b.probe().String())); n != 1 {
 		t.Errorf("%d probes", n)
 	}
-	if n := b.leftTags(); n != 0 {
+	if n := b.LeftTags(); n != 0 {
 		t.Errorf("%d announcements are left", n)
 	}
 }
@@ -118,15 +119,15 @@ func TestOneProbe(t *testing.T) {
 // SHA256SUMS.
 func TestWholeReleasesAreNotAnnounced(t *testing.T) {
 	b := newAnnounceBench(t)
-	r, err := b.get()
+	r, err := b.Get()
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Partial, r.ByPublisher = true, true // like a release folder
-	if _, err := pusher.New(b.options).Push(t.Context(), r); err != nil {
+	if _, err := pusher.New(b.Options).Push(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
-	if len(b.sent) != 0 || b.registry.Count(recorder.Method(http.MethodDelete)) != 0 {
+	if len(b.sent) != 0 || b.Registry.Count(recorder.Method(http.MethodDelete)) != 0 {
 		t.Errorf("requests %s", b.manifests())
 	}
 }
@@ -139,19 +140,21 @@ func TestForeignAnnouncements(t *testing.T) {
 			do(&a)
 			blob, err := artifact.EncodeAnnouncement(a)
 			if err != nil {
-				b.t.Fatal(err)
+				b.T.Fatal(err)
 			}
 			return blob.Data
 		}
 	}
 	for name, encode := range map[string]func(*announceBench, artifact.Announcement) []byte{
-		"of another provider": change(func(a *artifact.Announcement) { a.Provider = provider.MustParseAddress(host + "/other/widget") }),
-		"of another version":  change(func(a *artifact.Announcement) { a.Version.Version = provider.MustParseVersion("2.0.0") }),
-		"without an ID":       change(func(a *artifact.Announcement) { a.ID = "" }),
+		"of another provider": change(func(a *artifact.Announcement) {
+			a.Provider = provider.MustParseAddress(pushbench.Host + "/other/widget")
+		}),
+		"of another version": change(func(a *artifact.Announcement) { a.Version.Version = provider.MustParseVersion("2.0.0") }),
+		"without an ID":      change(func(a *artifact.Announcement) { a.ID = "" }),
 		"an index": func(b *announceBench, a artifact.Announcement) []byte {
 			blob, err := artifact.EncodeIndex(a.Version)
 			if err != nil {
-				b.t.Fatal(err)
+				b.T.Fatal(err)
 			}
 			return blob.Data
 		},
@@ -178,12 +181,12 @@ func TestForeignAnnouncements(t *testing.T) {
 			v := b.whole()
 			v.Packages = v.Packages[:1]
 			data := encode(b, artifact.Announcement{Version: *v, ID: "aaaaaaaaaaaaaaaa", At: b.registryTime().Add(-2 * time.Hour)})
-			foreign := b.pushManifest(ocispec.MediaTypeImageIndex, data, otherTag)
-			b.mustPush("linux_amd64")
-			if got := b.taggedPlatforms(); got != "linux_amd64" {
+			foreign := b.PushManifest(ocispec.MediaTypeImageIndex, data, otherTag)
+			b.MustPush("linux_amd64")
+			if got := b.TaggedPlatforms(); got != "linux_amd64" {
 				t.Errorf("the index has %s", got)
 			}
-			if b.leftTags() != 1 || !b.has(foreign) {
+			if b.LeftTags() != 1 || !b.has(foreign) {
 				t.Errorf("it was deleted: %s", b.manifests())
 			}
 		})
@@ -198,13 +201,13 @@ func TestRefusedAnnouncement(t *testing.T) {
 	v.Packages[0].Digest = digest.FromString("other bytes")
 	b.announced(v, b.registryTime(), true, "darwin_arm64")
 	b.sent = nil
-	b.mustPush("linux_amd64")
-	if got := b.taggedPlatforms(); got != "linux_amd64" || b.leftTags() != 1 {
-		t.Errorf("the index has %s, and %d announcements are left", got, b.leftTags())
+	b.MustPush("linux_amd64")
+	if got := b.TaggedPlatforms(); got != "linux_amd64" || b.LeftTags() != 1 {
+		t.Errorf("the index has %s, and %d announcements are left", got, b.LeftTags())
 	}
 	b.pass(time.Hour)
-	b.mustPush("linux_amd64")
-	if got := b.taggedPlatforms(); got != "linux_amd64" {
+	b.MustPush("linux_amd64")
+	if got := b.TaggedPlatforms(); got != "linux_amd64" {
 		t.Errorf("the index has %s", got)
 	}
 	b.wantNothingLeft()
@@ -215,26 +218,26 @@ func TestRefusedAnnouncement(t *testing.T) {
 func TestManyAnnouncements(t *testing.T) {
 	b := newAnnounceBench(t)
 	v := b.whole()
-	data, err := orascontent.FetchAll(t.Context(), b.repo, v.Packages[0].Manifest)
+	data, err := orascontent.FetchAll(t.Context(), b.Repo, v.Packages[0].Manifest)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 201 {
-		tag, err := ociaddr.AnnouncementTag(one, ociaddr.NewAnnouncementID())
+		tag, err := ociaddr.AnnouncementTag(pushbench.One, ociaddr.NewAnnouncementID())
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.pushManifest(v.Packages[0].Manifest.MediaType, data, string(tag))
+		b.PushManifest(v.Packages[0].Manifest.MediaType, data, string(tag))
 	}
-	b.registry.Reset()
-	_, err = b.push("linux_amd64")
+	b.Registry.Reset()
+	_, err = b.Push("linux_amd64")
 	if err == nil || !strings.Contains(err.Error(), "more than 200") || !strings.Contains(hint.Of(err), "remove them") {
 		t.Errorf("error %v (hint %q)", err, hint.Of(err))
 	}
-	if n := b.registry.Count(recorder.Method(http.MethodGet), recorder.PathContains("/manifests/ocibridge-part.")); n != 0 {
+	if n := b.Registry.Count(recorder.Method(http.MethodGet), recorder.PathContains("/manifests/ocibridge-part.")); n != 0 {
 		t.Errorf("%d of them were read", n)
 	}
-	if n := b.leftTags(); n != 201 {
+	if n := b.LeftTags(); n != 201 {
 		t.Errorf("%d tags are left", n)
 	}
 }
@@ -252,11 +255,11 @@ func TestRefusedPushWithdraws(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		b.registry.Intercept(nil)
-		b.pushManifest(index.Descriptor.MediaType, index.Data, "1.0.0")
-		b.registry.Intercept(b.intercept)
+		b.Registry.Intercept(nil)
+		b.PushManifest(index.Descriptor.MediaType, index.Data, "1.0.0")
+		b.Registry.Intercept(b.intercept)
 	}))
-	if _, err := b.push("linux_amd64"); err == nil || len(b.sent) != 1 {
+	if _, err := b.Push("linux_amd64"); err == nil || len(b.sent) != 1 {
 		t.Errorf("error %v, %d announcements", err, len(b.sent))
 	}
 	b.wantNothingLeft()
@@ -275,14 +278,14 @@ func TestNewerAnnouncementStays(t *testing.T) {
 			return false
 		}
 		renewed = true
-		b.registry.Intercept(nil)
+		b.Registry.Intercept(nil)
 		b.announced(v, b.registryTime(), false, "darwin_arm64")
-		b.registry.Intercept(b.intercept)
+		b.Registry.Intercept(b.intercept)
 		w.WriteHeader(http.StatusPreconditionFailed)
 		return true
 	})
-	b.mustPush("linux_amd64")
-	if n := b.leftTags(); n != 1 {
+	b.MustPush("linux_amd64")
+	if n := b.LeftTags(); n != 1 {
 		t.Errorf("%d announcements are left: %s", n, b.manifests())
 	}
 }
@@ -305,6 +308,6 @@ func TestTagBeforeManifest(t *testing.T) {
 		}
 		return false
 	})
-	b.mustPush("linux_amd64")
+	b.MustPush("linux_amd64")
 	b.wantNothingLeft()
 }

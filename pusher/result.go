@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -205,7 +206,7 @@ func (r *Result) warnPrograms(n *noProgram) {
 func (w *push) result(ctx context.Context, after *artifact.Version, status Status) *Result {
 	r := &Result{
 		Provider: w.release.Provider(), Version: w.release.Version(),
-		Repository: w.dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost,
+		Repository: w.Dest.Repository, Tag: w.tag, Digest: after.Index.Digest.String(), Status: status, Lost: w.release.Lost,
 		Warnings: append(slices.Clone(w.release.Warnings), w.warnings...),
 	}
 	r.warnPlatforms(w.release, w.sums)
@@ -213,7 +214,7 @@ func (w *push) result(ctx context.Context, after *artifact.Version, status Statu
 	r.warnSigner(w.sums.Signer(), w.release.ByPublisher)
 	r.warnPrograms(&w.noProgram)
 	for _, pkg := range w.release.Packages {
-		p := find(after.Packages, pkg.Platform)
+		p := repo.Find(after.Packages, pkg.Platform)
 		if !provider.SpellsPackage(p.Filename, r.Provider, r.Version, p.Platform) && r.Verdict != artifact.SignedOtherName {
 			r.warn("the package for %s is published as %s, not as %s: nothing says that it is for this version and platform", p.Platform, p.Filename, provider.PackageFilename(r.Provider, r.Version, p.Platform))
 		}
@@ -242,7 +243,7 @@ func statusOf(before, after *artifact.Version, force bool) Status {
 	if before == nil {
 		return Pushed
 	}
-	if slices.ContainsFunc(before.Packages, func(p artifact.Package) bool { return !hasPackage(after.Packages, p) }) {
+	if slices.ContainsFunc(before.Packages, func(p artifact.Package) bool { return !repo.HasPackage(after.Packages, p) }) {
 		return Replaced
 	}
 	switch {
@@ -260,16 +261,10 @@ func statusOf(before, after *artifact.Version, force bool) Status {
 	return Unchanged // a forced push might have stored deleted parts again
 }
 
-// hasPackage reports whether a list has a package with the same platform and the same digest.
-func hasPackage(packages []artifact.Package, p artifact.Package) bool {
-	q := find(packages, p.Platform)
-	return q != nil && q.Digest == p.Digest
-}
-
 // samePackages reports whether two lists have the same packages. Neither list has two
 // packages for one platform.
 func samePackages(a, b []artifact.Package) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(p artifact.Package) bool { return !hasPackage(b, p) })
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(p artifact.Package) bool { return !repo.HasPackage(b, p) })
 }
 
 // sameDigest reports whether two descriptors have the same digest, or both are nil.
@@ -289,7 +284,7 @@ func sameContent(a, b *artifact.Version) bool {
 // both versions have.
 func anyChanged(before, after *artifact.Version, changed func(before, after artifact.Package) bool) bool {
 	return slices.ContainsFunc(after.Packages, func(p artifact.Package) bool {
-		q := find(before.Packages, p.Platform)
+		q := repo.Find(before.Packages, p.Platform)
 		return q != nil && changed(*q, p)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -26,15 +27,7 @@ import (
 type Stored struct {
 	Provider   provider.Address
 	Repository ociaddr.Repository
-	Store      StoredStore
-}
-
-// StoredStore reads versions and their referrers. oras-go's remote.Repository implements
-// it.
-type StoredStore interface {
-	artifact.ReferenceFetcher
-	artifact.TagLister
-	ReferrerLister
+	Store      repo.Reader
 }
 
 // storedOrigin is the [origin.Release.Origin] of versions that were stored without
@@ -46,7 +39,7 @@ const storedOrigin = "OCI repository"
 func (s Stored) Versions(ctx context.Context) ([]provider.Version, error) {
 	tags, err := artifact.ListAnyTags(ctx, s.Store)
 	if err != nil {
-		return nil, &RegistryError{"list tags of", s.Repository, err}
+		return nil, &repo.RegistryError{Op: "list tags of", Repository: s.Repository, Err: err}
 	}
 	return ociaddr.Versions(tags), nil
 }
@@ -70,7 +63,7 @@ func (s Stored) release(ctx context.Context, v provider.Version, want []provider
 		return nil, nil, err
 	}
 	r, err := s.releaseOf(ctx, found, v, want)
-	if isGone(err) { // a push might have replaced the index, and a prune might have deleted the old index
+	if repo.IsGone(err) { // a push might have replaced the index, and a prune might have deleted the old index
 		if again, findErr := s.find(ctx, v); findErr == nil && again.Index.Digest != found.Index.Digest {
 			found = again
 			r, err = s.releaseOf(ctx, found, v, want)
@@ -85,7 +78,7 @@ func (s Stored) find(ctx context.Context, v provider.Version) (*artifact.Version
 	switch {
 	case errors.Is(err, errdef.ErrNotFound):
 		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", s.Provider, v, origin.ErrVersionNotFound, s.Repository), "push it there, or name a version that is there")
-	case isUnusable(err):
+	case repo.IsUnusable(err):
 		return nil, hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, v, s.Repository, err), "this version cannot be copied: push it again from its origin")
 	case err != nil:
 		return nil, s.failed(v, err)
@@ -112,7 +105,7 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 		}
 	}
 	// A version is also partial if its SHA256SUMS lists platforms that are not stored.
-	r.Partial = len(packages) < len(found.Packages) || len(found.Missing) > 0 || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, func(p provider.Platform) bool { return find(found.Packages, p) != nil })
+	r.Partial = len(packages) < len(found.Packages) || len(found.Missing) > 0 || r.Claims.SHA256SUMS == nil || listsMore(r.Claims, func(p provider.Platform) bool { return repo.Find(found.Packages, p) != nil })
 	names := signedNames(ctx, r.Claims, packages)
 	for _, p := range packages {
 		r.Packages = append(r.Packages, s.offer(r, p, names))
@@ -123,13 +116,13 @@ func (s Stored) releaseOf(ctx context.Context, found *artifact.Version, v provid
 // source is a repository that copies read.
 type source struct {
 	Repository ociaddr.Repository
-	Store      StoredStore
+	Store      repo.Reader
 }
 
 func (s Stored) source() source { return source{s.Repository, s.Store} }
 
 func (s source) failed(v provider.Version, err error) error {
-	return &RegistryError{"read " + v.String() + " in", s.Repository, err}
+	return &repo.RegistryError{Op: "read " + v.String() + " in", Repository: s.Repository, Err: err}
 }
 
 func (s Stored) failed(v provider.Version, err error) error { return s.source().failed(v, err) }
@@ -141,7 +134,7 @@ func (r *Result) LostError() error {
 	if len(r.Lost) == 0 {
 		return nil
 	}
-	return hint.Wrap(fmt.Errorf("%s %s is not copied for %s: %w", r.Provider, r.Version, joinNames(r.Lost), artifact.ErrMissing), helpLost)
+	return hint.Wrap(fmt.Errorf("%s %s is not copied for %s: %w", r.Provider, r.Version, repo.JoinNames(r.Lost), artifact.ErrMissing), helpLost)
 }
 
 // choose returns the packages for the wanted platforms, or all packages if want is empty. It leaves out packages whose
@@ -158,8 +151,8 @@ func (s Stored) choose(v provider.Version, found *artifact.Version, want []provi
 			}
 			continue
 		}
-		if find(found.Packages, p) == nil {
-			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", joinPlatforms(found.Packages))
+		if repo.Find(found.Packages, p) == nil {
+			return nil, hint.Wrap(fmt.Errorf("%s %s for %s: %w in %s", s.Provider, v, p, origin.ErrPlatformNotFound, s.Repository), "it is there for %s", repo.JoinPlatforms(found.Packages))
 		}
 	}
 	if len(want) == 0 {
@@ -168,28 +161,12 @@ func (s Stored) choose(v provider.Version, found *artifact.Version, want []provi
 	return slices.DeleteFunc(slices.Clone(found.Packages), func(p artifact.Package) bool { return !slices.Contains(want, p.Platform) }), nil
 }
 
-func joinPlatforms(packages []artifact.Package) string {
-	var platforms []provider.Platform
-	for _, p := range packages {
-		platforms = append(platforms, p.Platform)
-	}
-	return joinNames(platforms)
-}
-
-func joinNames(platforms []provider.Platform) string {
-	var names []string
-	for _, p := range platforms {
-		names = append(names, p.String())
-	}
-	return strings.Join(names, ", ")
-}
-
 // claim reads the evidence of a version, and copies the claims in the evidence into the
 // release r.
 func (s Stored) claim(ctx context.Context, r *origin.Release, found *artifact.Version) error {
 	e, err := artifact.ReadEvidence(ctx, s.Store, *found.Evidence)
 	switch {
-	case isUnusable(err):
+	case repo.IsUnusable(err):
 		return hint.Wrap(fmt.Errorf("%s %s in %s: %w", s.Provider, r.Version(), s.Repository, err), "push it again from its origin: --force replaces what is there")
 	case err != nil:
 		return s.failed(r.Version(), err)
@@ -257,7 +234,7 @@ func (s Stored) offer(r *origin.Release, p artifact.Package, names map[provider.
 		Open: func(ctx context.Context) (io.ReadCloser, int64, error) {
 			body, err := s.Store.Fetch(ctx, p.Layer())
 			if err != nil {
-				return nil, 0, &RegistryError{"read " + p.Platform.String() + " in", s.Repository, err}
+				return nil, 0, &repo.RegistryError{Op: "read " + p.Platform.String() + " in", Repository: s.Repository, Err: err}
 			}
 			return body, p.Size, nil
 		},

@@ -22,12 +22,14 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -37,13 +39,13 @@ const bigSize = 24 << 20
 // big replaces the bench's release with a release that has only a package for linux_amd64, and returns the package. The
 // content of the package does not compress.
 func (b *bench) big() *release.Package {
-	b.t.Helper()
+	b.T.Helper()
 	content := make([]byte, bigSize)
 	rand.Read(content)
-	b.release = release.For(b.t, release.Spec{Host: host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.signer,
+	b.Release = release.For(b.T, release.Spec{Host: pushbench.Host, Namespace: "acme", Type: "widget", Version: "1.0.0", Signer: b.Signer,
 		Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-widget_v1.0.0": content}}}})
-	b.origin.Add(b.release)
-	return b.release.Package("linux", "amd64")
+	b.Origin.Add(b.Release)
+	return b.Release.Package("linux", "amd64")
 }
 
 // isUpload reports whether a request uploads a package.
@@ -54,7 +56,7 @@ func isUpload(r *http.Request) bool {
 // uploads selects the requests that complete the upload of a package.
 func (b *bench) uploads() recorder.Filter {
 	return func(r recorder.Request) bool {
-		return r.Method == http.MethodPut && slices.ContainsFunc(b.release.Packages, func(p release.Package) bool { return strings.Contains(r.Query, p.SHA256) })
+		return r.Method == http.MethodPut && slices.ContainsFunc(b.Release.Packages, func(p release.Package) bool { return strings.Contains(r.Query, p.SHA256) })
 	}
 }
 
@@ -78,13 +80,13 @@ func (c counted) Read(p []byte) (int, error) {
 func (b *bench) inHalves(data []byte) *atomic.Int64 {
 	begun, got := make(chan struct{}), &atomic.Int64{}
 	begin := sync.OnceFunc(func() { close(begun) })
-	b.registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+	b.Registry.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		if isUpload(r) {
 			r.Body = counted{r.Body, got, begin}
 		}
 		return false
 	})
-	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".zip") {
 			return false
 		}
@@ -102,11 +104,11 @@ func (b *bench) inHalves(data []byte) *atomic.Int64 {
 }
 
 func (b *bench) hasLayer(sum string) bool {
-	b.t.Helper()
+	b.T.Helper()
 	layer := artifact.Package{Digest: digest.NewDigestFromEncoded(digest.SHA256, sum), Size: 1}.Layer()
-	exists, err := b.repo.Exists(b.t.Context(), layer)
+	exists, err := b.Repo.Exists(b.T.Context(), layer)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
 	return exists
 }
@@ -119,12 +121,12 @@ func TestPackageIsSentWhileItIsRead(t *testing.T) {
 	b.inHalves(pkg.Data)
 	var mu sync.Mutex
 	sums := map[pusher.Stage]int{}
-	b.options.OnEvent = func(e pusher.Event) {
+	b.Options.OnEvent = func(e pusher.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		sums[e.Stage] += e.Bytes
 	}
-	if r := b.mustPush(); r.Status != pusher.Pushed || !r.Packages[0].Sent || !b.hasLayer(pkg.SHA256) {
+	if r := b.MustPush(); r.Status != pusher.Pushed || !r.Packages[0].Sent || !b.hasLayer(pkg.SHA256) {
 		t.Errorf("%+v", r)
 	}
 	if want := int(pkg.Size); sums[pusher.StageFetch] != want || sums[pusher.StageSend] != want {
@@ -151,7 +153,7 @@ func TestNotZipInMidStream(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
 	cut := pkg.Data[:len(pkg.Data)-1]
-	if err := b.release.Repack("linux", "amd64", cut, b.signer); err != nil {
+	if err := b.Release.Repack("linux", "amd64", cut, b.Signer); err != nil {
 		t.Fatal(err)
 	}
 	b.refusedInMidStream(pkg, cut, provider.ErrNotZip)
@@ -160,21 +162,21 @@ func TestNotZipInMidStream(t *testing.T) {
 // refusedInMidStream pushes a package that is wrong only at its end. It fails the test unless the registry receives a
 // part of the package and does not keep that part.
 func (b *bench) refusedInMidStream(pkg *release.Package, sent []byte, want error) {
-	b.t.Helper()
+	b.T.Helper()
 	got := b.inHalves(sent)
-	_, err := b.push()
+	_, err := b.Push()
 	if !errors.Is(err, want) {
-		b.t.Errorf("error %v", err)
+		b.T.Errorf("error %v", err)
 	}
 	if n := got.Load(); n == 0 || n >= pkg.Size {
-		b.t.Errorf("the registry got %d of %d bytes", n, pkg.Size)
+		b.T.Errorf("the registry got %d of %d bytes", n, pkg.Size)
 	}
-	if n := b.registry.Count(recorder.Method(http.MethodDelete), recorder.PathContains("/blobs/uploads/")); n != 1 {
-		b.t.Errorf("%d uploads were cancelled", n)
+	if n := b.Registry.Count(recorder.Method(http.MethodDelete), recorder.PathContains("/blobs/uploads/")); n != 1 {
+		b.T.Errorf("%d uploads were cancelled", n)
 	}
-	b.registry.Intercept(nil)
-	if b.tagged() != nil || b.hasLayer(pkg.SHA256) {
-		b.t.Error("something was stored")
+	b.Registry.Intercept(nil)
+	if b.Tagged() != nil || b.hasLayer(pkg.SHA256) {
+		b.T.Error("something was stored")
 	}
 }
 
@@ -190,7 +192,7 @@ func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 			b := newBench(t)
 			pkg := b.big()
 			failures := 2
-			b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if !isUpload(r) || failures == 0 {
 					return false
 				}
@@ -200,16 +202,16 @@ func TestUploadIsBegunAnewFromTheFile(t *testing.T) {
 				return true
 			})
 			var sent atomic.Int64
-			b.options.OnEvent = func(e pusher.Event) {
+			b.Options.OnEvent = func(e pusher.Event) {
 				if e.Stage == pusher.StageSend {
 					sent.Add(int64(e.Bytes))
 				}
 			}
-			b.mustPush()
+			b.MustPush()
 			if failures != 0 || !b.hasLayer(pkg.SHA256) || sent.Load() != pkg.Size {
 				t.Errorf("%d failures left, events tell of %d bytes", failures, sent.Load())
 			}
-			if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 1 {
+			if n := b.Origin.Count(recorder.PathSuffix(".zip")); n != 1 {
 				t.Errorf("the origin received %d requests", n)
 			}
 		})
@@ -222,7 +224,7 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 	b := newBench(t)
 	pkg := b.big()
 	breaks := 3
-	b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if !strings.HasSuffix(r.URL.Path, ".zip") || breaks == 0 {
 			return false
 		}
@@ -238,12 +240,12 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 		http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
-	b.mustPush()
-	if !b.hasLayer(pkg.SHA256) || b.registry.Count(b.uploads()) != 1 {
-		t.Errorf("%d uploads", b.registry.Count(b.uploads()))
+	b.MustPush()
+	if !b.hasLayer(pkg.SHA256) || b.Registry.Count(b.uploads()) != 1 {
+		t.Errorf("%d uploads", b.Registry.Count(b.uploads()))
 	}
 	offset := int64(-1)
-	requests := b.origin.Requests(recorder.PathSuffix(".zip"))
+	requests := b.Origin.Requests(recorder.PathSuffix(".zip"))
 	for _, r := range requests {
 		var from int64
 		fmt.Sscanf(r.Range, "bytes=%d-", &from)
@@ -260,32 +262,32 @@ func TestDownloadBreaksOffWhileItIsSent(t *testing.T) {
 // elsewhere makes the origin offer the same packages for another provider. It returns the other provider's release, and
 // a repository for the other provider in the same registry.
 func (b *bench) elsewhere() (*realorigin.Release, *remote.Repository) {
-	b.t.Helper()
-	other := *b.release
+	b.T.Helper()
+	other := *b.Release
 	other.Namespace = "other"
-	b.origin.Add(&other)
-	address := provider.MustParseAddress(host + "/other/widget")
-	listing, err := b.client.Versions(b.t.Context(), address)
+	b.Origin.Add(&other)
+	address := provider.MustParseAddress(pushbench.Host + "/other/widget")
+	listing, err := b.Client.Versions(b.T.Context(), address)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	r, err := b.client.Release(b.t.Context(), address, listing, listing.Versions[0], nil)
+	r, err := b.Client.Release(b.T.Context(), address, listing, listing.Versions[0], nil)
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	repo, err := remote.NewRepository(b.repo.Reference.Registry + "/other/widget")
+	elsewhere, err := remote.NewRepository(b.Repo.Reference.Registry + "/other/widget")
 	if err != nil {
-		b.t.Fatal(err)
+		b.T.Fatal(err)
 	}
-	repo.PlainHTTP, repo.Client = true, b.repo.Client
-	destination := b.options.Destination
-	b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+	elsewhere.PlainHTTP, elsewhere.Client = true, b.Repo.Client
+	destination := b.Options.Destination
+	b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
 		if a != address {
 			return destination(ctx, a)
 		}
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "other/widget"}, Store: registry.Repository{Repository: repo}}, nil
+		return repo.Destination{Repository: ociaddr.Repository{Registry: "registry.test", Name: "other/widget"}, Store: registry.Repository{Repository: elsewhere}}, nil
 	}
-	return r, repo
+	return r, elsewhere
 }
 
 // TestMount shows in which cases a push mounts packages from another repository of the registry instead of sending
@@ -307,16 +309,16 @@ func TestMount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			r, repo := b.elsewhere()
-			destination := b.options.Destination
-			b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+			r, other := b.elsewhere()
+			destination := b.Options.Destination
+			b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
 				d, err := destination(ctx, a)
 				d.Sibling = tc.sibling
 				return d, err
 			}
-			p := pusher.New(b.options)
+			p := pusher.New(b.Options)
 			if tc.first {
-				own, err := b.get()
+				own, err := b.Get()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -324,11 +326,11 @@ func TestMount(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				b.mustPush()
+				b.MustPush()
 			}
-			b.registry.Reset()
+			b.Registry.Reset()
 			if tc.refuse {
-				b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 					if r.URL.Query().Get("mount") == "" {
 						return false
 					}
@@ -341,16 +343,16 @@ func TestMount(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent := sent(result)
-			put := b.registry.Count(b.uploads())
+			put := b.Registry.Count(b.uploads())
 			if tc.mounted && (sent != 0 || put != 0) || !tc.mounted && (sent != 3 || put != 3) {
 				t.Errorf("%d packages sent, %d uploads", sent, put)
 			}
-			v, err := artifact.Read(t.Context(), repo, r.Provider(), r.Version())
+			v, err := artifact.Read(t.Context(), other, r.Provider(), r.Version())
 			if err != nil || len(v.Packages) != 3 {
 				t.Fatalf("%+v, %v", v, err)
 			}
 			for _, p := range v.Packages {
-				if exists, err := repo.Exists(t.Context(), p.Layer()); err != nil || !exists {
+				if exists, err := other.Exists(t.Context(), p.Layer()); err != nil || !exists {
 					t.Errorf("%s is there: %v, %v", p.Platform, exists, err)
 				}
 			}
@@ -362,17 +364,17 @@ func TestMount(t *testing.T) {
 // that repository.
 func TestMountOfOneAbsentPackage(t *testing.T) {
 	b := newBench(t)
-	b.mustPush()
+	b.MustPush()
 	r, _ := b.elsewhere()
-	destination := b.options.Destination
-	b.options.Jobs = 1
-	b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+	destination := b.Options.Destination
+	b.Options.Jobs = 1
+	b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
 		d, err := destination(ctx, a)
 		d.Sibling = "acme/widget"
 		return d, err
 	}
 	mounts := 0
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.URL.Query().Get("mount") == "" {
 			return false
 		}
@@ -382,7 +384,7 @@ func TestMountOfOneAbsentPackage(t *testing.T) {
 		w.WriteHeader(http.StatusNotFound)
 		return true
 	})
-	result, err := pusher.New(b.options).Push(t.Context(), r)
+	result, err := pusher.New(b.Options).Push(t.Context(), r)
 	if err != nil || mounts != 3 || sent(result) != 1 {
 		t.Errorf("%v, %d mounts, %d packages sent", err, mounts, sent(result))
 	}
@@ -394,7 +396,7 @@ func TestTooLargeForOneRequest(t *testing.T) {
 	pkg := b.big()
 	const limit = 17 << 20
 	refused := 0
-	b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+	b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 		if r.ContentLength <= limit {
 			return false
 		}
@@ -402,11 +404,11 @@ func TestTooLargeForOneRequest(t *testing.T) {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
 		return true
 	})
-	b.mustPush()
-	if n := b.registry.Count(recorder.Method(http.MethodPatch)); n != 2 || refused != 1 || !b.hasLayer(pkg.SHA256) {
+	b.MustPush()
+	if n := b.Registry.Count(recorder.Method(http.MethodPatch)); n != 2 || refused != 1 || !b.hasLayer(pkg.SHA256) {
 		t.Errorf("%d chunks, %d refused", n, refused)
 	}
-	if n := b.origin.Count(recorder.PathSuffix(".zip")); n != 1 {
+	if n := b.Origin.Count(recorder.PathSuffix(".zip")); n != 1 {
 		t.Errorf("the origin received %d requests", n)
 	}
 }
@@ -442,18 +444,18 @@ func TestRetryAfterOfAnUpload(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			r, err := b.get("linux_amd64")
+			r, err := b.Get("linux_amd64")
 			if err != nil {
 				t.Fatal(err)
 			}
 			synctest.Test(t, func(t *testing.T) {
-				b.repo.Client = &http.Client{Transport: inProcess{b.registry}}
-				data := b.release.Package("linux", "amd64").Data
+				b.Repo.Client = &http.Client{Transport: inProcess{b.Registry}}
+				data := b.Release.Package("linux", "amd64").Data
 				r.Packages[0].Open = func(context.Context) (io.ReadCloser, int64, error) {
 					return io.NopCloser(strings.NewReader(string(data))), int64(len(data)), nil
 				}
 				first := true
-				b.registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+				b.Registry.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 					if !first || r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/blobs/uploads/") {
 						return false
 					}
@@ -463,7 +465,7 @@ func TestRetryAfterOfAnUpload(t *testing.T) {
 					return true
 				})
 				start := time.Now()
-				_, err := pusher.New(b.options).Push(t.Context(), r)
+				_, err := pusher.New(b.Options).Push(t.Context(), r)
 				if (err != nil) != tc.fails {
 					t.Errorf("error %v", err)
 				}
@@ -479,11 +481,11 @@ func TestRetryAfterOfAnUpload(t *testing.T) {
 // Pusher store at any time.
 func TestOneBoundForAllPushes(t *testing.T) {
 	b := newBench(t)
-	b.origin.Add(b.build("2.0.0", "other content"))
+	b.Origin.Add(b.Build("2.0.0", "other content"))
 	var mu sync.Mutex
 	under, most := map[string]bool{}, 0
-	b.options.Jobs = 2
-	b.options.OnEvent = func(e pusher.Event) {
+	b.Options.Jobs = 2
+	b.Options.OnEvent = func(e pusher.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		key := e.Version.String() + e.Platform.String()
@@ -494,14 +496,14 @@ func TestOneBoundForAllPushes(t *testing.T) {
 		under[key] = true
 		most = max(most, len(under))
 	}
-	p := pusher.New(b.options)
-	listing, err := b.client.Versions(t.Context(), widget)
+	p := pusher.New(b.Options)
+	listing, err := b.Client.Versions(t.Context(), pushbench.Widget)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var wg sync.WaitGroup
 	for _, v := range listing.Versions {
-		r, err := b.client.Release(t.Context(), widget, listing, v, nil)
+		r, err := b.Client.Release(t.Context(), pushbench.Widget, listing, v, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -523,7 +525,7 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 	b := newBench(t)
 	var mu sync.Mutex
 	ended, sending := map[pusher.Stage]int{}, 0
-	b.options.OnEvent = func(e pusher.Event) {
+	b.Options.OnEvent = func(e pusher.Event) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch e.Stage {
@@ -540,7 +542,7 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 		if !maps.Equal(ended, want) {
 			t.Errorf("%s: %v, want %v", what, ended, want)
 		}
-		if n := b.registry.Count(b.uploads()); n != want[pusher.StageDone] || (sending > 0) != (n > 0) {
+		if n := b.Registry.Count(b.uploads()); n != want[pusher.StageDone] || (sending > 0) != (n > 0) {
 			t.Errorf("%s: %d uploads, %d bytes are said to be sent", what, n, sending)
 		}
 		if r != nil {
@@ -549,30 +551,30 @@ func TestStagesSayWhatWasSent(t *testing.T) {
 			}
 		}
 		ended, sending = map[pusher.Stage]int{}, 0
-		b.registry.Reset()
+		b.Registry.Reset()
 	}
 
-	b.immutable(http.StatusPreconditionFailed, refusals["harbor"].answer)
-	check("a new version", b.mustPush("linux_amd64"), map[pusher.Stage]int{pusher.StageDone: 1})
-	if _, err := b.push("linux_amd64", "darwin_arm64"); !errors.Is(err, pusher.ErrImmutable) {
+	b.Immutable(http.StatusPreconditionFailed, pushbench.Refusals["harbor"].Answer)
+	check("a new version", b.MustPush("linux_amd64"), map[pusher.Stage]int{pusher.StageDone: 1})
+	if _, err := b.Push("linux_amd64", "darwin_arm64"); !errors.Is(err, repo.ErrImmutable) {
 		t.Fatal(err)
 	}
 	check("refused at the tag", nil, map[pusher.Stage]int{pusher.StagePresent: 1, pusher.StageDone: 1})
-	b.registry.Intercept(nil)
-	check("after the rule was lifted", b.mustPush(), map[pusher.Stage]int{pusher.StagePresent: 1, pusher.StageFound: 1, pusher.StageDone: 1})
-	check("again", b.mustPush(), map[pusher.Stage]int{pusher.StagePresent: 3})
-	b.options.Force = true
-	check("by force", b.mustPush(), map[pusher.Stage]int{pusher.StageFound: 3})
+	b.Registry.Intercept(nil)
+	check("after the rule was lifted", b.MustPush(), map[pusher.Stage]int{pusher.StagePresent: 1, pusher.StageFound: 1, pusher.StageDone: 1})
+	check("again", b.MustPush(), map[pusher.Stage]int{pusher.StagePresent: 3})
+	b.Options.Force = true
+	check("by force", b.MustPush(), map[pusher.Stage]int{pusher.StageFound: 3})
 
-	b.options.Force = false
+	b.Options.Force = false
 	other, _ := b.elsewhere()
-	destination := b.options.Destination
-	b.options.Destination = func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+	destination := b.Options.Destination
+	b.Options.Destination = func(ctx context.Context, a provider.Address) (repo.Destination, error) {
 		d, err := destination(ctx, a)
 		d.Sibling = "acme/widget"
 		return d, err
 	}
-	r, err := pusher.New(b.options).Push(t.Context(), other)
+	r, err := pusher.New(b.Options).Push(t.Context(), other)
 	if err != nil {
 		t.Fatal(err)
 	}

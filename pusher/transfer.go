@@ -19,13 +19,10 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const (
-	// sendAttempts is the maximum number of attempts to send a layer, a blob or a manifest.
-	sendAttempts = 4
-	// maxRetryAfter is the longest time that a registry may make a push wait before a retry.
-	maxRetryAfter = time.Minute
 	// chunkBytes is the size of a chunk in bytes. A push sends chunks once the registry has
 	// rejected a request with a whole package. A chunk is smaller than the known limits of
 	// proxies and services in front of registries. The only exceptions are limits that no
@@ -45,7 +42,7 @@ var errStalled = errors.New("the upload stalled")
 // from its beginning.
 func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer ocispec.Descriptor, s *spool) (Stage, error) {
 	stage := StageFound
-	exists, err := w.dest.Store.Exists(ctx, layer)
+	exists, err := w.Dest.Store.Exists(ctx, layer)
 	if err == nil && !exists {
 		stage, err = w.upload(ctx, layer, s, func(n int) { w.event(platform, StageSend, n, layer.Size) })
 	}
@@ -56,9 +53,9 @@ func (w *push) sendLayer(ctx context.Context, platform provider.Platform, layer 
 		return "", failure // the upload failed because the origin failed
 	}
 	if err != nil {
-		return "", w.registryError("push "+platform.String()+" to", err)
+		return "", w.Failed("push "+platform.String()+" to", err)
 	}
-	w.addLocation(layer.Digest, w.dest.Repository)
+	w.addLocation(layer.Digest, w.Dest.Repository)
 	return stage, nil
 }
 
@@ -75,15 +72,15 @@ type layerContent interface {
 // were sent, which is negative after an attempt that failed. If the registry or a proxy
 // responds that the request is too large, upload sends this layer and all later layers in
 // chunks.
-func (w *writer) upload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int)) (stage Stage, err error) {
+func (w *target) upload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int)) (stage Stage, err error) {
 	from := w.mountSource(layer.Digest)
 	temporary := func(err error) bool { return c.failure() == nil && worthRetrying(err) }
-	err = w.retry(ctx, temporary, func() error {
-		_, chunked := w.chunked.Load(w.dest.Repository.Registry)
+	err = w.Retry(ctx, temporary, func() error {
+		_, chunked := w.chunked.Load(w.Dest.Repository.Registry)
 		stage, err = w.tryUpload(ctx, layer, c, sent, from, chunked)
 		from = ""
-		if httpStatus(err) == http.StatusRequestEntityTooLarge && !chunked {
-			w.chunked.Store(w.dest.Repository.Registry, true)
+		if repo.HTTPStatus(err) == http.StatusRequestEntityTooLarge && !chunked {
+			w.chunked.Store(w.Dest.Repository.Registry, true)
 			stage, err = w.tryUpload(ctx, layer, c, sent, from, true)
 		}
 		return err
@@ -92,7 +89,7 @@ func (w *writer) upload(ctx context.Context, layer ocispec.Descriptor, c layerCo
 }
 
 // tryUpload makes one attempt to mount or send a layer.
-func (w *writer) tryUpload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int), from string, chunked bool) (Stage, error) {
+func (w *target) tryUpload(ctx context.Context, layer ocispec.Descriptor, c layerContent, sent func(int), from string, chunked bool) (Stage, error) {
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	file, err := c.open(sending)
@@ -125,13 +122,13 @@ func (w *writer) tryUpload(ctx context.Context, layer ocispec.Descriptor, c laye
 // uploadTo makes the registry mount a layer, or sends it. It calls begin before it sends
 // the first byte. If the upload fails for any reason but a stall, uploadTo tries to cancel
 // the upload session.
-func (w *writer) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
-	repo := w.dest.Store.Remote()
-	if repo == nil {
+func (w *target) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io.Reader, from string, chunked bool, begin func()) (Stage, error) {
+	remote := w.Dest.Store.Remote()
+	if remote == nil {
 		begin()
-		return StageDone, w.dest.Store.Push(ctx, layer, body)
+		return StageDone, w.Dest.Store.Push(ctx, layer, body)
 	}
-	session, mounted, err := w.mountOrBegin(ctx, repo, layer, from)
+	session, mounted, err := w.mountOrBegin(ctx, remote, layer, from)
 	if err != nil || mounted {
 		return StageMounted, err
 	}
@@ -152,18 +149,18 @@ func (w *writer) uploadTo(ctx context.Context, layer ocispec.Descriptor, body io
 // mountOrBegin makes the registry mount a package from another of its repositories. If from
 // is "", or if the registry refuses the mount, mountOrBegin begins an upload instead. The
 // bool result reports whether the registry mounted the package.
-func (w *writer) mountOrBegin(ctx context.Context, repo *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
-	session, mounted, err := upload.Begin(ctx, repo, layer, from)
+func (w *target) mountOrBegin(ctx context.Context, in *remote.Repository, layer ocispec.Descriptor, from string) (*upload.Session, bool, error) {
+	session, mounted, err := upload.Begin(ctx, in, layer, from)
 	if err == nil || from == "" || ctx.Err() != nil {
 		return session, mounted, err
 	}
 	// This refusal applies to all packages of the other repository, because the login lacks
 	// the right to read that repository. For example, the robot of a project in Harbor has no
 	// rights in other projects.
-	if refused := httpStatus(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
-		w.unmountable.Store(mountKey{w.dest.Repository, from}, true)
+	if refused := repo.HTTPStatus(err); refused == http.StatusUnauthorized || refused == http.StatusForbidden {
+		w.unmountable.Store(mountKey{w.Dest.Repository, from}, true)
 	}
-	return upload.Begin(ctx, repo, layer, "")
+	return upload.Begin(ctx, in, layer, "")
 }
 
 // mountKey identifies mounts from one repository of a registry into another.
@@ -187,12 +184,12 @@ func (p *Pusher) addLocation(d digest.Digest, r ociaddr.Repository) {
 // this Pusher knows no such repository, mountSource returns the destination's sibling. It
 // returns "" if there is no such repository either, or if the registry has refused to mount
 // from it.
-func (w *writer) mountSource(d digest.Digest) string {
-	if known, ok := w.locations.Load(location{w.dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
+func (w *target) mountSource(d digest.Digest) string {
+	if known, ok := w.locations.Load(location{w.Dest.Repository.Registry, d}); ok && w.mayMount(known.(string)) {
 		return known.(string)
 	}
-	if w.mayMount(w.dest.Sibling) {
-		return w.dest.Sibling
+	if w.mayMount(w.Dest.Sibling) {
+		return w.Dest.Sibling
 	}
 	return ""
 }
@@ -200,9 +197,9 @@ func (w *writer) mountSource(d digest.Digest) string {
 // mayMount reports whether the registry might mount packages from a repository. It returns
 // false for the destination itself, and for a repository from which the registry has refused
 // to mount.
-func (w *writer) mayMount(from string) bool {
-	_, refused := w.unmountable.Load(mountKey{w.dest.Repository, from})
-	return from != w.dest.Repository.Name && !refused
+func (w *target) mayMount(from string) bool {
+	_, refused := w.unmountable.Load(mountKey{w.Dest.Repository, from})
+	return from != w.Dest.Repository.Name && !refused
 }
 
 // worthRetrying reports whether another attempt to send the same bytes might succeed.
@@ -211,7 +208,7 @@ func worthRetrying(err error) bool {
 		return false
 	}
 	// Status 401 can mean that the token has expired during a long upload.
-	code := httpStatus(err)
+	code := repo.HTTPStatus(err)
 	return code == 0 || code >= 500 || code == http.StatusTooManyRequests || code == http.StatusUnauthorized
 }
 
@@ -300,10 +297,10 @@ func (w *push) sendManifest(ctx context.Context, s *spool) (artifact.Package, er
 		p, manifest, err = w.platformManifest(ctx, p, manifest)
 	}
 	if err == nil {
-		err = w.sendBlob(ctx, "push config to", artifact.Config())
+		err = w.SendBlob(ctx, "push config to", artifact.Config())
 	}
 	if err == nil {
-		err = w.sendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest)
+		err = w.SendBlob(ctx, "push manifest of "+p.Platform.String()+" to", manifest)
 	}
 	return p, err
 }

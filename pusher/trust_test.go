@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -27,10 +28,10 @@ func TestOriginContradictsItself(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			if name == "h1" {
-				report["package_size"] = b.release.Package("linux", "amd64").Size
+				report["package_size"] = b.Release.Package("linux", "amd64").Size
 			}
-			honest := origin.New(origin.Options{}, b.release)
-			b.origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
+			honest := origin.New(origin.Options{}, b.Release)
+			b.Origin.Intercept(func(w http.ResponseWriter, r *http.Request) bool {
 				if !strings.HasSuffix(r.URL.Path, "/download/linux/amd64") {
 					return false
 				}
@@ -45,10 +46,10 @@ func TestOriginContradictsItself(t *testing.T) {
 				json.NewEncoder(w).Encode(body)
 				return true
 			})
-			if _, err := b.push(); !errors.Is(err, trust.ErrChecksum) || hint.Of(err) == "" {
+			if _, err := b.Push(); !errors.Is(err, trust.ErrChecksum) || hint.Of(err) == "" {
 				t.Errorf("error %v (hint %q)", err, hint.Of(err))
 			}
-			if v := b.tagged(); v != nil {
+			if v := b.Tagged(); v != nil {
 				t.Errorf("tagged %+v", v)
 			}
 		})
@@ -59,31 +60,31 @@ func TestOriginContradictsItself(t *testing.T) {
 // evidence reflect that policy.
 func TestPolicyOfTheProvider(t *testing.T) {
 	b := newBench(t)
-	b.signer = pgp.For(t, "Acme", pgp.Expired())
-	b.release = b.build("1.0.0", "content")
-	b.origin.Add(b.release)
-	policy := trust.Policy{Keys: []string{b.signer.Fingerprint()}, StrictExpiry: true}
+	b.Signer = pgp.For(t, "Acme", pgp.Expired())
+	b.Release = b.Build("1.0.0", "content")
+	b.Origin.Add(b.Release)
+	policy := trust.Policy{Keys: []string{b.Signer.Fingerprint()}, StrictExpiry: true}
 	var asked []provider.Address
-	b.options.Policy = func(a provider.Address) trust.Policy {
+	b.Options.Policy = func(a provider.Address) trust.Policy {
 		asked = append(asked, a)
 		return policy
 	}
-	if _, err := b.push(); !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), "expired") {
+	if _, err := b.Push(); !errors.Is(err, trust.ErrSignature) || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("strict: %v", err)
 	}
-	if v := b.tagged(); v != nil {
+	if v := b.Tagged(); v != nil {
 		t.Errorf("tagged %+v", v)
 	}
 	policy.StrictExpiry = false
-	r := b.mustPush()
-	if !r.Pinned || !r.Expired || r.Verdict != trust.Signed || r.Fingerprint != b.signer.Fingerprint() || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "expired") {
+	r := b.MustPush()
+	if !r.Pinned || !r.Expired || r.Verdict != trust.Signed || r.Fingerprint != b.Signer.Fingerprint() || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "expired") {
 		t.Errorf("result %+v", r)
 	}
-	if len(asked) != 2 || asked[0] != widget {
+	if len(asked) != 2 || asked[0] != pushbench.Widget {
 		t.Errorf("the push used the policy of %v", asked)
 	}
-	e, err := artifact.ReadEvidence(t.Context(), b.repo, *b.tagged().Evidence)
-	if err != nil || e.Record.Verdict != trust.Signed || e.Record.Fingerprint != b.signer.Fingerprint() {
+	e, err := artifact.ReadEvidence(t.Context(), b.Repo, *b.Tagged().Evidence)
+	if err != nil || e.Record.Verdict != trust.Signed || e.Record.Fingerprint != b.Signer.Fingerprint() {
 		t.Errorf("evidence %+v, %v", e, err)
 	}
 }

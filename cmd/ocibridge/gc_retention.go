@@ -12,6 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // limitFlag is a flag with a duration or a size in the syntax of ocibridge.hcl, or 0.
@@ -112,22 +114,22 @@ func expiredVersion(back *registry.Repositories, e embedded.Expired) (provider.A
 }
 
 // newExpiredRemover returns a remover that takes no lock, because gc has locked out all writers.
-func newExpiredRemover(back *registry.Repositories) *pusher.Remover {
-	unlocked := func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+func newExpiredRemover(back *registry.Repositories) *reconcile.Remover {
+	unlocked := func(ctx context.Context, a provider.Address) (repo.Destination, error) {
 		d, err := transfer.Destination(back)(ctx, a)
 		d.Lock = nil
 		return d, err
 	}
-	return pusher.NewRemover(pusher.Options{Destination: unlocked}, true)
+	return reconcile.NewRemover(pusher.Options{Destination: unlocked}, true)
 }
 
 // removeExpired removes one version, with what other tools attached to it.
-func removeExpired(ctx context.Context, back *registry.Repositories, remover *pusher.Remover, e embedded.Expired) error {
+func removeExpired(ctx context.Context, back *registry.Repositories, remover *reconcile.Remover, e embedded.Expired) error {
 	a, v, err := expiredVersion(back, e)
 	if err != nil {
 		return err
 	}
-	plan, err := remover.Plan(ctx, []pusher.RemoveRequest{{Provider: a, Version: v}})
+	plan, err := remover.Plan(ctx, []reconcile.RemoveRequest{{Provider: a, Version: v}})
 	if err != nil {
 		return err
 	}

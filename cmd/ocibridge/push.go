@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -189,7 +190,7 @@ func (f *pushFlags) checkSources(args []string) error {
 // pushRun is the outcome of a push, or the plan of a dry run.
 type pushRun struct {
 	results []*pusher.Result
-	plan    pusher.Plan
+	plan    reconcile.Plan
 }
 
 // push opens the source and the registry, and pushes the requested versions from the source to
@@ -251,7 +252,7 @@ func (f *pushFlags) document(run pushRun) any {
 	}
 	return struct {
 		DryRun   bool             `json:"dry_run"`
-		Plan     []pusher.Step    `json:"plan"`
+		Plan     []reconcile.Step `json:"plan"`
 		Results  []*pusher.Result `json:"results"`
 		Warnings []string         `json:"warnings,omitempty"`
 	}{f.dryRun, orEmpty(run.plan.Steps), []*pusher.Result{}, run.plan.Warnings}

@@ -16,6 +16,8 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const removeExamples = `  # print what would be removed
@@ -90,13 +92,13 @@ version without a tag itself: a constraint does not find it.`,
 
 // removeRun is the plan and the outcome of a removal. Both fields are never nil.
 type removeRun struct {
-	plan    *pusher.RemovePlan
-	outcome *pusher.RemoveOutcome
+	plan    *reconcile.RemovePlan
+	outcome *reconcile.RemoveOutcome
 }
 
 // run removes the versions that the arguments name.
 func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
-	run := &removeRun{&pusher.RemovePlan{}, &pusher.RemoveOutcome{}}
+	run := &removeRun{&reconcile.RemovePlan{}, &reconcile.RemoveOutcome{}}
 	return perform(&f.commonFlags, cmd, func(settings) (*removeRequests, error) {
 		requests, err := f.requests(args)
 		return requests, cmp.Or(f.dryRunFlags.check(), err)
@@ -162,7 +164,7 @@ func hasVersion(what fmt.Stringer, list string, v provider.Version, set provider
 
 // resolve returns the versions to remove. For a constraint, these are the stored versions that match it. A constraint that
 // no stored version matches is an error.
-func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositories) (providers []pusher.RemoveRequest, modules []pusher.RemoveModuleRequest, err error) {
+func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositories) (providers []reconcile.RemoveRequest, modules []reconcile.RemoveModuleRequest, err error) {
 	for _, q := range r.providers {
 		versions := []provider.Version{q.Version}
 		if q.Version.IsZero() {
@@ -171,8 +173,8 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 			}
 		}
 		for _, v := range versions {
-			if !slices.ContainsFunc(providers, func(r pusher.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == v }) {
-				providers = append(providers, pusher.RemoveRequest{Provider: q.Provider, Version: v, Platforms: r.platforms})
+			if !slices.ContainsFunc(providers, func(r reconcile.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == v }) {
+				providers = append(providers, reconcile.RemoveRequest{Provider: q.Provider, Version: v, Platforms: r.platforms})
 			}
 		}
 	}
@@ -184,7 +186,7 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 			}
 		}
 		for _, v := range versions {
-			if request := (pusher.RemoveModuleRequest{Module: q.Module, Version: v}); !slices.Contains(modules, request) {
+			if request := (reconcile.RemoveModuleRequest{Module: q.Module, Version: v}); !slices.Contains(modules, request) {
 				modules = append(modules, request)
 			}
 		}
@@ -210,9 +212,9 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 	defer back.Close()
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
-	remover := pusher.NewRemover(pusher.Options{
+	remover := reconcile.NewRemover(pusher.Options{
 		Destination: transfer.Destination(back), Jobs: int(f.jobs),
-		ModuleDestination: func(ctx context.Context, a module.Address) (pusher.Destination, error) {
+		ModuleDestination: func(ctx context.Context, a module.Address) (repo.Destination, error) {
 			return transfer.ModuleDestination(ctx, back, a)
 		},
 	}, f.referrers)
@@ -253,7 +255,7 @@ func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, re
 }
 
 // explainAll adds hints to failures that a registry caused.
-func explainAll(back *registry.Repositories, failures []pusher.Failure) {
+func explainAll(back *registry.Repositories, failures []reconcile.Failure) {
 	for i, e := range failures {
 		failures[i].Err = transfer.Explain(back, e.Err)
 	}
@@ -261,7 +263,7 @@ func explainAll(back *registry.Repositories, failures []pusher.Failure) {
 
 // storedAgain returns warnings about provider blocks and pull-through settings that select
 // removed versions.
-func (s settings) storedAgain(removals []*pusher.Removal) (out []string) {
+func (s settings) storedAgain(removals []*reconcile.Removal) (out []string) {
 	for _, r := range removals {
 		for _, p := range s.file.Providers {
 			switch {
@@ -293,7 +295,7 @@ func selected(block, platforms []provider.Platform) (out []provider.Platform) {
 }
 
 // denies reports whether the gateway's configuration denies a removed version.
-func (s settings) denies(r *pusher.Removal) bool {
+func (s settings) denies(r *reconcile.Removal) bool {
 	_, denied := s.file.Gateway.Denies(r.Provider, r.Version)
 	return denied
 }

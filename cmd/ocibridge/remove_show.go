@@ -6,12 +6,12 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // removals prints a line for each version in the plan, and for each referrer of the version. print
 // is a method of p that prints a line.
-func (p *progress) removals(print func(format string, args ...any), plan *pusher.RemovePlan, referrers bool) {
+func (p *progress) removals(print func(format string, args ...any), plan *reconcile.RemovePlan, referrers bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last provider.Address
@@ -37,7 +37,7 @@ func (p *progress) removals(print func(format string, args ...any), plan *pusher
 }
 
 // referrerLines prints a line for each referrer of a removed version.
-func referrerLines(print func(format string, args ...any), referrers []pusher.Referrer, remove bool) {
+func referrerLines(print func(format string, args ...any), referrers []reconcile.Referrer, remove bool) {
 	for _, ref := range referrers {
 		what := ref.ArtifactType
 		if ref.Tag != "" {
@@ -55,7 +55,7 @@ func referrerLines(print func(format string, args ...any), referrers []pusher.Re
 }
 
 // keeps names the platforms that stay. It returns "" if the whole version goes.
-func keeps(r *pusher.Removal) string {
+func keeps(r *reconcile.Removal) string {
 	if len(r.Left) == 0 {
 		return ""
 	}
@@ -63,7 +63,7 @@ func keeps(r *pusher.Removal) string {
 }
 
 // removed prints a line for each version that was removed.
-func (p *progress) removed(out *pusher.RemoveOutcome) {
+func (p *progress) removed(out *reconcile.RemoveOutcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range out.Removed {
@@ -100,14 +100,14 @@ func (r *removeRun) document(dryRun bool) any {
 		freeable = r.plan.Freeable()
 	}
 	return struct {
-		DryRun         bool                    `json:"dry_run"`
-		Plan           []*pusher.Removal       `json:"plan"`
-		Removed        []*pusher.Removal       `json:"removed"`
-		PlanModules    []*pusher.ModuleRemoval `json:"plan_modules,omitempty"`
-		RemovedModules []*pusher.ModuleRemoval `json:"removed_modules,omitempty"`
-		Freeable       int64                   `json:"freeable"` // in bytes
-		Warnings       []string                `json:"warnings,omitempty"`
-		Failures       []failure               `json:"failures"`
+		DryRun         bool                       `json:"dry_run"`
+		Plan           []*reconcile.Removal       `json:"plan"`
+		Removed        []*reconcile.Removal       `json:"removed"`
+		PlanModules    []*reconcile.ModuleRemoval `json:"plan_modules,omitempty"`
+		RemovedModules []*reconcile.ModuleRemoval `json:"removed_modules,omitempty"`
+		Freeable       int64                      `json:"freeable"` // in bytes
+		Warnings       []string                   `json:"warnings,omitempty"`
+		Failures       []failure                  `json:"failures"`
 	}{
 		dryRun, orEmpty(r.plan.Removals), orEmpty(r.outcome.Removed), r.plan.Modules, r.outcome.Modules, freeable,
 		slices.Concat(r.plan.Warnings, r.outcome.Warnings), failureDocuments(r.outcome.Failures),

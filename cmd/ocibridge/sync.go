@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/transfer"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 const syncExamples = `  # print the plan, by the provider blocks of ocibridge.hcl
@@ -97,13 +98,13 @@ output lists all exit statuses.`,
 
 // syncRun is the plan and the outcome of a sync. Both fields are never nil.
 type syncRun struct {
-	plan    *pusher.Plan
-	outcome *pusher.Outcome
+	plan    *reconcile.Plan
+	outcome *reconcile.Outcome
 }
 
 // run performs a sync. It returns an error if the sync of a provider or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
-	run := &syncRun{&pusher.Plan{}, &pusher.Outcome{}}
+	run := &syncRun{&reconcile.Plan{}, &reconcile.Outcome{}}
 	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query, error) {
 		queries, err := parseQueries(args, false)
 		return queries, cmp.Or(f.check(), err)
@@ -122,7 +123,7 @@ func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 }
 
 // failed returns the error of a command that failed to process providers or versions.
-func failed(failures []pusher.Failure) error {
+func failed(failures []reconcile.Failure) error {
 	switch {
 	case len(failures) == 1:
 		return failures[0].Err
@@ -160,7 +161,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query,
 	progress := f.progress(stdout, stderr)
 	defer progress.Close()
 	planned, done := progress.planning(len(wants.Wants))
-	syncer := pusher.NewSyncer(pusher.SyncOptions{
+	syncer := reconcile.NewSyncer(reconcile.Options{
 		Push: pusher.Options{
 			Destination: transfer.Destination(back), Policy: s.file.Trust.For, Jobs: int(f.jobs), OnEvent: progress.Event,
 		},
@@ -184,7 +185,7 @@ func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query,
 
 // apply shows the plan. Except in a dry run, apply then carries out the plan and shows the
 // outcome.
-func (f *syncFlags) apply(ctx context.Context, syncer *pusher.Syncer, run *syncRun, progress *progress) (err error) {
+func (f *syncFlags) apply(ctx context.Context, syncer *reconcile.Syncer, run *syncRun, progress *progress) (err error) {
 	for _, w := range run.plan.Warnings {
 		progress.Warn(w)
 	}
@@ -217,7 +218,7 @@ func (s settings) served() func(context.Context, artifact.Fetcher, provider.Addr
 	return func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error) {
 		out, err := checker.Check(ctx, store, a, v, found)
 		if errors.Is(err, verify.ErrRefused) {
-			err = fmt.Errorf("%w: %w", pusher.ErrNotServed, err)
+			err = fmt.Errorf("%w: %w", reconcile.ErrNotServed, err)
 		}
 		return out, err
 	}

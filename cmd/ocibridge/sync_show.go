@@ -11,6 +11,7 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 var planSigns = map[pusher.Action]string{
@@ -19,7 +20,7 @@ var planSigns = map[pusher.Action]string{
 
 // dryRun prints a line for each version that a sync or a push would change or that waits, and
 // the totals.
-func (p *progress) dryRun(plan *pusher.Plan) {
+func (p *progress) dryRun(plan *reconcile.Plan) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var last provider.Address
@@ -56,7 +57,7 @@ func (p *progress) dryRun(plan *pusher.Plan) {
 }
 
 // planTotals returns the number and the size of the versions in a plan, by action.
-func planTotals(plan *pusher.Plan) string {
+func planTotals(plan *reconcile.Plan) string {
 	var parts []string
 	for _, a := range []struct {
 		action pusher.Action
@@ -82,7 +83,7 @@ func planTotals(plan *pusher.Plan) string {
 
 // unasked returns a line about the versions that no provider block selects and that --prune would remove, and
 // a line about those that it keeps.
-func unasked(plan *pusher.Plan) (lines []string) {
+func unasked(plan *reconcile.Plan) (lines []string) {
 	if n := plan.Unasked - plan.Kept; n > 0 {
 		lines = append(lines, count(n, "version")+" that no provider block selects: --prune removes such versions")
 	}
@@ -93,7 +94,7 @@ func unasked(plan *pusher.Plan) (lines []string) {
 }
 
 // changes returns the number of versions that a plan changes.
-func changes(plan *pusher.Plan) int {
+func changes(plan *reconcile.Plan) int {
 	total := 0
 	for _, a := range []pusher.Action{pusher.ActionPush, pusher.ActionAdd, pusher.ActionRepair, pusher.ActionReplace, pusher.ActionPrune} {
 		n, _ := plan.Count(a)
@@ -167,7 +168,7 @@ func platforms(ps []provider.Platform) string {
 	return cmp.Or(joined(ps, ", "), "no platform")
 }
 
-func (p *progress) pruned(steps []pusher.Step) {
+func (p *progress) pruned(steps []reconcile.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range steps {
@@ -177,7 +178,7 @@ func (p *progress) pruned(steps []pusher.Step) {
 
 // failures prints all failures if there are several. It does not print a single failure,
 // because the command returns this failure as its error.
-func (p *progress) failures(failures []pusher.Failure) {
+func (p *progress) failures(failures []reconcile.Failure) {
 	if len(failures) < 2 || p.json {
 		return
 	}
@@ -196,10 +197,10 @@ func (r *syncRun) document(dryRun bool) any {
 	plan, outcome := r.plan, r.outcome
 	return struct {
 		DryRun   bool             `json:"dry_run"`
-		Plan     []pusher.Step    `json:"plan"`
+		Plan     []reconcile.Step `json:"plan"`
 		Unasked  int              `json:"unasked,omitempty"`
 		Results  []*pusher.Result `json:"results"`
-		Pruned   []pusher.Step    `json:"pruned"`
+		Pruned   []reconcile.Step `json:"pruned"`
 		Freeable int64            `json:"freeable,omitempty"` // in bytes
 		Warnings []string         `json:"warnings,omitempty"`
 		Failures []failure        `json:"failures"`
@@ -218,7 +219,7 @@ type failure struct {
 	Hint     string           `json:"hint,omitempty"`
 }
 
-func failureDocuments(failures []pusher.Failure) []failure {
+func failureDocuments(failures []reconcile.Failure) []failure {
 	out := []failure{}
 	for _, f := range failures {
 		out = append(out, failure{f.Provider, f.Module, f.Version, f.Err.Error(), hint.Of(f.Err)})

@@ -30,6 +30,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const host = "registry.acme.example"
@@ -37,7 +38,7 @@ const host = "registry.acme.example"
 var (
 	widget = provider.MustParseAddress(host + "/acme/widget")
 	gadget = provider.MustParseAddress(host + "/acme/gadget")
-	_      = pusher.Store((*bundle.Repository)(nil))
+	_      = repo.Store((*bundle.Repository)(nil))
 )
 
 // fill pushes one release of each given provider into a bundle, and saves the bundle.
@@ -56,8 +57,8 @@ var signer *pgp.Signer
 
 func push(t testing.TB, b *bundle.Bundle, version string, providers ...provider.Address) {
 	t.Helper()
-	p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Store: b.Repository(a)}, nil
+	p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (repo.Destination, error) {
+		return repo.Destination{Store: b.Repository(a)}, nil
 	}})
 	for _, a := range providers {
 		dir := t.TempDir()
@@ -158,8 +159,8 @@ func TestRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
-			return pusher.Destination{Store: dst.Repository(a)}, nil
+		p := pusher.New(pusher.Options{Destination: func(_ context.Context, a provider.Address) (repo.Destination, error) {
+			return repo.Destination{Store: dst.Repository(a)}, nil
 		}})
 		for _, a := range src.Providers() {
 			r, err := pusher.Stored{Provider: a, Store: src.Repository(a)}.Release(t.Context(), provider.MustParseVersion("1.0.0"), nil)

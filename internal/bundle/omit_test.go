@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"oras.land/oras-go/v2/errdef"
-
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/bundle"

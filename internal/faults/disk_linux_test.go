@@ -32,6 +32,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // withMounts runs f in a process that is allowed to mount file systems. This is the current process, or another
@@ -259,9 +260,9 @@ func (o *own) push() error {
 	if err != nil {
 		return err
 	}
-	_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond, Destination: func(_ context.Context, a provider.Address) (pusher.Destination, error) {
-		repo, err := o.registry.Repository(a.Path())
-		return pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: repo}}, err
+	_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond, Destination: func(_ context.Context, a provider.Address) (repo.Destination, error) {
+		store, err := o.registry.Repository(a.Path())
+		return repo.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: store}}, err
 	}}).Push(o.t.Context(), rel)
 	return o.registry.Explain(err)
 }
@@ -269,9 +270,9 @@ func (o *own) push() error {
 // pushModule is like push, for a module.
 func (o *own) pushModule() error {
 	name := "modules/" + shared.module.Address.Path()
-	repo, err := o.registry.Repository(name)
+	store, err := o.registry.Repository(name)
 	if err == nil {
-		dest := pusher.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: name}, Store: registry.Repository{Repository: repo}}
+		dest := repo.Destination{Repository: ociaddr.Repository{Registry: embedded.Host, Name: name}, Store: registry.Repository{Repository: store}}
 		_, err = pusher.New(pusher.Options{RetryPause: time.Millisecond}).PushModule(o.t.Context(), dest, shared.module)
 	}
 	return o.registry.Explain(err)

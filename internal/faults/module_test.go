@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // packModule returns a module whose zip is in memory.
@@ -48,9 +49,9 @@ func packModule() (pusher.ModulePackage, error) {
 
 // pushModule runs a push as "ocibridge module push" does.
 func (r *rig) pushModule(ctx context.Context) error {
-	repo, err := r.auth.Repository(ctx, r.repo)
+	store, err := r.auth.Repository(ctx, r.repo)
 	if err == nil {
-		_, err = r.pusher.PushModule(ctx, pusher.Destination{Repository: r.repo, Store: registry.Repository{Repository: repo}}, shared.module)
+		_, err = r.pusher.PushModule(ctx, repo.Destination{Repository: r.repo, Store: registry.Repository{Repository: store}}, shared.module)
 	}
 	return r.auth.Explain(err, r.repo)
 }

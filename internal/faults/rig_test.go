@@ -43,6 +43,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -208,9 +209,9 @@ func newRig(t *testing.T, name string) *rig {
 	r.auth = r.newAuth()
 	r.newSource()
 	r.pusher = pusher.New(pusher.Options{
-		Destination: func(ctx context.Context, _ provider.Address) (pusher.Destination, error) {
-			repo, err := r.auth.Repository(ctx, r.repo)
-			return pusher.Destination{Repository: r.repo, Store: registry.Repository{Repository: repo}}, err
+		Destination: func(ctx context.Context, _ provider.Address) (repo.Destination, error) {
+			store, err := r.auth.Repository(ctx, r.repo)
+			return repo.Destination{Repository: r.repo, Store: registry.Repository{Repository: store}}, err
 		},
 	})
 	return r
@@ -315,7 +316,7 @@ func (r *rig) truth(kind, reference string) *httptest.ResponseRecorder {
 }
 
 // direct returns a store that sends its requests directly to the registry, without faults.
-func (r *rig) direct() pusher.Store {
+func (r *rig) direct() repo.Store {
 	repo, err := shared.registry.Repository(r.repo.Name)
 	if err != nil {
 		r.t.Fatal(err)

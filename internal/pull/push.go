@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -189,7 +190,7 @@ func closeAll(held []*reader) {
 // isFinal reports whether a push that failed with err would fail again if it were retried soon.
 func isFinal(err error) bool {
 	var size *SizeError
-	for _, reason := range []error{pusher.ErrConflict, pusher.ErrOccupied, pusher.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
+	for _, reason := range []error{pusher.ErrConflict, repo.ErrOccupied, repo.ErrImmutable, pusher.ErrMisnamed, trust.ErrUnknown} {
 		if errors.Is(err, reason) {
 			return true
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -85,7 +86,7 @@ func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
 
 // pullDestination returns the repository of a provider, in which pull-through marks the versions
 // that it stores.
-func (s *site) pullDestination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+func (s *site) pullDestination(ctx context.Context, a provider.Address) (repo.Destination, error) {
 	d, err := transfer.Destination(s.repositories)(ctx, a)
 	if registry := s.repositories.Embedded; registry != nil {
 		d.Mark = func(tag ociaddr.Tag, before, after digest.Digest) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/pull"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -48,7 +49,7 @@ func resultOf(e pull.Event) (outcome, limit string) {
 		return "abandoned", ""
 	case errors.Is(err, pull.ErrNotOffered), errors.Is(err, origin.ErrVersionNotFound), errors.Is(err, origin.ErrPlatformNotFound):
 		return "absent", ""
-	case errors.Is(err, pusher.ErrConflict), errors.Is(err, pusher.ErrOccupied), errors.Is(err, pusher.ErrImmutable):
+	case errors.Is(err, pusher.ErrConflict), errors.Is(err, repo.ErrOccupied), errors.Is(err, repo.ErrImmutable):
 		return "conflict", ""
 	}
 	return "failed", ""

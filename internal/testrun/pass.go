@@ -66,7 +66,7 @@ type command struct {
 }
 
 // slowFirst are the packages whose tests take longest. They start first, so that none of them runs alone at the end.
-var slowFirst = []string{"cmd/ocibridge", "pusher", "gateway", "internal/testrun", "internal/faults", "gateway/archives", "internal/modulezip"}
+var slowFirst = []string{"cmd/ocibridge", "pusher", "pusher/reconcile", "gateway", "internal/testrun", "internal/faults", "gateway/archives", "internal/modulezip"}
 
 // commands returns few commands that together run exactly the chosen tests. Packages share a command if no pattern for one
 // of them matches a test of another one that is not chosen.

@@ -17,6 +17,8 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // Copy copies stored versions from one location to another.
@@ -49,7 +51,7 @@ type Copied struct {
 	Modules   []*pusher.ModuleResult
 	// Failures are the versions that could not be copied, while the others were. Their order is the one in which they failed.
 	// They are no error of [Copy.Run], which says why the copy as a whole has failed.
-	Failures []pusher.Failure
+	Failures []reconcile.Failure
 }
 
 // lost returns the error of the first version of which platforms were left out, or nil.
@@ -89,7 +91,7 @@ type target struct {
 	save      func(context.Context) error // nil if the location is complete after each version
 	close     func() error
 	// destination opens the repository of a provider. It is nil for a mirror folder.
-	destination func(context.Context, provider.Address) (pusher.Destination, error)
+	destination func(context.Context, provider.Address) (repo.Destination, error)
 	name        string // for messages
 }
 
@@ -211,14 +213,14 @@ func (c Copy) pick(ctx context.Context, what fmt.Stringer, in ociaddr.Repository
 // failures collects the failures of versions. Its methods can be called concurrently.
 type failures struct {
 	mu  sync.Mutex
-	all []pusher.Failure
+	all []reconcile.Failure
 }
 
 // keep keeps a failure that concerns one version alone, and returns nil. It returns other errors: those of a registry or of
 // the disk would meet each further version, too.
-func (f *failures) keep(failure pusher.Failure) error {
+func (f *failures) keep(failure reconcile.Failure) error {
 	err := failure.Err
-	var refused *pusher.RegistryError
+	var refused *repo.RegistryError
 	var disk *fs.PathError
 	switch {
 	case err == nil:
@@ -240,7 +242,7 @@ func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selec
 		for _, v := range s.versions {
 			_ = b.add(func() (*pusher.Result, error) { // wait returns the first failure that is not kept
 				result, err := c.copyOne(ctx, src, dst, s.Stored, v)
-				return result, failed.keep(pusher.Failure{Provider: s.Provider, Version: v, Err: err})
+				return result, failed.keep(reconcile.Failure{Provider: s.Provider, Version: v, Err: err})
 			})
 		}
 	}
@@ -257,7 +259,7 @@ func (c Copy) copyOne(ctx context.Context, src *source, dst *target, from pusher
 
 // explainCopy adds the hint of the registry that caused err. from is the repository of the source.
 func explainCopy(src *source, dst *target, from ociaddr.Repository, err error) error {
-	if refused := new(pusher.RegistryError); errors.As(err, &refused) && refused.Repository == from {
+	if refused := new(repo.RegistryError); errors.As(err, &refused) && refused.Repository == from {
 		return Explain(src.registry, err)
 	}
 	return Explain(dst.registry, err)

@@ -12,6 +12,8 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // ErrModuleNotFound means that the source has no version of a module.
@@ -75,7 +77,7 @@ func (c Copy) copyModules(ctx context.Context, src *source, dst *target, all []s
 		for _, v := range m.versions {
 			_ = b.add(func() (*pusher.ModuleResult, error) { // wait returns the first failure that is not kept
 				result, err := dst.putModule(ctx, m.StoredModule, v)
-				return result, failed.keep(pusher.Failure{Module: m.Module, Version: v, Err: explainCopy(src, dst, m.Repository, err)})
+				return result, failed.keep(reconcile.Failure{Module: m.Module, Version: v, Err: explainCopy(src, dst, m.Repository, err)})
 			})
 		}
 	}
@@ -84,7 +86,7 @@ func (c Copy) copyModules(ctx context.Context, src *source, dst *target, all []s
 
 // moduleTarget returns the function that copies a version of a module to the destination that
 // open returns.
-func (c Copy) moduleTarget(p *pusher.Pusher, open func(context.Context, pusher.StoredModule) (pusher.Destination, error)) func(context.Context, pusher.StoredModule, provider.Version) (*pusher.ModuleResult, error) {
+func (c Copy) moduleTarget(p *pusher.Pusher, open func(context.Context, pusher.StoredModule) (repo.Destination, error)) func(context.Context, pusher.StoredModule, provider.Version) (*pusher.ModuleResult, error) {
 	put := p.CopyModule
 	if c.DryRun {
 		put = p.PlanCopyModule

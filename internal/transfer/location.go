@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // Location is a place from which, or to which, versions are copied.
@@ -203,14 +204,14 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 		return nil, err
 	}
 	o.Omits = since.omits(b)
-	o.Destination = func(_ context.Context, a provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
+	o.Destination = func(_ context.Context, a provider.Address) (repo.Destination, error) {
+		return repo.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
 	}
 	end := func() error { return errors.Join(b.Close(), since.close()) }
 	p := pusher.New(o)
 	dst := &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}
-	dst.putModule = c.moduleTarget(p, func(_ context.Context, from pusher.StoredModule) (pusher.Destination, error) {
-		return pusher.Destination{Repository: c.To.repository(from.Module), Store: b.Module(from.Module)}, nil
+	dst.putModule = c.moduleTarget(p, func(_ context.Context, from pusher.StoredModule) (repo.Destination, error) {
+		return repo.Destination{Repository: c.To.repository(from.Module), Store: b.Module(from.Module)}, nil
 	})
 	if c.DryRun {
 		dst.put, dst.save = p.PlanCopy, nil
@@ -276,7 +277,7 @@ func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options
 	}
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
-	putModule := c.moduleTarget(p, func(ctx context.Context, from pusher.StoredModule) (pusher.Destination, error) {
+	putModule := c.moduleTarget(p, func(ctx context.Context, from pusher.StoredModule) (repo.Destination, error) {
 		addr, repo, err := r.ModuleWithReferrers(ctx, from.Module)
 		return destinationOfCopy(r, addr, repo, err)
 	})
@@ -284,7 +285,7 @@ func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options
 		return &target{registry: r, put: p.PlanCopy, putModule: putModule, close: r.Close, destination: o.Destination}, nil
 	}
 	end := func() error {
-		if text := pusher.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+		if text := repo.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
 			c.Progress.Warn(text)
 		}
 		return r.Close()

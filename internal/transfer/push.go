@@ -13,6 +13,8 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -36,7 +38,7 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 			return result, Explain(to, err)
 		})
 	}))
-	if text := pusher.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+	if text := repo.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
 		progress.Warn(text)
 	}
 	return results, err
@@ -44,18 +46,18 @@ func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.
 
 // PlanPush returns what [Push] would do, and writes nothing. It shows only warnings. If a
 // release is refused, the plan has the steps of the releases before it.
-func PlanPush(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) (plan pusher.Plan, err error) {
+func PlanPush(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) (plan reconcile.Plan, err error) {
 	o.Destination = Destination(to)
 	p := pusher.New(o)
-	all := newBatch(o.Jobs, func(part *pusher.Plan) {
-		plan.Steps = append(plan.Steps, part.Steps...)
+	all := newBatch(o.Jobs, func(part *pusher.PushPlan) {
+		plan.Steps = append(plan.Steps, reconcile.Step{Step: part.Step})
 		for _, text := range part.Warnings {
 			plan.Warnings = append(plan.Warnings, text)
 			progress.Warn(text)
 		}
 	})
 	_, err = all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
-		return all.add(func() (*pusher.Plan, error) {
+		return all.add(func() (*pusher.PushPlan, error) {
 			part, err := p.PlanPush(ctx, r)
 			return part, Explain(to, err)
 		})

@@ -17,7 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // Listing is the kind of a file with the JSON output of ocibridge list.
@@ -136,7 +136,7 @@ func readListing(ctx context.Context, name string) (packagesOf, error) {
 
 // fromBoth is a bundle's repository that reads omitted packages from the destination.
 type fromBoth struct {
-	pusher.StoredStore
+	repo.Reader
 	provider provider.Address
 	version  provider.Version
 	target   *target
@@ -144,7 +144,7 @@ type fromBoth struct {
 
 // Fetch opens a blob. If the bundle omits the blob, Fetch opens it at the destination.
 func (s fromBoth) Fetch(ctx context.Context, target ocispec.Descriptor) (io.ReadCloser, error) {
-	body, err := s.StoredStore.Fetch(ctx, target)
+	body, err := s.Reader.Fetch(ctx, target)
 	if !errors.Is(err, bundle.ErrOmitted) {
 		return body, err
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // Wants contains the versions that a configuration requests, and their open sources.
 type Wants struct {
-	Wants   []pusher.Want
+	Wants   []reconcile.Want
 	folders map[string]*origin.MirrorDir
 }
 
@@ -63,7 +63,7 @@ func OpenWants(c *config.Config, blocks []config.Provider, registry *origin.Regi
 		if err != nil {
 			source = unusable{err: fmt.Errorf("provider block at %s: %w", p.Source, err)}
 		}
-		w.Wants = append(w.Wants, pusher.Want{
+		w.Wants = append(w.Wants, reconcile.Want{
 			Provider: p.Address, Versions: p.Versions, Prereleases: p.Prereleases, Latest: p.Latest,
 			Platforms: p.Platforms, Cooldown: p.Cooldown, Keep: pulls(p.Address), Source: source,
 		})

@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // Progress shows a transfer to its user. Event can be called concurrently.
@@ -34,17 +35,17 @@ type Progress interface {
 }
 
 // Destination returns a function that opens a provider's destination in a registry.
-func Destination(r *registry.Repositories) func(context.Context, provider.Address) (pusher.Destination, error) {
-	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-		addr, repo, err := r.Repository(ctx, a)
-		return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+func Destination(r *registry.Repositories) func(context.Context, provider.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+		addr, store, err := r.Repository(ctx, a)
+		return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 	}
 }
 
 // ModuleDestination opens a module's destination in a registry.
-func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (pusher.Destination, error) {
-	addr, repo, err := r.Module(ctx, a)
-	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (repo.Destination, error) {
+	addr, store, err := r.Module(ctx, a)
+	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // OtherSpelling returns a stored module whose address differs from a in case alone. It looks only if a has no tags yet,
@@ -68,10 +69,10 @@ func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Addre
 // destinationOfCopies is like [Destination], but for copies. from maps each provider to the
 // repository that it is copied from. If that repository is in the same registry, blobs are
 // mounted from it.
-func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (pusher.Destination, error) {
-	return func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-		addr, repo, err := r.RepositoryWithReferrers(ctx, a)
-		to, err := destinationOfCopy(r, addr, repo, err)
+func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+		addr, store, err := r.RepositoryWithReferrers(ctx, a)
+		to, err := destinationOfCopy(r, addr, store, err)
 		if sibling := from[a]; sibling.Registry == addr.Registry {
 			to.Sibling = sibling.Name
 		}
@@ -81,20 +82,20 @@ func destinationOfCopies(r *registry.Repositories, from map[provider.Address]oci
 
 // destinationOfCopy returns an open repository as the destination of copies with referrers. It
 // returns err if err is not nil.
-func destinationOfCopy(r *registry.Repositories, addr ociaddr.Repository, repo *remote.Repository, err error) (pusher.Destination, error) {
+func destinationOfCopy(r *registry.Repositories, addr ociaddr.Repository, store *remote.Repository, err error) (repo.Destination, error) {
 	if err == nil && r.Embedded != nil {
 		// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
 		// referrers. The gateway's referrers API does not need them.
-		err = repo.SetReferrersCapability(false)
+		err = store.SetReferrersCapability(false)
 	}
-	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // Explain adds a hint to err if a registry refused a request. The hint says what to do
 // about the refusal. Explain returns other errors unchanged. r is nil for a location that
 // is not a registry.
 func Explain(r *registry.Repositories, err error) error {
-	if refused := new(pusher.RegistryError); r != nil && errors.As(err, &refused) {
+	if refused := new(repo.RegistryError); r != nil && errors.As(err, &refused) {
 		return r.Explain(err, refused.Repository)
 	}
 	return err

@@ -25,6 +25,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 const gcHost = "registry.acme.example"
@@ -158,14 +159,14 @@ func newGCWriter(r *embedded.Registry) *gcWriter {
 	return &gcWriter{Registry: r, step: func(string) {}, say: func(string) {}}
 }
 
-func (w *gcWriter) destination(_ context.Context, a provider.Address) (pusher.Destination, error) {
-	repo, err := w.Repository(a.Path())
+func (w *gcWriter) destination(_ context.Context, a provider.Address) (repo.Destination, error) {
+	store, err := w.Repository(a.Path())
 	if err != nil {
-		return pusher.Destination{}, err
+		return repo.Destination{}, err
 	}
-	repo.Client = steppingClient{repo.Client, w.step}
-	return pusher.Destination{
-		Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: repo},
+	store.Client = steppingClient{store.Client, w.step}
+	return repo.Destination{
+		Repository: ociaddr.Repository{Registry: embedded.Host, Name: a.Path()}, Store: registry.Repository{Repository: store},
 		Lock: func(ctx context.Context, doing string) (func(), error) {
 			w.say("lock " + doing)
 			unlock, err := w.Lock(ctx, doing)

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // TestWritersHoldTheLock shows that pushes, copies, syncs and prunes hold the lock while they
@@ -87,8 +88,8 @@ func TestWritersHoldTheLock(t *testing.T) {
 	}
 	versions, err := provider.ParseConstraint("1.0.0")
 	f.check(err)
-	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: pusher.Options{Destination: w.destination}, First: true, Prune: true})
-	plan, err := syncer.Plan(t.Context(), []pusher.Want{{Provider: gcWidget, Source: source, Versions: versions, Cooldown: time.Hour}})
+	syncer := reconcile.NewSyncer(reconcile.Options{Push: pusher.Options{Destination: w.destination}, First: true, Prune: true})
+	plan, err := syncer.Plan(t.Context(), []reconcile.Want{{Provider: gcWidget, Source: source, Versions: versions, Cooldown: time.Hour}})
 	f.check(err)
 	if writes > 0 {
 		t.Errorf("a plan writes %d times", writes)

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
@@ -56,9 +57,9 @@ func (r *Registry) Repository(name string) *remote.Repository {
 }
 
 // Destination returns the repository of a provider, as [pusher.Options] require it. The repository's name is the provider's path.
-func (r *Registry) Destination(_ context.Context, a provider.Address) (pusher.Destination, error) {
+func (r *Registry) Destination(_ context.Context, a provider.Address) (repo.Destination, error) {
 	at := ociaddr.Repository{Registry: "registry.test", Name: a.Path()}
-	return pusher.Destination{Repository: at, Store: registry.Repository{Repository: r.Repository(at.Name)}}, nil
+	return repo.Destination{Repository: at, Store: registry.Repository{Repository: r.Repository(at.Name)}}, nil
 }
 
 // Push pushes a release.

@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // TestCopyBetweenProjects shows that versions can be copied from one Harbor project to another, although the
@@ -40,13 +41,13 @@ func TestCopyBetweenProjects(t *testing.T) {
 			b.pushTo(source)
 			b.requests.Reset()
 
-			into := pusher.Destination{Repository: dest.repository, Store: dest.store}
+			into := repo.Destination{Repository: dest.repository, Store: dest.store}
 			if tc.mounts {
 				into.Sibling = source.repository.Name
 			}
 			p := pusher.New(pusher.Options{
 				RetryPause: time.Millisecond, Jobs: 1,
-				Destination: func(context.Context, provider.Address) (pusher.Destination, error) { return into, nil },
+				Destination: func(context.Context, provider.Address) (repo.Destination, error) { return into, nil },
 			})
 			for _, v := range versions {
 				from := pusher.Stored{Provider: widget, Repository: source.repository, Store: source.store}
@@ -100,8 +101,8 @@ func (b *bench) inProject(project string) inRegistry {
 // pushTo pushes every version into a repository.
 func (b *bench) pushTo(at inRegistry) {
 	b.t.Helper()
-	p := pusher.New(pusher.Options{Destination: func(context.Context, provider.Address) (pusher.Destination, error) {
-		return pusher.Destination{Repository: at.repository, Store: at.store}, nil
+	p := pusher.New(pusher.Options{Destination: func(context.Context, provider.Address) (repo.Destination, error) {
+		return repo.Destination{Repository: at.repository, Store: at.store}, nil
 	}})
 	for _, v := range versions {
 		listing, err := b.origin.Versions(b.t.Context(), widget)

@@ -9,6 +9,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 func profile(t *testing.T, name string) quirks.Profile {
@@ -115,7 +116,7 @@ func TestPolicyOnReads(t *testing.T) {
 
 			// A sync pushes new versions, and reports the versions that it could not read.
 			b.publish("1.3.0")
-			_, out := b.plannedSync(pusher.Want{}, ">= 1.0, <= 1.3")
+			_, out := b.plannedSync(reconcile.Want{}, ">= 1.0, <= 1.3")
 			if len(out.Results) != 1 || out.Results[0].Version.String() != "1.3.0" || len(out.Failures) != 3 {
 				t.Errorf("sync: %+v", out)
 			}
@@ -167,7 +168,7 @@ func TestPruneLeavesImmutable(t *testing.T) {
 		s.Immutable, s.ImmutableCode = http.StatusPreconditionFailed, "PRECONDITION"
 		s.Mutable = func(tag string) bool { return tag != "1.1.0" && tag != "1.2.0" }
 	})
-	out := b.sync(pusher.Want{}, "1.3.0")
+	out := b.sync(reconcile.Want{}, "1.3.0")
 	if len(out.Pruned) != 1 || out.Pruned[0].Version.String() != "1.0.0" || len(out.Failures) != 2 || len(out.Warnings) > 0 {
 		t.Fatalf("prune with immutable versions: %+v", out)
 	}
@@ -180,7 +181,7 @@ func TestPruneLeavesImmutable(t *testing.T) {
 	}
 	b.checkTags("with the rule", "1.1.0", "1.2.0", "1.3.0")
 	b.registry.Set(func(s *quirks.Settings) { s.Immutable = 0 })
-	if out := b.sync(pusher.Want{}, "1.3.0"); failure(out) != nil || len(out.Pruned) != 2 {
+	if out := b.sync(reconcile.Want{}, "1.3.0"); failure(out) != nil || len(out.Pruned) != 2 {
 		t.Errorf("without the rule: %v, %+v", failure(out), out)
 	}
 	b.checkTags("without the rule", "1.3.0")

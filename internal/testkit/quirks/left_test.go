@@ -10,7 +10,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/ociaddr"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // checkLeft fails the test if a manifest is reachable from no tag and the state does not record the manifest
@@ -81,7 +81,7 @@ func TestLeftManifestsAreRecorded(t *testing.T) {
 			if (announced == 0) != mayDelete {
 				t.Errorf("%d announcements", announced)
 			}
-			out := b.sync(pusher.Want{}, "~> 1.1, < 1.10")
+			out := b.sync(reconcile.Want{}, "~> 1.1, < 1.10")
 			if err := failure(out); (err == nil) != mayDelete || len(out.Pruned) == 1 != mayDelete || err != nil && hint.Of(err) == "" {
 				t.Errorf("sync: %v (%s), pruned %d, warnings %q", err, hint.Of(err), len(out.Pruned), out.Warnings)
 			}
@@ -97,7 +97,7 @@ func TestLeftManifestsAreRecorded(t *testing.T) {
 			if !mayDelete {
 				return
 			}
-			out = b.sync(pusher.Want{}, "< 0.0.0")
+			out = b.sync(reconcile.Want{}, "< 0.0.0")
 			if err := failure(out); err != nil || len(out.Warnings) > 0 || len(b.contents().Manifests) > 0 {
 				t.Errorf("everything: %v, %q, %d manifests left", err, out.Warnings, len(b.contents().Manifests))
 			}

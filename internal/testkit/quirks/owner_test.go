@@ -10,7 +10,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 
 // TestOwnerBehindAPolicy shows that if a policy forbids reading the newest versions, a push still recognizes
@@ -18,11 +18,11 @@ import (
 func TestOwnerBehindAPolicy(t *testing.T) {
 	b := newBench(t, profile(t, "distribution"))
 	b.mustPush("1.0.0", false, false)
-	_, repo, err := b.repository(t.Context(), widget)
+	_, store, err := b.repository(t.Context(), widget)
 	if err != nil {
 		t.Fatal(err)
 	}
-	of, err := artifact.Read(t.Context(), repo, widget, provider.MustParseVersion("1.0.0"))
+	of, err := artifact.Read(t.Context(), store, widget, provider.MustParseVersion("1.0.0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestOwnerBehindAPolicy(t *testing.T) {
 		of.Version = provider.MustParseVersion(v)
 		index, err := artifact.EncodeIndex(*of)
 		if err == nil {
-			err = repo.PushReference(t.Context(), index.Descriptor, bytes.NewReader(index.Data), v)
+			err = store.PushReference(t.Context(), index.Descriptor, bytes.NewReader(index.Data), v)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -47,7 +47,7 @@ func TestOwnerBehindAPolicy(t *testing.T) {
 		return true
 	})
 	b.publish("2.0.0")
-	if _, err := b.push("2.0.0"); !errors.Is(err, pusher.ErrOccupied) || !strings.Contains(err.Error(), "its tag 1.0.0") {
+	if _, err := b.push("2.0.0"); !errors.Is(err, repo.ErrOccupied) || !strings.Contains(err.Error(), "its tag 1.0.0") {
 		t.Errorf("push to the repository of another provider: %v", err)
 	}
 }

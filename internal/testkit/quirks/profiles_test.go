@@ -32,6 +32,8 @@ import (
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -122,20 +124,20 @@ func (b *bench) offer() {
 	b.origin = testorigin.Client(host, server.URL)
 }
 
-func (b *bench) repository(ctx context.Context, a provider.Address) (pusher.Destination, *remote.Repository, error) {
+func (b *bench) repository(ctx context.Context, a provider.Address) (repo.Destination, *remote.Repository, error) {
 	addr, err := b.set.Repository(a)
 	if err != nil {
-		return pusher.Destination{}, nil, err
+		return repo.Destination{}, nil, err
 	}
-	repo, err := b.client.Repository(ctx, addr)
-	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, repo, err
+	store, err := b.client.Repository(ctx, addr)
+	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}}, store, err
 }
 
 // pushOptions are the options of every push.
 func (b *bench) pushOptions() pusher.Options {
 	return pusher.Options{
 		RetryPause: time.Millisecond,
-		Destination: func(ctx context.Context, a provider.Address) (pusher.Destination, error) {
+		Destination: func(ctx context.Context, a provider.Address) (repo.Destination, error) {
 			d, _, err := b.repository(ctx, a)
 			return d, err
 		},
@@ -229,12 +231,12 @@ func TestCooldown(t *testing.T) {
 			t.Fatal(err)
 		}
 		now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-		sync := func() (plan *pusher.Plan, out *pusher.Outcome) {
+		sync := func() (plan *reconcile.Plan, out *reconcile.Outcome) {
 			t.Helper()
 			options := b.pushOptions()
 			options.Now = func() time.Time { return now }
-			syncer := pusher.NewSyncer(pusher.SyncOptions{Push: options})
-			plan, err := syncer.Plan(t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only, Cooldown: time.Hour}})
+			syncer := reconcile.NewSyncer(reconcile.Options{Push: options})
+			plan, err := syncer.Plan(t.Context(), []reconcile.Want{{Provider: widget, Source: b.origin, Versions: only, Cooldown: time.Hour}})
 			if err == nil {
 				out, err = syncer.Apply(t.Context(), plan, func(*pusher.Result) {})
 			}
@@ -367,8 +369,8 @@ func (b *bench) checkPrune() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true})
-	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{{Provider: widget, Source: b.origin, Versions: only}})
+	syncer := reconcile.NewSyncer(reconcile.Options{Push: b.pushOptions(), Prune: true})
+	plan, err := syncer.Plan(b.t.Context(), []reconcile.Want{{Provider: widget, Source: b.origin, Versions: only}})
 	if err != nil || len(plan.Failures) != 0 {
 		b.t.Fatalf("plan of the prune: %v, %+v", err, plan)
 	}
@@ -406,7 +408,7 @@ func (b *bench) checkPrune() {
 }
 
 // failure joins the failures of a sync into one error. It returns nil if there are none.
-func failure(out *pusher.Outcome) error {
+func failure(out *reconcile.Outcome) error {
 	var all []error
 	for _, f := range out.Failures {
 		all = append(all, f.Err)

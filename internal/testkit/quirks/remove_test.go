@@ -11,14 +11,14 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // remove removes a version, or some of its platforms.
-func (b *bench) remove(referrers bool, version string, platforms ...provider.Platform) *pusher.RemoveOutcome {
+func (b *bench) remove(referrers bool, version string, platforms ...provider.Platform) *reconcile.RemoveOutcome {
 	b.t.Helper()
-	r := pusher.NewRemover(b.pushOptions(), referrers)
-	plan, err := r.Plan(b.t.Context(), []pusher.RemoveRequest{{Provider: widget, Version: provider.MustParseVersion(version), Platforms: platforms}})
+	r := reconcile.NewRemover(b.pushOptions(), referrers)
+	plan, err := r.Plan(b.t.Context(), []reconcile.RemoveRequest{{Provider: widget, Version: provider.MustParseVersion(version), Platforms: platforms}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func (b *bench) remove(referrers bool, version string, platforms ...provider.Pla
 }
 
 // failureOf returns the error and the hint of the only failure of a removal, or "".
-func failureOf(out *pusher.RemoveOutcome) string {
+func failureOf(out *reconcile.RemoveOutcome) string {
 	if len(out.Failures) != 1 {
 		return ""
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
-	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // TestHarborRobots shows that a robot that may not delete can push. A later prune by a robot that may
@@ -29,11 +29,11 @@ func TestHarborRobots(t *testing.T) {
 	if n := announcements(b.contents()); n != 2 {
 		t.Errorf("%d announcements, want 2", n)
 	}
-	out := b.sync(pusher.Want{}, "~> 1.0, < 1.10")
+	out := b.sync(reconcile.Want{}, "~> 1.0, < 1.10")
 	if err := failure(out); err != nil || len(out.Warnings) == 0 || !strings.Contains(out.Warnings[0], "ocibridge-part are left") {
 		t.Errorf("sync: %v (%s), warnings %q", err, hint.Of(err), out.Warnings)
 	}
-	out = b.sync(pusher.Want{}, "1.1.0")
+	out = b.sync(reconcile.Want{}, "1.1.0")
 	if err := failure(out); err == nil || len(out.Pruned) != 0 || !b.saysRightToDelete(hint.Of(err)) {
 		t.Errorf("prune without the right: %v (%s), pruned %d", err, hint.Of(err), len(out.Pruned))
 	}
@@ -43,7 +43,7 @@ func TestHarborRobots(t *testing.T) {
 	}
 
 	as(prune)
-	out = b.sync(pusher.Want{}, "1.1.0")
+	out = b.sync(reconcile.Want{}, "1.1.0")
 	if err := failure(out); err != nil || len(out.Pruned) != 1 || len(out.Warnings) != 0 {
 		t.Errorf("prune: %v (%s), pruned %d, warnings %q", err, hint.Of(err), len(out.Pruned), out.Warnings)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )
 
 // foreignTag is a tag that another tool wrote.
@@ -102,7 +103,7 @@ func (b *bench) tryPush(version string, byPlatform, force bool, platforms ...str
 }
 
 // sync runs a sync with --prune.
-func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
+func (b *bench) sync(want reconcile.Want, constraint string) *reconcile.Outcome {
 	b.t.Helper()
 	plan, out := b.plannedSync(want, constraint)
 	if len(plan.Failures) != 0 {
@@ -112,15 +113,15 @@ func (b *bench) sync(want pusher.Want, constraint string) *pusher.Outcome {
 }
 
 // plannedSync runs a sync with --prune, like sync, but the plan may contain failures.
-func (b *bench) plannedSync(want pusher.Want, constraint string) (*pusher.Plan, *pusher.Outcome) {
+func (b *bench) plannedSync(want reconcile.Want, constraint string) (*reconcile.Plan, *reconcile.Outcome) {
 	b.t.Helper()
 	var err error
 	if want.Versions, err = provider.ParseConstraint(constraint); err != nil {
 		b.t.Fatal(err)
 	}
 	want.Provider, want.Source = widget, b.origin
-	syncer := pusher.NewSyncer(pusher.SyncOptions{Push: b.pushOptions(), Prune: true, PruneLimit: 10, First: true})
-	plan, err := syncer.Plan(b.t.Context(), []pusher.Want{want})
+	syncer := reconcile.NewSyncer(reconcile.Options{Push: b.pushOptions(), Prune: true, PruneLimit: 10, First: true})
+	plan, err := syncer.Plan(b.t.Context(), []reconcile.Want{want})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func TestTagsInTheEnd(t *testing.T) {
 			b.checkTags(when, slices.Concat(versions, others)...)
 		}
 		// 1. Sync one platform, and then push all platforms.
-		out := b.sync(pusher.Want{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}, "1.0.0")
+		out := b.sync(reconcile.Want{Platforms: []provider.Platform{provider.MustParsePlatform("linux_amd64")}}, "1.0.0")
 		if err := failure(out); err != nil {
 			t.Fatal(err)
 		}
@@ -224,7 +225,7 @@ func TestTagsInTheEnd(t *testing.T) {
 			t.Errorf("%d announcements of a release folder, want 2", n)
 		}
 		// 3. Sync with a cooldown, and prune older versions.
-		want := pusher.Want{Latest: 2}
+		want := reconcile.Want{Latest: 2}
 		if takesState {
 			want.Cooldown = time.Hour
 		}
@@ -251,7 +252,7 @@ func TestTagsInTheEnd(t *testing.T) {
 			}
 		}
 		before := b.contents()
-		out = b.sync(pusher.Want{}, "< 0.0.0")
+		out = b.sync(reconcile.Want{}, "< 0.0.0")
 		said = append(said, out.Warnings...)
 		after := b.contents()
 		for d := range foreign {
@@ -306,7 +307,7 @@ func TestPruneReplacedIndexes(t *testing.T) {
 		}
 		before := b.contents()
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = []string{"delete"}, b.profile.User == "" })
-		out := b.sync(pusher.Want{}, "~> 1.0, < 1.10")
+		out := b.sync(reconcile.Want{}, "~> 1.0, < 1.10")
 		if err := failure(out); err != nil || len(out.Warnings) != 1 || !strings.Contains(out.Warnings[0], "the next sync --prune tries again") {
 			t.Errorf("sync without versions to prune, without the right to delete: %v, %q", err, out.Warnings)
 		}
@@ -316,14 +317,14 @@ func TestPruneReplacedIndexes(t *testing.T) {
 				t.Errorf("%s is deleted without the right to delete", d)
 			}
 		}
-		out = b.sync(pusher.Want{}, "1.1.0")
+		out = b.sync(reconcile.Want{}, "1.1.0")
 		if err := failure(out); err == nil || !b.saysRightToDelete(hint.Of(err)) || len(out.Pruned) > 0 {
 			t.Errorf("without the right to delete: %v (%s), pruned %d", err, hint.Of(err), len(out.Pruned))
 		}
 		b.checkTags("without the right to delete", "1.0.0", "1.1.0")
 
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = nil, false })
-		out = b.sync(pusher.Want{}, "1.1.0")
+		out = b.sync(reconcile.Want{}, "1.1.0")
 		if err := failure(out); err != nil || len(out.Warnings) > 0 || len(out.Pruned) != 1 {
 			t.Errorf("with the right: %v (%s), %q, pruned %d", err, hint.Of(err), out.Warnings, len(out.Pruned))
 		}
@@ -345,7 +346,7 @@ func TestPruneAfterPushOnlyLogin(t *testing.T) {
 		b.mustPush("1.0.0", false, false, "linux_amd64")
 		b.mustPush("1.0.0", false, false)
 		b.registry.Set(func(s *quirks.Settings) { s.Lacks, s.NoDelete = nil, false })
-		out := b.sync(pusher.Want{}, "< 0.0.0")
+		out := b.sync(reconcile.Want{}, "< 0.0.0")
 		if err := failure(out); err != nil || len(out.Pruned) != 1 {
 			t.Errorf("%v (%s), %q, pruned %d", err, hint.Of(err), out.Warnings, len(out.Pruned))
 		}

@@ -26,6 +26,7 @@ import (
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/templates"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -104,9 +105,9 @@ func (r *Registry) Providers(ctx context.Context) ([]provider.Address, []registr
 func (r *Registry) Lose() { r.check(os.RemoveAll(r.dir)) }
 
 // Destination returns the repository of a provider, as the destination of a push.
-func (r *Registry) Destination(ctx context.Context, a provider.Address) (pusher.Destination, error) {
-	addr, repo, err := r.Repository(ctx, a)
-	return pusher.Destination{Repository: addr, Store: registry.Repository{Repository: repo}}, err
+func (r *Registry) Destination(ctx context.Context, a provider.Address) (repo.Destination, error) {
+	addr, store, err := r.Repository(ctx, a)
+	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}}, err
 }
 
 // Build creates and signs a release of a provider. name is NAMESPACE/TYPE.

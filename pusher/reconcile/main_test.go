@@ -1,0 +1,9 @@
+package reconcile_test
+
+import (
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
+)
+
+func TestMain(m *testing.M) { leaks.Main(m) }

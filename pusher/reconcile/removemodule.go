@@ -1,0 +1,247 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+)
+
+// RemoveModuleRequest names a version of a module to remove.
+type RemoveModuleRequest struct {
+	Module  module.Address
+	Version provider.Version
+}
+
+// ModuleRemoval is the removal of one version of a module.
+type ModuleRemoval struct {
+	Module     module.Address     `json:"module"`
+	Version    provider.Version   `json:"version"`
+	Repository ociaddr.Repository `json:"repository"`
+	Tags       []ociaddr.Tag      `json:"tags"` // with and without a leading v
+	// Digest is the digest of the manifest that clients get. Another tag of the version can
+	// name another manifest.
+	Digest digest.Digest `json:"digest"`
+	Size   int64         `json:"size"` // of the zips in bytes
+	// Freeable is the part of Size that no tag of the repository reaches after the removal.
+	Freeable  int64      `json:"freeable"`
+	Referrers []Referrer `json:"referrers"`
+
+	found []*artifact.Module // what the tags name
+	state *repositoryState
+}
+
+// PlanModules adds removals of modules to a plan, and changes nothing. A failure is recorded in
+// the plan, and does not affect other versions.
+func (r *Remover) PlanModules(ctx context.Context, plan *RemovePlan, requests []RemoveModuleRequest) error {
+	for _, q := range requests {
+		removal, err := r.planModule(ctx, plan, q)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			plan.Failures = append(plan.Failures, Failure{Module: q.Module, Version: q.Version, Err: err})
+		default:
+			plan.Modules = append(plan.Modules, removal)
+		}
+	}
+	for _, removal := range plan.Modules {
+		reached, err := r.modulePruner(removal, &Outcome{}).named(ctx, func(t ociaddr.Tag) bool {
+			return slices.ContainsFunc(plan.Modules, func(m *ModuleRemoval) bool {
+				return m.Repository == removal.Repository && slices.Contains(m.Tags, t)
+			})
+		})
+		if err != nil {
+			return &repo.RegistryError{Op: "read tags of", Repository: removal.Repository, Err: err}
+		}
+		removal.Freeable = unreachedZips(removal.found, reached)
+	}
+	return nil
+}
+
+func (r *Remover) planModule(ctx context.Context, plan *RemovePlan, q RemoveModuleRequest) (*ModuleRemoval, error) {
+	dest, err := r.syncer.o.Push.ModuleDestination(ctx, q.Module)
+	if err != nil {
+		return nil, err
+	}
+	tags, err := artifact.ListAnyTags(repo.MayPush(ctx, dest.Repository), dest.Store)
+	if err != nil {
+		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
+	}
+	out := &ModuleRemoval{Module: q.Module, Version: q.Version, Repository: dest.Repository, Referrers: []Referrer{}, state: &repositoryState{dest: dest, tags: tags}}
+	for _, tag := range []ociaddr.Tag{repo.TagOf(q.Version), "v" + repo.TagOf(q.Version)} {
+		m, err := readTagged(ctx, dest, q, tag)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil {
+			continue
+		}
+		out.Tags = append(out.Tags, tag)
+		if !slices.ContainsFunc(out.found, func(o *artifact.Module) bool { return o.Manifest.Digest == m.Manifest.Digest }) {
+			out.found = append(out.found, m)
+		}
+	}
+	if len(out.found) == 0 {
+		return nil, hint.Wrap(fmt.Errorf("%s %s: %w in %s", q.Module, q.Version, origin.ErrVersionNotFound, dest.Repository),
+			"ocibridge module list %s shows the versions that are stored", q.Module)
+	}
+	out.Digest, out.Size = out.found[0].Manifest.Digest, unreachedZips(out.found, map[digest.Digest]bool{})
+	s := &referrerSearch{state: out.state, seen: map[digest.Digest]bool{}}
+	for _, m := range out.found {
+		s.add(m.Manifest, 0)
+	}
+	if err := s.run(ctx); err != nil {
+		return nil, err
+	}
+	out.Referrers = append(out.Referrers, s.found...)
+	plan.warnRefused(dest.Repository, s.refused)
+	return out, nil
+}
+
+// readTagged returns the version of a module that a tag names. It returns nil if the tag does not
+// exist. A tag with a leading v that names something else is not a tag of the version.
+func readTagged(ctx context.Context, dest repo.Destination, q RemoveModuleRequest, tag ociaddr.Tag) (*artifact.Module, error) {
+	m, err := artifact.ReadModuleTag(ctx, dest.Store, q.Module, q.Version, tag)
+	switch {
+	case errors.Is(err, errdef.ErrNotFound), tag != repo.TagOf(q.Version) && artifact.IsContent(err):
+		return nil, nil
+	case errors.Is(err, artifact.ErrForeign):
+		return nil, repo.Occupied(dest.Repository, tag, err, repo.HelpForeignModule)
+	case repo.IsReplaceable(err):
+		return nil, repo.Occupied(dest.Repository, tag, err, "delete the tag with the registry's own tools, or replace what it names by ocibridge module push --force")
+	case err != nil:
+		return nil, &repo.RegistryError{Op: "read " + string(tag) + " in", Repository: dest.Repository, Err: err}
+	}
+	return m, nil
+}
+
+// unreachedZips returns the total size in bytes of the zips that are not in reached. It adds them
+// to reached.
+func unreachedZips(modules []*artifact.Module, reached map[digest.Digest]bool) (size int64) {
+	for _, m := range modules {
+		if !reached[m.Digest] {
+			reached[m.Digest] = true
+			size += m.Size
+		}
+	}
+	return size
+}
+
+func (r *Remover) modulePruner(removal *ModuleRemoval, out *Outcome) *pruner {
+	return r.syncer.newPruner(removal.state, out, outgoing.NewClock(r.syncer.o.Push.Now))
+}
+
+// applyModule removes a version of a module: its tags, its referrers if the Remover removes
+// them, and the manifests that no other tag names.
+func (r *Remover) applyModule(ctx context.Context, removal *ModuleRemoval, out *RemoveOutcome) error {
+	did := &Outcome{}
+	p := r.modulePruner(removal, did)
+	defer func() { out.Warnings = append(out.Warnings, did.Warnings...) }()
+	unlock, err := removal.state.dest.LockFor(ctx, "removal of %s %s", removal.Module, removal.Version)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// 1. Remove the tag that clients get last. While it exists, nothing else has become the version.
+	for _, tag := range slices.Backward(removal.Tags) {
+		if err := p.untagModule(ctx, removal, tag); err != nil {
+			return err
+		}
+	}
+	// 2. Find out what other tags name.
+	named, err := p.named(ctx, func(t ociaddr.Tag) bool { return p.tiedTags[t] })
+	if err != nil {
+		return p.registryError("read tags of", err)
+	}
+	referrers := removal.referrersToRemove(named)
+	if len(p.tiedTags) == 0 {
+		if err := p.removeReferrers(ctx, r.referrers, referrers); err != nil {
+			return err
+		}
+	}
+	// 3. Delete the manifests.
+	for _, m := range removal.found {
+		if err := p.deleteModule(ctx, removal, m.Manifest, named); err != nil {
+			return err
+		}
+	}
+	if len(p.tiedTags) > 0 { // until here, the registry could still refuse the removal
+		if err := p.removeReferrers(ctx, r.referrers, referrers); err != nil {
+			return err
+		}
+	}
+	out.Modules = append(out.Modules, removal)
+	out.Freeable += unreachedZips(removal.found, named)
+	return nil
+}
+
+// referrersToRemove returns the referrers, at any depth, of manifests that no tag names.
+func (m *ModuleRemoval) referrersToRemove(named map[digest.Digest]bool) (out []Referrer) {
+	stays := map[digest.Digest]bool{}
+	for _, f := range m.found {
+		stays[f.Manifest.Digest] = named[f.Manifest.Digest]
+	}
+	for _, r := range m.Referrers { // a referrer follows its subject
+		if stays[r.Digest] = stays[r.Subject]; !stays[r.Digest] {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// untagModule removes a tag, unless it was moved since the plan was made.
+func (p *pruner) untagModule(ctx context.Context, removal *ModuleRemoval, tag ociaddr.Tag) error {
+	store := p.state.dest.Store
+	there, err := artifact.Resolve(ctx, store, string(tag))
+	switch {
+	case repo.IsNotFound(err):
+		return nil // another removal was faster
+	case err != nil:
+		return p.registryError("read "+string(tag)+" in", err)
+	case !slices.ContainsFunc(removal.found, func(m *artifact.Module) bool { return m.Manifest.Digest == there.Digest }):
+		return hint.New(fmt.Sprintf("%s:%s has changed since the plan was made; it is left", removal.Repository, tag), "run it again")
+	}
+	err = store.Untag(ctx, string(tag))
+	switch {
+	case errors.Is(err, errdef.ErrUnsupported):
+		p.tiedTags[tag] = true
+	case err != nil && !errors.Is(err, errdef.ErrNotFound):
+		return p.deleteError("remove the tag "+string(tag)+" from", err)
+	}
+	return nil
+}
+
+// deleteModule deletes the manifest of a module, unless another tag names it.
+func (p *pruner) deleteModule(ctx context.Context, removal *ModuleRemoval, manifest ocispec.Descriptor, named map[digest.Digest]bool) error {
+	tied := len(p.tiedTags) > 0
+	if named[manifest.Digest] {
+		if tied {
+			return hint.New(fmt.Sprintf("%s: the registry does not remove tags by themselves, and another tag names what %s names", removal.Repository, removal.Tags[0]),
+				"delete the tags with the registry's own tools")
+		}
+		return nil
+	}
+	err := repo.DeleteAny(ctx, p.state.dest.Store, manifest)
+	switch {
+	case err == nil:
+		return nil
+	case !tied:
+		p.warnLeft(manifest, err)
+		return nil
+	}
+	return p.deleteError("remove "+removal.Version.String()+" from", err)
+}

@@ -1,0 +1,339 @@
+// Package reconcile makes repositories hold the versions that are wanted, and only these. A
+// [Syncer] pushes what is missing, waits for a cooldown, repairs evidence, and prunes what
+// nothing requests. A [Remover] removes versions, or platforms of versions, that a user names.
+//
+// Both first make a plan, and then apply it. A plan changes nothing. A removal is the mirror
+// image of a push: it removes the tag first, then the index, and then the manifests that no
+// other tag names. An interrupted prune or removal leaves manifests without a tag, but never a
+// tag without its manifests.
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+)
+
+// Want says which versions a provider's repository should have.
+type Want struct {
+	Provider provider.Address
+	// Source is the origin of the versions.
+	Source origin.Source
+	// Versions is the constraint that wanted versions meet. Zero: every release. Prereleases
+	// is set if prereleases that meet the constraint are wanted even if the constraint does
+	// not name them.
+	Versions    provider.VersionSet
+	Prereleases bool
+	// Latest is the number of newest versions that are wanted. Only versions with a package
+	// for one of the wanted platforms count. 0: all versions.
+	Latest int
+	// Platforms lists the wanted platforms; the source need not have all of them. Empty: all
+	// platforms.
+	Platforms []provider.Platform
+	// Cooldown is the minimum time between the first sync that sees a version and the sync
+	// that pushes it. 0: a version is pushed immediately.
+	Cooldown time.Duration
+	// Keep is set if pull-through also writes the provider's repository. Nothing is pruned in
+	// that repository.
+	Keep bool
+}
+
+// Options configures a [Syncer].
+type Options struct {
+	// Push holds the options for the pushes of a sync.
+	Push pusher.Options
+	// ManifestCache is a folder that caches manifests from one sync to the next, so that an
+	// unchanged version costs one HEAD. "": no cache.
+	ManifestCache string
+	// First allows a first sync with a cooldown in repositories that have versions already.
+	// It has no effect on other repositories.
+	First bool
+	// Prune removes versions that no [Want] requests.
+	Prune bool
+	// PruneLimit is the maximum number of versions that a prune may remove. 0: at most
+	// [DefaultPruneLimit] versions, and never the last version of a provider.
+	PruneLimit int
+	// Served returns the part of a stored version that a gateway serves. A sync repairs a
+	// version that the gateway refuses. The error wraps [ErrNotServed] if the gateway refuses
+	// the version. Any other error comes from the store. Nil: a gateway serves everything.
+	Served func(ctx context.Context, store artifact.Fetcher, a provider.Address, v provider.Version, found *artifact.Version) (*artifact.Version, error)
+	// OnPlanned is called when a version is planned and, with the zero version, when a
+	// provider is. Several goroutines call it concurrently. Nil: it is not called.
+	OnPlanned func(provider.Address, provider.Version)
+}
+
+// DefaultPruneLimit is the maximum number of versions that a prune removes by default.
+const DefaultPruneLimit = 10
+
+// Syncer makes repositories hold the wanted versions. A caller calls [Syncer.Plan], and then
+// [Syncer.Apply] with the plan.
+type Syncer struct {
+	o       Options
+	pusher  *pusher.Pusher
+	session *repo.Session
+	cache   *manifestCache // nil: no cache
+}
+
+// NewSyncer returns a Syncer.
+func NewSyncer(o Options) *Syncer {
+	cache := openManifestCache(o.ManifestCache)
+	if cache != nil {
+		o.Push.Destination = fillCache(o.Push.Destination, cache)
+	}
+	o.Push = o.Push.WithDefaults()
+	if o.OnPlanned == nil {
+		o.OnPlanned = func(provider.Address, provider.Version) {}
+	}
+	p := pusher.New(o.Push)
+	return &Syncer{o, p, p.Session(), cache}
+}
+
+// Step is the plan of a sync or a removal for one version.
+type Step struct {
+	pusher.Step
+
+	dest    repo.Destination
+	release *origin.Release    // to push; nil if the step pushes nothing
+	index   ocispec.Descriptor // the index that the version's tag names; zero for a push
+}
+
+// Failure is the failure of a sync to process a provider, or one version of a provider.
+type Failure struct {
+	Provider provider.Address
+	Module   module.Address   // set in place of Provider if the failure is about a module
+	Version  provider.Version // zero: the whole provider
+	Err      error
+}
+
+// Plan says what a sync will do. The providers in Steps are in the order of the wants. The
+// versions of each provider are sorted, newest first.
+type Plan struct {
+	Steps    []Step
+	Warnings []string
+	Failures []Failure
+	// Unasked is the number of stored versions that no provider block requests and that the
+	// sync does not prune.
+	Unasked int
+	// Kept is the number of those versions that no prune removes, because pull-through also writes
+	// their repositories.
+	Kept int
+
+	states []*repositoryState
+}
+
+// Count returns the number of steps with an action, and the total size of their packages in
+// bytes. The total is -1 if the size of any step is unknown.
+func (p *Plan) Count(a pusher.Action) (n int, bytes int64) {
+	for _, s := range p.Steps {
+		if s.Action != a {
+			continue
+		}
+		n++
+		if bytes >= 0 && s.Size >= 0 {
+			bytes += s.Size
+		} else {
+			bytes = -1
+		}
+	}
+	return n, bytes
+}
+
+// Plan compares origins and repositories, and changes nothing. A failure of one provider is
+// recorded in the plan, and does not affect other providers.
+func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
+	parts := make([]*Plan, len(wants))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(s.o.Push.Jobs)
+	for i, w := range wants {
+		g.Go(func() error {
+			var err error
+			if parts[i], err = s.planProvider(gctx, w); err != nil {
+				if gctx.Err() != nil {
+					return context.Cause(gctx)
+				}
+				parts[i] = &Plan{Failures: []Failure{{Provider: w.Provider, Err: err}}, Warnings: parts[i].Warnings}
+			}
+			s.o.OnPlanned(w.Provider, provider.Version{})
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	out := &Plan{}
+	for _, p := range parts {
+		out.Steps = append(out.Steps, p.Steps...)
+		out.Warnings = append(out.Warnings, p.Warnings...)
+		out.Failures = append(out.Failures, p.Failures...)
+		out.states = append(out.states, p.states...)
+		out.Unasked += p.Unasked
+		out.Kept += p.Kept
+	}
+	return out, nil
+}
+
+// Outcome says what a sync did.
+type Outcome struct {
+	Results []*pusher.Result // of pushes, in the order of the plan
+	Pruned  []Step
+	// Freeable is the total size in bytes of the pruned packages that no tag of their
+	// repository names any more. The registry's garbage collection frees them, unless another
+	// repository has them.
+	Freeable int64
+	Warnings []string
+	Failures []Failure
+}
+
+func (o *Outcome) warn(format string, args ...any) {
+	o.Warnings = append(o.Warnings, fmt.Sprintf(format, args...))
+}
+
+// Apply carries out a plan. First it notes which versions it has seen, and which indexes it
+// will replace. Then it pushes, and removes announcements that no push needs. Then it
+// summarizes the versions that it has found or stored, and prunes the repositories of providers without failures. It calls done for each push that succeeds.
+// Several goroutines call done concurrently.
+func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*pusher.Result)) (*Outcome, error) {
+	out := &Outcome{Failures: slices.Clone(plan.Failures)}
+	for _, state := range plan.states {
+		if err := s.record(ctx, state, plan.replacements(state.provider), out); err != nil {
+			out.Failures = append(out.Failures, Failure{Provider: state.provider, Err: err})
+		}
+	}
+	if err := s.push(ctx, plan, out, done); err != nil {
+		return out, err
+	}
+	plan.markKept(out)
+	for _, state := range plan.states {
+		if err := s.cleanUp(ctx, state, out); err != nil {
+			return out, err
+		}
+	}
+	if text := repo.SummaryWarning(s.session.Summarize(ctx)); text != "" {
+		out.warn("%s", text)
+	}
+	return out, s.prune(ctx, plan, out)
+}
+
+// markKept marks the versions that are in place, see [Destination.Mark].
+func (p *Plan) markKept(out *Outcome) {
+	for _, step := range p.Steps {
+		i := slices.IndexFunc(p.states, func(s *repositoryState) bool { return s.provider == step.Provider })
+		if step.Action != pusher.ActionKeep || step.release != nil || i < 0 {
+			continue
+		}
+		if err := p.states[i].dest.MarkTag(repo.TagOf(step.Version), step.index.Digest, step.index.Digest); err != nil {
+			out.Failures = append(out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: err})
+		}
+	}
+}
+
+// push pushes the versions of a plan, several concurrently. It skips providers that failed as
+// a whole.
+func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*pusher.Result)) error {
+	results := make([]*pusher.Result, len(plan.Steps))
+	failures := make([]error, len(plan.Steps))
+	failed := func(a provider.Address) bool {
+		return slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == a && f.Version.IsZero() })
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(s.o.Push.Jobs)
+	for i, step := range plan.Steps {
+		if step.release == nil || failed(step.Provider) {
+			continue
+		}
+		g.Go(func() error {
+			push := s.pusher.Push
+			if step.Action == pusher.ActionRepair {
+				push = s.pusher.Repair
+			}
+			results[i], failures[i] = push(gctx, step.release)
+			if failures[i] == nil {
+				done(results[i])
+				failures[i] = s.checkServed(gctx, step)
+			}
+			return context.Cause(gctx)
+		})
+	}
+	err := g.Wait()
+	for i, step := range plan.Steps {
+		if failures[i] != nil && ctx.Err() == nil {
+			out.Failures = append(out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: failures[i]})
+		}
+		if results[i] != nil {
+			out.Results = append(out.Results, results[i])
+		}
+	}
+	return err
+}
+
+// repositoryState holds the tags of a provider's repository, and what the plan has found out
+// about the repository. The tags are listed once.
+type repositoryState struct {
+	provider provider.Address
+	dest     repo.Destination
+	versions map[provider.Version]bool
+	tags     []ociaddr.Tag // all tags
+	// oldAges are the tags in which earlier releases of ocibridge recorded ages. If
+	// [ociaddr.SeenAll] is among them, it is last.
+	oldAges []ociaddr.Tag
+
+	keep      bool               // see [Want.Keep]
+	cooldown  bool               // the provider has a cooldown
+	ages      repo.StateChange   // the ages that the tags in oldAges record, but not the state
+	unseen    []provider.Version // versions of the source that no sync has seen before
+	firstSync bool               // no sync with a cooldown has run before
+
+	cacheMissed atomic.Bool // see [cachedStore.missed]
+}
+
+func (s *Syncer) repositoryState(ctx context.Context, a provider.Address) (*repositoryState, error) {
+	dest, err := s.o.Push.Destination(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	state := &repositoryState{provider: a, dest: dest, versions: map[provider.Version]bool{}}
+	if state.tags, err = artifact.ListAnyTags(repo.MayPush(ctx, dest.Repository), dest.Store); err != nil {
+		return nil, &repo.RegistryError{Op: "list tags of", Repository: dest.Repository, Err: err}
+	}
+	for _, t := range state.tags {
+		if v, ok := t.Version(); ok {
+			state.versions[v] = true
+		}
+		if _, ok := t.Seen(); ok {
+			state.oldAges = append(state.oldAges, t)
+		}
+	}
+	if slices.Contains(state.tags, ociaddr.SeenAll) {
+		state.oldAges = append(state.oldAges, ociaddr.SeenAll)
+	}
+	return state, nil
+}
+
+// cached returns the repository's store with the cache of manifests. The returned store
+// always resolves a tag by HEAD.
+func (s *Syncer) cached(state *repositoryState) cachedStore {
+	return cachedStore{Store: state.dest.Store, cache: s.cache}
+}
+
+// read reads a stored version.
+func (p *planner) read(ctx context.Context, v provider.Version) (*artifact.Version, error) {
+	store := cachedStore{p.state.dest.Store, p.cache, &p.state.cacheMissed}
+	return repo.ReadVersion(ctx, store, p.state.dest.Repository, p.want.Provider, v)
+}
+
+func (p *planner) warn(format string, args ...any) {
+	p.plan.Warnings = append(p.plan.Warnings, fmt.Sprintf(format, args...))
+}

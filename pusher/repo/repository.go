@@ -1,0 +1,159 @@
+// Package repo is about one repository to which pushes, syncs and removals write. It sends
+// manifests and tags, and reads and deletes them. It owns what such writers share:
+//
+//   - the state of a repository, with the ages, the replaced indexes and the summary of its
+//     versions ([Writer.UpdateState]),
+//   - the announcements of pushes, which make up for the compare-and-swap that OCI tags lack
+//     ([Announced]),
+//   - the check that a repository belongs to a provider ([Writer.CheckOwner]),
+//   - the meaning of the registry's refusals ([IsHeld], [CannotDelete]).
+//
+// It decides nothing about a version: neither which packages a version gets, nor which versions
+// are removed.
+package repo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// Store is a repository to which pushes and syncs write.
+type Store interface {
+	artifact.ReferenceFetcher
+	Exists(ctx context.Context, target ocispec.Descriptor) (bool, error)
+	Push(ctx context.Context, expected ocispec.Descriptor, content io.Reader) error
+	PushReference(ctx context.Context, expected ocispec.Descriptor, content io.Reader, reference string) error
+	artifact.TagLister
+	// Resolve returns the descriptor of the manifest that a tag names. It sends a HEAD.
+	Resolve(ctx context.Context, tag string) (ocispec.Descriptor, error)
+	// Remote returns the registry's repository, which uploads and mounts need. It returns nil
+	// for a store that only grows, such as a bundle. Packages are then stored with Push.
+	Remote() *remote.Repository
+	// Untag removes a tag, but keeps the manifest that the tag names. The error is
+	// errdef.ErrUnsupported if the registry deletes only by digest.
+	Untag(ctx context.Context, tag string) error
+	// Delete deletes a manifest, and the tags that name it.
+	Delete(ctx context.Context, target ocispec.Descriptor) error
+	// ReferrerLister lists the referrers of a manifest, including manifests that were just
+	// pushed. If the registry lacks the referrers API, the Store keeps the list under the
+	// subject's fallback tag.
+	ReferrerLister
+}
+
+// Destination is the repository of a provider.
+type Destination struct {
+	Repository ociaddr.Repository
+	Store      Store
+	// Sibling is the name of another repository in the same registry. That repository
+	// probably has the provider's packages, too. The registry mounts packages from Sibling,
+	// so the push need not send these packages. "": no such repository is known. A Pusher
+	// also mounts packages from repositories in which it has found or stored them.
+	Sibling string
+	// Lock protects content without a tag from a garbage collection. It is called before the
+	// first request of an operation that writes, and unlock is called after the last one. doing
+	// names the operation to people. Nil: the registry protects new content itself.
+	Lock func(ctx context.Context, doing string) (unlock func(), err error)
+	// Mark records who stores a version, for the registry's retention. It is called before the
+	// version's tag moves from one index to another, and with two equal digests if everything is in
+	// place. before is "" if the tag did not exist. If Mark fails, the tag stays as it was. Nil: the
+	// registry has no retention.
+	Mark func(tag ociaddr.Tag, before, after digest.Digest) error
+}
+
+// MarkTag calls Mark, unless it is nil.
+func (d Destination) MarkTag(tag ociaddr.Tag, before, after digest.Digest) error {
+	if d.Mark == nil {
+		return nil
+	}
+	if err := d.Mark(tag, before, after); err != nil {
+		return &RegistryError{"mark " + string(tag) + " in", d.Repository, err}
+	}
+	return nil
+}
+
+// LockFor calls Lock, unless it is nil.
+func (d Destination) LockFor(ctx context.Context, format string, args ...any) (unlock func(), err error) {
+	if d.Lock == nil {
+		return func() {}, nil
+	}
+	unlock, err = d.Lock(ctx, fmt.Sprintf(format, args...))
+	if err != nil {
+		return nil, &RegistryError{"lock", d.Repository, err}
+	}
+	return unlock, nil
+}
+
+// MayPush returns a context whose requests all use one token that allows pulling and pushing.
+// If a repository does not exist yet, GHCR issues no token that allows only pulling. Without
+// MayPush, the first push to a repository would therefore fail before it begins. Package auth
+// restricts the scope to requests for the repository.
+func MayPush(ctx context.Context, r ociaddr.Repository) context.Context {
+	ref := registry.Reference{Registry: string(r.Registry), Repository: r.Name}
+	return auth.AppendRepositoryScope(ctx, ref, auth.ActionPull, auth.ActionPush)
+}
+
+// RegistryError is a failure of the registry.
+type RegistryError struct {
+	Op         string // such as "push linux_amd64 to"
+	Repository ociaddr.Repository
+	Err        error
+}
+
+func (e *RegistryError) Error() string {
+	return fmt.Sprintf("%s %s: %v", e.Op, e.Repository, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *RegistryError) Unwrap() error { return e.Err }
+
+// Hints for repositories of others.
+const (
+	HelpForeign       = "let the template give each provider a repository of its own"
+	HelpForeignModule = "give each module a repository of its own: let the template contain ${hostname}, ${namespace}, ${name} and ${system}"
+)
+
+// Reasons why a write is refused.
+var (
+	// ErrOccupied means that the tag names something that is not a provider, or that the
+	// repository belongs to another provider.
+	ErrOccupied = errors.New("repository in use")
+	// ErrImmutable means that the registry does not move the tag. A push then cannot add
+	// platforms or replace packages.
+	ErrImmutable = errors.New("the tag cannot be moved")
+)
+
+func Occupied(r ociaddr.Repository, tag ociaddr.Tag, err error, help string) error {
+	return hint.Wrap(fmt.Errorf("%s:%s: %w: %w", r, tag, ErrOccupied, err), "%s", help)
+}
+
+// TagOf returns the tag of a stored version.
+func TagOf(v provider.Version) ociaddr.Tag {
+	tag, _ := ociaddr.VersionTag(v) // VersionTag cannot fail for a version that has a tag
+	return tag
+}
+
+// Plain returns a descriptor without annotations and other optional fields.
+func Plain(desc ocispec.Descriptor) ocispec.Descriptor {
+	return ocispec.Descriptor{MediaType: desc.MediaType, Digest: desc.Digest, Size: desc.Size}
+}
+
+// Reader reads versions and their referrers. oras-go's remote.Repository implements
+// it.
+type Reader interface {
+	artifact.ReferenceFetcher
+	artifact.TagLister
+	ReferrerLister
+}

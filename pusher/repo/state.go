@@ -1,0 +1,182 @@
+package repo
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// stateRounds is the maximum number of times that one call of UpdateState writes the state of
+// a repository while other processes write the same state.
+const stateRounds = 20
+
+// StateChange is what a writer adds to the state of a repository, and what a prune removes
+// from it. The zero value changes nothing.
+type StateChange struct {
+	// Seen and Cooldown have the same meaning as in [artifact.State].
+	Seen     map[provider.Version]time.Time
+	Cooldown bool
+	// Replaced are manifests that lose their tag. They need not include older states, because
+	// UpdateState adds the older states.
+	Replaced []artifact.Replaced
+	// Deleted are replaced manifests that a prune has deleted. A prune must not delete an
+	// older state alone, because each new state notes one more older state. Such prunes would
+	// never come to an end.
+	Deleted map[digest.Digest]bool
+	// Summary describes versions. Undescribed are versions that the summary must not describe
+	// any more.
+	Summary     artifact.Summary
+	Undescribed map[provider.Version]bool
+}
+
+// Applied returns a copy of the given state with the change, and with notes about the older
+// states.
+func (c StateChange) Applied(now *artifact.State, older []artifact.Replaced) artifact.State {
+	next := artifact.State{Provider: now.Provider}
+	next.Merge(*now)
+	next.Merge(artifact.State{Seen: c.Seen, Cooldown: c.Cooldown, Replaced: slices.Concat(c.Replaced, older), Summary: c.Summary})
+	maps.DeleteFunc(next.Summary, func(v provider.Version, _ artifact.VersionSummary) bool { return c.Undescribed[v] })
+	next.Replaced = slices.DeleteFunc(next.Replaced, func(r artifact.Replaced) bool { return c.Deleted[r.Manifest.Digest] })
+	return next
+}
+
+// changes reports whether a state lacks any part of the change.
+func (c StateChange) changes(now *artifact.State) (bool, error) {
+	before, err := artifact.EncodeState(*now)
+	if err != nil {
+		return false, err
+	}
+	after, err := artifact.EncodeState(c.Applied(now, nil))
+	return !bytes.Equal(before.Data, after.Data), err
+}
+
+// UpdateState merges a change into the state of a provider's repository. It writes nothing if
+// the state already has the whole change. The new state notes the state that it replaces.
+//
+// OCI tags have no compare-and-swap. UpdateState therefore reads the state again after each
+// write, and repeats the write until the state contains the change and notes each state that
+// the call has written. Calls of one session for one repository take turns. Two processes can
+// still lose a change, and the note about a state. This happens if process A reads the state,
+// process B then reads, writes and reads the state again, and finally A writes. A lost change must be harmless to callers. A version waits longer if a sync has to
+// see it again, a manifest that is not noted is not deleted, and gateways read a version that
+// the summary lacks.
+//
+// The caller holds the lock of the destination.
+//
+// The error wraps [ErrOccupied] if the repository belongs to another provider, and
+// [ErrImmutable] if the registry does not move the tag. It wraps an error of package artifact
+// if the tag names something other than a state. It is a *[RegistryError] if the registry
+// failed.
+func (w Writer) UpdateState(ctx context.Context, a provider.Address, change StateChange, warn func(format string, args ...any)) error {
+	end, err := w.TakeTurn(ctx, w.Dest.Repository)
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx = MayPush(ctx, w.Dest.Repository)
+	var older []artifact.Replaced // states that this call has read or written
+	var written []digest.Digest   // states that this call has written
+	prepared := false
+	for range stateRounds {
+		now, desc, err := ReadState(ctx, w.Dest.Store, w.Dest.Repository, a)
+		if err != nil {
+			return err
+		}
+		if change, err = w.dropOutdated(ctx, change, now); err != nil {
+			return err
+		}
+		if changes, err := change.changes(now); err != nil {
+			return err
+		} else if !changes && notesAll(now, desc, written) {
+			return nil
+		}
+		switch {
+		case desc != nil:
+			older = append(older, artifact.Replaced{Manifest: *desc})
+		case !prepared: // then read the state again, so that the write directly follows the read
+			if err := w.prepareState(ctx, a, warn); err != nil {
+				return err
+			}
+			prepared = true
+			continue
+		}
+		mine, err := w.writeState(ctx, change.Applied(now, older))
+		if err != nil {
+			return err
+		}
+		older = append(older, artifact.Replaced{Manifest: mine})
+		written = append(written, mine.Digest)
+	}
+	return hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.Dest.Repository, ociaddr.StateTag), "let fewer syncs and pushes of %s run at a time", a)
+}
+
+// notesAll reports whether a state with the given descriptor notes all states that a call has
+// written. A writer that has not read a state replaces it without a note, and only the state's
+// own writer can add the note. The state that the call has written last notes as many states
+// as a state can.
+func notesAll(now *artifact.State, desc *ocispec.Descriptor, written []digest.Digest) bool {
+	if n := len(written); n > 0 && desc != nil && desc.Digest == written[n-1] {
+		return true
+	}
+	for _, d := range written {
+		if !slices.ContainsFunc(now.Replaced, func(r artifact.Replaced) bool { return r.Manifest.Digest == d }) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w Writer) writeState(ctx context.Context, s artifact.State) (ocispec.Descriptor, error) {
+	state, err := artifact.EncodeState(s)
+	if err != nil {
+		return ocispec.Descriptor{}, fmt.Errorf("%s:%s: %w", w.Dest.Repository, ociaddr.StateTag, err)
+	}
+	return state.Descriptor, w.SendTag(ctx, "tag "+string(ociaddr.StateTag)+" in", state, string(ociaddr.StateTag), helpImmutableState)
+}
+
+const helpImmutableState = "ocibridge stores the state of a repository under the tag " + string(ociaddr.StateTag) + ", and has to move it. Exempt it from the rule " +
+	"(Harbor: exclude ocibridge-* from the project's tag immutability rules; " +
+	"Amazon ECR: aws ecr put-image-tag-mutability --image-tag-mutability IMMUTABLE_WITH_EXCLUSION --image-tag-mutability-exclusion-filters filterType=WILDCARD,filter=ocibridge-*)"
+
+// ReadState returns the state of a repository and its descriptor. The descriptor is nil if
+// there is no state.
+func ReadState(ctx context.Context, store artifact.ReferenceFetcher, r ociaddr.Repository, a provider.Address) (*artifact.State, *ocispec.Descriptor, error) {
+	state, desc, err := artifact.ReadState(ctx, store, a)
+	switch {
+	case err == nil:
+		return state, &desc, nil
+	case IsNotFound(err):
+		return &artifact.State{Provider: a}, nil, nil
+	case errors.Is(err, artifact.ErrForeign):
+		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w: %w", r, ErrOccupied, err), HelpForeign)
+	case IsUnusable(err):
+		return nil, nil, hint.Wrap(fmt.Errorf("%s: %w", r, err),
+			"restore the tag %s. Or delete it, and run ocibridge sync --first if the provider has a cooldown: versions that are there by then do not wait", ociaddr.StateTag)
+	}
+	return nil, nil, &RegistryError{"read " + string(ociaddr.StateTag) + " in", r, err}
+}
+
+// prepareState checks that a repository without a state does not belong to another provider,
+// and stores the config blob of states.
+func (w Writer) prepareState(ctx context.Context, a provider.Address, warn func(format string, args ...any)) error {
+	tags, err := w.Tags(ctx)
+	if err != nil {
+		return err
+	}
+	if err := w.CheckOwner(ctx, ociaddr.StateTag, a, tags, warn); err != nil {
+		return err
+	}
+	return w.SendBlob(ctx, "push config to", artifact.Config())
+}
