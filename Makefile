@@ -56,10 +56,10 @@ test-all: tools build ## run all tests, under the race detector where that is po
 # It prints the seed of what is random; SEED repeats it.
 .PHONY: test-faults
 test-faults: tools build ## run the fault and kill tests in their long form: every fault at every step (SEED, KILLS)
-	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/faults ./internal/testkit/faultproxy ./internal/testkit/memnet
-	OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|RegistryStopped|Faults'
-	OCIBRIDGE_FAULTS=long go test -count 1 -timeout $(TIMEOUT) ./pusher -run TestAnnouncementsModel
-	OCIBRIDGE_GC_ROUNDS=500 OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./internal/registry/embedded -run TestGCKilled
+	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/faults ./internal/testkit/faultproxy ./internal/testkit/memnet
+	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|RegistryStopped|Faults'
+	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long go test -count 1 -timeout $(TIMEOUT) ./pusher -run TestAnnouncementsModel
+	OCIBRIDGE_TESTS=all OCIBRIDGE_GC_ROUNDS=500 OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./internal/registry/embedded -run TestGCKilled
 
 .PHONY: soak
 soak: tools build ## run the gateway at full load for SOAK (default 2m) while faults come and go, and print figures
@@ -67,7 +67,7 @@ soak: tools build ## run the gateway at full load for SOAK (default 2m) while fa
 
 .PHONY: cover
 cover: tools ## run the unit tests, and print what of each package they cover (tools/cover.sh coverage.out PACKAGE: what not)
-	go test -timeout $(TIMEOUT) -coverprofile coverage.out -coverpkg "$$(go list ./... | grep -vE '/(testkit|demo|bench|mutants|e2e|reference)(/|$$)' | paste -sd,)" $(UNIT)
+	OCIBRIDGE_TESTS=all go test -timeout $(TIMEOUT) -coverprofile coverage.out -coverpkg "$$(go list ./... | grep -vE '/(testkit|demo|bench|mutants|e2e|reference)(/|$$)' | paste -sd,)" $(UNIT)
 	@tools/cover.sh coverage.out
 
 .PHONY: lint

@@ -8,6 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -20,7 +21,7 @@ var (
 // TestCostOfManifests shows that decoding the most expensive indexes, manifests and records
 // costs no more than a limit.
 func TestCostOfManifests(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	index := func(data []byte) error {
 		_, err := decodeIndex(ocispec.Descriptor{Digest: digest.FromBytes(data), Size: int64(len(data))}, data)
 		return err
@@ -65,7 +66,7 @@ func TestCostOfManifests(t *testing.T) {
 
 // TestCostOfStates shows that decoding the largest states costs no more than a limit.
 func TestCostOfStates(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	owner := provider.MustParseAddress("registry.acme.example/acme/widget")
 	manifest := func(before, element, after string) (head, item, tail string) {
 		quote := func(s string) string { q := strconv.Quote(s); return q[1 : len(q)-1] }

@@ -11,6 +11,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -43,7 +44,7 @@ func hostileIndex(t *testing.T, index, entry map[string]any, more ...any) []byte
 // manifest or a record. It shows that three things stay small: the cost of decoding, the
 // text of the error, and the memory that the result retains.
 func TestTextsOfManifests(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	const size = MaxManifestBytes - 2000
 	// A control character takes 4 bytes in an error. An invalid UTF-8 byte would take 3 bytes
 	// in the decoded text, but Unmarshal refuses a document with invalid UTF-8.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 func TestEncodeComponent(t *testing.T) {
@@ -46,7 +46,7 @@ func TestEncodeComponent(t *testing.T) {
 
 // TestComponentsAreUnique encodes random segments of module addresses.
 func TestComponentsAreUnique(t *testing.T) {
-	cost.SkipUnderRace(t) // it tries very many cases in one goroutine
+	testkit.LeaveToAll(t) // it tries very many cases in one goroutine
 	const ends, all = "aZ0bY", "aZ0bY_-"
 	random := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]string{}

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -35,7 +36,7 @@ var answer = `{"os":"linux","arch":"amd64","filename":"widget.zip","shasum":"` +
 // TestKeptOfDocuments shows how much memory lists and packages take after their documents
 // have been read. Pull-through keeps lists and packages for a long time.
 func TestKeptOfDocuments(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
 	versions := func(r *Registry) (any, error) { return r.Versions(t.Context(), a) }
@@ -67,7 +68,7 @@ func TestKeptOfDocuments(t *testing.T) {
 // TestCostOfDocuments shows how much memory is allocated in total for the most expensive
 // documents of each kind, whether they are accepted or refused.
 func TestCostOfDocuments(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	a, v := provider.MustParseAddress("registry.example.com/acme/widget"), provider.MustParseVersion("1.0.0")
 	list, version := int(listLimits.Bytes), int(versionLimits.Bytes)
 	versions := func(r *Registry) error { _, err := r.Versions(t.Context(), a); return err }
@@ -118,7 +119,7 @@ func TestCostOfDocuments(t *testing.T) {
 // TestKeptOfDiscovery shows how much memory the discovery client takes after it has read
 // the documents of many hosts, which it caches.
 func TestKeptOfDiscovery(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	document := []byte(`{"providers.v1":"/v1/","x":"` + strings.Repeat("x", 60_000) + `","y":[` + strings.Repeat(`{"":0},`, 400) + `0]}`)
 	r := NewRegistry(RegistryOptions{Transport: answers(func(r *http.Request) (int, http.Header, []byte) {
 		if strings.HasSuffix(r.URL.Path, "terraform.json") {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 // code encodes a process and its announcement as a number.
@@ -229,7 +229,7 @@ var modelRules = []struct {
 // TestAnnouncementsModel shows that, in every order of requests, no push loses packages that another push has
 // reported, and no announcement is left in the end. It also shows that each rule of the protocol is necessary.
 func TestAnnouncementsModel(t *testing.T) {
-	cost.SkipUnderRace(t) // it tries very many cases in one goroutine
+	testkit.LeaveToAll(t) // it tries very many cases in one goroutine
 	for name, c := range modelCases {
 		t.Run(name, func(t *testing.T) {
 			if c.long && os.Getenv("OCIBRIDGE_FAULTS") != "long" {

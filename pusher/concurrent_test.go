@@ -11,6 +11,7 @@ import (
 	"testing/iotest"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/internal/testkit/release"
@@ -24,6 +25,7 @@ import (
 // platform from start to end, and interrupts the paused push soon afterwards. It shows that one more push of the first
 // platform gives the version both platforms.
 func TestPartialPushEndedBesideAnother(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for pause := 1; ; pause++ {
 		for after := 0; after < 3; after++ {
 			b := newBench(t)
@@ -92,6 +94,7 @@ func (b *bench) unsigned() *realorigin.Release {
 // TestEvidenceIsNeverReplacedByWeaker pauses an unsigned push before each of its requests, and runs a signed push of
 // the same packages from start to end. It shows that the version keeps the signed evidence.
 func TestEvidenceIsNeverReplacedByWeaker(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for pause, reached := 1, true; reached; pause++ {
 		b := newBench(t)
 		reached = false

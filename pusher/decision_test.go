@@ -10,7 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 	"github.com/ocibridge/ocibridge/trust"
@@ -203,7 +203,7 @@ func TestDecision(t *testing.T) {
 // weaker evidence never replaces evidence that covers the version. With or without force, the version has all
 // packages of the release.
 func TestDecisionIsSafe(t *testing.T) {
-	cost.SkipUnderRace(t) // it tries very many cases in one goroutine
+	testkit.LeaveToAll(t) // it tries very many cases in one goroutine
 	var packages []string
 	for _, l := range []string{"", "L1", "L2"} {
 		for _, d := range []string{"", "D1", "D2"} {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -222,6 +223,7 @@ func TestRefusedPackageIsReported(t *testing.T) {
 // before each request of a signed push. It shows that no unsigned package then counts as signed. One of the two
 // pushes may be refused.
 func TestUnsignedAndSignedAtOnce(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for _, tc := range []struct {
 		platform    string
 		signedFirst bool

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
@@ -135,6 +136,7 @@ func TestLongVersion(t *testing.T) {
 // TestTwoPartialPushesAtOnce runs a push of one other platform or of all platforms from start to end, before each
 // request of a push in turn. It shows that neither push loses a platform or leaves an announcement.
 func TestTwoPartialPushesAtOnce(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for _, other := range [][]string{{"darwin_arm64"}, nil} {
 		want := "darwin_arm64 linux_amd64"
 		if other == nil {

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
 // TestDemoBuilds shows that tools/demo.sh builds ocibridge, the demo, and the null provider for this platform, and no
 // client. It uses the terraform on PATH. While a build runs, the script prints lines of progress. A build that fails ends it.
 func TestDemoBuilds(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for _, onPath := range []bool{false, true} {
 		m := newMachine(t, 0)
 		m.fakeApt()
@@ -81,6 +83,7 @@ until grep -q "still building ocibridge" `+log+`; do sleep 0.02; done`)
 
 // TestMakeDemo shows that "make demo" is the script, and that KEEP leaves the gateway running.
 func TestMakeDemo(t *testing.T) {
+	testkit.LeaveToAll(t)
 	clients.OnPath(t, "make")
 	if _, err := os.Stat("../Makefile"); err != nil { // so that go test runs the test again when the Makefile has changed
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
@@ -116,6 +117,7 @@ func (m *machine) wantInstalled(pkg string) {
 // TestBrowserIsInstalled shows that the script does not mistake its own function chromium
 // for the browser.
 func TestBrowserIsInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	m := newMachine(t, 0)
 	m.fakeApt("chromium")
 	if out, err := m.install("chromium"); err != nil {
@@ -139,6 +141,7 @@ func (m *machine) wantLink(name, program string) {
 // TestBrowserIsThere shows that the script uses a browser on PATH, for each browser that
 // the end-to-end tests can drive.
 func TestBrowserIsThere(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for _, name := range browsers {
 		m := newMachine(t, 0)
 		m.fakeApt()
@@ -156,6 +159,7 @@ func TestBrowserIsThere(t *testing.T) {
 // TestProgramsOnPath shows that .tools/bin has links to the programs that the script finds on PATH, and that a link changes
 // with PATH.
 func TestProgramsOnPath(t *testing.T) {
+	testkit.LeaveToAll(t)
 	m := newMachine(t, 1000)
 	m.fake("uname", "echo Linux")
 	programs := map[string][]string{"systemd": {"systemd-analyze"}, "nginx": {"nginx"}, "gnupg": {"gpg", "zip", "jq"}, "node": {"node"}, "chromium": {"chromium"}}
@@ -188,6 +192,7 @@ func TestProgramsOnPath(t *testing.T) {
 // TestBrowserCannotBeInstalled checks that, if the browser cannot be installed, the error says what
 // to do.
 func TestBrowserCannotBeInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for what, test := range map[string]struct {
 		uid   int
 		apt   bool
@@ -238,6 +243,7 @@ func (m *machine) fakeNode() string {
 // TestPackagesFromNpm shows that npm installs the pinned packages without running the packages'
 // scripts. npm installs the packages again only when the pins have changed.
 func TestPackagesFromNpm(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for name, output := range map[string]string{"axe": "axe/axe.min.js", "renovate": "renovate/node_modules", "gitlab-ci-local": "gitlab-ci-local/node_modules"} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 0)
@@ -282,6 +288,7 @@ func TestPackagesFromNpm(t *testing.T) {
 // TestFailedNpmIsRunAgain shows that the script runs npm again after a failed installation of other
 // versions. It does not mistake the failed installation for a complete installation.
 func TestFailedNpmIsRunAgain(t *testing.T) {
+	testkit.LeaveToAll(t)
 	m := newMachine(t, 0)
 	m.copyPins("renovate")
 	log := m.fakeNode()
@@ -303,6 +310,7 @@ func TestFailedNpmIsRunAgain(t *testing.T) {
 // TestNodeIsInstalled shows that Node.js is installed like the browser, even if PATH contains only
 // one of the programs node and npm.
 func TestNodeIsInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for what, there := range map[string][]string{"neither": nil, "node alone": {"node"}, "npm alone": {"npm"}} {
 		t.Run(what, func(t *testing.T) {
 			m := newMachine(t, 0)
@@ -322,6 +330,7 @@ func TestNodeIsInstalled(t *testing.T) {
 
 // TestNodeCannotBeInstalled checks that, if Node.js cannot be installed, the error says what to do.
 func TestNodeCannotBeInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for what, test := range map[string]struct {
 		uid   int
 		apt   []string // the programs that apt-get installs; nil if there is no apt-get
@@ -350,6 +359,7 @@ func TestNodeCannotBeInstalled(t *testing.T) {
 
 // TestSystemdIsInstalled shows that the script installs systemd-analyze by apt-get if it is missing.
 func TestSystemdIsInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	m := newMachine(t, 0)
 	m.fake("uname", "echo Linux")
 	m.fakeApt("systemd-analyze")
@@ -361,6 +371,7 @@ func TestSystemdIsInstalled(t *testing.T) {
 
 // TestNginxIsInstalled shows that the script does not mistake its own function nginx for the program.
 func TestNginxIsInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	m := newMachine(t, 0)
 	m.fakeApt("nginx")
 	if out, err := m.install("nginx"); err != nil {
@@ -371,6 +382,7 @@ func TestNginxIsInstalled(t *testing.T) {
 
 // TestGnuPGIsInstalled shows that GnuPG, zip and jq are installed, even if PATH contains only one of them.
 func TestGnuPGIsInstalled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for _, there := range []string{"gpg", "zip", "jq"} {
 		m := newMachine(t, 0)
 		m.fake(there, "")
@@ -408,6 +420,7 @@ func (m *machine) registry(version string) string {
 // any user, and only once. The script does not install the package, because an installed package
 // would start a service.
 func TestDockerRegistryIsUnpacked(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for uid, want := range map[int][]string{0: {"update -qq", "download -qq docker-registry"}, 1000: {"download -qq docker-registry"}} {
 		m := newMachine(t, uid)
 		m.fakeDebian("2.8.2+ds1")
@@ -428,6 +441,7 @@ func TestDockerRegistryIsUnpacked(t *testing.T) {
 // TestDockerRegistryOnPath shows that the script uses the program on PATH if its version
 // is 2.8.
 func TestDockerRegistryOnPath(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for version, linked := range map[string]bool{"v2.8.3": true, "2.8.2+ds1": true, "v2.7.1": false, "v3.0.0": false} {
 		m := newMachine(t, 1000)
 		m.fakeDebian("2.8.2+ds1")
@@ -446,6 +460,7 @@ func TestDockerRegistryOnPath(t *testing.T) {
 // TestDockerRegistryCannotBeHad checks that, if the program cannot be downloaded or unpacked, the
 // error says what to do.
 func TestDockerRegistryCannotBeHad(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for what, prepare := range map[string]func(m *machine){
 		"there is no apt-get": func(*machine) {},
 		"the download fails": func(m *machine) {
@@ -521,6 +536,7 @@ func toolsOf(t *testing.T, target string) []string {
 // TestTestObtainsLittle shows that "make test" builds only the registry and the null provider of this platform. The provider's
 // packages for other platforms are different copies of it. A client is linked if it is on PATH.
 func TestTestObtainsLittle(t *testing.T) {
+	testkit.LeaveToAll(t)
 	names := toolsOf(t, "test")
 	m := newMachine(t, 1000)
 	for _, name := range []string{"registry", "tofu", "terraform", "provider-null"} {
@@ -558,6 +574,7 @@ func TestTestObtainsLittle(t *testing.T) {
 // TestClientsOnPath shows which clients on PATH "make test" uses: those that are new enough, and that run without the user's
 // variables. It removes a link to a client that is no longer used.
 func TestClientsOnPath(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for client, c := range map[string]struct{ good, old string }{
 		"tofu":      {"echo OpenTofu v1.10.0-rc1", "echo OpenTofu v1.9.4"},
 		"terraform": {"echo Terraform v1.5.7", "echo Terraform v1.4.7"},

@@ -3,13 +3,14 @@ package trust
 import (
 	"testing"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
 // TestCostOfSigningKeys shows that the most expensive signing_keys objects stay within
 // the memory limit.
 func TestCostOfSigningKeys(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	for name, object := range map[string][]byte{
 		"empty keys":     cost.Filled(4<<20, `{"gpg_public_keys":[`, `{}`, `]}`),
 		"one name again": cost.Filled(4<<20, `{`, `"gpg_public_keys":[{}]`, `}`),

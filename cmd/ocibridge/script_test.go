@@ -28,6 +28,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 	"github.com/ocibridge/ocibridge/internal/testkit/howto"
 	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
@@ -63,6 +64,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup:               setup,
+		Condition:           condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":    exits,
 			"refused":  refused,
@@ -83,6 +85,14 @@ func TestScripts(t *testing.T) {
 			"uncached": uncached,
 		},
 	})
+}
+
+// condition is whether a condition of scripts holds. "all" means that no test is left to "make test-all".
+func condition(name string) (bool, error) {
+	if name != "all" {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	return testkit.RunsAll(), nil
 }
 
 // setup creates a home folder for a script. The script inherits only PATH from the environment

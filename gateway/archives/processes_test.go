@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
 	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 const (
@@ -108,6 +109,7 @@ func TestUseSharedForParent(t *testing.T) {
 // the folder never exceeds its size limit. Another process is killed at random moments. In the
 // end, no temporary file is left, and each file has its digest.
 func TestManyProcesses(t *testing.T) {
+	testkit.LeaveToAll(t)
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	var helpers, all sync.WaitGroup

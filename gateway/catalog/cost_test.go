@@ -21,6 +21,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
@@ -59,7 +60,7 @@ func blobOf(mediaType string, data []byte) artifact.Blob {
 // TestCostOfVersions shows that the cost of reading an index of almost 4 MiB is limited. It also shows that the memory
 // of five versions with an index of that size is limited.
 func TestCostOfVersions(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	const size = artifact.MaxManifestBytes - 3000
 	evidence := func(mediaType string) any {
 		return map[string]any{"mediaType": mediaType, "artifactType": artifact.TypeEvidence, "digest": digest.FromString("evidence"), "size": 1}
@@ -326,7 +327,7 @@ func TestVersionOfManyManifests(t *testing.T) {
 // TestDescriptorsAreNotKept shows that, after content is read, the annotations of its descriptor do not stay in
 // memory, even if they are 1 MiB long.
 func TestDescriptorsAreNotKept(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	f := newFake()
 	c := open(t, catalog.Options{Repository: f.repository})
 	cost.Kept(t, 1<<20, func() any {
@@ -348,7 +349,7 @@ func TestDescriptorsAreNotKept(t *testing.T) {
 
 // TestCostOfRecords shows that, if a record on disk has millions of versions, it is rejected at little cost.
 func TestCostOfRecords(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	f := newFake()
 	f.publish(t, widget, v100, "one")
 	c := open(t, catalog.Options{Repository: f.repository, Directory: t.TempDir()})

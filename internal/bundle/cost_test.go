@@ -10,12 +10,13 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/bundle"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
 // TestCostOfIndex shows that decoding the most expensive index.json files costs no more than a limit.
 func TestCostOfIndex(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	for name, document := range map[string][]byte{
 		"entries":                       cost.Filled(12<<20, `{"manifests":[`, `{}`, `]}`),
 		"as many as there may be":       cost.Counted(40_000, `{"manifests":[`, `{"annotations":{"x":"%d"}}`, `]}`),
@@ -36,7 +37,7 @@ func TestCostOfIndex(t *testing.T) {
 // TestKeptOfArchives shows that an open archive needs little memory, even if it contains large headers, or many
 // files that do not belong to a bundle.
 func TestKeptOfArchives(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	good, err := os.ReadFile(create(t, true))
 	if err != nil {
 		t.Fatal(err)

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
 // TestCostOfLockFiles shows that parsing the most expensive files costs no more than a limit. Each file is so
 // small that parsing ends even if Parse fails to limit it.
 func TestCostOfLockFiles(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	version := func(expr string) string { return block("  version = " + expr) }
 	for name, tc := range map[string]struct {
 		src     string

@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 const timeout = "5m"
@@ -102,7 +104,9 @@ func (m mutant) testName() (pkg, name string) {
 func (m mutant) runTest(args ...string) (string, error) {
 	pkg, name := m.testName()
 	args = append([]string{"test", "-vet=off", "-timeout", timeout, "-run", "^" + name + "$"}, append(args, "./"+pkg)...)
-	out, err := exec.Command("go", args...).CombinedOutput()
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), testkit.PartVariable+"="+testkit.AllParts)
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 

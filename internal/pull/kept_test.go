@@ -23,6 +23,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -287,6 +288,7 @@ func keepsWhatItCounts(t *testing.T, most int64, fill func() *Puller) {
 // TestListsKeepWhatIsCounted shows that lists take no more memory than the Puller counts, and keep only the versions
 // that are offered.
 func TestListsKeepWhatIsCounted(t *testing.T) {
+	testkit.LeaveToAll(t)
 	const lists = 1
 	newer, err := provider.ParseConstraint(">= 1.0.0")
 	if err != nil {
@@ -347,6 +349,7 @@ func (f unreached) RoundTrip(*http.Request) (*http.Response, error) { return nil
 // TestHostThatDoesNotExist shows that a host without an address causes no warning, because hosts may only name
 // providers. Other failures cause one.
 func TestHostThatDoesNotExist(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for want, failed := range map[string]error{
 		"level=INFO": &net.DNSError{Name: "registry.acme.example", IsNotFound: true},
 		"level=WARN": &net.DNSError{Name: "registry.acme.example", IsTimeout: true},
@@ -412,6 +415,7 @@ func (s *listing) Release(_ context.Context, a provider.Address, _ *origin.Listi
 // TestReleasesKeepWhatIsCounted shows that releases take no more memory than the Puller counts, including the parsed
 // checksums and the reported hashes.
 func TestReleasesKeepWhatIsCounted(t *testing.T) {
+	testkit.LeaveToAll(t)
 	const lines = 9_000 // the number of packages that 1 MiB of SHA256SUMS can list
 	for name, s := range map[string]*listing{
 		"other files": {sums: func(v provider.Version) []byte {

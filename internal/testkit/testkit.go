@@ -27,6 +27,28 @@ type TB interface {
 	TempDir() string
 }
 
+// PartVariable is the environment variable that, if it is [AllParts], also runs the tests that call [LeaveToAll].
+// internal/testrun sets it in the second part of the tests, which runs without the race detector.
+const (
+	PartVariable = "OCIBRIDGE_TESTS"
+	AllParts     = "all"
+)
+
+// LeftToAll begins the message of a test that [LeaveToAll] skips.
+const LeftToAll = "left to make test-all"
+
+// RunsAll reports whether no test is left to "make test-all".
+func RunsAll() bool { return os.Getenv(PartVariable) == AllParts }
+
+// LeaveToAll skips a test that "make test" and a plain "go test" leave to "make test-all": one that measures memory or time,
+// which the race detector would change; one that tries very many cases one after another; and one of the project's own tools.
+func LeaveToAll(tb TB) {
+	tb.Helper()
+	if !RunsAll() {
+		tb.Skipf("%s: %s=%s runs it", LeftToAll, PartVariable, AllParts)
+	}
+}
+
 // Number returns the number in an environment variable, or otherwise if the variable is empty.
 func Number(tb TB, name string, otherwise uint64) uint64 {
 	tb.Helper()

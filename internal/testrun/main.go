@@ -3,7 +3,7 @@
 //
 // The first part, "make test", consists of the packages' tests and of the scenes: the end-to-end tests whose doc comment
 // has a line //testrun:scene. It has only some tools. It leaves the tests and subtests that need another tool, and those that
-// do not run under the race detector, to the second part.
+// call testkit.LeaveToAll, to the second part.
 //
 // The second part, "make test-all", consists of everything else: what the first part has left, the other end-to-end tests,
 // the tests of the deployment files, and those of modules below tools/. All tools are there. A test that the first part left
@@ -133,7 +133,7 @@ func (r *run) first() (record, error) {
 	if err := p.run(".", all, units, r.report); err != nil {
 		return record{}, err
 	}
-	rec := record{Race: r.race, Left: r.check(units, lacksTool, underRace)}
+	rec := record{Race: r.race, Left: r.check(units, lacksTool, leftToAll)}
 	p.Race = false
 	if err := p.run(".", all, scenes, r.report); err != nil {
 		return record{}, err
@@ -162,14 +162,14 @@ func (r *run) second(rec record) error {
 	if err := p.run(".", all, units, r.report); err != nil {
 		return err
 	}
-	plain.add(r.check(units, underRace)[underRace])
+	plain.add(r.check(units, leftToAll)[leftToAll])
 	// 2. Everything else, without the race detector.
-	p.Race = false
+	p.Race, p.All = false, true
 	if all, err = listTests(".", p.buildFlags()); err != nil {
 		return err
 	}
 	_, _, others := split(all)
-	plain.add(rec.Left[underRace])
+	plain.add(rec.Left[leftToAll])
 	plain.add(others)
 	if err := p.run(".", all, plain, r.report); err != nil {
 		return err

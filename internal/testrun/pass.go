@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
@@ -19,6 +20,7 @@ const productTags = "netgo,osusergo"
 // pass is one mode in which tests run.
 type pass struct {
 	Race  bool
+	All   bool     // whether tests run that call testkit.LeaveToAll
 	Tools string   // the value of OCIBRIDGE_TOOLS
 	Flags []string // of "go test"
 }
@@ -156,7 +158,11 @@ func (p pass) test(dir string, c command, r *report) error {
 		args = append(args, "-run", c.pattern)
 	}
 	cmd := exec.Command("go", append(args, c.packages...)...)
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, append(moduleEnv(dir, p.buildFlags()), clients.ToolsVariable+"="+p.Tools, clients.BuiltVariable+"=1"), os.Stderr
+	env := append(moduleEnv(dir, p.buildFlags()), clients.ToolsVariable+"="+p.Tools, clients.BuiltVariable+"=1", testkit.PartVariable+"=")
+	if p.All {
+		env = append(env, testkit.PartVariable+"="+testkit.AllParts)
+	}
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

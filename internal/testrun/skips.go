@@ -3,8 +3,8 @@ package main
 import (
 	"strings"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 )
 
 // skip permits tests to be skipped on one platform.
@@ -36,7 +36,7 @@ type cause string
 
 const (
 	lacksTool cause = "tool" // the pass does not have a tool
-	underRace cause = "race" // the test does not run under the race detector
+	leftToAll cause = "all"  // the test runs only in the second part, see [testkit.LeaveToAll]
 )
 
 // causeOf returns the cause of a skip, or "" if no pass may skip a test for this reason.
@@ -44,8 +44,8 @@ func causeOf(reason string) cause {
 	switch {
 	case strings.HasPrefix(reason, clients.Skipped):
 		return lacksTool
-	case strings.HasPrefix(reason, cost.Skipped):
-		return underRace
+	case strings.HasPrefix(reason, testkit.LeftToAll):
+		return leftToAll
 	}
 	return ""
 }

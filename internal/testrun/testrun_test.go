@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
@@ -50,6 +51,7 @@ func do(part string) (string, error) {
 
 // TestBothParts shows that "all" runs what "test" has left, a subtest included, and nothing else twice.
 func TestBothParts(t *testing.T) {
+	testkit.LeaveToAll(t)
 	notes := inProject(t)
 	first, err := do("test")
 	if err != nil {
@@ -83,6 +85,7 @@ func TestBothParts(t *testing.T) {
 
 // TestFaults shows that a run fails, and says why, if a test fails, is skipped unseen, does not run or does not build.
 func TestFaults(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for name, tc := range map[string]struct{ old, new, want string }{
 		"failed":      {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { t.Error(`so it is`) }", "(?s)so it is\n--- FAIL: TestPlain .*FAIL\tgithub.com/ocibridge/ocibridge/unit.*\nFAIL\n  failed: unit TestPlain\n"},
 		"skipped":     {"func TestPlain(t *testing.T) { note(t) }", "func TestPlain(t *testing.T) { t.Skip(`not today`) }", "\nFAIL\n  skipped, and not listed in internal/testrun/skips.go: unit TestPlain: not today\n"},
@@ -187,6 +190,7 @@ func TestCommands(t *testing.T) {
 
 // TestDeclared shows that listTests finds what "go test -list" prints, benchmarks apart.
 func TestDeclared(t *testing.T) {
+	testkit.LeaveToAll(t)
 	t.Chdir("../..")
 	all, err := listTests(".", nil)
 	clients.Must(t, err)

@@ -10,6 +10,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -23,7 +24,7 @@ func writeListing(t testing.TB, name string, data []byte) {
 
 // TestCostOfListing shows that decoding the most expensive listings costs no more than a limit.
 func TestCostOfListing(t *testing.T) {
-	cost.SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	four := `{"versions":[` + strings.Repeat(`{},`, 3) + `{}]}`
 	for name, tc := range map[string]struct {
 		document []byte

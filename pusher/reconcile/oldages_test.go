@@ -13,6 +13,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/pusher"
@@ -132,6 +133,7 @@ func TestOldAgesThatStay(t *testing.T) {
 // TestOldAgesGoLast interrupts a sync before each of its requests in turn. It shows that each age is then still in
 // the state or in its tag. The next sync removes the tags.
 func TestOldAgesGoLast(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for n := 1; ; n++ {
 		b := newOldBench(t)
 		s, plan := b.plan()

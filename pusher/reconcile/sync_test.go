@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
@@ -221,6 +222,7 @@ func TestSyncGoesOn(t *testing.T) {
 // TestSyncBrokenOff interrupts a sync before each of its requests in turn. It shows that no tag then names an
 // incomplete version, and that the next sync completes the version.
 func TestSyncBrokenOff(t *testing.T) {
+	testkit.LeaveToAll(t)
 	for n := 1; ; n++ {
 		b := newSyncBench(t, "1.0.0", "1.1.0")
 		b.options.Prune = true

@@ -48,6 +48,7 @@ type gcFaults struct {
 // version is ever damaged, that no process fails because of the other, and that the next
 // collection frees everything else.
 func TestGCKilled(t *testing.T) {
+	testkit.LeaveToAll(t)
 	seed := testkit.Number(t, "OCIBRIDGE_SEED", uint64(time.Now().UnixNano()))
 	t.Logf("OCIBRIDGE_SEED=%d repeats this run's random choices", seed)
 	f := newGCFaults(t, rand.New(rand.NewPCG(seed, 0)))

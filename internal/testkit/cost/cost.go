@@ -9,30 +9,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ocibridge/ocibridge/internal/testkit"
 )
 
 // MostOfDocument is the maximum number of bytes that a program may allocate in total to handle one document.
 const MostOfDocument = 64 << 20
 
-// Skipped is the message of a test that is skipped under the race detector.
-const Skipped = "not run under the race detector"
-
-// SkipUnderRace skips a test that only measures, before the test creates its expensive documents. It also skips a test that
-// tries very many cases in one goroutine: no race is possible, and the detector makes it ten times as slow.
-func SkipUnderRace(t *testing.T) {
-	t.Helper()
-	if underRace {
-		t.Skip(Skipped)
-	}
-}
-
 // Check runs f, which handles a document of size bytes. It fails the test if f allocates more than
 // [MostOfDocument] in total. It also fails the test if f returns no error although refused is true, or an error
 // although refused is false. Check counts all allocations of the process, so the test must not be parallel. It
-// logs the numbers. Under the race detector, which moves more values to the heap, Check skips the test.
+// logs the numbers. The test is left to "make test-all", because the race detector moves more values to the heap.
 func Check(t *testing.T, size int, refused bool, f func() error) {
 	t.Helper()
-	SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	begun := time.Now()
@@ -50,10 +40,10 @@ func Check(t *testing.T, size int, refused bool, f func() error) {
 }
 
 // Kept fails the test if the result of f retains more than most bytes on the heap. It measures the heap of the
-// whole process, so the test must not be parallel. Under the race detector, Kept skips the test.
+// whole process, so the test must not be parallel. The test is left to "make test-all".
 func Kept(t *testing.T, most uint64, f func() any) {
 	t.Helper()
-	SkipUnderRace(t)
+	testkit.LeaveToAll(t)
 	live := func() uint64 {
 		runtime.GC()
 		runtime.GC() // the second run frees what finalizers and pools released in the first run
