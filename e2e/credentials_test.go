@@ -26,7 +26,7 @@ import (
 func null(namespace string) string { return world.Host + "/" + namespace + "/null" }
 
 // offerIn adds a version of the null provider in the given namespace to the origin.
-func (s *scene) offerIn(namespace, version string) {
+func (s *scene) offerIn(namespace, version string) *release.Release {
 	s.t.Helper()
 	binaries, err := clients.NullProvider()
 	clients.Must(s.t, err)
@@ -34,24 +34,20 @@ func (s *scene) offerIn(namespace, version string) {
 	for _, b := range binaries {
 		spec.Contents = append(spec.Contents, release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path})
 	}
-	s.Origin.Add(release.For(s.t, spec))
+	r := release.For(s.t, spec)
+	s.Origin.Add(r)
+	return r
 }
 
-// useNulls returns a configuration that uses the null providers of two namespaces.
-func useNulls(a, b string) string {
-	return fmt.Sprintf(`terraform {
-  required_providers {
-    first = {
-      source  = %q
-      version = %q
-    }
-    second = {
-      source  = %q
-      version = %[2]q
-    }
-  }
-}
-`, null(a), nullVersion, null(b))
+// useNulls returns a configuration that uses the given version of the null providers of several namespaces.
+func useNulls(version string, namespaces ...string) string {
+	var out strings.Builder
+	out.WriteString("terraform {\n  required_providers {\n")
+	for _, n := range namespaces {
+		fmt.Fprintf(&out, "    %s = {\n      source  = %q\n      version = %q\n    }\n", n, null(n), version)
+	}
+	out.WriteString("  }\n}\n")
+	return out.String()
 }
 
 // secure adds a certificate from the world's CA to opts.
@@ -143,13 +139,13 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 			ws := s.user(cliConfig, nullVersion)
 			ws.MustRun(t, s.bridge, "push", world.Null+"@"+nullVersion)
 
-			clients.Must(t, ws.WriteConfig(useNulls("acme", "team")))
+			clients.Must(t, ws.WriteConfig(useNulls(nullVersion, "acme", "team")))
 			ws.MustRun(t, clients.Tofu(t), "init", "-no-color")
 
 			gateway := s.serveAs(ws)
 			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
 				user := s.workspace(world.NetworkMirror(gateway.URL))
-				clients.Must(t, user.WriteConfig(useNulls("acme", "team")))
+				clients.Must(t, user.WriteConfig(useNulls(nullVersion, "acme", "team")))
 				user.MustRun(t, client, "init", "-no-color")
 			}
 
@@ -160,7 +156,7 @@ func TestSameCredentialsForClientPushAndServe(t *testing.T) {
 				t.Errorf("push with a wrong password: %s", out)
 			}
 			clients.Must(t, ws.Clean())
-			clients.Must(t, ws.WriteConfig(useNulls("acme", "other")))
+			clients.Must(t, ws.WriteConfig(useNulls(nullVersion, "acme", "other")))
 			ws.MustFail(t, clients.Tofu(t), "init", "-no-color")
 			if tokens != nil {
 				s.offerIn("team", "3.3.0")
@@ -401,7 +397,7 @@ func TestNoSecretIsWrittenByOthers(t *testing.T) {
 	config, err := os.ReadFile(m.ws.CLIConfigPath())
 	clients.Must(t, err)
 	clients.Must(t, m.ws.WriteCLIConfig(string(config)+fmt.Sprintf("credentials %q {\n  token = \"MARK-gateway\"\n}\n", host)+world.NetworkMirror(gateway.URL)))
-	clients.Must(t, m.ws.WriteConfig(useNulls("acme", "team")))
+	clients.Must(t, m.ws.WriteConfig(useNulls(nullVersion, "acme", "team")))
 	m.ws.MustRun(t, clients.Tofu(t), "init", "-no-color") // for the lock file
 	m.ws.Env["OCIBRIDGE_CONFIG"] = filepath.Join(m.ws.Home, "ocibridge.hcl")
 	clients.Must(t, os.WriteFile(m.ws.Env["OCIBRIDGE_CONFIG"], []byte(ociCredentials("ours.example", "x", "MARK-ours")+

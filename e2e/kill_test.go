@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -24,8 +25,11 @@ import (
 // moments are the times to kill the program, relative to a request.
 var moments = []string{"before", "in the middle of", "after"}
 
-// TestKilled kills pushes and syncs with kill -9 at each of their requests. It shows that no tag ever names an
-// incomplete index, and that no files remain on the machine. The next run completes the interrupted work.
+// TestKilled kills pushes and syncs with kill -9 during their requests. It shows that no tag ever names an incomplete index,
+// and that no files remain on the machine. The next run completes the interrupted work.
+//
+// It kills them in the middle of the first request of each kind that writes, and after the last one. With
+// OCIBRIDGE_FAULTS=long, it kills them at each request.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	k := newKilling(t, "0.9.0", "1.0.0", "1.1.0")
@@ -39,47 +43,95 @@ func TestKilled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		prepare, run func(repo string) []string
 		want         map[string]int // platforms by version, at the end
-		step         int            // the program is killed at every step-th request
 	}{
-		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}, 1},
-		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}, 1},
+		"push":         {nil, func(repo string) []string { return push(repo, "1.0.0") }, map[string]int{"1.0.0": 3}},
+		"partial push": {nil, func(repo string) []string { return push(repo, "1.0.0", "linux_amd64", "linux_riscv64") }, map[string]int{"1.0.0": 2}},
 		"sync": {
 			func(repo string) []string { return push(repo, "0.9.0", "linux_amd64") },
 			func(repo string) []string {
 				return []string{"sync", "--first", "--prune", "--prune-limit", "1", "--jobs", "1", "--template", k.template(repo), "--config", k.config}
 			},
-			map[string]int{"0.9.0": 0, "1.0.0": 1, "1.1.0": 1}, 2,
+			map[string]int{"0.9.0": 0, "1.0.0": 1, "1.1.0": 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			kills := 0
-			for n, reached := 1, true; reached; n += tc.step {
-				moment := moments[n%len(moments)]
-				repo := fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), n)
+			runs, kills := 0, 0
+			prepared := func() (repo string) {
+				runs++
+				repo = fmt.Sprintf("%s-%d", strings.ReplaceAll(name, " ", "-"), runs)
 				k.recorder.Intercept(nil)
 				if tc.prepare != nil {
 					k.ws.MustRun(t, k.bridge, tc.prepare(repo)...)
 				}
-				if reached = k.killAt(t, n, moment, tc.run(repo)); reached {
+				return repo
+			}
+			complete := func(repo, when string) {
+				k.recorder.Intercept(nil)
+				k.ws.MustRun(t, k.bridge, tc.run(repo)...)
+				for version, want := range tc.want {
+					if found := k.platforms(t, repo, version); found != want {
+						t.Errorf("%s: the tag %s names %d platforms, want %d", when, version, found, want)
+					}
+				}
+			}
+			killed := func(at killAt) bool {
+				repo := prepared()
+				reached := k.killAt(t, at, tc.run(repo))
+				if reached {
 					kills++
 				}
 				for version := range tc.want {
 					k.platforms(t, repo, version)
 				}
-				k.recorder.Intercept(nil)
-				k.ws.MustRun(t, k.bridge, tc.run(repo)...)
-				for version, want := range tc.want {
-					if found := k.platforms(t, repo, version); found != want {
-						t.Errorf("completed after it was killed %s request %d: the tag %s names %d platforms, want %d", moment, n, version, found, want)
+				complete(repo, fmt.Sprintf("completed after it was killed %s request %d %s", at.moment, at.n, at.kind))
+				return reached
+			}
+			if os.Getenv("OCIBRIDGE_FAULTS") == "long" {
+				for n := 1; killed(killAt{moment: moments[n%len(moments)], n: n}); n++ {
+				}
+			} else {
+				repo := prepared()
+				k.recorder.Reset()
+				complete(repo, "never killed")
+				for kind, n := range writes(k.recorder.Requests()) {
+					if !killed(killAt{"in the middle of", kind, 1}) {
+						t.Errorf("it sent no request %s", kind)
+					}
+					// Concurrent uploads of the same blob can send fewer requests than the last time.
+					for ; !killed(killAt{"after", kind, n}) && n > 1; n-- {
 					}
 				}
 			}
 			t.Logf("killed %d times", kills)
-			if kills < 15 {
+			if kills < 10 {
 				t.Error("that is too seldom")
 			}
 		})
 	}
+}
+
+// killAt is the request at which the program is killed: the n-th of a kind, or the n-th of all if kind is "".
+type killAt struct {
+	moment string
+	kind   string
+	n      int
+}
+
+// varying matches the parts of a path that differ between requests of the same kind.
+var varying = regexp.MustCompile(`^/v2/.*/acme/killed|sha256:[0-9a-f]+|uploads/.+|part\..+`)
+
+// kindOf returns the kind of a request: its method, and its path without the repository, digests and other IDs.
+func kindOf(method, path string) string { return method + " " + varying.ReplaceAllString(path, "*") }
+
+// writes returns the number of requests of each kind that writes.
+func writes(requests []recorder.Request) map[string]int {
+	n := map[string]int{}
+	for _, r := range requests {
+		if recorder.Writes()(r) {
+			n[kindOf(r.Method, r.Path)]++
+		}
+	}
+	return n
 }
 
 // newKilling starts a registry, and adds versions of a provider to the origin.
@@ -123,9 +175,8 @@ func (k *killing) template(repo string) string {
 	return k.host + "/" + repo + "/${namespace}/${type}"
 }
 
-// killAt runs the program, and kills the program at its n-th request. It reports whether the program sent n
-// requests.
-func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool {
+// killAt runs the program, and kills the program at a request. It reports whether the program sent that request.
+func (k *killing) killAt(t *testing.T, at killAt, args []string) bool {
 	t.Helper()
 	temp := t.TempDir()
 	cmd := k.ws.Command(t.Context(), k.bridge, args...)
@@ -135,12 +186,15 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 	k.recorder.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if requests++; requests < n {
-			return false
-		}
-		if requests == n {
+		if !reached {
+			if at.kind != "" && at.kind != kindOf(r.Method, r.URL.Path) {
+				return false
+			}
+			if requests++; requests < at.n {
+				return false
+			}
 			reached = true
-			k.kill(t, cmd, moment, r)
+			k.kill(t, cmd, at.moment, r)
 		}
 		panic(http.ErrAbortHandler) // the program is dead, so the response does not matter
 	})
@@ -148,7 +202,7 @@ func (k *killing) killAt(t *testing.T, n int, moment string, args []string) bool
 	mu.Lock()
 	defer mu.Unlock()
 	if reached != (err != nil) {
-		t.Errorf("request %d reached: %v; it ended with %v", n, reached, err)
+		t.Errorf("request %d %s reached: %v; it ended with %v", at.n, at.kind, reached, err)
 	}
 	left, err := os.ReadDir(temp)
 	if err != nil || len(left) != 0 {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -23,11 +24,12 @@ type packed struct {
 }
 
 // TestProgramsThatClientsRun compares the warning of push and verify about a provider's program with the verdict of the
-// clients: init fails if they find no program, and "providers schema" fails if they find one that they cannot run.
+// clients: init fails if they find no program, and "providers schema" fails if they find one that they cannot run. Each row
+// is a provider.
 func TestProgramsThatClientsRun(t *testing.T) {
 	t.Parallel()
 	const program = "terraform-provider-null_v1.0.0"
-	for shape, tc := range map[string]struct {
+	rows := map[string]struct {
 		entries   []packed
 		init, run bool // the clients' verdict
 		warning   string
@@ -54,36 +56,76 @@ func TestProgramsThatClientsRun(t *testing.T) {
 		"beside a folder twice":   {entries: []packed{{"docs/", 0o755}, {program, 0o755}, {"docs/", 0o755}}, init: true, run: true},
 		"twice, the last to run":  {entries: []packed{{program, 0o644}, {program, 0o755}}, init: true, run: true},
 		"twice, the first to run": {entries: []packed{{program, 0o755}, {program, 0o644}}, init: true, warning: "is not executable"},
-	} {
-		t.Run(shape, func(t *testing.T) {
-			s := newScene(t)
-			r := s.offer("1.0.0")
-			host := hostPackage(t, r)
-			clients.Must(t, r.Repack(host.OS, host.Arch, withProgram(t, host, tc.entries...), s.Signer))
-			for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
-				ws := s.user("", "1.0.0")
-				if out, err := ws.Run(client, "init", "-no-color"); (err == nil) != tc.init || err != nil && !strings.Contains(out, "terraform-provider-null") {
-					t.Errorf("%s init: %v\n%s", client.Name, err, out)
-				} else if err == nil {
-					if out, err := ws.Run(client, "providers", "schema", "-json"); (err == nil) != tc.run {
-						t.Errorf("%s providers schema: %v\n%.1000s", client.Name, err, out)
-					}
-				}
+	}
+	s := newScene(t)
+	var installed, refused, versions []string // the first two are namespaces
+	for shape, row := range rows {
+		name := namespace(shape)
+		versions = append(versions, null(name)+"@1.0.0")
+		if row.init {
+			installed = append(installed, name)
+		} else {
+			refused = append(refused, name)
+		}
+		r := s.offerIn(name, "1.0.0")
+		host := hostPackage(t, r)
+		clients.Must(t, r.Repack(host.OS, host.Arch, withProgram(t, host, row.entries...), s.Signer))
+	}
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		// Both commands go on after a provider that fails, and name each of these providers at their end.
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteConfig(useNulls("1.0.0", refused...)))
+		failed := strings.Join(strings.Fields(ws.MustFail(t, client, "init", "-no-color")), " ")
+		ws = s.workspace("")
+		clients.Must(t, ws.WriteConfig(useNulls("1.0.0", installed...)))
+		ws.MustRun(t, client, "init", "-no-color")
+		notStarted := ws.MustFail(t, client, "providers", "schema", "-json")
+		for shape, row := range rows {
+			address := null(namespace(shape))
+			if got := !strings.Contains(failed, "Error while installing "+address+" v1.0.0: provider binary not found"); got != row.init {
+				t.Errorf("%s, %s: init: %v\n%s", client.Name, shape, got, failed)
 			}
-			pushed := s.push(world.Null+"@1.0.0", "--platform="+host.OS+"_"+host.Arch)
-			verified := s.ws.MustRun(t, s.bridge, "verify", "--packages", "--data", s.data)
-			for what, got := range map[string]string{"push": pushed, "verify": verified} {
-				want := 0
-				if tc.warning != "" {
-					want = 1
-				}
-				if n := strings.Count(got, "no client can run it"); n != want || !strings.Contains(got, tc.warning) {
-					t.Errorf("%s: %s", what, got)
-				}
+			if got := row.init && !strings.Contains(notStarted, `"`+address+`"`); got != row.run {
+				t.Errorf("%s, %s: providers schema: %v\n%s", client.Name, shape, got, notStarted)
 			}
-		})
+		}
+	}
+	pushed := s.push(append(versions, "--platform="+hostPlatform)...)
+	verified := s.ws.MustRun(t, s.bridge, "verify", "--packages", "--data", s.data)
+	for shape, row := range rows {
+		address := null(namespace(shape))
+		_, section, _ := strings.Cut("\n"+verified, "\n"+address+" 1.0.0: ok")
+		section, _, _ = strings.Cut(section, "\n"+world.Host)
+		for what, got := range map[string]string{"push": linesWith(pushed, address+" 1.0.0: "), "verify": section} {
+			want := 0
+			if row.warning != "" {
+				want = 1
+			}
+			if n := strings.Count(got, "no client can run it"); n != want || !strings.Contains(got, row.warning) || got == "" {
+				t.Errorf("%s: %s: %q", shape, what, got)
+			}
+		}
 	}
 }
+
+// linesWith returns the lines of a text that contain part.
+func linesWith(text, part string) string {
+	var out strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, part) {
+			out.WriteString(line)
+		}
+	}
+	return out.String()
+}
+
+// namespace returns the namespace of the provider of a row.
+func namespace(row string) string {
+	return "row-" + strings.ToLower(strings.Trim(notInNames.ReplaceAllString(row, "-"), "-"))
+}
+
+// notInNames matches what a namespace must not contain.
+var notInNames = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
 // TestEveryWayWarnsOfPrograms shows that a package whose program clients cannot run causes one warning on every way
 // into a registry, a bundle or a mirror folder.
@@ -127,6 +169,7 @@ func withProgram(t *testing.T, p *release.Package, entries ...packed) []byte {
 	old, err := zip.NewReader(bytes.NewReader(p.Data), p.Size)
 	clients.Must(t, err)
 	var buf bytes.Buffer
+	buf.Grow(len(entries)*len(p.Data) + 1<<10)
 	w := zip.NewWriter(&buf)
 	_, err = w.Create("LICENSE")
 	clients.Must(t, err)
@@ -135,18 +178,20 @@ func withProgram(t *testing.T, p *release.Package, entries ...packed) []byte {
 		if e.mode != 0 {
 			h.SetMode(e.mode)
 		}
-		f, err := w.CreateHeader(h)
-		clients.Must(t, err)
-		if strings.HasSuffix(e.name, "/") {
-			continue
-		}
-		var content io.Reader = strings.NewReader("dist/" + e.name) // the target of a link
-		if e.mode&fs.ModeSymlink == 0 {
-			content, err = old.File[0].Open()
+		switch {
+		case strings.HasSuffix(e.name, "/"):
+			_, err = w.CreateHeader(h)
 			clients.Must(t, err)
+		case e.mode&fs.ModeSymlink != 0:
+			f, err := w.CreateHeader(h)
+			clients.Must(t, err)
+			_, err = io.WriteString(f, "dist/"+e.name) // the target
+			clients.Must(t, err)
+		default: // compressing the program takes long, so it stays compressed
+			program := *old.File[0]
+			program.Name, program.ExternalAttrs, program.CreatorVersion = h.Name, h.ExternalAttrs, h.CreatorVersion
+			clients.Must(t, w.Copy(&program))
 		}
-		_, err = io.Copy(f, content)
-		clients.Must(t, err)
 	}
 	clients.Must(t, w.Close())
 	return buf.Bytes()

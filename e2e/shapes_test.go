@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,13 +73,13 @@ var shapes = map[string][]zip.FileHeader{
 }
 
 // shaped replaces the package of the machine's platform by a zip with the given further entries.
-func (s *scene) shaped(version string, entries []zip.FileHeader) *release.Release {
+func (s *scene) shaped(r *release.Release, entries []zip.FileHeader) {
 	s.t.Helper()
-	r := s.offer(version)
 	p := hostPackage(s.t, r)
 	old, err := zip.NewReader(bytes.NewReader(p.Data), p.Size)
 	clients.Must(s.t, err)
 	var buf bytes.Buffer
+	buf.Grow(len(p.Data) + 1<<10)
 	w := zip.NewWriter(&buf)
 	for _, f := range old.File {
 		clients.Must(s.t, w.Copy(f))
@@ -93,48 +94,59 @@ func (s *scene) shaped(version string, entries []zip.FileHeader) *release.Releas
 	}
 	clients.Must(s.t, w.Close())
 	clients.Must(s.t, r.Repack(p.OS, p.Arch, buf.Bytes(), s.Signer))
-	return r
 }
 
 // TestZipsThatClientsTake shows that lock, push --lock-file and push --mirror-dir accept the h1: hashes that clients compute
 // of unusual zips: that of the unpacked folder in lock files, and that of the zip in the JSON of "terraform providers
-// mirror". The clients accept the completed lock file.
+// mirror". The clients accept the completed lock file. Each shape is a provider, and every error names the provider.
 func TestZipsThatClientsTake(t *testing.T) {
 	t.Parallel()
+	s := newScene(t)
+	var namespaces, versions []string
+	packages := 0
 	for shape, entries := range shapes {
-		for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
-			t.Run(client.Name+", "+shape, func(t *testing.T) {
-				s := newScene(t)
-				r := s.shaped("1.0.0", entries)
-				host := hostPackage(t, r)
-				platform := "--platform=" + host.OS + "_" + host.Arch
-				s.push(world.Null + "@1.0.0")
-				gateway := s.serve("--data", s.data)
-
-				// A lock file with only the h1: hash that the client computes.
-				ws := s.user(world.NetworkMirror(gateway.URL), "1.0.0")
-				ws.MustRun(t, client, "init", "-no-color")
-				file := filepath.Join(ws.Dir, clients.LockFileName)
-				text := lockFile(t, ws)
-				var lines []string
-				for line := range strings.Lines(text) {
-					if !strings.Contains(line, `"zh:`) {
-						lines = append(lines, line)
-					}
+		name := namespace(shape)
+		r := s.offerIn(name, "1.0.0")
+		s.shaped(r, entries)
+		namespaces, versions, packages = append(namespaces, name), append(versions, null(name)+"@1.0.0"), len(r.Packages)
+	}
+	const platform = "-platform=" + hostPlatform
+	s.push(versions...)
+	gateway := s.serve("--data", s.data)
+	for _, client := range []clients.Client{clients.Tofu(t), clients.Terraform(t)} {
+		t.Run(client.Name, func(t *testing.T) {
+			// A lock file with only the h1: hashes that the client computes.
+			ws := s.workspace(world.NetworkMirror(gateway.URL))
+			clients.Must(t, ws.WriteConfig(useNulls("1.0.0", namespaces...)))
+			ws.MustRun(t, client, "init", "-no-color")
+			file := filepath.Join(ws.Dir, clients.LockFileName)
+			var lines []string
+			for line := range strings.Lines(lockFile(t, ws)) {
+				if !strings.Contains(line, `"zh:`) {
+					lines = append(lines, line)
 				}
-				clients.Must(t, os.WriteFile(file, []byte(strings.Join(lines, "")), fs.FileMode(0o600)))
-				s.ws.MustRun(t, s.bridge, "push", "--lock-file", file, platform, "--data", t.TempDir())
-				s.ws.MustRun(t, s.bridge, "lock", ws.Dir, "--data", s.data)
-				if got := hashesOf(t, ws, "zh:"); len(got) != len(r.Packages) {
-					t.Errorf("locked %v", got)
+			}
+			clients.Must(t, os.WriteFile(file, []byte(strings.Join(lines, "")), fs.FileMode(0o600)))
+			s.ws.MustRun(t, s.bridge, "push", "--lock-file", file, "-"+platform, "--data", t.TempDir())
+			s.ws.MustRun(t, s.bridge, "lock", ws.Dir, "--data", s.data)
+			for _, name := range namespaces {
+				zips := slices.DeleteFunc(slices.Clone(ws.MustLock(t)[null(name)].Hashes), func(h string) bool { return !strings.HasPrefix(h, "zh:") })
+				if len(zips) != packages {
+					t.Errorf("%s: locked %v", name, zips)
 				}
-				ws.MustRun(t, client, "init", "-no-color", "-lockfile=readonly")
+			}
+			ws.MustRun(t, client, "init", "-no-color", "-lockfile=readonly")
 
-				// A folder that the client's providers mirror has written.
-				dir := t.TempDir()
-				s.user("", "1.0.0").MustRun(t, client, "providers", "mirror", "-no-color", "-platform="+host.OS+"_"+host.Arch, dir)
-				s.ws.MustRun(t, s.bridge, "push", "--mirror-dir", dir, "--allow-unsigned", "--data", t.TempDir())
-			})
-		}
+			// A folder that the client's providers mirror has written.
+			dir, direct := t.TempDir(), s.workspace("")
+			clients.Must(t, direct.WriteConfig(useNulls("1.0.0", namespaces...)))
+			direct.MustRun(t, client, "providers", "mirror", "-no-color", platform, dir)
+			pushed := s.ws.MustRun(t, s.bridge, "push", "--mirror-dir", dir, "--allow-unsigned", "--data", t.TempDir())
+			for _, name := range namespaces {
+				if !strings.Contains(pushed, null(name)+" 1.0.0: pushed, 1 platform") {
+					t.Errorf("%s: push --mirror-dir:\n%s", name, pushed)
+				}
+			}
+		})
 	}
 }

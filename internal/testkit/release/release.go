@@ -80,7 +80,8 @@ type Key struct {
 	SourceURL      string
 }
 
-// A Package is the zip of one platform. If Path is "", Data contains the zip. Otherwise the file at Path does.
+// A Package is the zip of one platform. If Path is "", Data contains the zip. Otherwise the file at Path does. Packages of
+// several releases can share Data: a test may replace it, but not change its bytes.
 type Package struct {
 	OS, Arch string
 	Filename string

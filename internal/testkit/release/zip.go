@@ -13,6 +13,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -58,24 +59,57 @@ const ZipEndSize = len(zipEnd)
 // any content and size.
 func AsZip(content []byte) []byte { return append(slices.Clone(content), zipEnd...) }
 
-// packedBinaries caches zips of programs, because compressing a program takes long and most tests use the same
-// programs. The keys are of the type binaryKey.
-var packedBinaries sync.Map
+// Compressing a program takes long, most tests use the same programs, and each release holds them in memory until its test
+// ends. Therefore a program is compressed once, and releases with equal packages share the packages' bytes.
+var (
+	compressed sync.Map // a func() (*zip.File, error) for each path
+	packed     sync.Map // a func() ([]byte, error) for each binaryKey
+)
 
 type binaryKey struct{ path, name string }
 
-// zipBinary returns a zip that contains the program at path under the given name.
+// zipBinary returns a zip that contains the program at path under the given name. Nothing may change its bytes.
 func zipBinary(path, name string) ([]byte, error) {
-	pack := func() ([]byte, error) {
-		binary, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-		return zipUpTo(math.MaxInt, map[string][]byte{name: binary})
+	once, _ := compressed.LoadOrStore(path, sync.OnceValues(func() (*zip.File, error) { return compress(path) }))
+	program, err := once.(func() (*zip.File, error))()
+	if err != nil {
+		return nil, err
 	}
-	once, _ := packedBinaries.LoadOrStore(binaryKey{path, name}, sync.OnceValues(pack))
-	data, err := once.(func() ([]byte, error))()
-	return slices.Clone(data), err // a copy, because tests may change it
+	once, _ = packed.LoadOrStore(binaryKey{path, name}, sync.OnceValues(func() ([]byte, error) { return pack(*program, name) }))
+	return once.(func() ([]byte, error))()
+}
+
+// compress returns the only entry of a zip, which has the content of the file at path.
+func compress(path string) (*zip.File, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := zipUpTo(math.MaxInt, map[string][]byte{filepath.Base(path): content})
+	if err != nil {
+		return nil, err
+	}
+	r, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return nil, err
+	}
+	return r.File[0], nil
+}
+
+// pack returns a zip that contains a compressed program under another name.
+func pack(program zip.File, name string) ([]byte, error) {
+	program.Name = name
+	program.SetMode(mode(name))
+	var buf bytes.Buffer
+	buf.Grow(int(program.CompressedSize64) + 1<<10)
+	w := zip.NewWriter(&buf)
+	if err := w.Copy(&program); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return slices.Clip(bytes.Clone(buf.Bytes())), nil
 }
 
 func addFile(w *zip.Writer, name string, method uint16, content io.Reader) error {

@@ -61,7 +61,7 @@ func New(dir string) (*World, error) {
 	if w.CAFile, err = ca.WriteFile(dir); err != nil {
 		return nil, err
 	}
-	if w.Signer, err = pgp.NewSigner("Acme Providers", pgp.RSA(2048)); err != nil {
+	if w.Signer, err = publisher(); err != nil {
 		return nil, err
 	}
 	config, err := ca.ServerConfig("localhost")
@@ -79,6 +79,9 @@ func New(dir string) (*World, error) {
 	go w.server.ServeTLS(listener, "", "")
 	return w, nil
 }
+
+// publisher returns the key of the publisher. All worlds of a process share it, because an RSA key takes long to create.
+var publisher = sync.OnceValues(func() (*pgp.Signer, error) { return pgp.NewSigner("Acme Providers", pgp.RSA(2048)) })
 
 // For is like [New], but fails the test if there is an error.
 func For(tb testkit.TB) *World {
