@@ -28,13 +28,8 @@ func null(namespace string) string { return world.Host + "/" + namespace + "/nul
 // offerIn adds a version of the null provider in the given namespace to the origin.
 func (s *scene) offerIn(namespace, version string) *release.Release {
 	s.t.Helper()
-	binaries, err := clients.NullProvider()
+	r, err := s.NullReleaseIn(namespace, version)
 	clients.Must(s.t, err)
-	spec := release.Spec{Host: world.Host, Namespace: namespace, Type: "null", Version: version, Protocols: []string{"5.0"}, Signer: s.Signer}
-	for _, b := range binaries {
-		spec.Contents = append(spec.Contents, release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path})
-	}
-	r := release.For(s.t, spec)
 	s.Origin.Add(r)
 	return r
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestSyncOutputAtScale shows that a sync of 300 versions prints a line for each change, and one line that sums up
+// TestSyncOutputAtScale shows that a sync of 120 versions prints a line for each change, and one line that sums up
 // all versions.
 func TestSyncOutputAtScale(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestSyncOutputAtScale(t *testing.T) {
 		s.Origin.Add(release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "tiny", Version: version, Signer: s.Signer,
 			Contents: []release.Content{{OS: "linux", Arch: "amd64", Files: map[string][]byte{"terraform-provider-tiny": []byte(version)}}}}))
 	}
-	for i := range 299 {
+	for i := range 119 {
 		offer(fmt.Sprintf("1.%d.0", i))
 	}
 	r := registry.For(t, registry.Options{})
@@ -32,23 +32,23 @@ func TestSyncOutputAtScale(t *testing.T) {
   versions = ">= 1.0"
 }`)
 	got := s.run("sync", "--config", file, "--quiet")
-	if lines := strings.Count(got.stdout, tiny+" 1."); got.status != 0 || lines != 299 || strings.Count(got.stdout, "\n") != 299 || got.stderr != "" {
+	if lines := strings.Count(got.stdout, tiny+" 1."); got.status != 0 || lines != 119 || strings.Count(got.stdout, "\n") != 119 || got.stderr != "" {
 		t.Fatalf("status %d, %d versions; stdout\n%s\nstderr\n%s", got.status, lines, got.stdout, got.stderr)
 	}
-	offer("1.299.0")
+	offer("1.119.0")
 	if got := s.run("sync", "--config", file, "--dry-run", "--detailed-exitcode"); got.status != 3 ||
-		!strings.HasPrefix(got.stdout, tiny+"\n  + 1.299.0  linux_amd64, ") || strings.Count(got.stdout, "\n") != 3 || !strings.Contains(got.stdout, "\nPlan: 1 to push (") {
+		!strings.HasPrefix(got.stdout, tiny+"\n  + 1.119.0  linux_amd64, ") || strings.Count(got.stdout, "\n") != 3 || !strings.Contains(got.stdout, "\nPlan: 1 to push (") {
 		t.Errorf("dry run: %+v", got)
 	}
 	got = s.run("sync", "--config", file)
-	if got.status != 0 || !strings.HasPrefix(got.stdout, tiny+" 1.299.0: pushed, 1 platform, ") || strings.Count(got.stdout, "\n") != 2 ||
-		!strings.HasSuffix(got.stdout, "\nSync: 1 pushed, 299 in place\n") {
+	if got.status != 0 || !strings.HasPrefix(got.stdout, tiny+" 1.119.0: pushed, 1 platform, ") || strings.Count(got.stdout, "\n") != 2 ||
+		!strings.HasSuffix(got.stdout, "\nSync: 1 pushed, 119 in place\n") {
 		t.Errorf("%+v", got)
 	}
 	if lines := strings.Count(got.stderr, "\n"); lines != 2 || !strings.HasPrefix(got.stderr, "Plan: 1 to push (") {
 		t.Errorf("%d lines of progress:\n%s", lines, got.stderr)
 	}
-	want := result{stdout: "Sync: 300 in place\n"}
+	want := result{stdout: "Sync: 120 in place\n"}
 	if got := s.run("sync", "--config", file); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

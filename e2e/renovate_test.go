@@ -19,33 +19,51 @@ func hostURL(gateway *world.Gateway) string {
 	return strings.TrimSuffix(gateway.URL, "providers/") + "hosts/" + world.Host
 }
 
+// renovation is what Renovate updates: a workspace with the texts of "config client" for the repository and for the bot. Only
+// the bot has the token: the repository's text is committed as it is printed.
+type renovation struct {
+	ws                 *clients.Workspace
+	config, bot, token string
+}
+
 // renovate runs Renovate in a workspace, with the configuration that "config client" prints. It returns the releases
 // that Renovate has found.
 func (s *scene) renovate(t *testing.T, ws *clients.Workspace, gateway *world.Gateway, token string) []string {
 	t.Helper()
-	return s.renovateWith(t, ws, s.clientConfig("renovate", root(gateway), token != ""), s.clientConfig("renovate-bot", root(gateway), token != ""), token)
+	return s.renovateAll(t, s.renovation(ws, gateway, token))[0]
 }
 
-// renovateWith is like [scene.renovate], with the given texts of "config client" for the repository and for the bot.
-// Only the bot has the token: the repository's text is committed as it is printed.
-func (s *scene) renovateWith(t *testing.T, ws *clients.Workspace, config, bot, token string) []string {
+// renovation returns a workspace's renovation with the configuration that "config client" prints for the gateway.
+func (s *scene) renovation(ws *clients.Workspace, gateway *world.Gateway, token string) renovation {
+	s.t.Helper()
+	return renovation{ws, s.clientConfig("renovate", root(gateway), token != ""), s.clientConfig("renovate-bot", root(gateway), token != ""), token}
+}
+
+// renovateAll runs Renovate in several workspaces, in one process, because Renovate's code takes long to load. It returns the
+// releases that Renovate has found in each of them.
+func (s *scene) renovateAll(t *testing.T, all ...renovation) [][]string {
 	t.Helper()
-	rules, ok := strings.CutPrefix(strings.TrimSuffix(strings.ReplaceAll(bot, "TOKEN", token), "'\n"), "export RENOVATE_HOST_RULES='")
-	if !ok {
-		t.Fatalf("no host rules of the bot: %s", bot)
-	}
-	ws.Env["RENOVATE_HOST_RULES"] = rules
-	clients.Must(t, os.WriteFile(filepath.Join(ws.Dir, "renovate.json"), []byte(config), 0o644))
 	script, err := filepath.Abs("testdata/renovate.js")
 	clients.Must(t, err)
 	_, err = os.Stat(script) // so that go test runs the test again when the script has changed
 	clients.Must(t, err)
+	args := []string{script}
+	for _, r := range all {
+		rules, ok := strings.CutPrefix(strings.TrimSuffix(strings.ReplaceAll(r.bot, "TOKEN", r.token), "'\n"), "export RENOVATE_HOST_RULES='")
+		if !ok {
+			t.Fatalf("no host rules of the bot: %s", r.bot)
+		}
+		clients.Must(t, os.WriteFile(filepath.Join(r.ws.Home, "host-rules.json"), []byte(rules), 0o600))
+		clients.Must(t, os.WriteFile(filepath.Join(r.ws.Dir, "renovate.json"), []byte(r.config), 0o644))
+		args = append(args, r.ws.Dir, r.ws.Home)
+	}
+	ws := s.workspace("")
 	ws.Env["NODE_PATH"] = clients.RenovateModules(t)
 	ws.Env["NODE_EXTRA_CA_CERTS"] = s.CAFile
-	out, err := ws.Stdout(clients.Program(t, "node"), script)
+	out, err := ws.Stdout(clients.Program(t, "node"), args...)
 	clients.Must(t, err)
-	var releases []string
-	if err := json.Unmarshal(out, &releases); err != nil {
+	var releases [][]string
+	if err := json.Unmarshal(out, &releases); err != nil || len(releases) != len(all) {
 		t.Fatalf("%v in %s", err, out)
 	}
 	return releases
@@ -87,27 +105,34 @@ func TestRenovateLocksAsTofu(t *testing.T) {
 	s.push(world.Null + "@" + newer)
 	s.World.Close()
 
-	for name, tc := range map[string]struct {
+	rows := []struct {
+		name    string
 		ws      *clients.Workspace
 		gateway *world.Gateway // only Renovate uses it
 		token   string
 		updated string // the constraint after the update
 	}{
-		"one version":          {one, s.serve("--data", s.data), "", newer},
-		"a range, and a token": {several, s.controlled(""), acmeToken, "~> 3.2.0"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := lockFile(t, tc.ws)
-			releases := s.renovate(t, tc.ws, tc.gateway, tc.token)
-			if want := []string{nullVersion, newer}; !slices.Equal(releases, want) {
-				t.Errorf("Renovate reads the releases %q, want %q", releases, want)
+		{"one version", one, s.serve("--data", s.data), "", newer},
+		{"a range, and a token", several, s.controlled(""), acmeToken, "~> 3.2.0"},
+	}
+	var all []renovation
+	var before []string
+	for _, row := range rows {
+		before = append(before, lockFile(t, row.ws))
+		all = append(all, s.renovation(row.ws, row.gateway, row.token))
+	}
+	releases := s.renovateAll(t, all...)
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			if want := []string{nullVersion, newer}; !slices.Equal(releases[i], want) {
+				t.Errorf("Renovate reads the releases %q, want %q", releases[i], want)
 			}
-			got, want := lockFile(t, tc.ws), lockFile(t, locked(tc.updated))
-			if got != want || got == before {
-				t.Errorf("from\n%s\nRenovate writes\n%s\nand tofu providers lock\n%s", before, got, want)
+			got, want := lockFile(t, row.ws), lockFile(t, locked(row.updated))
+			if got != want || got == before[i] {
+				t.Errorf("from\n%s\nRenovate writes\n%s\nand tofu providers lock\n%s", before[i], got, want)
 			}
-			clients.Must(t, tc.gateway.Stop()) // completes the log
-			s.wantRenovateRequests(t, tc.gateway, newer)
+			clients.Must(t, row.gateway.Stop()) // completes the log
+			s.wantRenovateRequests(t, row.gateway, newer)
 		})
 	}
 }
@@ -130,7 +155,8 @@ func TestRenovateReadsModules(t *testing.T) {
 			"  include = [\"" + world.Host + "/*/*/*\", \"registry.terraform.io/*/*/*\"]\n}\n"
 		token = "gateway {\n  token \"ci\" {\n    sha256 = \"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\"\n  }\n}\n"
 	)
-	for name, tc := range map[string]struct {
+	rows := []struct {
+		name     string
 		gateway  *world.Gateway // only Renovate uses it
 		config   string         // of ocibridge
 		token    string
@@ -138,34 +164,40 @@ func TestRenovateReadsModules(t *testing.T) {
 		releases []string
 		path     string // of the list of versions
 	}{
-		"a mirrored host":               {s.serve("--data", s.data), modules, "", vpc, []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
-		"a submodule, beside providers": {s.serve("--data", s.data), providers + modules, "", vpc + "//modules/child", []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
-		"a token":                       {s.controlled(moduleToken("modules", vpc)), modules + token, "marked-modules", vpc, []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
-		"the public registry":           {s.serve("--data", s.data), modules, "", "registry.terraform.io/" + public, []string{"2.0.0"}, "/hosts/registry.terraform.io/v1/modules/" + public + "/versions"},
-		"no host":                       {s.serve("--data", s.data), modules, "", public, []string{"2.0.0"}, "/hosts/registry.terraform.io/v1/modules/" + public + "/versions"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ws := s.workspace("")
-			clients.Must(t, ws.WriteConfig("module \"vpc\" {\n  source  = \""+tc.source+"\"\n  version = \"1.0.0\"\n}\n"))
-			printed := map[string]string{}
-			for _, text := range []string{"renovate", "renovate-bot"} {
-				r := s.run("config", "client", "--config", s.configured(tc.config), "--for", text, "--url", root(tc.gateway))
-				if r.status != 0 {
-					t.Fatalf("%+v", r)
-				}
-				printed[text] = r.stdout
+		{"a mirrored host", s.serve("--data", s.data), modules, "", vpc, []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
+		{"a submodule, beside providers", s.serve("--data", s.data), providers + modules, "", vpc + "//modules/child", []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
+		{"a token", s.controlled(moduleToken("modules", vpc)), modules + token, "marked-modules", vpc, []string{"1.0.0", "1.10.0"}, "/hosts/" + world.Host + "/v1/modules/platform/vpc/aws/versions"},
+		{"the public registry", s.serve("--data", s.data), modules, "", "registry.terraform.io/" + public, []string{"2.0.0"}, "/hosts/registry.terraform.io/v1/modules/" + public + "/versions"},
+		{"no host", s.serve("--data", s.data), modules, "", public, []string{"2.0.0"}, "/hosts/registry.terraform.io/v1/modules/" + public + "/versions"},
+	}
+	var all []renovation
+	for _, row := range rows {
+		ws := s.workspace("")
+		clients.Must(t, ws.WriteConfig("module \"vpc\" {\n  source  = \""+row.source+"\"\n  version = \"1.0.0\"\n}\n"))
+		printed := map[string]string{}
+		for _, text := range []string{"renovate", "renovate-bot"} {
+			r := s.run("config", "client", "--config", s.configured(row.config), "--for", text, "--url", root(row.gateway))
+			if r.status != 0 {
+				t.Fatalf("%s: %+v", row.name, r)
 			}
-			if releases := s.renovateWith(t, ws, printed["renovate"], printed["renovate-bot"], tc.token); !slices.Equal(releases, tc.releases) {
-				t.Errorf("Renovate reads the releases %q, want %q", releases, tc.releases)
+			printed[text] = r.stdout
+		}
+		all = append(all, renovation{ws, printed["renovate"], printed["renovate-bot"], row.token})
+	}
+	releases := s.renovateAll(t, all...)
+	for i, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			if !slices.Equal(releases[i], row.releases) {
+				t.Errorf("Renovate reads the releases %q, want %q", releases[i], row.releases)
 			}
-			clients.Must(t, tc.gateway.Stop()) // completes the log
+			clients.Must(t, row.gateway.Stop()) // completes the log
 			var got []string
-			for _, m := range renovateRequest.FindAllStringSubmatch(tc.gateway.Log(), -1) {
+			for _, m := range renovateRequest.FindAllStringSubmatch(row.gateway.Log(), -1) {
 				got = append(got, m[2]+" "+m[1])
 			}
 			slices.Sort(got)
-			host, _, _ := strings.Cut(tc.path, "/v1/")
-			if want := []string{"200 " + host + "/.well-known/terraform.json", "200 " + tc.path}; !slices.Equal(slices.Compact(got), want) {
+			host, _, _ := strings.Cut(row.path, "/v1/")
+			if want := []string{"200 " + host + "/.well-known/terraform.json", "200 " + row.path}; !slices.Equal(slices.Compact(got), want) {
 				t.Errorf("Renovate asked for\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 		})

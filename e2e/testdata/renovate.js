@@ -1,10 +1,11 @@
-// renovate.js runs Renovate's own code on main.tf and the lock file in the working
-// directory. It takes Renovate's steps between the clone of a repository and the commit:
+// renovate.js runs Renovate's own code on main.tf and the lock file in each of several
+// folders. It takes Renovate's steps between the clone of a repository and the commit:
 // find the dependencies, look up their updates, and update the lock file.
 //
-// The working directory has renovate.json, the repository's configuration. RENOVATE_HOST_RULES
-// has the host rules of the bot. NODE_PATH leads to Renovate. Standard output is the JSON list
-// of the releases that Renovate has read.
+// The arguments are pairs of folders: a repository, and the home of the bot that updates it.
+// The repository has renovate.json, its configuration. The home has host-rules.json, the host
+// rules of the bot. NODE_PATH leads to Renovate. Standard output is a JSON list: for each
+// repository, the list of the releases that Renovate has read.
 
 'use strict';
 
@@ -24,26 +25,28 @@ const { flattenUpdates } = require('renovate/dist/workers/repository/updates/fla
 
 const packageFile = 'main.tf';
 
-async function main() {
+async function update(repository, home) {
+  process.chdir(repository);
   const user = JSON.parse(fs.readFileSync('renovate.json', 'utf8'));
   let config = mergeChildConfig(getConfig(), user);
   config = GlobalConfig.set({
     ...config,
-    localDir: process.cwd(),
-    cacheDir: path.join(process.env.HOME, 'renovate'),
+    localDir: repository,
+    cacheDir: path.join(home, 'renovate'),
     semanticCommits: 'disabled', // Renovate would read the log of a Git repository
   });
   fs.mkdirSync(GlobalConfig.get('cacheDir'), { recursive: true });
   await packageCache.init({ cacheDir: GlobalConfig.get('cacheDir') });
   // The order is Renovate's own: if rules are equally exact, the last one counts.
-  JSON.parse(process.env.RENOVATE_HOST_RULES).forEach((rule) => hostRules.add(rule));
+  hostRules.clear();
+  JSON.parse(fs.readFileSync(path.join(home, 'host-rules.json'), 'utf8')).forEach((rule) => hostRules.add(rule));
   (user.hostRules ?? []).forEach((rule) => hostRules.add(rule));
 
   const content = fs.readFileSync(packageFile, 'utf8');
   const { deps } = await terraform.extractPackageFile(content, packageFile, config);
   deps.forEach((dep) => (dep.packageName ??= dep.depName));
   const found = await getPkgReleases(await applyPackageRules({ ...config, ...deps[0] }));
-  if (!found) throw new Error('Renovate finds no releases');
+  if (!found) throw new Error(`Renovate finds no releases for ${packageFile} in ${repository}`);
 
   const files = { terraform: [{ packageFile, deps }] };
   await fetchUpdates(config, files);
@@ -53,7 +56,13 @@ async function main() {
     if (artifactError) throw new Error(JSON.stringify(artifactError));
     fs.writeFileSync(file.path, file.contents);
   }
-  console.log(JSON.stringify(found.releases.map((release) => release.version)));
+  return found.releases.map((release) => release.version);
 }
 
-main();
+async function main([...folders]) {
+  const releases = [];
+  while (folders.length > 0) releases.push(await update(...folders.splice(0, 2)));
+  console.log(JSON.stringify(releases));
+}
+
+main(process.argv.slice(2));

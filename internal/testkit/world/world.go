@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -110,18 +111,47 @@ func port(addr net.Addr) string {
 	return p
 }
 
-// NullRelease creates and signs a release of the null provider. The release contains the programs that "make
-// tools" built. NullRelease does not add the release to the origin.
-func (w *World) NullRelease(version string) (*release.Release, error) {
+// NullRelease creates and signs a release of the null provider in the namespace acme. It does not add the release to the
+// origin.
+func (w *World) NullRelease(version string) (*release.Release, error) { return w.NullReleaseIn("acme", version) }
+
+// NullReleaseIn is like [World.NullRelease], for any namespace. The package for this platform contains the program that "make
+// tools" built. The packages for other platforms contain the beginning of their program, because nothing runs it, and every
+// push and check reads it whole.
+func (w *World) NullReleaseIn(namespace, version string) (*release.Release, error) {
 	binaries, err := clients.NullProvider()
 	if err != nil {
 		return nil, err
 	}
-	spec := release.Spec{Host: Host, Namespace: "acme", Type: "null", Version: version, Protocols: []string{"5.0"}, Signer: w.Signer}
+	spec := release.Spec{Host: Host, Namespace: namespace, Type: "null", Version: version, Protocols: []string{"5.0"}, Signer: w.Signer}
 	for _, b := range binaries {
-		spec.Contents = append(spec.Contents, release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path})
+		content := release.Content{OS: b.OS, Arch: b.Arch, Binary: b.Path}
+		if b.OS != runtime.GOOS || b.Arch != runtime.GOARCH {
+			if content, err = beginning(b, "terraform-provider-null_v"+version); err != nil {
+				return nil, err
+			}
+		}
+		spec.Contents = append(spec.Contents, content)
 	}
 	return release.Build(spec)
+}
+
+// beginning returns a package with the first bytes of a program.
+func beginning(b clients.Binary, name string) (release.Content, error) {
+	if b.OS == "windows" {
+		name += ".exe"
+	}
+	f, err := os.Open(b.Path)
+	if err != nil {
+		return release.Content{}, err
+	}
+	defer f.Close()
+	head := make([]byte, 100<<10)
+	n, err := io.ReadFull(f, head)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return release.Content{OS: b.OS, Arch: b.Arch, Files: map[string][]byte{name: head[:n]}}, err
 }
 
 // HostBlock returns the CLI configuration that sends requests for Host to the origin.
