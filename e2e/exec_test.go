@@ -320,7 +320,7 @@ func TestExecBelowTheConfiguration(t *testing.T) {
 // TestExecManyAtOnce runs many clients in folders of their own, with one home folder and one cache.
 func TestExecManyAtOnce(t *testing.T) {
 	t.Parallel()
-	const many = 50
+	const many = 20
 	s := newScene(t)
 	r := registry.For(t, registry.Options{})
 	small, err := release.Build(release.Spec{Host: world.Host, Namespace: "acme", Type: "null", Version: "4.0.0", Protocols: []string{"5.0"}, Signer: s.Signer,

@@ -26,7 +26,7 @@ func TestUnreadDownloads(t *testing.T) {
 	clients.Must(t, os.WriteFile(filepath.Join(folder, "content"), content, 0o600))
 	s.mustRun("module", "push", folder, "--as", world.Host+"/acme/net/aws@1.0.0", "--data", s.data)
 	gateway := s.serve("--data", s.data)
-	p := s.null.Packages[0]
+	p := hostPackage(t, s.null) // larger than the buffers of a connection
 	for name, path := range map[string]string{
 		"package": fmt.Sprintf("/providers/%s/%s/%s_%s/%s", world.Null, nullVersion, p.OS, p.Arch, p.Filename),
 		"module":  "/hosts/" + world.Host + "/v1/modules/acme/net/aws/1.0.0/net-1.0.0.zip",
