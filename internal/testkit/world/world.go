@@ -113,7 +113,9 @@ func port(addr net.Addr) string {
 
 // NullRelease creates and signs a release of the null provider in the namespace acme. It does not add the release to the
 // origin.
-func (w *World) NullRelease(version string) (*release.Release, error) { return w.NullReleaseIn("acme", version) }
+func (w *World) NullRelease(version string) (*release.Release, error) {
+	return w.NullReleaseIn("acme", version)
+}
 
 // NullReleaseIn is like [World.NullRelease], for any namespace. The package for this platform contains the program that "make
 // tools" built. The packages for other platforms contain the beginning of their program, because nothing runs it, and every
