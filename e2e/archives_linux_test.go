@@ -21,7 +21,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// crowd is a gateway whose many clients download one archive of 150 MB. The archive is not in the gateway's
+// crowd is a gateway whose many clients download one archive of 67 MB. The archive is not in the gateway's
 // cache.
 type crowd struct {
 	*scene
@@ -35,7 +35,7 @@ func newCrowd(t *testing.T) *crowd {
 	rec, host := s.observed(registry.Options{})
 	config := s.config(mirror(host) + fmt.Sprintf("gateway {\n  cache {\n    directory = %q\n  }\n}\n", filepath.Join(t.TempDir(), "cache")))
 	big := filepath.Join(t.TempDir(), "big.zip")
-	if _, err := release.WriteBigZip(big, "terraform-provider-big_v1.0.0", 143, 1); err != nil {
+	if _, err := release.WriteBigZip(big, "terraform-provider-big_v1.0.0", 64, 1); err != nil {
 		t.Fatal(err)
 	}
 	s.Origin.Add(release.For(t, release.Spec{Host: world.Host, Namespace: "acme", Type: "big", Version: "1.0.0", Signer: s.Signer,

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/testkit/world"
 )
 
-// TestMemoryDoesNotGrowWithThePackage shows that a push of 500 MiB needs at most 64 MiB more memory than a push
+// TestMemoryDoesNotGrowWithThePackage shows that a push of 200 MiB needs at most 64 MiB more memory than a push
 // of 1 MiB.
 func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	t.Parallel()
@@ -30,8 +30,8 @@ func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t)
 			small := s.peak(t, 1, destination(s))
-			large := s.peak(t, 500, destination(s))
-			t.Logf("peak resident memory: %d MiB for 1 MiB, %d MiB for 500 MiB", small>>20, large>>20)
+			large := s.peak(t, 200, destination(s))
+			t.Logf("peak resident memory: %d MiB for 1 MiB, %d MiB for 200 MiB", small>>20, large>>20)
 			if large > small+allowed {
 				t.Errorf("%d MiB more", (large-small)>>20)
 			}
@@ -39,7 +39,7 @@ func TestMemoryDoesNotGrowWithThePackage(t *testing.T) {
 	}
 }
 
-// TestMemoryOfManyPackages shows that a push of 12 platforms with 100 MB each needs at most 128 MiB of memory.
+// TestMemoryOfManyPackages shows that a push of 12 platforms with 50 MB each, four at once, needs at most 128 MiB of memory.
 func TestMemoryOfManyPackages(t *testing.T) {
 	t.Parallel()
 	const allowed = 128 << 20
@@ -47,7 +47,7 @@ func TestMemoryOfManyPackages(t *testing.T) {
 	spec := release.Spec{Host: world.Host, Namespace: "acme", Type: "many", Version: "1.0.0", Signer: s.Signer}
 	for i := range 12 {
 		zip := filepath.Join(t.TempDir(), fmt.Sprintf("%d.zip", i))
-		if _, err := release.WriteBigZip(zip, "terraform-provider-many_v1.0.0", 96, uint64(i)); err != nil { // 100.7 MB
+		if _, err := release.WriteBigZip(zip, "terraform-provider-many_v1.0.0", 48, uint64(i)); err != nil { // 50.3 MB
 			t.Fatal(err)
 		}
 		spec.Contents = append(spec.Contents, release.Content{OS: "linux", Arch: fmt.Sprintf("arch%d", i), Zip: zip})
