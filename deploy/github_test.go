@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
 )
 
 // A runner runs composite actions as GitHub's runner does.
@@ -239,9 +239,8 @@ func TestActionPushes(t *testing.T) {
 	r.login(a.registry.Host, registryUser, registryPassword)
 	r.sign(a.secretKey(t, r.dir))
 	release := publishBridge(t)
-	other, err := world.New(t.TempDir())
-	clients.Must(t, err)
-	clients.Must(t, os.WriteFile(filepath.Join(r.dir, "other.asc"), []byte(other.Signer.ArmoredPublicKey()), 0o644))
+	other := pgp.For(t, "Another Publisher")
+	clients.Must(t, os.WriteFile(filepath.Join(r.dir, "other.asc"), []byte(other.ArmoredPublicKey()), 0o644))
 	for name, c := range map[string]struct{ input, value, want string }{
 		"another key": {"public-key", "other.asc", "the signature was made by none of the keys offered"},
 		"no key":      {"public-key", "", "no key to check the release's signature with"},
