@@ -22,9 +22,10 @@ import (
 // provider.
 type compromised struct {
 	*scene
-	registry *registry.Registry
-	repo     string
-	evil     []byte // the attacker's package
+	registry  *registry.Registry
+	namespace string
+	repo      string
+	evil      []byte // the attacker's package
 }
 
 const (
@@ -35,13 +36,19 @@ const (
 
 func newCompromised(t *testing.T) *compromised {
 	c := &compromised{scene: newScene(t), registry: registry.For(t, registry.Options{})}
-	c.repo = c.registry.Host + "/providers/" + world.Null
-	c.pushTo(c.registry, world.Null+"@"+nullVersion)
 	var err error
 	if c.evil, err = release.Zip(map[string][]byte{"terraform-provider-null_v" + nullVersion: []byte("#!/bin/sh\necho evil\n")}); err != nil {
 		t.Fatal(err)
 	}
-	return c
+	c.pushTo(c.registry, world.Null+"@"+nullVersion)
+	return c.in("acme")
+}
+
+// in returns the same registry for attacks on the null provider in another namespace.
+func (c *compromised) in(namespace string) *compromised {
+	out := *c
+	out.namespace, out.repo = namespace, c.registry.Host+"/providers/"+null(namespace)
+	return &out
 }
 
 // file writes a file for the attacker's tools, and returns its name.
@@ -130,7 +137,7 @@ func (c *compromised) gateway(required bool) *world.Gateway {
 	config := ""
 	if required {
 		config = fmt.Sprintf("trust %q {\n  keys = [%q]\n}\ngateway {\n  verify = \"required\"\n  tag_ttl = \"0s\"\n  cache {\n    directory = %q\n  }\n}\n",
-			world.Host+"/acme/*", c.Signer.Fingerprint(), filepath.Join(c.data, "cache"))
+			world.Host+"/*/*", c.Signer.Fingerprint(), filepath.Join(c.data, "cache"))
 	}
 	name := filepath.Join(c.t.TempDir(), "ocibridge.hcl")
 	if err := os.WriteFile(name, []byte(config), 0o600); err != nil {
@@ -181,7 +188,7 @@ func TestForgedH1(t *testing.T) {
 			e.annotations[ourKeys+"h1"] = forged
 		}
 	})
-	if got := servedHashes(t, c.scene, c.gateway(false).URL)["h1:"]; len(got) == 0 || got[0] != forged {
+	if got := servedHashes(t, c.scene, c.gateway(false).URL)["h1:"]; !slices.Contains(got, forged) {
 		t.Errorf("without verification %v is served: the forgery does nothing", got)
 	}
 	gateway := c.gateway(true)
@@ -206,10 +213,10 @@ func TestForgedH1(t *testing.T) {
 }
 
 // TestCompromisedRegistry shows for each attack that neither client gets the attacker's package. The lock files
-// of the clients stay unchanged, and the log gives the reason.
+// of the clients stay unchanged, and the log gives the reason. Each attack is on a provider in a namespace of its own.
 func TestCompromisedRegistry(t *testing.T) {
 	t.Parallel()
-	for name, tc := range map[string]struct {
+	attacks := map[string]struct {
 		attack func(*compromised)
 		log    string
 		// installable says that a client without verification installs the attacker's package.
@@ -283,68 +290,110 @@ func TestCompromisedRegistry(t *testing.T) {
 			})
 		}, "stored without evidence", true, false},
 		"another version, with its evidence": {func(c *compromised) {
-			c.offer("3.2.3")
-			c.pushTo(c.registry, world.Null+"@3.2.3")
+			c.offerIn(c.namespace, "3.2.3")
+			c.pushTo(c.registry, null(c.namespace)+"@3.2.3")
 			c.forge("3.2.3", func(index map[string]any, _, _ entry) {
 				index["annotations"].(map[string]any)[ourKeys+"version"] = nullVersion
 			})
 		}, "not listed in SHA256SUMS", false, false}, // the package has no program of this version
 		"evidence by another key": {func(c *compromised) {
 			mallory := pgp.For(c.t, "Mallory")
-			r := c.offer(nullVersion)
+			r := c.offerIn(c.namespace, nullVersion)
 			p := hostPackage(c.t, r)
 			p.Path, p.Data, p.Size, p.SHA256 = "", c.evil, int64(len(c.evil)), fmt.Sprintf("%x", sha256.Sum256(c.evil))
 			if err := r.Seal(mallory); err != nil {
 				c.t.Fatal(err)
 			}
-			c.pushTo(c.registry, "--force", world.Null+"@"+nullVersion)
+			c.pushTo(c.registry, "--force", null(c.namespace)+"@"+nullVersion)
 		}, "none of the pinned keys", true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := newCompromised(t)
-			honest := map[string]*clients.Workspace{}
-			gateway := c.gateway(true)
-			for _, client := range installs(t) {
-				honest[client.Name] = c.user(world.NetworkMirror(gateway.URL), nullVersion)
-				honest[client.Name].MustRun(t, client, "init", "-no-color")
+	}
+	c := newCompromised(t)
+	var live, stopped, installable []string // namespaces
+	for name, attack := range attacks {
+		at := namespace(name)
+		c.offerIn(at, nullVersion)
+		c.pushTo(c.registry, null(at)+"@"+nullVersion)
+		if attack.live {
+			live = append(live, at)
+		} else {
+			stopped = append(stopped, at)
+		}
+		if attack.installable {
+			installable = append(installable, at)
+		}
+	}
+	all := slices.Concat(live, stopped)
+	honest := map[string]*clients.Workspace{}
+	before := c.gateway(true)
+	for _, client := range installs(t) {
+		ws := c.workspace(world.NetworkMirror(before.URL))
+		clients.Must(t, ws.WriteConfig(useNulls(nullVersion, all...)))
+		ws.MustRun(t, client, "init", "-no-color")
+		honest[client.Name] = ws
+	}
+	for name, attack := range attacks {
+		attack.attack(c.in(namespace(name)))
+	}
+	plain := c.workspace(world.NetworkMirror(c.gateway(false).URL))
+	clients.Must(t, plain.WriteConfig(useNulls(nullVersion, installable...)))
+	plain.MustRun(t, clients.Tofu(t), "init", "-no-color")
+
+	logs := map[string]string{} // by namespace
+	for _, g := range []struct {
+		*world.Gateway
+		attacked []string
+	}{{before, live}, {c.gateway(true), stopped}} {
+		mirror := c.HostBlock() + world.NetworkMirror(g.URL)
+		for _, client := range installs(t) {
+			ws := c.workspace("")
+			clients.Must(t, ws.WriteCLIConfig(mirror))
+			wantRefused(t, client, ws, g.attacked)
+			if _, err := ws.Lock(); err == nil {
+				t.Errorf("%s left a lock file", client.Name)
 			}
-			if !tc.live {
-				clients.Must(t, gateway.Stop())
+			// The clients have a lock file, but no installed providers.
+			ws = honest[client.Name]
+			lock := lockFile(t, ws)
+			clients.Must(t, ws.WriteCLIConfig(mirror))
+			wantRefused(t, client, ws, g.attacked)
+			if lockFile(t, ws) != lock {
+				t.Errorf("%s changed the lock file", client.Name)
 			}
-			tc.attack(c)
-			if tc.installable {
-				plain := c.gateway(false)
-				c.user(world.NetworkMirror(plain.URL), nullVersion).MustRun(t, clients.Tofu(t), "init", "-no-color")
+		}
+		clients.Must(t, g.Stop())
+		log, n := g.Log(), len(g.attacked)
+		for _, want := range []string{fmt.Sprintf("refused_so_far=%d", n), fmt.Sprintf(" refused=%d packages_withheld=0", n)} {
+			if !strings.Contains(log, want) {
+				t.Errorf("the log does not say %q:\n%s", want, log)
 			}
-			if !tc.live {
-				gateway = c.gateway(true)
-			}
-			for _, client := range installs(t) {
-				ws := c.user(world.NetworkMirror(gateway.URL), nullVersion)
-				ws.MustFail(t, client, "init", "-no-color")
-				if _, err := ws.Lock(); err == nil {
-					t.Errorf("%s left a lock file", client.Name)
-				}
-				// The clients have a lock file, but no installed providers.
-				ws = honest[client.Name]
-				before := lockFile(t, ws)
-				clients.Must(t, os.RemoveAll(filepath.Join(ws.Dir, ".terraform")))
-				clients.Must(t, ws.WriteCLIConfig(c.HostBlock()+world.NetworkMirror(gateway.URL)))
-				ws.MustFail(t, client, "init", "-no-color")
-				if lockFile(t, ws) != before {
-					t.Errorf("%s changed the lock file", client.Name)
-				}
-			}
-			clients.Must(t, gateway.Stop())
-			log := gateway.Log()
-			for _, want := range []string{tc.log, "refused_so_far=1", " refused=1 packages_withheld=0"} {
-				if !strings.Contains(log, want) {
-					t.Errorf("the log does not say %q:\n%s", want, log)
-				}
-			}
-			if n := strings.Count(log, "level=ERROR"); n != 1 {
-				t.Errorf("the log has %d errors, want 1:\n%s", n, log)
-			}
-		})
+		}
+		for _, at := range g.attacked {
+			logs[at] = linesWith(linesWith(log, "level=ERROR"), null(at))
+		}
+		if got := strings.Count(log, "level=ERROR"); got != n {
+			t.Errorf("the log has %d errors, want %d:\n%s", got, n, log)
+		}
+	}
+	for name, attack := range attacks {
+		if log := logs[namespace(name)]; strings.Count(log, "\n") != 1 || !strings.Contains(log, attack.log) {
+			t.Errorf("%s: the log does not say %q once: %s", name, attack.log, log)
+		}
+	}
+}
+
+// wantRefused checks that init installs none of the null providers in the namespaces, and names each of them in an error. A
+// client that fails to find a provider downloads no other one, so wantRefused runs it again for providers that it has not named.
+func wantRefused(t *testing.T, client clients.Client, ws *clients.Workspace, namespaces []string) {
+	t.Helper()
+	for left := namespaces; len(left) > 0; {
+		clients.Must(t, os.RemoveAll(filepath.Join(ws.Dir, ".terraform")))
+		clients.Must(t, ws.WriteConfig(useNulls(nullVersion, left...)))
+		out := ws.MustFail(t, client, "init", "-no-color")
+		_, errors, _ := strings.Cut(out, "Error: ")
+		next := slices.DeleteFunc(slices.Clone(left), func(n string) bool { return strings.Contains(errors, null(n)) })
+		if strings.Contains(out, "- Installed ") || len(next) == len(left) {
+			t.Fatalf("%s: of %q:\n%s", client.Name, left, out)
+		}
+		left = next
 	}
 }
