@@ -268,10 +268,10 @@ func (e *loginFileEdit) write() error {
 	return nil
 }
 
-// LoginInForce describes the login that requests to the repository or registry use, such as "the
+// EffectiveLogin describes the login that requests to the repository or registry use, such as "the
 // login for ghcr.io in /home/u/.docker/config.json". It runs helpers to learn whether they have a
 // login. It returns "" if there is no login.
-func (c *Client) LoginInForce(ctx context.Context, r ociaddr.Repository) string {
+func (c *Client) EffectiveLogin(ctx context.Context, r ociaddr.Repository) string {
 	for _, candidate := range c.Considered(ctx, r) {
 		if candidate.Chosen {
 			return candidate.Source
@@ -280,9 +280,9 @@ func (c *Client) LoginInForce(ctx context.Context, r ociaddr.Repository) string 
 	return ""
 }
 
-// Is reports whether a description of [Client.LoginInForce] is about the login s.
-func (s StoredLogin) Is(inForce string) bool {
-	return strings.HasSuffix(strings.TrimSuffix(inForce, ")"), " in "+s.File)
+// Is reports whether a description of [Client.EffectiveLogin] is about the login s.
+func (s StoredLogin) Is(effective string) bool {
+	return strings.HasSuffix(strings.TrimSuffix(effective, ")"), " in "+s.File)
 }
 
 // StoredFor returns the registries and repository prefixes for which the login file has entries.

@@ -12,7 +12,6 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote"
 
-	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
@@ -155,8 +154,8 @@ func TestTagListIsRevalidated(t *testing.T) {
 }
 
 // conditionally makes repositories send conditional requests for lists of tags, as the command serve does.
-func conditionally(next func(context.Context, provider.Address) (gateway.Store, error)) func(context.Context, provider.Address) (gateway.Store, error) {
-	return func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+func conditionally(next func(context.Context, provider.Address) (catalog.Store, error)) func(context.Context, provider.Address) (catalog.Store, error) {
+	return func(ctx context.Context, a provider.Address) (catalog.Store, error) {
 		store, err := next(ctx, a)
 		if repo, ok := store.(*remote.Repository); ok {
 			repo.Client = catalog.Conditional(repo.Client)

@@ -14,6 +14,7 @@ import (
 	"github.com/opentofu/svchost/disco"
 
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	realorigin "github.com/ocibridge/ocibridge/origin"
@@ -175,7 +176,7 @@ func TestMirroredHostsAsClientsWriteThem(t *testing.T) {
 		b := newBench(t)
 		b.options.PublicURL = parseURL(t, "https://gateway.example/")
 		var asked []string
-		b.options.Repository = func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		b.options.Repository = func(_ context.Context, a provider.Address) (catalog.Store, error) {
 			asked = append(asked, a.String())
 			return nil, gateway.ErrNotServed
 		}

@@ -25,7 +25,7 @@ type Limits struct {
 // repositories from Repository, and checks versions with Check.
 type Backed struct {
 	Options
-	Repository func(context.Context, provider.Address) (Store, error)
+	Repository func(context.Context, provider.Address) (catalog.Store, error)
 	Modules    catalog.ModuleOptions
 	Deny       []catalog.Deny
 	Check      func(context.Context, artifact.Fetcher, provider.Address, provider.Version, *artifact.Version) (*artifact.Version, error)

@@ -34,9 +34,6 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Store is the gateway's interface to a repository. oras-go's remote.Repository implements it.
-type Store = catalog.Store
-
 // Options configure a gateway.
 type Options struct {
 	// Catalog finds versions. The caller of [New] closes the catalog.

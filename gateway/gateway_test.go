@@ -18,6 +18,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
 	"github.com/ocibridge/ocibridge/internal/testkit/collected"
 	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
@@ -55,7 +56,7 @@ func newBench(t testing.TB) *bench {
 	b.repo = b.repository(widget)
 	b.options = gateway.Backed{
 		Options: gateway.Options{Log: slog.New(slog.NewTextHandler(b.log, nil))},
-		Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
 			if a.Hostname() == "elsewhere.example" {
 				return nil, fmt.Errorf("%w: no template is for it", gateway.ErrNotServed)
 			}

@@ -76,7 +76,7 @@ func (g *gateway) storesSigned(ctx context.Context, a provider.Address) (bool, e
 
 // addKeyless adds to a list the versions without a key that OpenTofu installs. An element of list is nil if the version
 // at the same position in item is unsigned.
-func (g *gateway) addKeyless(ctx context.Context, view catalog.View, item *catalog.Item, list []*listedJSON) error {
+func (g *gateway) addKeyless(ctx context.Context, view catalog.View, item *catalog.Item, list []*listedVersionJSON) error {
 	if !g.Keyless || !trust.ClientsInstallKeyless(item.Address) || !slices.Contains(list, nil) {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (g *gateway) addKeyless(ctx context.Context, view catalog.View, item *catal
 }
 
 // listKeyless describes a version without a key, or returns nil if OpenTofu does not install it.
-func (g *gateway) listKeyless(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
+func (g *gateway) listKeyless(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedVersionJSON, error) {
 	item, err := view.Version(ctx, a, v)
 	var e *artifact.Evidence
 	if err == nil {

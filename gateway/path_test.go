@@ -206,7 +206,7 @@ func TestNeedlessEscapesAreRead(t *testing.T) {
 
 // emptyStore is an empty repository that records the requested tags.
 type emptyStore struct {
-	gateway.Store
+	catalog.Store
 	tags []string
 }
 
@@ -252,7 +252,7 @@ func FuzzPaths(f *testing.F) {
 		h := gateway.NewBacked(gateway.Backed{Modules: catalog.ModuleOptions{Repository: func(_ context.Context, a module.Address) (catalog.Store, error) {
 			modules = append(modules, a)
 			return store, nil
-		}}, Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, a provider.Address) (gateway.Store, error) {
+		}}, Options: gateway.Options{PublicURL: &url.URL{Scheme: "https", Host: "own.example"}}, Repository: func(_ context.Context, a provider.Address) (catalog.Store, error) {
 			asked = append(asked, a)
 			return store, nil
 		}})

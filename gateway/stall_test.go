@@ -15,6 +15,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -24,7 +25,7 @@ import (
 
 // memory is a repository with one version of widget.
 type memory struct {
-	gateway.Store
+	catalog.Store
 	index, blob []byte
 	fetches     int                                                // the number of fetches of the blob
 	unclosed    int                                                // the number of fetched blobs that are not closed
@@ -112,7 +113,7 @@ func waits(ctx context.Context) error {
 func (m *memory) get(t *testing.T, path string, w http.ResponseWriter) time.Duration {
 	t.Helper()
 	start := time.Now()
-	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return m, nil }})
+	h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil).WithContext(t.Context()))
 	if m.unclosed != 0 {
 		t.Errorf("%d answers of the registry are not closed", m.unclosed)
@@ -218,7 +219,7 @@ func TestTransferEndsWithItsClient(t *testing.T) {
 			}
 			return nil
 		}
-		h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (gateway.Store, error) { return m, nil }})
+		h := gateway.NewBacked(gateway.Backed{Repository: func(context.Context, provider.Address) (catalog.Store, error) { return m, nil }})
 		w := httptest.NewRecorder()
 		defer func() {
 			if recover() != http.ErrAbortHandler || m.fetches != 1 || m.unclosed != 0 {

@@ -28,20 +28,20 @@ const versionReads = 16
 
 // versionsJSON is the response of "List Available Versions" in the provider registry protocol.
 type versionsJSON struct {
-	Versions []*listedJSON `json:"versions"`
+	Versions []*listedVersionJSON `json:"versions"`
 	// Warnings are texts that OpenTofu and Terraform show to users.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// listedJSON is a version in versionsJSON. The protocols and platforms are omitted if they are unknown.
-type listedJSON struct {
+// listedVersionJSON is a version in versionsJSON. The protocols and platforms are omitted if they are unknown.
+type listedVersionJSON struct {
 	Version   string         `json:"version"`
 	Protocols []string       `json:"protocols,omitempty"`
 	Platforms []platformJSON `json:"platforms,omitempty"`
 }
 
 // isDescribed reports whether a version is listed with its platforms.
-func (l *listedJSON) isDescribed() bool { return l != nil && l.Platforms != nil }
+func (l *listedVersionJSON) isDescribed() bool { return l != nil && l.Platforms != nil }
 
 type platformJSON struct {
 	OS   string `json:"os"`
@@ -150,10 +150,10 @@ func denialWarnings(denials []catalog.Denial) (out []string) {
 }
 
 // listDenied lists denied versions without a description.
-func listDenied(denials []catalog.Denial) (out []*listedJSON) {
+func listDenied(denials []catalog.Denial) (out []*listedVersionJSON) {
 	for _, d := range denials {
 		for _, v := range d.Versions {
-			out = append(out, &listedJSON{Version: v.String()})
+			out = append(out, &listedVersionJSON{Version: v.String()})
 		}
 	}
 	return out
@@ -162,17 +162,17 @@ func listDenied(denials []catalog.Denial) (out []*listedJSON) {
 // listVersions lists the versions in an item that clients install. It reads only versions that the summary does not
 // describe. If no version is signed according to the summary, it reads all versions, because a wrong answer would tell
 // clients that the provider is absent.
-func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedJSON, error) {
+func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *catalog.Item, fromCache bool) ([]*listedVersionJSON, error) {
 	summary := view.Summary(ctx, item)
 	out, err := g.listSigned(ctx, view, item, summary, fromCache)
-	isListed := func(l *listedJSON) bool { return l != nil }
+	isListed := func(l *listedVersionJSON) bool { return l != nil }
 	if err == nil && len(summary) > 0 && !slices.ContainsFunc(out, isListed) {
 		out, err = g.listSigned(ctx, view, item, nil, fromCache)
 	}
 	if err == nil {
 		err = g.addKeyless(ctx, view, item, out)
 	}
-	return slices.DeleteFunc(out, func(l *listedJSON) bool { return !isListed(l) }), err
+	return slices.DeleteFunc(out, func(l *listedVersionJSON) bool { return !isListed(l) }), err
 }
 
 // listSigned describes the signed versions in an item, oldest first. The description of an unsigned version is nil. A
@@ -183,9 +183,9 @@ func (g *gateway) listVersions(ctx context.Context, view catalog.View, item *cat
 // is true, the list is older than this request, and the version may be unreadable for a long time. Then
 // listSigned lists that version without a description, so that clients can install other versions. If no
 // version at all can be read, listSigned always fails.
-func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, summary artifact.Summary, fromCache bool) ([]*listedJSON, error) {
+func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catalog.Item, summary artifact.Summary, fromCache bool) ([]*listedVersionJSON, error) {
 	a, versions := item.Address, item.Versions
-	out := make([]*listedJSON, len(versions))
+	out := make([]*listedVersionJSON, len(versions))
 	trouble := make([]error, len(versions))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(versionReads)
@@ -210,7 +210,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 			if out[i], err = g.listVersion(ctx, view, a, v); err == nil {
 				return nil
 			}
-			out[i] = &listedJSON{Version: v.String()}
+			out[i] = &listedVersionJSON{Version: v.String()}
 			switch trouble[i] = fmt.Errorf("version %s: %w", v, err); {
 			case isContent(err):
 				trouble[i] = nil
@@ -229,7 +229,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 		return nil, err
 	}
 	if err := cmp.Or(trouble...); err != nil {
-		if !slices.ContainsFunc(out, (*listedJSON).isDescribed) {
+		if !slices.ContainsFunc(out, (*listedVersionJSON).isDescribed) {
 			return nil, err
 		}
 		g.Log.DebugContext(ctx, "versions are listed without a description", "provider", a.String(), "err", hint.Brief(err))
@@ -239,7 +239,7 @@ func (g *gateway) listSigned(ctx context.Context, view catalog.View, item *catal
 
 // listVersion describes a version if it is signed, and otherwise returns nil. The verdict comes from the index
 // or, if the index has none, from the manifest of the evidence.
-func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedJSON, error) {
+func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider.Address, v provider.Version) (*listedVersionJSON, error) {
 	item, err := view.Version(ctx, a, v)
 	if err != nil {
 		if StatusOf(err) == http.StatusNotFound {
@@ -254,8 +254,8 @@ func (g *gateway) listVersion(ctx context.Context, view catalog.View, a provider
 	return listed(v, found.Protocols, found.Platforms()), nil
 }
 
-func listed(v provider.Version, known []string, platforms []provider.Platform) *listedJSON {
-	out := &listedJSON{Version: v.String(), Protocols: protocols(known)}
+func listed(v provider.Version, known []string, platforms []provider.Platform) *listedVersionJSON {
+	out := &listedVersionJSON{Version: v.String(), Protocols: protocols(known)}
 	for _, p := range platforms {
 		out.Platforms = append(out.Platforms, platformJSON{p.OS, p.Arch})
 	}

@@ -65,7 +65,7 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 			}
 			s := surroundings(cmd, cli)
 			addCacheDefaults(s, c)
-			return showConfig(cmd.OutOrStdout(), c.File, c.InForce(s), output.json())
+			return showConfig(cmd.OutOrStdout(), c.File, c.Effective(s), output.json())
 		},
 	}
 	f.register(cmd)
@@ -76,8 +76,8 @@ configuration of OpenTofu and Terraform, or the default. Secrets are redacted.`,
 
 // addCacheDefaults adds the defaults of the cache block to s.
 func addCacheDefaults(s config.Surroundings, c *config.Config) {
-	embedded := len(c.MirrorsInForce(s)) == 0
-	cache := c.Gateway.CacheInForce(embedded, defaultCacheFolder())
+	embedded := len(c.EffectiveMirrors(s)) == 0
+	cache := c.Gateway.EffectiveCache(embedded, defaultCacheFolder())
 	s.Defaults["no-cache"] = strconv.FormatBool(!cache.Enabled)
 	if f, ok := s.Flags["no-cache"]; ok {
 		cache.Enabled = f.Value == "false"
@@ -91,14 +91,14 @@ func addCacheDefaults(s config.Surroundings, c *config.Config) {
 	}
 }
 
-func showConfig(w io.Writer, file string, inForce *config.InForce, asJSON bool) error {
+func showConfig(w io.Writer, file string, effective *config.Effective, asJSON bool) error {
 	if asJSON {
-		return printJSON(w, map[string]any{"file": file, "settings": inForce})
+		return printJSON(w, map[string]any{"file": file, "settings": effective})
 	}
 	if file == "" {
 		file = "no configuration file"
 	}
-	_, err := fmt.Fprintf(w, "# %s\n%s", hint.OneLine(file), inForce.HCL())
+	_, err := fmt.Fprintf(w, "# %s\n%s", hint.OneLine(file), effective.HCL())
 	return err
 }
 

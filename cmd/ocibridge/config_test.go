@@ -18,7 +18,7 @@ import (
 
 // TestDefaults checks that config show and the reference page state the defaults of the flags.
 func TestDefaults(t *testing.T) {
-	b, err := json.Marshal(new(config.Config).InForce(config.Surroundings{}))
+	b, err := json.Marshal(new(config.Config).Effective(config.Surroundings{}))
 	if err != nil {
 		t.Fatal(err)
 	}

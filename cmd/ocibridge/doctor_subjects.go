@@ -271,7 +271,7 @@ func (f *doctorFlags) examineMachine(s settings, isEmbedded bool) *doctor.Report
 	if isEmbedded {
 		x.Folders = append(x.Folders, doctor.Folder{Name: "data folder", Path: f.dataFolder(), Setting: "name another one with --data"})
 	}
-	if c := s.file.Gateway.CacheInForce(isEmbedded, defaultCacheFolder()); c.Enabled && c.Directory != "" {
+	if c := s.file.Gateway.EffectiveCache(isEmbedded, defaultCacheFolder()); c.Enabled && c.Directory != "" {
 		x.Folders = append(x.Folders, doctor.Folder{Name: "cache", Path: c.Directory, Setting: "name another one as directory in the cache block"})
 	}
 	return x.Examine()

@@ -158,7 +158,7 @@ func (f *execFlags) run(cmd *cobra.Command, args []string) error {
 			in = repo.String()
 		}
 		printError(stderr, fmt.Sprintf("%s has no version of the module %s", in, m),
-			fmt.Sprintf("check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s", m, sameModuleFlags(cmd)))
+			fmt.Sprintf("check the address; to add a version: ocibridge module push FOLDER --as %s@VERSION%s", m, withSameModuleFlags(cmd)))
 	}
 	if len(result.Unasked) > 0 {
 		var names []string
@@ -242,7 +242,7 @@ func reportMissing(cmd *cobra.Command, stderr io.Writer, o run.Options, m run.Mi
 	case m.Pulled && m.Unsigned.IsZero():
 		help = "pull-through cannot get it from " + m.Provider.Hostname() + " either: check the name and the version, unless a warning above says that the origin is unavailable"
 	default:
-		help += sameFlags(cmd)
+		help += withSameFlags(cmd)
 	}
 	printError(stderr, text, help)
 }

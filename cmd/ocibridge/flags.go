@@ -102,7 +102,7 @@ func (j *jobsFlag) Set(s string) error {
 type logFlag struct {
 	level   slog.Level
 	format  formatFlag
-	inForce slog.LevelVar // the current level of the log that open returned
+	current slog.LevelVar // the current level of the log that open returned
 }
 
 func (f *logFlag) registerFormat(cmd *cobra.Command) {
@@ -116,11 +116,11 @@ func (f *logFlag) register(cmd *cobra.Command, level slog.Level) {
 
 // open returns a log that writes to w, in the format and at the level that the flags select.
 func (f *logFlag) open(w io.Writer) *slog.Logger {
-	f.inForce.Set(f.level)
+	f.current.Set(f.level)
 	if f.format.json() {
-		return slog.New(slog.NewJSONHandler(jsonWriter{w}, &slog.HandlerOptions{Level: &f.inForce, ReplaceAttr: secondsInJSON}))
+		return slog.New(slog.NewJSONHandler(jsonWriter{w}, &slog.HandlerOptions{Level: &f.current, ReplaceAttr: secondsInJSON}))
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.inForce}))
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: &f.current}))
 }
 
 // secondsInJSON converts the duration in a log attribute to seconds. By default, slog writes a

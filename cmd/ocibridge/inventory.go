@@ -116,7 +116,7 @@ func showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query, rea
 			}
 		}
 		if err == nil && f.from == "" && !slices.ContainsFunc(r.Providers, func(p *inventory.ProviderReport) bool { return len(p.Versions) > 0 }) {
-			next = nextStep(queries, s) + sameFlags(cmd)
+			next = nextStep(queries, s) + withSameFlags(cmd)
 		}
 		return r, err
 	}, text)

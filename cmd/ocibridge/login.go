@@ -137,14 +137,14 @@ func (f *loginFlags) login(cmd *cobra.Command, name string) error {
 			warn(stderr, "other users of this machine may read %s: run chmod 600 on it", stored.File)
 		}
 	}
-	if inForce := client.LoginInForce(ctx, r); !stored.Is(inForce) {
-		if inForce == "" {
-			inForce = "no login, because an oci_default_credentials block leaves this file out"
+	if effective := client.EffectiveLogin(ctx, r); !stored.Is(effective) {
+		if effective == "" {
+			effective = "no login, because an oci_default_credentials block leaves this file out"
 			if stored.Helper != "" {
-				inForce += ", or the helper does not return the login"
+				effective += ", or the helper does not return the login"
 			}
 		}
-		warn(stderr, "ocibridge does not use this login, but %s", inForce)
+		warn(stderr, "ocibridge does not use this login, but %s", effective)
 	}
 	return nil
 }
@@ -165,17 +165,17 @@ func (f *loginFlags) logout(cmd *cobra.Command, name string) error {
 	if err != nil && !errors.Is(err, auth.ErrNotLoggedIn) {
 		return err
 	}
-	inForce := client.LoginInForce(ctx, r)
+	effective := client.EffectiveLogin(ctx, r)
 	if err != nil {
 		help := "ocibridge finds no other login for it either"
-		if inForce != "" {
-			help = "ocibridge uses " + inForce
+		if effective != "" {
+			help = "ocibridge uses " + effective
 		}
 		return hint.New(fmt.Sprintf("not logged in: there is no login for %s in %s", name, removed), "%s", help)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "The login for %s is removed from %s.\n", name, removed)
-	if inForce != "" {
-		warn(cmd.ErrOrStderr(), "ocibridge now uses %s", inForce)
+	if effective != "" {
+		warn(cmd.ErrOrStderr(), "ocibridge now uses %s", effective)
 	}
 	return nil
 }

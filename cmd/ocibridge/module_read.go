@@ -199,7 +199,7 @@ func showModuleVersions(f *readerFlags, cmd *cobra.Command, queries []query.Modu
 		return r, nil
 	}, text)
 	if err == nil && none && !f.quiet && !f.output.json() {
-		message(stderr, "hint", "to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0%s", sameFlags(cmd))
+		message(stderr, "hint", "to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0%s", withSameFlags(cmd))
 	}
 	return err
 }

@@ -126,7 +126,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		Reload:   asked,
 		Started:  func(a serve.Address) error { return announce(stdout, a, s, asJSON) },
 		Log:      log,
-		LogLevel: &f.log.inForce,
+		LogLevel: &f.log.current,
 		Version:  version,
 		Getenv:   os.Getenv,
 	})
@@ -157,7 +157,7 @@ func (f *serveFlags) load(cmd *cobra.Command, seen *files.Snapshot) (serve.Setti
 	}
 	return serve.Settings{
 		Config: s.file, Repositories: repositories, CacheFolder: defaultCacheFolder(), Origins: s.origins(), LogLevel: f.log.level,
-		InForce: s.file.InForce(surroundings(cmd, s.cli)),
+		Effective: s.file.Effective(surroundings(cmd, s.cli)),
 	}, nil
 }
 

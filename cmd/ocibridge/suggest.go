@@ -57,15 +57,15 @@ func didYouMean(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// sameFlags returns the end of a hint that names a further command. It names the flags of cmd that select the
+// withSameFlags returns the end of a hint that names a further command. It names the flags of cmd that select the
 // registry, such as ", with the same --data". It returns "" if none of them was given.
-func sameFlags(cmd *cobra.Command) string {
+func withSameFlags(cmd *cobra.Command) string {
 	return same(cmd, "config", "data", "template", "include", "exclude", "plain-http", "ca-file")
 }
 
-// sameModuleFlags is like sameFlags, for a hint that names a command about modules. A --template for providers is not for
+// withSameModuleFlags is like withSameFlags, for a hint that names a command about modules. A --template for providers is not for
 // modules.
-func sameModuleFlags(cmd *cobra.Command) string {
+func withSameModuleFlags(cmd *cobra.Command) string {
 	return same(cmd, "config", "data", "plain-http", "ca-file")
 }
 

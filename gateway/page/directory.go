@@ -50,7 +50,7 @@ func newDirectory(o Options) *directory {
 		Timeout: listTimeout, Patience: agedPatience,
 		Fetch: func(ctx context.Context, _ string, last *fresh.Answer[listed]) (fresh.Answer[listed], error) {
 			began := time.Now()
-			l := askForList(ctx, o.List, last)
+			l := requestList(ctx, o.List, last)
 			ttl := max(cmp.Or(o.ListTTL, 30*time.Second), listRest*time.Since(began))
 			return fresh.Answer[listed]{Value: l, TTL: ttl, StaleFor: fresh.Forever}, nil
 		},
@@ -84,8 +84,8 @@ func (d *directory) listed(ctx context.Context) listed {
 	return a.Value
 }
 
-// askForList requests the registry's list. If the request fails, askForList returns the entries of the last list.
-func askForList(ctx context.Context, list func(context.Context) Names, last *fresh.Answer[listed]) (l listed) {
+// requestList requests the registry's list. If the request fails, requestList returns the entries of the last list.
+func requestList(ctx context.Context, list func(context.Context) Names, last *fresh.Answer[listed]) (l listed) {
 	names := list(ctx)
 	l.entries, l.complete = slices.Concat(entriesOf(names.Providers), entriesOf(names.Modules)), names.Complete
 	if len(l.entries) > maxListed {

@@ -244,7 +244,7 @@ func resolveFiles(block *ast.ObjectItem, absolute func(string) string) {
 
 // absolute returns the absolute path of a name in a file of the configuration.
 func (env Environment) absolute(file, name string) string {
-	name = files.Paths(env.GOOS).Beside(file, name)
+	name = files.Paths(env.GOOS).RelativeTo(file, name)
 	if name == "" || env.Dir == "" || files.Paths(env.GOOS).IsAbs(name) {
 		return name
 	}

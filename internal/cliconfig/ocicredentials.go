@@ -142,7 +142,7 @@ func ociDefaults(env Environment, name string, root *ast.ObjectList) ([]*auth.De
 		}
 		d.Origin = origin(name, item)
 		for i, file := range d.Files {
-			d.Files[i] = files.Paths(env.GOOS).Beside(name, file)
+			d.Files[i] = files.Paths(env.GOOS).RelativeTo(name, file)
 		}
 		out = append(out, d)
 	}

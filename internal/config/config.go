@@ -14,7 +14,7 @@
 //   - An unknown name is an error, and so is an invalid value: nothing is silently
 //     ignored.
 //   - A secret is an [auth.Secret] as soon as it is evaluated. Errors, the source lines
-//     in them and [Config.InForce] contain no secret. A source line shows the value of an
+//     in them and [Config.Effective] contain no secret. A source line shows the value of an
 //     argument only if the schema says that the argument is not secret.
 //   - The package reads the environment only through [Environment].
 package config

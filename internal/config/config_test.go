@@ -157,7 +157,7 @@ func describe(t *testing.T, m machine) string {
 	if err := Report(&out, c.Warnings, 100, false); err != nil {
 		t.Fatal(err)
 	}
-	out.Write(c.InForce(Surroundings{}).HCL())
+	out.Write(c.Effective(Surroundings{}).HCL())
 	return out.String()
 }
 
@@ -360,7 +360,7 @@ gateway {
 `, machine{files: map[string]string{testDir + "/ca.pem": string(ca.CertPEM()), testDir + "/robot.pem": string(cert.CertPEM), "/run/robot.key": string(cert.KeyPEM)}})
 	s := c.RegistrySettings()["Harbor.example:8443"]
 	for name, check := range map[string]bool{
-		"data":        strings.Contains(string(c.InForce(Surroundings{}).HCL()), "data = \""+testDir+"/data\""),
+		"data":        strings.Contains(string(c.Effective(Surroundings{}).HCL()), "data = \""+testDir+"/data\""),
 		"templates":   len(c.Templates()) == 1 && c.mirrors[0].Source == testFile+":3",
 		"registry":    s.ClientCert != nil && string(s.CAs) == string(ca.CertPEM()) && s.RequestsPerSecond == 0.5 && s.MaxConcurrent == 3 && s.Timeout.String() == "1m30s" && s.Origin == testFile+":16",
 		"redirect":    s.RedirectsBlobs,
@@ -655,7 +655,7 @@ func TestManyBlocks(t *testing.T) {
 			fmt.Fprintf(&src, block, i)
 		}
 		c := mustParse(t, src.String(), machine{})
-		if len(c.InForce(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.RegistrySettings())+len(c.Providers) < 500 {
+		if len(c.Effective(Surroundings{}).HCL()) < maxFile/4 || len(c.Logins)+len(c.RegistrySettings())+len(c.Providers) < 500 {
 			t.Errorf("%s: some blocks are missing", name)
 		}
 	}
@@ -922,8 +922,8 @@ host "registry.example" { services = { "providers.v1" = "https://x/" } }
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			inForce := mustParse(t, tt.src, machine{}).InForce(tt.s)
-			b, err := json.Marshal(inForce)
+			effective := mustParse(t, tt.src, machine{}).Effective(tt.s)
+			b, err := json.Marshal(effective)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -990,7 +990,7 @@ oci_credentials "b.io" {
 	if got := c.Logins[0].Password.Reveal() + c.Logins[1].RefreshToken.Reveal(); got != marked+marked {
 		t.Fatalf("the secrets are %q", got)
 	}
-	shown := c.InForce(Surroundings{
+	shown := c.Effective(Surroundings{
 		CLI:           userConfig(t, "credentials \"h.io\" { token = \""+marked+"\" }\noci_credentials \"d.io\" {\n  username = \""+marked+"\"\n  password = \""+marked+"\"\n}\n"),
 		VariableLogin: &auth.Login{Prefix: "c.io", Username: auth.NewSecret(marked), Password: auth.NewSecret(marked)},
 	})
@@ -1096,9 +1096,9 @@ func TestExampleIsValid(t *testing.T) {
 			t.Errorf("the example has no block %s", joinPath(in, f.Name))
 		}
 	})
-	// The output of InForce is itself a configuration file with the same settings.
+	// The output of Effective is itself a configuration file with the same settings.
 	again := mustParse(t, strings.NewReplacer("abababab...", strings.Repeat("ab", 32), "cdcdcdcd...", strings.Repeat("cd", 32)).
-		Replace(string(c.InForce(Surroundings{}).HCL())), m)
+		Replace(string(c.Effective(Surroundings{}).HCL())), m)
 	if got, want := settings(t, again), settings(t, c); !reflect.DeepEqual(got, want) {
 		t.Errorf("the output, parsed again, has the settings\n%v\nwant\n%v", got, want)
 	}
@@ -1106,7 +1106,7 @@ func TestExampleIsValid(t *testing.T) {
 
 func settings(t *testing.T, c *Config) map[string]any {
 	t.Helper()
-	b, err := json.Marshal(c.InForce(Surroundings{}))
+	b, err := json.Marshal(c.Effective(Surroundings{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -1135,17 +1135,17 @@ func TestFlagOfTheOpposite(t *testing.T) {
 		}
 		for _, given := range []string{"true", "false"} {
 			s := Surroundings{Flags: map[string]FlagValue{flag: {flag, given, "flag"}}}
-			shown := string(c.InForce(s).HCL())
+			shown := string(c.Effective(s).HCL())
 			if want := "enabled        = " + map[string]string{"true": "false", "false": "true"}[given] + " "; !strings.Contains(shown, want) {
 				t.Errorf("--%s=%s shows\n%s", flag, given, shown)
 			}
 		}
 	}
 	none := new(Config)
-	if shown := string(none.InForce(Surroundings{}).HCL()); strings.Contains(shown, "pull_through") {
+	if shown := string(none.Effective(Surroundings{}).HCL()); strings.Contains(shown, "pull_through") {
 		t.Errorf("without a block:\n%s", shown)
 	}
-	if shown := string(none.InForce(Surroundings{Flags: map[string]FlagValue{flag: {flag, "true", "OCIBRIDGE_NO_PULL_THROUGH"}}}).HCL()); !strings.Contains(shown, "enabled        = false  # OCIBRIDGE_NO_PULL_THROUGH\n") {
+	if shown := string(none.Effective(Surroundings{Flags: map[string]FlagValue{flag: {flag, "true", "OCIBRIDGE_NO_PULL_THROUGH"}}}).HCL()); !strings.Contains(shown, "enabled        = false  # OCIBRIDGE_NO_PULL_THROUGH\n") {
 		t.Errorf("without a block, and with the variable:\n%s", shown)
 	}
 }
@@ -1225,8 +1225,8 @@ func FuzzLoad(f *testing.F) {
 		case !slices.ContainsFunc(c.Logins, func(l auth.Login) bool { return l.Prefix == "fuzz.io" }):
 			return // the line became part of another construct, such as a comment
 		default:
-			fmt.Fprintf(&out, "%+v\n%s", c, c.InForce(Surroundings{}).HCL())
-			if _, err := json.Marshal(c.InForce(Surroundings{})); err != nil {
+			fmt.Fprintf(&out, "%+v\n%s", c, c.Effective(Surroundings{}).HCL())
+			if _, err := json.Marshal(c.Effective(Surroundings{})); err != nil {
 				t.Error(err)
 			}
 		}
@@ -1254,8 +1254,8 @@ func TestChanges(t *testing.T) {
 	services := func(url string) Surroundings {
 		return Surroundings{CLI: userConfig(t, fmt.Sprintf("host \"h.example\" { services = { \"login.v1\" = { client = \"c\", authz = %q } } }\n", url))}
 	}
-	before := mustParse(t, "jobs = 2\ndata = \"/a\"\n", machine{}).InForce(services("https://a/"))
-	after := mustParse(t, "\ndata = \"/a\"\ngateway {\n  metrics_listen = \":1\"\n}\n", machine{}).InForce(services("https://b/"))
+	before := mustParse(t, "jobs = 2\ndata = \"/a\"\n", machine{}).Effective(services("https://a/"))
+	after := mustParse(t, "\ndata = \"/a\"\ngateway {\n  metrics_listen = \":1\"\n}\n", machine{}).Effective(services("https://b/"))
 	if got := before.Changes(before); len(got) > 0 {
 		t.Errorf("changes %v without a change", got)
 	}

@@ -44,11 +44,11 @@ func TestDenyRefused(t *testing.T) {
 	}
 }
 
-// TestDenyInForce shows that the output of the settings in force is valid syntax for deny.
-func TestDenyInForce(t *testing.T) {
+// TestEffectiveDeny shows that the output of the settings in force is valid syntax for deny.
+func TestEffectiveDeny(t *testing.T) {
 	const deny = `["a.example/b/c", { match = "a.example/b/d@1.0.0", reason = "late" }]`
 	c := mustParse(t, "gateway {\n  deny = "+deny+"\n}\n", machine{})
-	if shown := string(c.InForce(Surroundings{}).HCL()); !strings.Contains(shown, deny) {
+	if shown := string(c.Effective(Surroundings{}).HCL()); !strings.Contains(shown, deny) {
 		t.Errorf("%s", shown)
 	}
 }

@@ -138,7 +138,7 @@ func (env Environment) getenv(name string) string {
 
 // beside resolves path. A relative path is relative to the folder that contains file.
 func (env Environment) beside(file, path string) string {
-	return files.Paths(env.GOOS).Beside(file, path)
+	return files.Paths(env.GOOS).RelativeTo(file, path)
 }
 
 // maxValueFile is the maximum size in bytes of a file that the function file("PATH") reads.

@@ -341,10 +341,10 @@ type Gateway struct {
 	OIDC   []access.Issuer
 }
 
-// CacheInForce returns the cache block with the defaults of this machine. Without the block,
+// EffectiveCache returns the cache block with the defaults of this machine. Without the block,
 // the cache is on unless the registry is embedded. folder is the default folder, or "" if there
 // is none.
-func (g *Gateway) CacheInForce(embedded bool, folder string) Cache {
+func (g *Gateway) EffectiveCache(embedded bool, folder string) Cache {
 	c := Cache{Enabled: !embedded}
 	if g.Cache != nil {
 		c = *g.Cache

@@ -35,9 +35,9 @@ func (p Paths) IsAbs(path string) bool {
 	return path != "" && strings.ContainsRune(p.separators(), rune(path[0]))
 }
 
-// Beside resolves a path relative to the folder that contains the file. It returns an
+// RelativeTo resolves a path relative to the folder that contains the file. It returns an
 // absolute or empty path unchanged.
-func (p Paths) Beside(file, path string) string {
+func (p Paths) RelativeTo(file, path string) string {
 	if path == "" || p.IsAbs(path) {
 		return path
 	}

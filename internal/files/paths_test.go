@@ -28,7 +28,7 @@ func TestPaths(t *testing.T) {
 		{"windows", `C:\u\a.hcl`, "/b", "/b", true, "u", "b", `u\b`},
 		{"windows", `C:\u\a.hcl`, "D:b", `C:\u\D:b`, false, "u", "b", `u\b`},
 	} {
-		if got := tc.goos.Beside(tc.file, tc.path); got != tc.beside {
+		if got := tc.goos.RelativeTo(tc.file, tc.path); got != tc.beside {
 			t.Errorf("%s: %q beside %q is %q, want %q", tc.goos, tc.path, tc.file, got, tc.beside)
 		}
 		if got := tc.goos.IsAbs(tc.path); got != tc.abs {

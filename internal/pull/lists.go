@@ -66,7 +66,7 @@ type listAnswer = fresh.Answer[*list]
 // newLists returns the cache of lists.
 func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
 	return fresh.New(fresh.Options[provider.Address, *list]{
-		Key: provider.Address.Path, Fetch: p.askForList, Load: p.loadList, Follow: telemetry.Follow,
+		Key: provider.Address.Path, Fetch: p.refreshList, Load: p.loadList, Follow: telemetry.Follow,
 		Size: func(_ provider.Address, l *list, err error) int64 {
 			if l == nil {
 				return errorSize(err)
@@ -154,8 +154,8 @@ func outage(err error) error {
 	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
 }
 
-// askForList implements [fresh.Options].Fetch for lists. It requests a list from the origin.
-func (p *Puller) askForList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
+// refreshList implements [fresh.Options].Fetch for lists. It requests a list from the origin.
+func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
 	var before *list
 	if last != nil {

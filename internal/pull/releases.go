@@ -90,7 +90,7 @@ type releaseAnswer = fresh.Answer[*release]
 // newReleases returns the cache of verified versions.
 func (p *Puller) newReleases() *fresh.Cache[subject, *release] {
 	return fresh.New(fresh.Options[subject, *release]{
-		Key: subject.String, Fetch: p.askForRelease, Follow: telemetry.Follow,
+		Key: subject.String, Fetch: p.refreshRelease, Follow: telemetry.Follow,
 		Size:    func(_ subject, r *release, err error) int64 { return r.memory() + errorSize(err) },
 		Timeout: metadataTimeout, FailureTTL: outageTTL, MaxBytes: maxReleaseBytes, MaxEntries: maxReleases,
 	})
@@ -105,9 +105,9 @@ func (p *Puller) release(ctx context.Context, s subject) (*release, error) {
 	return a.Value, a.Err
 }
 
-// askForRelease implements [fresh.Options].Fetch for releases. It requests a version from the origin. If the version is
+// refreshRelease implements [fresh.Options].Fetch for releases. It requests a version from the origin. If the version is
 // refused, the refusal is an answer, which the cache keeps, and not a failure.
-func (p *Puller) askForRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
+func (p *Puller) refreshRelease(ctx context.Context, s subject, _ *releaseAnswer) (releaseAnswer, error) {
 	spanned, end := telemetry.Start(ctx, "origin version", slog.String("provider", s.provider.String()), slog.String("version", s.version.String()))
 	r, warnings, err := p.resolve(spanned, s)
 	err = brief(err)

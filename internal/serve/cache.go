@@ -26,7 +26,7 @@ const cacheHint = "name a folder that the user who runs this may write to, as di
 // names, this is an error.
 func (s *site) openCache() error {
 	g := s.settings.gateway()
-	c := g.CacheInForce(s.repositories.Embedded != nil, s.settings.CacheFolder)
+	c := g.EffectiveCache(s.repositories.Embedded != nil, s.settings.CacheFolder)
 	if !c.Enabled {
 		return nil
 	}

@@ -106,7 +106,7 @@ func (r *reloader) replace(reason string) error {
 // changes returns the paths of the arguments that have changed. It omits the addresses
 // of the listeners, because [reloader.keepListeners] keeps them.
 func (s *Settings) changes(before Settings) []string {
-	return slices.DeleteFunc(s.InForce.Changes(before.InForce), func(path string) bool {
+	return slices.DeleteFunc(s.Effective.Changes(before.Effective), func(path string) bool {
 		return path == "gateway.listen" || path == "gateway.metrics_listen"
 	})
 }

@@ -86,7 +86,7 @@ func loadSettings(home, file string, seen *files.Snapshot, overrides []func(*Set
 		return Settings{}, err
 	}
 	out := Settings{
-		Config: c, Origins: originclient.User{CLI: cli}, InForce: c.InForce(config.Surroundings{}),
+		Config: c, Origins: originclient.User{CLI: cli}, Effective: c.Effective(config.Surroundings{}),
 		Repositories: registry.Options{
 			Templates: c.Templates(), DataFolder: filepath.Join(home, "data"),
 			Auth: auth.Options{Defaults: c.Defaults, Environment: auth.Environment{Getenv: none, ReadFile: seen.ReadFile, Home: home, GOOS: runtime.GOOS}},

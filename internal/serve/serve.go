@@ -44,9 +44,9 @@ type Settings struct {
 	Origins originclient.User
 	// LogLevel is the minimum level of the log.
 	LogLevel slog.Level
-	// InForce contains the settings as text. The log uses it to name the settings that a
+	// Effective contains the settings as text. The log uses it to name the settings that a
 	// reload changes.
-	InForce *config.InForce
+	Effective *config.Effective
 
 	files *files.Snapshot // the files that the settings were read from
 	local *url.URL        // the URL of a [Local]; nil for a server

@@ -38,7 +38,7 @@ type request struct {
 	tracer Tracer // nil without tracing
 }
 
-func requestOf(ctx context.Context) request {
+func requestFrom(ctx context.Context) request {
 	r, _ := ctx.Value(requestKey{}).(request)
 	return r
 }
@@ -53,7 +53,7 @@ func WithRequest(ctx context.Context, id string, t Tracer) context.Context {
 // request. Use it for an operation that several requests wait for. Such an operation has
 // its own context, because it can outlive each of these requests.
 func Follow(ctx, from context.Context) context.Context {
-	r := requestOf(from)
+	r := requestFrom(from)
 	if r == (request{}) {
 		return ctx
 	}
@@ -67,7 +67,7 @@ func Follow(ctx, from context.Context) context.Context {
 // Start begins a span in the trace of the request whose id ctx carries. The caller ends the
 // span. Without tracing, Start does nothing.
 func Start(ctx context.Context, name string, attrs ...slog.Attr) (context.Context, End) {
-	if t := requestOf(ctx).tracer; t != nil {
+	if t := requestFrom(ctx).tracer; t != nil {
 		return t.Start(ctx, name, attrs...)
 	}
 	return ctx, func(error, ...slog.Attr) {}
@@ -84,7 +84,7 @@ type tagging struct{ slog.Handler }
 
 // Handle implements [slog.Handler].
 func (t tagging) Handle(ctx context.Context, r slog.Record) error {
-	if id := requestOf(ctx).id; id != "" {
+	if id := requestFrom(ctx).id; id != "" {
 		r = r.Clone()
 		r.AddAttrs(slog.String(LogKey, id))
 	}

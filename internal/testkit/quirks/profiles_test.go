@@ -171,7 +171,7 @@ func (b *bench) explain(err error) error {
 
 // serve starts a gateway, and returns a function that sends a GET request to its mirror.
 func (b *bench) serve() func(path string) (status int, body string) {
-	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (gateway.Store, error) {
+	known, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) {
 		_, repo, err := b.repository(ctx, a)
 		return repo, err
 	}})

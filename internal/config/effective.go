@@ -143,12 +143,12 @@ func (c *Config) ModuleTexts() (out []ModuleText) {
 	return out
 }
 
-// InForce contains every setting that is in effect, with its source. It contains no secrets.
-type InForce struct{ root *block }
+// Effective contains every setting that is in effect, with its source. It contains no secrets.
+type Effective struct{ root *block }
 
-// InForce returns the settings that are in effect. A flag or variable overrides the file,
+// Effective returns the settings that are in effect. A flag or variable overrides the file,
 // the file overrides the CLI configuration, and the CLI configuration overrides a default.
-func (c *Config) InForce(s Surroundings) *InForce {
+func (c *Config) Effective(s Surroundings) *Effective {
 	tree := c.tree
 	if tree == nil {
 		tree = &block{index: -1}
@@ -158,8 +158,8 @@ func (c *Config) InForce(s Surroundings) *InForce {
 	root.blocks = slices.DeleteFunc(root.blocks, func(b *block) bool {
 		return b.name == "provider_installation" || b.name == "oci_mirror"
 	})
-	root.blocks = slices.Concat(showMirrors(c.MirrorsInForce(s)), root.blocks, c.cliInForce(s))
-	return &InForce{root}
+	root.blocks = slices.Concat(showMirrors(c.EffectiveMirrors(s)), root.blocks, c.effectiveCLI(s))
+	return &Effective{root}
 }
 
 // viewer combines the blocks of a file with settings from other sources.
@@ -236,9 +236,9 @@ func (f Field) parse(s string) value {
 	return textValue(s)
 }
 
-// MirrorsInForce returns the oci_mirror blocks that are in effect. All of these blocks come
+// EffectiveMirrors returns the oci_mirror blocks that are in effect. All of these blocks come
 // from the same source. The source is the flag, the file or the CLI configuration.
-func (c *Config) MirrorsInForce(s Surroundings) []MirrorText {
+func (c *Config) EffectiveMirrors(s Surroundings) []MirrorText {
 	switch {
 	case s.Template != nil:
 		return []MirrorText{*s.Template}
@@ -291,10 +291,10 @@ func redact(s auth.Secret) string {
 	return redacted
 }
 
-// cliInForce returns the blocks from the CLI configuration and from environment variables
+// effectiveCLI returns the blocks from the CLI configuration and from environment variables
 // that the file does not override. These blocks are logins for other prefixes, default
 // logins if the file has none, hosts, and credentials.
-func (c *Config) cliInForce(s Surroundings) []*block {
+func (c *Config) effectiveCLI(s Surroundings) []*block {
 	cli := s.CLI
 	if cli == nil {
 		cli = &cliconfig.Config{}
@@ -348,7 +348,7 @@ func (c *Config) cliInForce(s Surroundings) []*block {
 
 // HCL returns the settings as a configuration file. A comment after each argument names its
 // source.
-func (f *InForce) HCL() []byte {
+func (f *Effective) HCL() []byte {
 	var out strings.Builder
 	f.root.arguments(&out)
 	for i, inner := range f.root.blocks {
@@ -384,7 +384,7 @@ func (b *block) arguments(out *strings.Builder) {
 
 // MarshalJSON implements [json.Marshaler]. The JSON is a list of arguments, each with its
 // path, value and source.
-func (f *InForce) MarshalJSON() ([]byte, error) {
+func (f *Effective) MarshalJSON() ([]byte, error) {
 	settings := []map[string]any{}
 	f.root.list("", func(path string, s setting) {
 		settings = append(settings, map[string]any{"path": path, "value": s.json, "source": s.source})
@@ -412,8 +412,8 @@ func (b *block) list(path string, f func(string, setting)) {
 
 // Changes returns the paths of the arguments whose values differ between before and f,
 // sorted. It ignores the sources of values. It does not notice a changed secret, because an
-// InForce contains no secrets.
-func (f *InForce) Changes(before *InForce) []string {
+// Effective contains no secrets.
+func (f *Effective) Changes(before *Effective) []string {
 	then, now := before.values(), f.values()
 	all := maps.Clone(then)
 	maps.Copy(all, now)
@@ -425,7 +425,7 @@ func (f *InForce) Changes(before *InForce) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-func (f *InForce) values() map[string]string {
+func (f *Effective) values() map[string]string {
 	out := map[string]string{}
 	f.root.list("", func(path string, s setting) {
 		text, _ := json.Marshal(s.json) // unlike the HCL of services, the JSON is complete
