@@ -99,8 +99,8 @@ func (w *push) announces(ctx context.Context) (bool, error) {
 }
 
 // offers reports whether the release has a package for the platform.
-func (w *push) offers(p provider.Platform) bool {
-	return slices.ContainsFunc(w.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
+func (a *asked) offers(p provider.Platform) bool {
+	return slices.ContainsFunc(a.release.Packages, func(pkg origin.Package) bool { return pkg.Platform == p })
 }
 
 // announce writes the announcement of this push. If the push has announced itself before,

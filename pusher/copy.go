@@ -155,16 +155,16 @@ func (w *push) platformManifest(ctx context.Context, p artifact.Package, encoded
 
 // omittable returns a package that may be left out. It returns nil if the package has to be
 // read, also because the checksums do not give the digest that the source's index gives.
-func (w *push) omittable(pkg origin.Package) *artifact.Package {
-	if w.original == nil {
+func (a *asked) omittable(pkg origin.Package) *artifact.Package {
+	if a.original == nil {
 		return nil
 	}
-	p := repo.Find(w.original.omits, pkg.Platform)
-	sum, known := w.knownSum(pkg)
+	p := repo.Find(a.original.omits, pkg.Platform)
+	sum, known := a.knownSum(pkg)
 	switch {
 	case p == nil || !known || p.Digest != sum || p.Filename != pkg.Filename:
 		return nil
-	case p.H1.IsZero() && !w.original.whole: // a new index is written, and needs the hash
+	case p.H1.IsZero() && !a.original.whole: // a new index is written, and needs the hash
 		return nil
 	}
 	return p
@@ -230,14 +230,14 @@ func (w *push) storeOriginal(ctx context.Context, packages []artifact.Package) (
 
 // isOriginal reports whether the tag names the original's index, and the next version adds
 // nothing to it.
-func (w *push) isOriginal(stored, next *artifact.Version) bool {
-	return w.original != nil && w.original.index != nil && stored.Index.Digest == w.original.index.Descriptor.Digest && sameContent(stored, next)
+func (a *asked) isOriginal(stored, next *artifact.Version) bool {
+	return a.original != nil && a.original.index != nil && stored.Index.Digest == a.original.index.Descriptor.Digest && sameContent(stored, next)
 }
 
 // unverified describes the first claim of the original's index that was not verified. It
 // returns "" if there is no such claim.
-func (w *push) unverified(data []byte, packages []artifact.Package) string {
-	found := w.original.version
+func (a *asked) unverified(data []byte, packages []artifact.Package) string {
+	found := a.original.version
 	for _, p := range found.Packages {
 		verified := repo.Find(packages, p.Platform)
 		switch {
@@ -257,13 +257,13 @@ func (w *push) unverified(data []byte, packages []artifact.Package) string {
 			targets++
 		}
 	}
-	evidence := w.evidence.Descriptor
+	evidence := a.evidence.Descriptor
 	switch {
 	case index.Subject != nil:
 		return "it refers to another manifest"
 	case targets != len(found.Packages):
 		return "it has packages for platforms that clients ignore"
-	case found.Protocols != nil && !slices.Equal(found.Protocols, w.release.Protocols):
+	case found.Protocols != nil && !slices.Equal(found.Protocols, a.release.Protocols):
 		return "its protocols differ from those of its evidence"
 	case found.Evidence != nil && found.Evidence.Digest != evidence.Digest:
 		return "its evidence is encoded differently"

@@ -91,7 +91,7 @@ func (p *Pusher) beginMirror(ctx context.Context, root *os.Root, folder string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	m := &mirrorPush{push: &push{target: target{Pusher: p}, release: r, sums: sums}, root: root, folder: folder, dir: r.Provider().Path()}
+	m := &mirrorPush{push: &push{target: target{Pusher: p}, asked: asked{release: r, sums: sums}}, root: root, folder: folder, dir: r.Provider().Path()}
 	var version mirrorVersion
 	var index mirrorIndex
 	if root != nil {
@@ -286,4 +286,42 @@ func (m *mirrorPush) writeJSON(name string, content any) error {
 		return nil
 	}
 	return files.Replace(m.root, file, bytes.NewReader(data), nil)
+}
+
+// PlanMirror returns the result that [Pusher.Mirror] would have. It writes nothing. It
+// verifies the packages that the folder has, and reads no other package. root is nil if the
+// folder does not exist.
+func (p *Pusher) PlanMirror(ctx context.Context, root *os.Root, folder string, r *origin.Release) (*Result, error) {
+	m, _, err := p.beginMirror(ctx, root, folder, r)
+	if err != nil {
+		return nil, err
+	}
+	before := len(m.archives)
+	var packages []PackageResult
+	for _, pkg := range r.Packages {
+		planned, err := m.planPackage(ctx, pkg)
+		if err != nil {
+			return nil, err
+		}
+		packages = append(packages, planned)
+	}
+	return m.result(before, packages), nil
+}
+
+func (m *mirrorPush) planPackage(ctx context.Context, pkg origin.Package) (PackageResult, error) {
+	if m.root != nil {
+		stored, _, err := files.OpenRegular(m.root, path.Join(m.dir, m.filename(pkg)))
+		if err == nil {
+			defer stored.Close()
+			return m.keepPackage(ctx, pkg, stored)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return PackageResult{}, err
+		}
+	}
+	out := PackageResult{Platform: pkg.Platform, Filename: m.filename(pkg), Size: pkg.Size(ctx), Sent: true}
+	if sum, ok := m.sums.Sum(pkg.Filename); ok {
+		out.Digest = sha256Digest(sum).String()
+	}
+	return out, nil
 }

@@ -1,6 +1,7 @@
 package pusher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,6 +57,7 @@ func (w *push) offerEvidence(ctx context.Context) error {
 // prepare does what must happen before the push writes the version. It stores the evidence,
 // and announces the push if necessary.
 func (w *push) prepare(ctx context.Context) error {
+	w.prepared = true
 	if err := w.offerEvidence(ctx); err != nil {
 		return err
 	}
@@ -65,69 +67,82 @@ func (w *push) prepare(ctx context.Context) error {
 	return w.announce(ctx)
 }
 
+// prepareToSend calls prepare if the push will probably write the version. If the push has
+// sent no packages, it writes only if the registry takes evidence that it offers.
+func (w *push) prepareToSend(ctx context.Context, nothingSent bool) error {
+	if w.before != nil && nothingSent {
+		if !w.offersEvidence() {
+			return nil
+		}
+		if err := w.offerEvidence(ctx); err != nil || w.offeredEvidence == nil {
+			return err
+		}
+	}
+	return w.prepare(ctx)
+}
+
+// errAgain means that a push has to begin another round.
+var errAgain = errors.New("another round is necessary")
+
 // rounds repeatedly decides which version to store, and writes that version. It ends with a
-// round that finds that nothing is left to change. If the push has sent no packages and
-// offers no evidence, rounds calls prepare only once a round finds that the push has to
-// write.
+// round that finds that nothing is left to change.
 func (w *push) rounds(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
-	var err error
-	inPlace := w.before != nil && nothingSent
-	if inPlace && w.offersEvidence() {
-		err = w.offerEvidence(ctx)
-		inPlace = w.offeredEvidence == nil
-	}
-	if err == nil && !inPlace {
-		err = w.prepare(ctx)
-	}
-	if err != nil {
+	if err := w.prepareToSend(ctx, nothingSent); err != nil {
 		return nil, "", err
 	}
 	for range maxRounds {
-		r, again, err := w.readRound(ctx, inPlace)
-		if err != nil {
-			return nil, "", err
-		}
-		if again {
-			continue
-		}
-		d, again, err := w.decide(ctx, r)
-		if err != nil {
-			return nil, "", err
-		}
-		if again {
-			continue
-		}
-		if r.stored != nil && (d.status == Unchanged || w.isOriginal(r.stored, d.version)) {
-			if err := w.Dest.MarkTag(w.tag, r.stored.Index.Digest, r.stored.Index.Digest); err != nil {
-				return nil, "", err
-			}
-			w.finish(ctx, r.others, r.stored, r.readAt)
-			return r.stored, statusOf(w.before, r.stored, w.o.Force), nil
-		}
-		if inPlace {
-			inPlace = false
-			if err := w.prepare(ctx); err != nil {
-				return nil, "", err
-			}
-			continue
-		}
-		w.noteReplaced(ctx, r.stored)
-		if !w.isFresh(r.readAt) {
-			continue
-		}
-		err = w.sendVersion(ctx, r.stored, d.version)
-		if errors.Is(err, repo.ErrImmutable) && nothingSent && r.stored != nil && !w.refresh {
-			w.warn("%s:%s does not name the evidence of this release or all that other pushes announced, and cannot be moved: what was asked for is in place", w.Dest.Repository, w.tag)
-			if w.own != nil {
-				w.withdraw(ctx) // no push can move the tag
-			}
-			return r.stored, Unchanged, nil
-		}
-		if err != nil {
-			return nil, "", err
+		after, status, err := w.round(ctx, nothingSent)
+		if !errors.Is(err, errAgain) {
+			return after, status, err
 		}
 	}
 	return nil, "", hint.New(fmt.Sprintf("%s:%s changes faster than it can be written", w.Dest.Repository, w.tag), "let one push of this version run at a time")
+}
+
+// round decides which version to store. It returns the stored version if that is all that is
+// left to do. Otherwise it writes the version, and returns errAgain.
+func (w *push) round(ctx context.Context, nothingSent bool) (*artifact.Version, Status, error) {
+	r, err := w.readRound(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	d, err := w.decide(ctx, r)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case r.stored != nil && (d.status == Unchanged || w.isOriginal(r.stored, d.version)):
+		return w.keep(ctx, r)
+	case !w.prepared:
+		return nil, "", cmp.Or(w.prepare(ctx), errAgain)
+	}
+	err = w.write(ctx, r, d.version)
+	if errors.Is(err, repo.ErrImmutable) && nothingSent && r.stored != nil && !w.refresh {
+		w.warn("%s:%s does not name the evidence of this release or all that other pushes announced, and cannot be moved: what was asked for is in place", w.Dest.Repository, w.tag)
+		if w.own != nil {
+			w.withdraw(ctx) // no push can move the tag
+		}
+		return r.stored, Unchanged, nil
+	}
+	return nil, "", cmp.Or(err, errAgain)
+}
+
+// keep ends a push whose last round has found that the stored version needs no change.
+func (w *push) keep(ctx context.Context, r round) (*artifact.Version, Status, error) {
+	if err := w.Dest.MarkTag(w.tag, r.stored.Index.Digest, r.stored.Index.Digest); err != nil {
+		return nil, "", err
+	}
+	w.finish(ctx, r.others, r.stored, r.readAt)
+	return r.stored, statusOf(w.before, r.stored, w.o.Force), nil
+}
+
+// write stores the version that a round has decided on. It returns errAgain if the data of
+// the round is too old for that.
+func (w *push) write(ctx context.Context, r round, next *artifact.Version) error {
+	w.noteReplaced(ctx, r.stored)
+	if !w.isFresh(r.readAt) {
+		return errAgain
+	}
+	return w.sendVersion(ctx, r.stored, next)
 }
 
 // round holds what a push reads before it writes.
@@ -137,51 +152,51 @@ type round struct {
 	stored *artifact.Version // the version that the tag names; nil: there is none
 }
 
-// readRound reads the announcements, and then the index. again is true if the push had to
-// announce itself first. The caller must then begin another round. inPlace is true if the
-// push will probably write nothing. If there are no announcements either, readRound then
-// reuses the index that the push read when it began.
-func (w *push) readRound(ctx context.Context, inPlace bool) (r round, again bool, err error) {
+// readRound reads the announcements, and then the index. It returns errAgain if the push had
+// to announce itself first. If the push will probably write nothing, and there are no
+// announcements either, readRound reuses the index that the push read when it began.
+func (w *push) readRound(ctx context.Context) (r round, err error) {
 	r.readAt = w.o.Now()
 	if r.others, err = w.announcements(ctx); err != nil {
-		return r, false, err
+		return r, err
 	}
 	if r.others.open && w.own == nil || w.mustRenew(r.others) {
-		return r, true, w.announce(ctx)
+		return r, cmp.Or(w.announce(ctx), errAgain)
 	}
-	if r.stored = w.before; inPlace && w.own == nil && len(r.others.all) == 0 {
-		return r, false, nil
+	if r.stored = w.before; !w.prepared && w.own == nil && len(r.others.all) == 0 {
+		return r, nil
 	}
 	if r.stored, err = w.current(ctx); err != nil {
-		return r, false, err
+		return r, err
 	}
 	if w.tagged != nil && (r.stored == nil || r.stored.Index.Digest != w.tagged.Index.Digest) { // another push moved the tag
 		w.noteReplaced(ctx, w.tagged)
 		w.tagged = nil
 	}
-	return r, false, nil
+	return r, nil
 }
 
 // decide decides what a round stores. It returns a conflict as an error. Before that, it
-// restores a version that this push has overwritten. again is true if the data of the round
-// is too old for that. The caller must then begin another round.
-func (w *push) decide(ctx context.Context, r round) (d decision, again bool, err error) {
+// restores a version that this push has overwritten. It returns errAgain if the data of the
+// round is too old for that.
+func (w *push) decide(ctx context.Context, r round) (decision, error) {
 	s, err := w.situation(ctx, r.stored, r.others, w.packages, w.offeredEvidence)
 	if err != nil {
-		return decision{}, false, err
+		return decision{}, err
 	}
-	if d = s.decide(); d.conflict == nil {
-		return d, false, nil
+	d := s.decide()
+	if d.conflict == nil {
+		return d, nil
 	}
 	err = w.conflictError(d.conflict)
 	if d.version != nil {
 		w.noteReplaced(ctx, r.stored)
 		if !w.isFresh(r.readAt) {
-			return d, true, nil
+			return d, errAgain
 		}
 		err = errors.Join(err, w.sendIndex(ctx, r.stored, d.version))
 	}
-	return d, false, err
+	return d, err
 }
 
 // situation reads the input of a decision.

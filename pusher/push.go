@@ -23,10 +23,19 @@ import (
 // push is the push of one release to one repository.
 type push struct {
 	target
+	clock  *outgoing.Clock // the registry's clock
+	unlock func()          // ends the lock of the destination
+
+	asked
+	found
+	done
+}
+
+// asked is what a push stores. It does not change while the push runs.
+type asked struct {
 	release *origin.Release
 	sums    *trust.Checksums
 	tag     ociaddr.Tag
-	clock   *outgoing.Clock // the registry's clock
 
 	evidence      artifact.Blob // the release's evidence
 	evidenceBlobs []artifact.Blob
@@ -34,25 +43,32 @@ type push struct {
 	// release's evidence is weaker. repair is set if parts of the stored evidence might have
 	// been deleted. refresh is then set, too.
 	refresh, repair bool
+
+	original *original // the version to copy; nil: the release comes from an origin
+}
+
+// found is what a push has read.
+type found struct {
+	before *artifact.Version // the version when the push began; nil: it did not exist
+	recent repo.RecentTags   // the tags that the push listed when it began
 	// expected is the evidence that the version will probably get. This evidence must list
 	// each package whose digest becomes known only when the package is read.
-	expected proof
+	expected      proof
+	evidenceCache map[digest.Digest]*artifact.Evidence
+	noProgram     noProgram // the packages that were read, and that no client can run
+}
 
+// done is what a push has done.
+type done struct {
+	uploaded        map[provider.Platform]bool
 	packages        []artifact.Package  // all packages of the release, once they are stored
 	offered         bool                // offerEvidence has succeeded
 	offeredEvidence *ocispec.Descriptor // nil: there is none, or the registry refuses it
-
-	before        *artifact.Version // the version when the push began; nil: it did not exist
-	tagged        *artifact.Version // the version that the push tagged last; nil once another push has moved the tag
-	wrote         bool              // the push has moved the tag, or might have moved it
-	uploaded      map[provider.Platform]bool
-	own           *ownAnnouncement // nil: the push has not announced itself
-	recent        repo.RecentTags  // the tags that the push listed when it began
-	evidenceCache map[digest.Digest]*artifact.Evidence
-	original      *original // the version to copy; nil: the release comes from an origin
-	warnings      []string
-	noProgram     noProgram // the packages that were read, and that no client can run
-	unlock        func()    // ends the lock of the destination
+	prepared        bool                // prepare was called
+	own             *ownAnnouncement    // nil: the push has not announced itself
+	tagged          *artifact.Version   // the version that the push tagged last; nil once another push has moved the tag
+	wrote           bool                // the push has moved the tag, or might have moved it
+	warnings        []string
 }
 
 // target is the repository to which a [Pusher] writes.
@@ -153,8 +169,10 @@ func (p *Pusher) begin(ctx context.Context, r *origin.Release) (*push, error) {
 		return nil, err
 	}
 	return &push{
-		target: p.to(dest), release: r, sums: sums, evidence: evidence, evidenceBlobs: blobs, tag: tag, clock: outgoing.NewClock(p.o.Now), unlock: unlock,
-		uploaded: map[provider.Platform]bool{}, evidenceCache: map[digest.Digest]*artifact.Evidence{},
+		target: p.to(dest), clock: outgoing.NewClock(p.o.Now), unlock: unlock,
+		asked: asked{release: r, sums: sums, tag: tag, evidence: evidence, evidenceBlobs: blobs},
+		found: found{evidenceCache: map[digest.Digest]*artifact.Evidence{}},
+		done:  done{uploaded: map[provider.Platform]bool{}},
 	}, nil
 }
 
@@ -273,9 +291,9 @@ func (w *push) isInPlace(p provider.Platform, d digest.Digest) (bool, error) {
 
 // knownSum returns the digest of a package, and whether the checksums alone determine the
 // digest.
-func (w *push) knownSum(pkg origin.Package) (digest.Digest, bool) {
-	sum, ok := w.sums.Sum(pkg.Filename)
-	return sha256Digest(sum), ok && w.sums.KnownBySum(pkg.Filename)
+func (a *asked) knownSum(pkg origin.Package) (digest.Digest, bool) {
+	sum, ok := a.sums.Sum(pkg.Filename)
+	return sha256Digest(sum), ok && a.sums.KnownBySum(pkg.Filename)
 }
 
 func sha256Digest(sum [sha256.Size]byte) digest.Digest {
@@ -284,11 +302,11 @@ func sha256Digest(sum [sha256.Size]byte) digest.Digest {
 
 // present returns the package that was tagged for a platform when the push began, or nil if
 // there was none.
-func (w *push) present(p provider.Platform) *artifact.Package {
-	if w.before == nil {
+func (f *found) present(p provider.Platform) *artifact.Package {
+	if f.before == nil {
 		return nil
 	}
-	return repo.Find(w.before.Packages, p)
+	return repo.Find(f.before.Packages, p)
 }
 
 func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
@@ -296,8 +314,8 @@ func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
 }
 
 // warn adds a warning, unless the push already has the same warning.
-func (w *push) warn(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(w.warnings, text) {
-		w.warnings = append(w.warnings, text)
+func (d *done) warn(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(d.warnings, text) {
+		d.warnings = append(d.warnings, text)
 	}
 }

@@ -3,6 +3,7 @@ package pusher
 import (
 	"context"
 	"fmt"
+	"time"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
@@ -12,6 +13,38 @@ import (
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
+
+// Action is what a push, a sync or a removal does with a version.
+type Action string
+
+// The actions of a plan.
+const (
+	ActionPush   Action = "push"   // the version is missing
+	ActionAdd    Action = "add"    // platforms of the version, or in a push the evidence, are missing
+	ActionRepair Action = "repair" // the version is stored, and its evidence is missing or refused
+	ActionKeep   Action = "keep"   // the version is in place
+	ActionWait   Action = "wait"   // the version is too young
+	ActionPrune  Action = "prune"  // no provider block requests the version
+	// ActionReplace means that a push replaces stored packages or evidence. A sync never does.
+	ActionReplace Action = "replace"
+)
+
+// Step is the plan for one version.
+type Step struct {
+	Provider provider.Address `json:"provider"`
+	Version  provider.Version `json:"version"`
+	Action   Action           `json:"action"`
+	// Platforms are the platforms to push, to add, to repair, to replace or to prune. For
+	// ActionKeep, they are the platforms in place.
+	Platforms []provider.Platform `json:"platforms,omitempty"`
+	// Size is the total size of the packages for Platforms in bytes; -1: unknown.
+	Size int64 `json:"size"`
+	// Until is when the wait ends; zero unless Action is ActionWait.
+	Until time.Time `json:"until,omitzero"`
+	// FirstSync is set if the version does not wait because this is the first sync of the
+	// provider with a cooldown.
+	FirstSync bool `json:"first_sync,omitempty"`
+}
 
 // PushPlan is the plan of a push.
 type PushPlan struct {
@@ -143,4 +176,37 @@ func actionOf(s Status) Action {
 		return ActionKeep
 	}
 	return ActionReplace
+}
+
+// PlanCopy returns the result that [Pusher.Copy] would probably have, without the referrers
+// and the digest of a new index. It writes nothing, and reads no package. The field Sent of a
+// package says whether its bytes would be sent, although a registry might mount some of them.
+func (p *Pusher) PlanCopy(ctx context.Context, from Stored, v provider.Version, want []provider.Platform) (*Result, error) {
+	w, err := p.beginCopy(ctx, from, v, want)
+	if err != nil {
+		return nil, err
+	}
+	defer w.unlock()
+	after, status, err := w.plan(repo.MayPush(ctx, w.Dest.Repository))
+	if err != nil {
+		return nil, err
+	}
+	return w.result(ctx, after, status), nil
+}
+
+// planCopied returns a missing package as the source describes it. It notes whether the
+// package would be sent or left out.
+func (w *push) planCopied(ctx context.Context, pkg origin.Package) (*artifact.Package, error) {
+	out := *repo.Find(w.original.version.Packages, pkg.Platform)
+	out.Filename = pkg.Filename
+	if w.omittable(pkg) != nil {
+		w.original.omitted = append(w.original.omitted, pkg.Platform)
+		return &out, nil
+	}
+	exists, err := w.Dest.Store.Exists(ctx, out.Layer())
+	if err != nil {
+		return nil, w.Failed("look for "+pkg.Platform.String()+" in", err)
+	}
+	w.uploaded[pkg.Platform] = !exists
+	return &out, nil
 }
