@@ -1,0 +1,29 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+)
+
+// TestFailureDocuments shows the JSON of failures: a provider and a module have keys of their own, and what is not known has
+// no key.
+func TestFailureDocuments(t *testing.T) {
+	one := provider.MustParseVersion("1.0.0")
+	got, err := json.Marshal(failureDocuments([]reconcile.Failure{
+		{Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Err: errors.New("no <tags>")},
+		{Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: one, Err: hint.New("refused", "log in")},
+		{Module: module.MustParseAddress("registry.acme.example/platform/vpc/aws"), Version: one, Err: errors.New("gone")},
+	}))
+	want := `[{"provider":"registry.acme.example/acme/widget","message":"no \u003ctags\u003e"},` +
+		`{"provider":"registry.acme.example/acme/widget","version":"1.0.0","message":"refused","hint":"log in"},` +
+		`{"module":"registry.acme.example/platform/vpc/aws","version":"1.0.0","message":"gone"}]`
+	if err != nil || string(got) != want {
+		t.Errorf("%s, %v", got, err)
+	}
+}
