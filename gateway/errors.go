@@ -93,8 +93,8 @@ func RetryAfterOf(err error) int {
 func (g *gateway) hintOf(r *http.Request, err error) string {
 	if a, aerr := AddressOf(r); aerr == nil && g.Explain != nil {
 		err = g.Explain(a, err)
-	} else if m, merr := ModuleOf(r); merr == nil && g.ExplainModule != nil {
-		err = g.ExplainModule(m, err)
+	} else if m, merr := ModuleOf(r); merr == nil && g.Explain != nil {
+		err = g.Explain(m, err)
 	}
 	return hint.Of(err)
 }

@@ -41,11 +41,9 @@ type Options struct {
 	// Fetches reports whether a request may cause a fetch from an origin. Other requests see only the versions
 	// in the registry. If nil, every request may cause a fetch.
 	Fetches func(*http.Request) bool
-	// Explain adds a hint to an error of a provider's repository. Only the log shows the hint. If Explain is
+	// Explain adds a hint to an error of the repository of a provider or a module. Only the log shows the hint. If Explain is
 	// nil, errors keep their own hints.
-	Explain func(provider.Address, error) error
-	// ExplainModule is like Explain, for an error of a module's repository.
-	ExplainModule func(module.Address, error) error
+	Explain func(subject.Address, error) error
 	// ModuleOrigin returns the URL of the module registry protocol at a module's origin. Clients are redirected to
 	// it if the registry lacks a module or a version. The URL is nil if the module does not fall through to its
 	// origin. If ModuleOrigin is nil, no module does.

@@ -19,6 +19,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -312,7 +313,7 @@ func TestAnswerAfterClientIsGone(t *testing.T) {
 // client.
 func TestLogSaysWhatToDo(t *testing.T) {
 	b := newBench(t)
-	b.options.Explain = func(a provider.Address, err error) error {
+	b.options.Explain = func(a subject.Address, err error) error {
 		return hint.Wrap(err, "log in where %s is kept", a)
 	}
 	b.lie("/v2/", respond(401, "application/json", `{"errors":[{"code":"UNAUTHORIZED"}]}`))

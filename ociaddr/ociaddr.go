@@ -16,6 +16,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -185,6 +186,20 @@ func Versions(tags []Tag) []provider.Version {
 		}
 	}
 	provider.SortVersions(out)
+	return out
+}
+
+// TagsOf returns the tag of each version of a provider or a module among the tags of its repository.
+func TagsOf(kind subject.Kind, tags []Tag) map[provider.Version]Tag {
+	if kind == subject.Module {
+		return ModuleTags(tags)
+	}
+	out := map[provider.Version]Tag{}
+	for _, t := range tags {
+		if v, ok := t.Version(); ok {
+			out[v] = t
+		}
+	}
 	return out
 }
 

@@ -308,7 +308,7 @@ func (w *modulePush) mark(tag ociaddr.Tag, after digest.Digest) error {
 }
 
 func (w *modulePush) event(stage Stage, n int) {
-	w.o.OnEvent(Event{Module: w.pkg.Address, Version: w.pkg.Version, Stage: stage, Bytes: n, Total: w.pkg.Size})
+	w.o.OnEvent(Event{Subject: w.pkg.Address, Version: w.pkg.Version, Stage: stage, Bytes: n, Total: w.pkg.Size})
 }
 
 // result describes a successful push. It describes the stored version, or else the pushed one.

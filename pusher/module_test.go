@@ -363,7 +363,7 @@ func TestModuleOfConcurrentPush(t *testing.T) {
 			other := pushbench.ModulePackage(t, "1.0.0", content)
 			o := b.Options
 			o.OnEvent = func(e pusher.Event) {
-				if e.Module != pushbench.VPC || e.Stage != pusher.StageDone {
+				if e.Subject != pushbench.VPC || e.Stage != pusher.StageDone {
 					return
 				}
 				b.MustPushModule(other, pusher.Pushed)

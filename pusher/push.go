@@ -310,7 +310,7 @@ func (f *found) present(p provider.Platform) *artifact.Package {
 }
 
 func (w *push) event(p provider.Platform, stage Stage, n int, total int64) {
-	w.o.OnEvent(Event{Provider: w.release.Provider(), Version: w.release.Version(), Platform: p, Stage: stage, Bytes: n, Total: total})
+	w.o.OnEvent(Event{Subject: w.release.Provider(), Version: w.release.Version(), Platform: p, Stage: stage, Bytes: n, Total: total})
 }
 
 // warn adds a warning, unless the push already has the same warning.

@@ -11,7 +11,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -38,10 +38,9 @@ const (
 // Event reports the progress of one package, or of a module's zip. Each stage begins with an
 // event of 0 bytes.
 type Event struct {
-	Provider provider.Address
-	Module   module.Address // zero unless the event is about a module; Provider and Platform are then zero
+	Subject  subject.Address
 	Version  provider.Version
-	Platform provider.Platform
+	Platform provider.Platform // zero for a module
 	Stage    Stage
 	Bytes    int   // since the last event of this stage
 	Total    int64 // all bytes of this stage; -1: unknown

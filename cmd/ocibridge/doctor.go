@@ -20,6 +20,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/doctor"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -94,12 +95,12 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			subject, err := parseSubject(args)
+			what, err := parseExamined(args)
 			if err != nil {
 				return usage(err)
 			}
-			if f.url != "" && subject.registry != "" {
-				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", subject.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null, or a module, such as registry.acme.example/platform/vpc/aws"))
+			if f.url != "" && what.registry != "" {
+				return usage(hint.New(fmt.Sprintf("the registry %s does not go with --url", what.registry), "--url takes a provider, such as registry.opentofu.org/hashicorp/null, or a module, such as registry.acme.example/platform/vpc/aws"))
 			}
 			for _, name := range []string{"write", "template", "include", "exclude", "data", "plain-http", "ca-file"} {
 				if f.url != "" && cmd.Flags().Changed(name) {
@@ -110,7 +111,7 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 			if err != nil {
 				return err
 			}
-			return f.run(cmd, s, subject)
+			return f.run(cmd, s, what)
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -124,25 +125,24 @@ It exits with 1 if a step failed. It writes to the registry only with --write.`,
 	return cmd
 }
 
-// subject selects the repositories that doctor examines. If provider or module is set, doctor
-// examines the repository of this provider or module. Otherwise, it examines one repository of
-// each template. If registry is set, it leaves out the templates that do not name this registry.
-type subject struct {
-	provider provider.Address
-	module   module.Address
+// examined selects the repositories that doctor examines. If of is set, doctor examines the
+// repository of this provider or module. Otherwise, it examines one repository of each template.
+// If registry is set, it leaves out the templates that do not name this registry.
+type examined struct {
+	of       subject.Address // nil: none
 	registry ociaddr.Registry
 }
 
-// parseSubject parses the arguments of doctor. An argument with three slashes is a
+// parseExamined parses the arguments of doctor. An argument with three slashes is a
 // module, and one with fewer slashes is a provider. Any other argument is a registry.
-func parseSubject(args []string) (s subject, err error) {
+func parseExamined(args []string) (s examined, err error) {
 	switch {
 	case len(args) == 0:
 	case strings.Count(args[0], "/") == 3 && !strings.Contains(args[0], "://"):
-		s.module, err = module.ParseAddress(args[0])
+		s.of, err = module.ParseAddress(args[0])
 		return s, err // ParseAddress has added a hint about addresses to err
 	case strings.Contains(args[0], "/"):
-		if s.provider, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
+		if s.of, err = provider.ParseAddress(args[0]); !strings.ContainsAny(args[0], ":@") {
 			return s, err // ParseAddress has added a hint about addresses to err
 		}
 	default:
@@ -155,7 +155,7 @@ func parseSubject(args []string) (s subject, err error) {
 }
 
 // run examines the subject and prints the reports. It returns an error if a check has failed.
-func (f *doctorFlags) run(cmd *cobra.Command, s settings, what subject) error {
+func (f *doctorFlags) run(cmd *cobra.Command, s settings, what examined) error {
 	reports, err := f.examine(cmd.Context(), s, what, cmd.ErrOrStderr())
 	if err != nil {
 		return err
@@ -188,18 +188,18 @@ func failedChecks(reports []*doctor.Report) error {
 	return hint.New(fmt.Sprintf("%s and %d more failed a check", failed[0], len(failed)-1), help)
 }
 
-func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, stderr io.Writer) ([]*doctor.Report, error) {
+func (f *doctorFlags) examine(ctx context.Context, s settings, what examined, stderr io.Writer) ([]*doctor.Report, error) {
 	if f.url != "" {
 		r, err := examineGateway(ctx, s, f.url, what)
 		return []*doctor.Report{r}, err
 	}
 	var providers []provider.Address
 	var modules []module.Address
-	switch {
-	case !what.provider.IsZero():
-		providers = append(providers, what.provider)
-	case !what.module.IsZero():
-		modules = append(modules, what.module)
+	switch a := what.of.(type) {
+	case provider.Address:
+		providers = append(providers, a)
+	case module.Address:
+		modules = append(modules, a)
 	}
 	f.reads = !f.write
 	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
@@ -207,28 +207,25 @@ func (f *doctorFlags) examine(ctx context.Context, s settings, what subject, std
 		return nil, err
 	}
 	defer back.Close()
-	switch {
-	case !what.provider.IsZero():
-		return f.examineProvider(ctx, s, back, what.provider)
-	case !what.module.IsZero():
-		repository, err := f.examineModule(ctx, back, what.module)
-		if err != nil {
-			return nil, err
-		}
-		return []*doctor.Report{repository, f.examineMachine(s, back.Embedded != nil)}, nil
-	case what.registry != "":
+	if what.of != nil {
+		return f.examineSubject(ctx, s, back, what.of)
+	}
+	if what.registry != "" {
 		return f.examineRegistry(ctx, s, back, what.registry)
 	}
 	return f.examineAll(ctx, s, back)
 }
 
-// examineProvider examines everything that a push of a provider needs.
-func (f *doctorFlags) examineProvider(ctx context.Context, s settings, back *registry.Repositories, a provider.Address) ([]*doctor.Report, error) {
-	repository, err := f.examineRepository(ctx, back, a)
+// examineSubject examines everything that a push of a provider or a module needs.
+func (f *doctorFlags) examineSubject(ctx context.Context, s settings, back *registry.Repositories, of subject.Address) ([]*doctor.Report, error) {
+	repository, err := f.examineRepository(ctx, back, of)
 	if err != nil {
 		return nil, err
 	}
-	reports := append([]*doctor.Report{repository}, f.examineOriginOf(ctx, s, a, repository.Origin)...)
+	reports := []*doctor.Report{repository}
+	if a, ok := of.(provider.Address); ok {
+		reports = append(reports, f.examineOriginOf(ctx, s, a, repository.Origin)...)
+	}
 	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
 }
 
@@ -240,22 +237,14 @@ func (f *doctorFlags) examineAll(ctx context.Context, s settings, back *registry
 	return append(reports, f.examineMachine(s, back.Embedded != nil)), nil
 }
 
-func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a provider.Address) (*doctor.Report, error) {
-	t, err := back.Templates.For(a)
+// examineRepository examines the repository of a provider or a module.
+func (f *doctorFlags) examineRepository(ctx context.Context, back *registry.Repositories, a subject.Address) (*doctor.Report, error) {
+	template, err := back.TemplateOf(a)
 	if err != nil {
 		return nil, err
 	}
 	addr, repo, err := back.Repository(ctx, a)
-	return f.examineStore(ctx, back, doctor.Repository{Provider: a, Address: addr, Template: t.Source(), Store: repo, Err: err})
-}
-
-func (f *doctorFlags) examineModule(ctx context.Context, back *registry.Repositories, a module.Address) (*doctor.Report, error) {
-	t, err := back.ModuleTemplates.For(a)
-	if err != nil {
-		return nil, err
-	}
-	addr, repo, err := back.Module(ctx, a)
-	return f.examineStore(ctx, back, doctor.Repository{Module: a, Address: addr, Template: t.Source(), Store: repo, Err: err})
+	return f.examineStore(ctx, back, doctor.Repository{Subject: a, Address: addr, Template: template, Store: repo, Err: err})
 }
 
 // examineStore examines a repository that was opened. It returns x.Err if there is no
@@ -265,15 +254,7 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 		return nil, x.Err
 	}
 	x.Write, x.Embedded = f.write, back.Embedded != nil
-	x.Explain = func(err error) error {
-		switch {
-		case !x.Module.IsZero():
-			return back.ExplainForModule(x.Module, err)
-		case !x.Provider.IsZero():
-			return back.ExplainFor(x.Provider, err)
-		}
-		return back.Explain(err, x.Address)
-	}
+	x.Explain = func(err error) error { return back.ExplainFor(x.Subject, err) }
 	if back.Client != nil {
 		x.Candidates = back.Client.Considered(ctx, x.Address)
 	}
@@ -287,21 +268,22 @@ func (f *doctorFlags) examineStore(ctx context.Context, back *registry.Repositor
 	return x.Examine(ctx), nil
 }
 
-// examineGateway examines a gateway as clients see it: what.module, or else what.provider, or else providers that it may
+// examineGateway examines a gateway as clients see it: what.of, or else providers that it may
 // have. Its requests carry the client's token from the CLI configuration, and no logins for registries.
-func examineGateway(ctx context.Context, s settings, at string, what subject) (*doctor.Report, error) {
+func examineGateway(ctx context.Context, s settings, at string, what examined) (*doctor.Report, error) {
 	cli := s.cli
 	x := doctor.Gateway{
-		URL: at, Provider: what.provider, Module: what.module, Inner: discoveryBelow(at), Guesses: s.configured(),
+		URL: at, Subject: what.of, Inner: discoveryBelow(at), Guesses: s.configured(),
 		Platform: provider.Platform{OS: runtime.GOOS, Arch: runtime.GOARCH},
 	}
 	if len(x.Guesses) == 0 {
 		x.Guesses = []provider.Address{provider.MustParsePattern("*/*/*").Example()}
 	}
 	host, err := urlHost(at)
+	m, isModule := what.of.(module.Address)
 	switch {
-	case !what.module.IsZero() && !clientsetup.IsOwnHost(host, what.module.ServiceHost()):
-		host = what.module.ServiceHost()
+	case isModule && !clientsetup.IsOwnHost(host, m.ServiceHost()):
+		host = m.ServiceHost()
 		x.Modules = gateway.ModulesURL(at, string(host))
 		x.TokenHost = host.ForDisplay()
 		// Another server must not get the token of this host, for example if the URL is mistyped.
@@ -311,7 +293,7 @@ func examineGateway(ctx context.Context, s settings, at string, what subject) (*
 		}
 	case err != nil:
 		return x.Examine(ctx), nil // the report explains the URL
-	case !what.module.IsZero():
+	case isModule:
 		x.Discovery = "https://" + string(host) + gateway.DiscoveryPath
 	}
 	creds, err := cli.CredentialsSource().ForHost(ctx, host)

@@ -74,7 +74,7 @@ func (f *doctorFlags) examineRepositories(ctx context.Context, s settings, back 
 	}
 	if examinesModules {
 		reports = append(reports, examineTemplates(back.ModuleTemplates, "module", modules, only, func(a module.Address) (*doctor.Report, error) {
-			return f.examineModule(ctx, back, a)
+			return f.examineRepository(ctx, back, a)
 		})...)
 	}
 	return reports

@@ -16,9 +16,9 @@ import (
 func TestFailureDocuments(t *testing.T) {
 	one := provider.MustParseVersion("1.0.0")
 	got, err := json.Marshal(failureDocuments([]reconcile.Failure{
-		{Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Err: errors.New("no <tags>")},
-		{Provider: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: one, Err: hint.New("refused", "log in")},
-		{Module: module.MustParseAddress("registry.acme.example/platform/vpc/aws"), Version: one, Err: errors.New("gone")},
+		{Subject: provider.MustParseAddress("registry.acme.example/acme/widget"), Err: errors.New("no <tags>")},
+		{Subject: provider.MustParseAddress("registry.acme.example/acme/widget"), Version: one, Err: hint.New("refused", "log in")},
+		{Subject: module.MustParseAddress("registry.acme.example/platform/vpc/aws"), Version: one, Err: errors.New("gone")},
 	}))
 	want := `[{"provider":"registry.acme.example/acme/widget","message":"no \u003ctags\u003e"},` +
 		`{"provider":"registry.acme.example/acme/widget","version":"1.0.0","message":"refused","hint":"log in"},` +

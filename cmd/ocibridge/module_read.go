@@ -150,7 +150,7 @@ func (f *readerFlags) modules(ctx context.Context, s settings, queries []query.M
 		if err != nil {
 			return nil, nil, err
 		}
-		return &inventory.Modules{Registry: inventory.RemoteModules{Repositories: repos}, Jobs: int(f.jobs)}, repos.Close, nil
+		return &inventory.Modules{Registry: inventory.Remote{Repositories: repos}, Jobs: int(f.jobs)}, repos.Close, nil
 	}
 	b, err := f.bundle(ctx, stderr)
 	if err != nil {

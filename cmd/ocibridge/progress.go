@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/inventory"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 )
@@ -38,8 +38,7 @@ type progress struct {
 }
 
 type packageKey struct {
-	provider provider.Address
-	module   module.Address
+	subject  subject.Address
 	version  provider.Version
 	platform provider.Platform
 }
@@ -111,12 +110,11 @@ var endings = map[pusher.Stage]string{
 func (p *progress) Event(e pusher.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	name := fmt.Sprintf("%s %s %s", e.Provider.Type(), e.Version, e.Platform)
-	total := 2 * e.Total // every byte of a package counts twice, because it is downloaded and uploaded
-	if !e.Module.IsZero() {
-		name, total = fmt.Sprintf("%s %s", e.Module.Name(), e.Version), e.Total
+	name, total := fmt.Sprintf("%s %s", e.Subject.Parts()[2], e.Version), e.Total
+	if e.Platform != (provider.Platform{}) {
+		name, total = fmt.Sprintf("%s %s", name, e.Platform), 2*total // every byte of a package counts twice, because it is downloaded and uploaded
 	}
-	key := packageKey{e.Provider, e.Module, e.Version, e.Platform}
+	key := packageKey{e.Subject, e.Version, e.Platform}
 	bar := p.live[key]
 	ending, ends := endings[e.Stage]
 	switch {

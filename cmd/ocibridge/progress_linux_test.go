@@ -124,7 +124,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		waitFor(t, screen, "1 of 3 providers, 7 versions")
 		done()
 		platform := provider.Platform{OS: "linux", Arch: "amd64"}
-		p.Event(pusher.Event{Provider: a, Version: v, Platform: platform, Stage: pusher.StageFetch, Bytes: 5 << 20, Total: 10 << 20})
+		p.Event(pusher.Event{Subject: a, Version: v, Platform: platform, Stage: pusher.StageFetch, Bytes: 5 << 20, Total: 10 << 20})
 		waitFor(t, screen, "widget 1.0.0 linux_amd64")
 		waitFor(t, screen, "25% of   10 MiB")
 		if format == "text" {
@@ -156,7 +156,7 @@ func TestBarsOnTerminal(t *testing.T) {
 	must(t, err)
 	event := func(typ, platform string, bytes, total int) {
 		a := provider.MustParseAddress(widgetHost + "/acme/" + typ)
-		p.Event(pusher.Event{Provider: a, Version: v, Platform: provider.MustParsePlatform(platform), Stage: pusher.StageFetch, Bytes: bytes, Total: int64(total)})
+		p.Event(pusher.Event{Subject: a, Version: v, Platform: provider.MustParsePlatform(platform), Stage: pusher.StageFetch, Bytes: bytes, Total: int64(total)})
 	}
 	event("null", "linux_386", 1<<20, 10<<20)
 	event("google-beta", "windows_amd64", 0, 700<<20)

@@ -2,13 +2,14 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
@@ -113,18 +114,18 @@ func (p *progress) synced(run *syncRun) {
 // totals returns the number of versions with each outcome.
 func (r *syncRun) totals() string {
 	type version struct {
-		provider.Address
+		subject.Address
 		provider.Version
 	}
 	by, done := map[string]int{}, map[version]bool{}
-	add := func(what string, a provider.Address, v provider.Version) {
+	add := func(what string, a subject.Address, v provider.Version) {
 		if at := (version{a, v}); !done[at] {
 			done[at] = true
 			by[what]++
 		}
 	}
 	for _, f := range r.outcome.Failures {
-		add("failed", f.Provider, f.Version)
+		add("failed", f.Subject, f.Version)
 	}
 	for _, result := range r.outcome.Results {
 		add(string(result.Status), result.Provider, result.Version)
@@ -210,19 +211,29 @@ func (r *syncRun) document(dryRun bool) any {
 	}
 }
 
-// failure is a failed provider or version in JSON output.
+// failure is a failed provider, module or version in JSON output. MarshalJSON adds the address, under the word for its kind.
 type failure struct {
-	Provider provider.Address `json:"provider,omitzero"`
-	Module   module.Address   `json:"module,omitzero"` // in place of a provider
-	Version  provider.Version `json:"version,omitzero"`
-	Message  string           `json:"message"`
-	Hint     string           `json:"hint,omitempty"`
+	subject subject.Address
+	Version provider.Version `json:"version,omitzero"`
+	Message string           `json:"message"`
+	Hint    string           `json:"hint,omitempty"`
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (f failure) MarshalJSON() ([]byte, error) {
+	type others failure
+	address, err := json.Marshal(map[subject.Kind]subject.Address{f.subject.Kind(): f.subject})
+	if err != nil {
+		return nil, err
+	}
+	rest, err := json.Marshal(others(f))
+	return slices.Concat(address[:len(address)-1], []byte{','}, rest[1:]), err
 }
 
 func failureDocuments(failures []reconcile.Failure) []failure {
 	out := []failure{}
 	for _, f := range failures {
-		out = append(out, failure{f.Provider, f.Module, f.Version, f.Err.Error(), hint.Of(f.Err)})
+		out = append(out, failure{f.Subject, f.Version, f.Err.Error(), hint.Of(f.Err)})
 	}
 	return out
 }

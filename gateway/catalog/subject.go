@@ -59,18 +59,10 @@ type tagList struct {
 
 // versionsIn returns the versions that the tags of a subject's repository name, in no particular order, and without an ETag.
 func versionsIn(tags []ociaddr.Tag, of subject.Address) (out tagList) {
-	if of.Kind() == subject.Module {
-		for v, t := range ociaddr.ModuleTags(tags) {
-			out.versions = append(out.versions, v)
-			if _, exact := t.Version(); !exact {
-				out.leadingV = append(out.leadingV, v)
-			}
-		}
-		return out
-	}
-	for _, t := range tags {
-		if v, ok := t.Version(); ok {
-			out.versions = append(out.versions, v)
+	for v, t := range ociaddr.TagsOf(of.Kind(), tags) {
+		out.versions = append(out.versions, v)
+		if hasLeadingV(t) {
+			out.leadingV = append(out.leadingV, v)
 		}
 	}
 	return out

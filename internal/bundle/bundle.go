@@ -41,6 +41,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -145,29 +146,24 @@ func openBundle(ctx context.Context, name string, open func(context.Context, str
 func (b *Bundle) Close() error { return b.storage.close() }
 
 // Providers returns the providers that have tags in the bundle, sorted.
-func (b *Bundle) Providers() []provider.Address {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	found := map[provider.Address]bool{}
-	for name := range b.tags {
-		if n, err := parseName(name); err == nil && n.module.IsZero() {
-			found[n.provider] = true
-		}
-	}
-	return slices.SortedFunc(maps.Keys(found), func(x, y provider.Address) int { return strings.Compare(x.Path(), y.Path()) })
-}
+func (b *Bundle) Providers() []provider.Address { return stored[provider.Address](b) }
 
 // Modules returns the modules that have tags in the bundle, sorted.
-func (b *Bundle) Modules() []module.Address {
+func (b *Bundle) Modules() []module.Address { return stored[module.Address](b) }
+
+// stored returns the addresses of one kind that have tags in a bundle, sorted.
+func stored[A subject.Address](b *Bundle) []A {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	found := map[module.Address]bool{}
+	found := map[subject.Address]A{}
 	for name := range b.tags {
-		if n, err := parseName(name); err == nil && !n.module.IsZero() {
-			found[n.module] = true
+		if n, err := parseName(name); err == nil {
+			if a, ok := n.of.(A); ok {
+				found[a] = a
+			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), func(x, y module.Address) int { return strings.Compare(x.Path(), y.Path()) })
+	return slices.SortedFunc(maps.Values(found), func(x, y A) int { return strings.Compare(x.Path(), y.Path()) })
 }
 
 // load reads index.json and checks that the bundle is complete.
@@ -260,9 +256,8 @@ func isKept(tag string) bool {
 
 // entryName is the name of an entry of index.json.
 type entryName struct {
-	provider provider.Address // zero for a module
-	module   module.Address   // zero for a provider
-	tag      ociaddr.Tag
+	of  subject.Address // nil unless the name is valid
+	tag ociaddr.Tag
 }
 
 // parseName parses HOSTNAME/NAMESPACE/TYPE/TAG or HOSTNAME/NAMESPACE/NAME/SYSTEM/TAG.
@@ -273,38 +268,39 @@ func parseName(name string) (n entryName, err error) {
 	case !isKept(parts[last]):
 		err = errors.New("neither a version nor attached")
 	case last == 3:
-		n.provider, err = provider.AddressFromPath(parts[0], parts[1], parts[2])
+		n.of, err = provider.AddressFromPath(parts[0], parts[1], parts[2])
 	case last == 4:
-		n.module, err = module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
+		n.of, err = module.AddressFromPath(parts[0], parts[1], parts[2], parts[3])
 	default:
 		err = errors.New("neither a provider nor a module")
 	}
 	return n, err
 }
 
+// types are the media type and the artifact type of the manifest that the tag of a version names.
+var types = map[subject.Kind]struct{ media, artifact string }{
+	subject.Provider: {ocispec.MediaTypeImageIndex, artifact.TypeProvider},
+	subject.Module:   {ocispec.MediaTypeImageManifest, artifact.TypeModule},
+}
+
 // fits reports whether a manifest of the given media type is valid under the tag. A version of a provider and a
 // list of referrers are indexes, and a version of a module is an image manifest.
 func (n entryName) fits(mediaType string) bool {
-	subject, isAttached := n.tag.Subject()
-	switch {
-	case isAttached && n.tag != ociaddr.ReferrersTag(subject): // a tag of cosign
+	switch attachedTo, isAttached := n.tag.Subject(); {
+	case !isAttached:
+		return mediaType == types[n.of.Kind()].media
+	case n.tag != ociaddr.ReferrersTag(attachedTo): // a tag of cosign
 		return mediaType == ocispec.MediaTypeImageIndex || mediaType == ocispec.MediaTypeImageManifest
-	case !isAttached && !n.module.IsZero():
-		return mediaType == ocispec.MediaTypeImageManifest
 	}
 	return mediaType == ocispec.MediaTypeImageIndex
 }
 
 // artifactType returns the artifact type of a version, or "" for an attachment.
 func (n entryName) artifactType() string {
-	_, isVersion := n.tag.Version()
-	switch {
-	case !isVersion:
+	if _, isVersion := n.tag.Version(); !isVersion {
 		return ""
-	case !n.module.IsZero():
-		return artifact.TypeModule
 	}
-	return artifact.TypeProvider
+	return types[n.of.Kind()].artifact
 }
 
 // Save writes the list and index.json, which completes the bundle.

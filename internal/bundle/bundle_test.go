@@ -678,11 +678,11 @@ func TestModulesAndProviders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, blob := range []artifact.Blob{zip, artifact.Config()} {
-		if err := b.Module(a).Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
+		if err := b.Repository(a).Push(t.Context(), blob.Descriptor, bytes.NewReader(blob.Data)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Module(a).PushReference(t.Context(), manifest.Descriptor, bytes.NewReader(manifest.Data), "3.0.0"); err != nil {
+	if err := b.Repository(a).PushReference(t.Context(), manifest.Descriptor, bytes.NewReader(manifest.Data), "3.0.0"); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.Save(t.Context()); err != nil {
@@ -699,7 +699,7 @@ func TestModulesAndProviders(t *testing.T) {
 	if v, err := (pusher.Stored{Provider: widget, Store: b.Repository(widget)}).Versions(t.Context()); err != nil || len(v) != 1 || v[0].String() != "1.0.0" {
 		t.Errorf("versions of the provider: %v, %v", v, err)
 	}
-	if m, err := artifact.ReadModule(t.Context(), b.Module(a), a, provider.MustParseVersion("3.0.0")); err != nil || m.Digest != zip.Descriptor.Digest {
+	if m, err := artifact.ReadModule(t.Context(), b.Repository(a), a, provider.MustParseVersion("3.0.0")); err != nil || m.Digest != zip.Descriptor.Digest {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

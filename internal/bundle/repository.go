@@ -18,8 +18,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // Repository is the part of a bundle of one provider or module. A push can use it in place of a registry's
@@ -30,10 +29,7 @@ type Repository struct {
 }
 
 // Repository returns the repository of a provider. The repository can be empty.
-func (b *Bundle) Repository(a provider.Address) *Repository { return &Repository{b, a.Path()} }
-
-// Module returns the repository of a module. The repository can be empty.
-func (b *Bundle) Module(a module.Address) *Repository { return &Repository{b, a.Path()} }
+func (b *Bundle) Repository(a subject.Address) *Repository { return &Repository{b, a.Path()} }
 
 // tagName returns the name of a tag in index.json.
 func (r *Repository) tagName(tag string) string { return r.path + "/" + tag }

@@ -19,16 +19,17 @@ import (
 	"github.com/ocibridge/ocibridge/internal/document"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/outgoing"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
 // Gateway diagnoses a network mirror or a module registry as a client sees it.
 type Gateway struct {
-	URL      string // the URL in the network_mirror block, or for a module the gateway's URL
-	Provider provider.Address
-	// Guesses are requested if Provider and Module are zero, and the gateway has no catalog of an embedded registry. The
+	URL string // the URL in the network_mirror block, or for a module the gateway's URL
+	// Subject is the provider or the module to request, or nil.
+	Subject subject.Address
+	// Guesses are requested if Subject is nil, and the gateway has no catalog of an embedded registry. The
 	// gateway may lack them, and the token may not cover them.
 	Guesses []provider.Address
 	// Inner is the URL at which a discovery document is found if URL is the one of a gateway, and not of its network mirror.
@@ -36,9 +37,8 @@ type Gateway struct {
 	Inner string
 	// Platform is the client's platform.
 	Platform provider.Platform
-	// Module is the module to request. If it is zero, Provider is requested. Discovery is the URL of the discovery document
-	// of the module's host if this is the gateway's own host. Otherwise it is "", and Modules is the URL in a host block.
-	Module             module.Address
+	// Discovery is the URL of the discovery document of a module's host if this is the gateway's own host. Otherwise it is
+	// "", and Modules is the URL in a host block.
 	Discovery, Modules string
 	// Prepare adds the client's credentials to a request. TokenSource says where the credentials come from, and is
 	// "" if there are none. TokenHost is the host under which clients file them, or "" for the host of URL.
@@ -48,7 +48,7 @@ type Gateway struct {
 	// Transport sends the requests. If it is nil, [outgoing.Transport] does.
 	Transport http.RoundTripper
 
-	isGuess bool // whether Provider is one of Guesses
+	isGuess bool // whether Subject is one of Guesses
 }
 
 // documentLimits limits the JSON documents of a gateway.
@@ -67,8 +67,8 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	}
 	ctx, cancel := context.WithTimeout(ctx, gatewayTimeout)
 	defer cancel()
-	subject, _, _ := strings.Cut(ociaddr.HideLogin(x.URL), "?")
-	r := &Report{Subject: subject}
+	at, _, _ := strings.Cut(ociaddr.HideLogin(x.URL), "?")
+	r := &Report{Subject: at}
 	base, ok := x.base(r)
 	if !ok || !r.proxy(ctx, base) {
 		return r
@@ -78,25 +78,29 @@ func (x Gateway) Examine(ctx context.Context) *Report {
 	} else {
 		r.ok("token", "%s", x.TokenSource)
 	}
-	if !x.Module.IsZero() {
+	if x.ofModule() {
 		x.examineModule(ctx, r)
 		return r
 	}
-	providers := []provider.Address{x.Provider}
-	if x.Provider.IsZero() {
-		if providers = x.stored(ctx, r, base); len(providers) == 0 {
-			providers, x.isGuess = x.Guesses[:min(len(x.Guesses), maxStored)], true
+	subjects := []subject.Address{x.Subject}
+	if x.Subject == nil {
+		if subjects = x.stored(ctx, r, base); len(subjects) == 0 {
+			x.isGuess = true
+			for _, a := range x.Guesses[:min(len(x.Guesses), maxStored)] {
+				subjects = append(subjects, a)
+			}
 		}
 	}
-	for _, a := range providers {
-		x.Provider = a
+	for _, x.Subject = range subjects {
 		x.examineProvider(ctx, r, base)
 	}
 	x.page(ctx, r, base)
 	return r
 }
 
-// examineProvider requests x.Provider as clients do.
+func (x Gateway) ofModule() bool { return x.Subject != nil && x.Subject.Kind() == subject.Module }
+
+// examineProvider requests x.Subject, a provider, as clients do.
 func (x Gateway) examineProvider(ctx context.Context, r *Report, base *url.URL) {
 	version, ok := x.index(ctx, r, base)
 	if !ok {
@@ -119,7 +123,7 @@ func root(base *url.URL) *url.URL {
 }
 
 // stored returns providers in the catalog of the gateway's embedded registry. It returns none if there is no catalog.
-func (x Gateway) stored(ctx context.Context, r *Report, base *url.URL) (out []provider.Address) {
+func (x Gateway) stored(ctx context.Context, r *Report, base *url.URL) (out []subject.Address) {
 	var doc struct {
 		Repositories []string `json:"repositories"`
 	}
@@ -165,7 +169,7 @@ func (x Gateway) tokenHost(u *url.URL) string { return cmp.Or(x.TokenHost, u.Hos
 
 // form returns a hint about the form of the gateway's URL.
 func (x Gateway) form() string {
-	if !x.Module.IsZero() {
+	if x.ofModule() {
 		return "write the URL of the gateway as https://HOST:PORT/"
 	}
 	return "write it as https://HOST:PORT/providers/"
@@ -187,11 +191,11 @@ func (x Gateway) base(r *Report) (*url.URL, bool) {
 		r.fail("URL", fmt.Errorf("clients refuse the scheme %q", u.Scheme), help)
 	case u.Host == "":
 		r.fail("URL", errors.New("it has no host"), help)
-	case !strings.HasSuffix(u.Path, "/") && x.Module.IsZero():
+	case !strings.HasSuffix(u.Path, "/") && !x.ofModule():
 		r.fail("URL", errors.New("it does not end in a slash, so clients drop its last part"), help)
-	case strings.Contains(x.Provider.Hostname(), ":"):
+	case x.Subject != nil && !x.ofModule() && strings.Contains(x.Subject.Hostname(), ":"):
 		r.ok("URL", "%s", shown(u))
-		r.fail("provider", fmt.Errorf("clients cannot install %s through a network mirror: they read a host with a port as the scheme of a URL", x.Provider),
+		r.fail("provider", fmt.Errorf("clients cannot install %s through a network mirror: they read a host with a port as the scheme of a URL", x.Subject),
 			"give the registry a host name without a port, and a host block in the clients' CLI configuration that says where it is")
 	default:
 		r.ok("URL", "%s", shown(u))
@@ -207,7 +211,7 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 		Versions map[string]struct{} `json:"versions"`
 	}
 	const name = "index.json"
-	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
+	resp, err := x.document(ctx, base.JoinPath(x.Subject.Path(), name), &doc)
 	r.server(resp)
 	switch {
 	case resp != nil && resp.StatusCode == http.StatusNotFound:
@@ -216,21 +220,21 @@ func (x Gateway) index(ctx context.Context, r *Report, base *url.URL) (provider.
 				"write the URL of the network mirror as "+shown(base.JoinPath("providers/")))
 			return provider.Version{}, false
 		}
-		if right := base.JoinPath("providers/"); !strings.HasSuffix(base.Path, mirrorPath) && x.has(ctx, right.JoinPath(x.Provider.Path(), name)) {
-			r.fail(name, fmt.Errorf("%s is not there, because the path of the URL is wrong: clients go on to their next installation method", x.Provider),
+		if right := base.JoinPath("providers/"); !strings.HasSuffix(base.Path, mirrorPath) && x.has(ctx, right.JoinPath(x.Subject.Path(), name)) {
+			r.fail(name, fmt.Errorf("%s is not there, because the path of the URL is wrong: clients go on to their next installation method", x.Subject),
 				"write the URL of the network mirror as "+shown(right))
 			return provider.Version{}, false
 		}
-		r.warn(name, "push it, if it should be there; PROVIDER names another one to look for", "%s is not there: clients go on to their next installation method", x.Provider)
+		r.warn(name, "push it, if it should be there; PROVIDER names another one to look for", "%s is not there: clients go on to their next installation method", x.Subject)
 		return provider.Version{}, false
 	case resp != nil && resp.StatusCode == http.StatusForbidden && x.isGuess && x.Prepare != nil:
-		r.warn(name, "name a PROVIDER that the token may read", "the token may not read %s, which is only an example", x.Provider)
+		r.warn(name, "name a PROVIDER that the token may read", "the token may not read %s, which is only an example", x.Subject)
 		return provider.Version{}, false
 	case err != nil:
 		r.fail(name, err, "the gateway's own log says why")
 		return provider.Version{}, false
 	}
-	return r.newest(name, x.Provider, slices.Collect(maps.Keys(doc.Versions)), "clients fail on a version that does not parse: remove it from the mirror")
+	return r.newest(name, x.Subject, slices.Collect(maps.Keys(doc.Versions)), "clients fail on a version that does not parse: remove it from the mirror")
 }
 
 // newest adds the check of the listed versions of a provider or module, and returns the newest version. helpInvalid is the
@@ -265,7 +269,7 @@ func (x Gateway) version(ctx context.Context, r *Report, base *url.URL, v provid
 		} `json:"archives"`
 	}
 	name := v.String() + ".json"
-	resp, err := x.document(ctx, base.JoinPath(x.Provider.Path(), name), &doc)
+	resp, err := x.document(ctx, base.JoinPath(x.Subject.Path(), name), &doc)
 	if err != nil {
 		r.fail(name, err, "the gateway's own log says why; clients give up at this point")
 		return nil, false

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/opentofu/svchost"
 
 	"github.com/ocibridge/ocibridge/provider"
 )
@@ -39,7 +42,7 @@ func (x Gateway) discovery(ctx context.Context, r *Report) (*url.URL, bool) {
 			r.fail("URL", errors.New("it is none"), x.form())
 			return nil, false
 		}
-		r.skip(name, "ocibridge config client --for host prints the whole block", "clients need a host block for %s with \"modules.v1\" = %q", x.Module.ServiceHost().ForDisplay(), shown(modules))
+		r.skip(name, "ocibridge config client --for host prints the whole block", "clients need a host block for %s with \"modules.v1\" = %q", svchost.ForDisplay(x.Subject.Hostname()), shown(modules))
 		return modules, true
 	}
 	const help = "only a gateway with this host name in public_url has modules of this name; for modules of another host, name the module with that host"
@@ -89,11 +92,11 @@ func (x Gateway) moduleVersions(ctx context.Context, r *Report, modules *url.URL
 	switch {
 	case resp != nil && resp.StatusCode == http.StatusNotFound:
 		if strings.HasSuffix(x.URL, "/providers/") && x.Discovery == "" {
-			r.fail(name, fmt.Errorf("%s is not there, because the URL is that of the network mirror", x.Module),
+			r.fail(name, fmt.Errorf("%s is not there, because the URL is that of the network mirror", x.Subject),
 				"write the URL of the gateway as "+strings.TrimSuffix(x.URL, "providers/"))
 			return provider.Version{}, false
 		}
-		r.warn(name, "push it, if it should be there; MODULE names another one to look for", "%s is not there: clients fail", x.Module)
+		r.warn(name, "push it, if it should be there; MODULE names another one to look for", "%s is not there: clients fail", x.Subject)
 		return provider.Version{}, false
 	case err != nil:
 		r.fail(name, err, "the gateway's own log says why")
@@ -105,7 +108,7 @@ func (x Gateway) moduleVersions(ctx context.Context, r *Report, modules *url.URL
 			listed = append(listed, s.Version)
 		}
 	}
-	return r.newest(name, x.Module, listed, "clients do not install a version that does not parse: remove it from the registry")
+	return r.newest(name, x.Subject, listed, "clients do not install a version that does not parse: remove it from the registry")
 }
 
 // moduleDownload requests the location of a version. OpenTofu reads it from the document, and Terraform from the header
@@ -146,5 +149,6 @@ func (x Gateway) moduleDownload(ctx context.Context, r *Report, modules *url.URL
 
 // modulePath returns the URL of a document about the module.
 func (x Gateway) modulePath(modules *url.URL, last ...string) *url.URL {
-	return modules.JoinPath(append([]string{x.Module.Namespace(), x.Module.Name(), x.Module.System()}, last...)...)
+	parts := x.Subject.Parts()
+	return modules.JoinPath(slices.Concat(parts[1:], last)...)
 }

@@ -99,7 +99,7 @@ func moduleChecks(t *testing.T, h http.Handler, path string, own bool) map[strin
 	srv := httptest.NewTLSServer(h)
 	t.Cleanup(srv.Close)
 	x := Gateway{
-		URL: srv.URL + "/" + path, Module: vpc, TokenHost: "registry.acme.example", TokenSource: "a test",
+		URL: srv.URL + "/" + path, Subject: vpc, TokenHost: "registry.acme.example", TokenSource: "a test",
 		Prepare:   func(r *http.Request) { r.Header.Set("Authorization", "Bearer MARK-token") },
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}

@@ -47,7 +47,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 	srv := httptest.NewTLSServer(rec)
 	t.Cleanup(srv.Close)
 	x := Gateway{
-		URL: srv.URL + "/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		URL: srv.URL + "/providers/", Subject: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
 		Prepare:     func(r *http.Request) { r.Header.Set("Authorization", "Bearer MARK-token") },
 		TokenSource: "a test",
 		// The certificates of this package's test servers have different authorities.
@@ -63,7 +63,7 @@ func gatewayOf(t *testing.T, h http.Handler) (*recorder.Recorder, map[string]Che
 // TestProxyIsNotTheGateway shows that if a proxy fails, the report does not blame the gateway.
 func TestProxyIsNotTheGateway(t *testing.T) {
 	x := Gateway{
-		URL: "https://gateway.example/providers/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		URL: "https://gateway.example/providers/", Subject: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
 		Transport: &http.Transport{Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "127.0.0.1:1"})},
 	}
 	for _, c := range x.Examine(t.Context()).Checks {
@@ -110,7 +110,7 @@ func TestGatewayOfAnUnknownAuthority(t *testing.T) {
 	t.Cleanup(srv.Close)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	got := checks(t, Gateway{URL: srv.URL + "/providers/", Provider: null, Transport: transport}.Examine(t.Context()))
+	got := checks(t, Gateway{URL: srv.URL + "/providers/", Subject: null, Transport: transport}.Examine(t.Context()))
 	want(t, got, "index.json", Fail, "certificate signed by unknown authority")
 	if hint := got["index.json"].Hint; !strings.HasPrefix(hint, "its certificate is by an authority that is not known here") {
 		t.Errorf("hint %q", hint)
@@ -232,7 +232,7 @@ func TestGatewayAtAnotherPath(t *testing.T) {
 	}))
 	t.Cleanup(srv.Close)
 	got := checks(t, Gateway{
-		URL: srv.URL + "/", Provider: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
+		URL: srv.URL + "/", Subject: null, Platform: provider.Platform{OS: "linux", Arch: "amd64"},
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
 	}.Examine(t.Context()))
 	want(t, got, "index.json", Fail, "the path of the URL is wrong")
@@ -310,7 +310,7 @@ func TestForbiddenProvider(t *testing.T) {
 // take such an address for a URL.
 func TestGatewayOfAHostWithAPort(t *testing.T) {
 	a := provider.MustParseAddress("localhost:8443/acme/null")
-	got := checks(t, Gateway{URL: "https://localhost:1/providers/", Provider: a}.Examine(t.Context()))
+	got := checks(t, Gateway{URL: "https://localhost:1/providers/", Subject: a}.Examine(t.Context()))
 	want(t, got, "provider", Fail, "clients cannot install localhost:8443/acme/null through a network mirror")
 	if _, asked := got["index.json"]; asked {
 		t.Error("the gateway was examined all the same")
@@ -328,7 +328,7 @@ func TestGatewayURLs(t *testing.T) {
 		"https://localhost:1/providers":                    "does not end in a slash",
 		"http://localhost:1/providers/":                    `refuse the scheme "http"`,
 	} {
-		r := Gateway{URL: in, Provider: null}.Examine(t.Context())
+		r := Gateway{URL: in, Subject: null}.Examine(t.Context())
 		want(t, checks(t, r), "URL", Fail, detail)
 		if s := fmt.Sprint(r); strings.Contains(s, "MARK-") {
 			t.Errorf("a secret is in %s", s)

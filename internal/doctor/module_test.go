@@ -31,7 +31,7 @@ func TestModuleOnDistribution(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x := Repository{Module: vpc, Address: addr, Template: "a test's", Store: repo, Write: true, Explain: func(err error) error { return c.Explain(err, addr) }}
+			x := Repository{Subject: vpc, Address: addr, Template: "a test's", Store: repo, Write: true, Explain: func(err error) error { return c.Explain(err, addr) }}
 			got := checks(t, x.Examine(t.Context()))
 			want(t, got, "address", OK, vpc.String()+" is kept in "+addr.String())
 			want(t, got, "tags", Warn, "there is no such repository yet")
@@ -69,7 +69,7 @@ func TestDamagedModule(t *testing.T) {
 			storeModule(t, x, module.MustParseAddress("registry.acme.example/platform/net/aws"), "1.0.0", "1.0.0")
 		}, "registry.acme.example/platform/net/aws", "a repository of its own"},
 		"a provider": {func(t *testing.T, x Repository) {
-			x.Module, x.Provider = module.Address{}, null
+			x.Subject = null
 			r := &Report{}
 			if (&trial{Repository: x, tag: "1.0.0"}).run(t.Context(), r); r.Failed() {
 				t.Fatalf("%+v", r)
@@ -86,7 +86,7 @@ func TestDamagedModule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, quirks.Settings{})
 			x := b.repository()
-			x.Provider, x.Module = provider.Address{}, vpc
+			x.Subject = vpc
 			tc.spoil(t, x)
 			got := checks(t, x.Examine(t.Context()))
 			want(t, got, "pull", Fail, tc.detail)

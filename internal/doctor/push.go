@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
@@ -60,17 +61,18 @@ func (x Repository) push(ctx context.Context, r *Report) {
 
 // run pushes the parts of the version. It stops if the registry refuses a part that every version needs.
 func (t *trial) run(ctx context.Context, r *Report) {
-	if t.ofModule() {
-		t.runModule(ctx, r)
-	} else {
-		t.runProvider(ctx, r)
+	switch of := t.Subject.(type) {
+	case provider.Address:
+		t.runProvider(ctx, r, of)
+	case module.Address:
+		t.runModule(ctx, r, of)
 	}
 }
 
 // runModule is run for a module. A version of a module is a single manifest, and its zip.
-func (t *trial) runModule(ctx context.Context, r *Report) {
+func (t *trial) runModule(ctx context.Context, r *Report, a module.Address) {
 	content := []byte(t.tag)
-	m := artifact.Module{Address: t.Module, Version: testVersion(), Digest: digest.FromBytes(content), Size: int64(len(content))}
+	m := artifact.Module{Address: a, Version: testVersion(), Digest: digest.FromBytes(content), Size: int64(len(content))}
 	manifest, err := artifact.EncodeModule(m)
 	if err != nil {
 		r.fail("push", err, flaw)
@@ -99,9 +101,9 @@ func (t *trial) content(ctx context.Context, r *Report, content artifact.Blob) b
 }
 
 // runProvider is run for a provider.
-func (t *trial) runProvider(ctx context.Context, r *Report) {
+func (t *trial) runProvider(ctx context.Context, r *Report, a provider.Address) {
 	content := []byte(t.tag)
-	v := artifact.Version{Provider: t.Provider, Version: testVersion()}
+	v := artifact.Version{Provider: a, Version: testVersion()}
 	p := artifact.Package{
 		Platform: provider.MustParsePlatform("linux_amd64"), Filename: "doctor.zip", Digest: digest.FromBytes(content), Size: int64(len(content)),
 	}

@@ -194,7 +194,7 @@ func TestWriteOnDistribution(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x := Repository{Provider: null, Address: addr, Store: repo, Write: true, Explain: func(err error) error { return c.Explain(err, addr) }}
+			x := Repository{Subject: null, Address: addr, Store: repo, Write: true, Explain: func(err error) error { return c.Explain(err, addr) }}
 			for range 2 {
 				got := checks(t, x.Examine(t.Context()))
 				want(t, got, "versions", OK, "")

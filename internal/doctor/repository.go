@@ -24,6 +24,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -32,10 +33,8 @@ import (
 
 // Repository diagnoses the repository of a provider or of a module.
 type Repository struct {
-	// Provider or Module is what the repository belongs to. The other one is zero.
-	Provider provider.Address
-	Module   module.Address
-	Address  ociaddr.Repository
+	Subject subject.Address // what the repository belongs to
+	Address ociaddr.Repository
 	// Template is the template that gave Address.
 	Template string
 	// Store is a client for the repository. If there is no client, Store is nil and Err says why.
@@ -66,16 +65,6 @@ func NoRepository(owner fmt.Stringer, err error) *Report {
 	return r
 }
 
-func (x Repository) ofModule() bool { return !x.Module.IsZero() }
-
-// owner returns the provider or module that the repository belongs to.
-func (x Repository) owner() fmt.Stringer {
-	if x.ofModule() {
-		return x.Module
-	}
-	return x.Provider
-}
-
 // Examine diagnoses a repository.
 func (x Repository) Examine(ctx context.Context) *Report {
 	r := &Report{Subject: x.Address.String()}
@@ -85,7 +74,7 @@ func (x Repository) Examine(ctx context.Context) *Report {
 }
 
 func (x Repository) examine(ctx context.Context, r *Report) {
-	r.ok("address", "%s is kept in %s, by the template %s", x.owner(), x.Address, x.Template)
+	r.ok("address", "%s is kept in %s, by the template %s", x.Subject, x.Address, x.Template)
 	ctx, cancel := context.WithTimeout(ctx, repositoryTimeout)
 	defer cancel()
 	if x.Store == nil {
@@ -110,11 +99,14 @@ func (x Repository) examine(ctx context.Context, r *Report) {
 	switch {
 	case there && len(versions) == 0:
 		r.warn("pull", "push a version; in a proxy-cache project, the template names the project of the registry that it caches, too", "there is no version to read")
-	case there && x.ofModule():
-		newest := versions[len(versions)-1]
-		x.pullModule(ctx, r, newest, tagged[newest])
 	case there:
-		x.pull(ctx, r, versions[len(versions)-1])
+		newest := versions[len(versions)-1]
+		switch of := x.Subject.(type) {
+		case provider.Address:
+			x.pull(ctx, r, of, newest)
+		case module.Address:
+			x.pullModule(ctx, r, of, newest, tagged[newest])
+		}
 	}
 	x.push(ctx, r)
 }
@@ -248,7 +240,7 @@ func (x Repository) userName(r *Report) {
 
 // evidence checks the evidence of a stored version as the gateway's registry protocol does, and its signature as clients
 // do. It also sets the report's Origin. A version without evidence needs no check.
-func (x Repository) evidence(ctx context.Context, r *Report, v provider.Version, found *artifact.Version) error {
+func (x Repository) evidence(ctx context.Context, r *Report, a provider.Address, v provider.Version, found *artifact.Version) error {
 	if found.Evidence == nil {
 		return nil
 	}
@@ -257,7 +249,7 @@ func (x Repository) evidence(ctx context.Context, r *Report, v provider.Version,
 		return fmt.Errorf("version %s: %w", v, err)
 	}
 	r.Origin = e.Record.Origin
-	_, err = e.Verify(ctx, x.Provider, v, found.Packages, trust.Policy{AllowUnsigned: true})
+	_, err = e.Verify(ctx, a, v, found.Packages, trust.Policy{AllowUnsigned: true})
 	if errors.Is(err, artifact.ErrNothingToCheck) {
 		return nil
 	}
@@ -289,10 +281,7 @@ func (x Repository) tags(ctx context.Context, r *Report) (map[provider.Version]o
 	var answer *errcode.ErrorResponse
 	switch {
 	case errors.Is(err, errdef.ErrNotFound), errors.As(err, &answer) && answer.StatusCode == http.StatusNotFound:
-		help := "push a provider"
-		if x.ofModule() {
-			help = "push a module"
-		}
+		help := "push a " + string(x.Subject.Kind())
 		if !x.Embedded {
 			help += "; Amazon ECR and Google Artifact Registry want the repository to be made first"
 		}
@@ -302,9 +291,9 @@ func (x Repository) tags(ctx context.Context, r *Report) (map[provider.Version]o
 		r.fail("tags", x.Explain(err), "without a list of tags no client finds a version")
 		return nil, false
 	}
-	versions := x.versions(tags)
+	versions := ociaddr.TagsOf(x.Subject.Kind(), tags)
 	r.ok("tags", "%s and %s, on %s", count(len(versions), "version"), count(len(tags)-len(versions), "other tag"), count(pages, "page"))
-	if !x.ofModule() {
+	if x.Subject.Kind() == subject.Provider {
 		r.foundTags(artifact.LintTags(tags))
 	}
 	return versions, true
@@ -329,23 +318,9 @@ func (r *Report) foundTags(found []artifact.Finding) {
 	}
 }
 
-// versions returns the tag of each version among the tags.
-func (x Repository) versions(tags []ociaddr.Tag) map[provider.Version]ociaddr.Tag {
-	if x.ofModule() {
-		return ociaddr.ModuleTags(tags)
-	}
-	out := map[provider.Version]ociaddr.Tag{}
-	for _, t := range tags {
-		if v, ok := t.Version(); ok {
-			out[v] = t
-		}
-	}
-	return out
-}
-
 // pull reads the newest version of a provider as the gateway does.
-func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version) {
-	v, err := artifact.Read(ctx, x.Store, x.Provider, newest)
+func (x Repository) pull(ctx context.Context, r *Report, a provider.Address, newest provider.Version) {
+	v, err := artifact.Read(ctx, x.Store, a, newest)
 	if err != nil {
 		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "provider", "ocibridge push --force"))
 		return
@@ -364,7 +339,7 @@ func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version
 			}
 		}
 	}
-	if err := x.evidence(ctx, r, newest, v); err != nil {
+	if err := x.evidence(ctx, r, a, newest, v); err != nil {
 		r.fail("pull", x.Explain(err), "clients with a host block cannot install this version: ocibridge verify says more")
 		return
 	}
@@ -372,9 +347,9 @@ func (x Repository) pull(ctx context.Context, r *Report, newest provider.Version
 }
 
 // pullModule reads the newest version of a module from its tag as the gateway does.
-func (x Repository) pullModule(ctx context.Context, r *Report, newest provider.Version, tag ociaddr.Tag) {
+func (x Repository) pullModule(ctx context.Context, r *Report, a module.Address, newest provider.Version, tag ociaddr.Tag) {
 	const again = "ocibridge module push --force"
-	m, err := artifact.ReadModuleTag(ctx, x.Store, x.Module, newest, tag)
+	m, err := artifact.ReadModuleTag(ctx, x.Store, a, newest, tag)
 	if err != nil {
 		r.fail("pull", x.Explain(fmt.Errorf("version %s: %w", newest, err)), helpUnreadable(err, "module", again))
 		return

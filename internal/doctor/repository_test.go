@@ -83,7 +83,7 @@ func (b *bench) repository() Repository {
 	addr := ociaddr.Repository{Registry: b.host, Name: "acme/null"}
 	repo, err := c.Repository(b.t.Context(), addr)
 	return Repository{
-		Provider: null, Address: addr, Template: "a test's", Store: repo, Err: err, Candidates: c.Considered(b.t.Context(), addr),
+		Subject: null, Address: addr, Template: "a test's", Store: repo, Err: err, Candidates: c.Considered(b.t.Context(), addr),
 		Explain: func(err error) error { return c.Explain(err, addr) },
 	}
 }
@@ -466,7 +466,7 @@ func TestEvidenceOfTheNewestVersion(t *testing.T) {
 			e.SHA256SUMS, e.Signature = released.SHA256SUMS, released.Signature
 			tc.change(e)
 		})
-		x := Repository{Provider: a, Address: addr, Template: "a test's", Store: repo, Embedded: true, Explain: func(err error) error { return err }}
+		x := Repository{Subject: a, Address: addr, Template: "a test's", Store: repo, Embedded: true, Explain: func(err error) error { return err }}
 		r := x.Examine(t.Context())
 		got := checks(t, r)
 		want(t, got, "pull", tc.status, tc.says)

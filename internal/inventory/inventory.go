@@ -20,41 +20,46 @@ import (
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Store is the repository of a provider, in a registry or in a bundle.
+// Store is the repository of a provider or a module, in a registry or in a bundle.
 type Store interface {
 	artifact.Prober
 	artifact.TagLister
 }
 
-// Registry opens the repositories of providers. It is a registry or a bundle.
+// Registry opens the repositories of providers and of modules. It is a registry or a bundle.
 type Registry interface {
-	// Repository returns the address of a provider's repository, and the repository.
-	Repository(context.Context, provider.Address) (ociaddr.Repository, Store, error)
-	// Providers returns the providers in the registries' catalogs. It also returns the
-	// catalogs that could not be listed.
+	// Repository returns the address of the repository of a provider or a module, and the
+	// repository.
+	Repository(context.Context, subject.Address) (ociaddr.Repository, Store, error)
+	// Providers returns the providers in the registries' catalogs, and Modules the modules. They
+	// also return the catalogs that could not be listed.
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	// ExplainFor adds a hint to a refusal of the registry of a provider. The hint says what to
-	// do about the refusal.
-	ExplainFor(provider.Address, error) error
+	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
+	// ExplainFor adds a hint to a refusal of the registry of a provider or a module. The hint says
+	// what to do about the refusal.
+	ExplainFor(subject.Address, error) error
 }
 
 // Repositories are the repositories that templates name. registry.Repositories implements it.
 type Repositories interface {
-	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
+	Repository(context.Context, subject.Address) (ociaddr.Repository, *remote.Repository, error)
 	Providers(context.Context) ([]provider.Address, []registry.Unlisted, error)
-	ExplainFor(provider.Address, error) error
+	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
+	ExplainFor(subject.Address, error) error
 }
 
 // Remote makes a [Registry] of the repositories that templates name.
 type Remote struct{ Repositories }
 
 // Repository implements [Registry].
-func (r Remote) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, Store, error) {
+func (r Remote) Repository(ctx context.Context, a subject.Address) (ociaddr.Repository, Store, error) {
 	addr, repo, err := r.Repositories.Repository(ctx, a)
 	return addr, repo, err
 }

@@ -13,32 +13,14 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/query"
-	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// ModuleRegistry opens the repositories of modules. It is a registry or a bundle.
-type ModuleRegistry interface {
-	// Module returns the address of a module's repository, and the repository.
-	Module(context.Context, module.Address) (ociaddr.Repository, Store, error)
-	Modules(context.Context) ([]module.Address, []registry.Unlisted, error)
-	ExplainForModule(module.Address, error) error
-}
-
-// RemoteModules makes a [ModuleRegistry] of the repositories that templates name.
-type RemoteModules struct{ *registry.Repositories }
-
-// Module implements [ModuleRegistry].
-func (r RemoteModules) Module(ctx context.Context, a module.Address) (ociaddr.Repository, Store, error) {
-	addr, repo, err := r.Repositories.Module(ctx, a)
-	return addr, repo, err
-}
-
 // Modules are the modules in registries or in a bundle.
 type Modules struct {
-	Registry ModuleRegistry
+	Registry Registry
 	Jobs     int // the maximum number of concurrent requests; at least 1
 }
 
@@ -136,7 +118,7 @@ func (m *Modules) explain(err error, a module.Address) error {
 	if err == nil {
 		return nil
 	}
-	return m.Registry.ExplainForModule(a, err)
+	return m.Registry.ExplainFor(a, err)
 }
 
 // resolve replaces patterns by queries for the modules that match, sorted by address.
@@ -173,7 +155,7 @@ func (m *Modules) resolve(ctx context.Context, queries []query.ModuleQuery, out 
 
 // list sets the repository of a module, and the versions that the query selects.
 func (m *Modules) list(ctx context.Context, r *Module, q query.ModuleQuery) error {
-	addr, store, err := m.Registry.Module(ctx, q.Module)
+	addr, store, err := m.Registry.Repository(ctx, q.Module)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/templates"
@@ -23,9 +24,9 @@ import (
 // Registry opens the repositories of providers.
 type Registry interface {
 	// Repository returns the repository of a provider, and a client for it.
-	Repository(context.Context, provider.Address) (ociaddr.Repository, *remote.Repository, error)
+	Repository(context.Context, subject.Address) (ociaddr.Repository, *remote.Repository, error)
 	// ExplainFor adds a hint to a refusal of the registry of a provider. The hint says what to do about the refusal.
-	ExplainFor(provider.Address, error) error
+	ExplainFor(subject.Address, error) error
 }
 
 // Options say which hashes to add.

@@ -162,7 +162,7 @@ func (r *Repositories) moduleOwner(ctx context.Context, repo ociaddr.Repository)
 	if len(candidates) < 2 {
 		return one(candidates), nil
 	}
-	_, store, err := r.Module(ctx, candidates[0])
+	_, store, err := r.Repository(ctx, candidates[0])
 	if err != nil {
 		return module.Address{}, err
 	}

@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,11 +11,11 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/registry/remote"
 
-	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/refusals"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -104,47 +103,48 @@ func (r *Repositories) Close() error {
 	return nil
 }
 
-// Repository returns the address of a provider's repository and a client for this
-// repository. If no template assigns a repository to the provider, Repository returns the
-// zero address and an error.
-func (r *Repositories) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
-	addr, err := r.Templates.Repository(a)
-	if err != nil {
-		return addr, nil, err
-	}
-	return r.open(ctx, addr, r.Client.Repository)
+// Repository returns the address of the repository of a provider or a module, and a client for this
+// repository. If no template assigns a repository to it, Repository returns the zero address and an
+// error.
+func (r *Repositories) Repository(ctx context.Context, a subject.Address) (ociaddr.Repository, *remote.Repository, error) {
+	return r.open(ctx, a, r.Client.Repository)
 }
 
 // RepositoryWithReferrers is like [Repositories.Repository], but the client can read and
 // push referrers.
-func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
-	addr, err := r.Templates.Repository(a)
-	if err != nil {
-		return addr, nil, err
-	}
-	return r.open(ctx, addr, r.Client.RepositoryWithReferrers)
+func (r *Repositories) RepositoryWithReferrers(ctx context.Context, a subject.Address) (ociaddr.Repository, *remote.Repository, error) {
+	return r.open(ctx, a, r.Client.RepositoryWithReferrers)
 }
 
-// Module is like [Repositories.Repository], for the repository of a module.
-func (r *Repositories) Module(ctx context.Context, a module.Address) (ociaddr.Repository, *remote.Repository, error) {
-	addr, err := r.ModuleTemplates.Repository(a)
-	if err != nil {
-		return addr, nil, err
+// TemplateOf returns the template that selects a provider or a module.
+func (r *Repositories) TemplateOf(a subject.Address) (string, error) {
+	if m, ok := a.(module.Address); ok {
+		t, err := r.ModuleTemplates.For(m)
+		return sourceOf(t, err)
 	}
-	return r.open(ctx, addr, r.Client.Repository)
+	t, err := r.Templates.For(a.(provider.Address))
+	return sourceOf(t, err)
 }
 
-// ModuleWithReferrers is like [Repositories.RepositoryWithReferrers], for the repository of a
-// module.
-func (r *Repositories) ModuleWithReferrers(ctx context.Context, a module.Address) (ociaddr.Repository, *remote.Repository, error) {
-	addr, err := r.ModuleTemplates.Repository(a)
+func sourceOf(t interface{ Source() string }, err error) (string, error) {
 	if err != nil {
-		return addr, nil, err
+		return "", err
 	}
-	return r.open(ctx, addr, r.Client.RepositoryWithReferrers)
+	return t.Source(), nil
 }
 
-func (r *Repositories) open(ctx context.Context, addr ociaddr.Repository, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (_ ociaddr.Repository, repo *remote.Repository, err error) {
+// AddressOf returns the address of the repository of a provider or a module.
+func (r *Repositories) AddressOf(a subject.Address) (ociaddr.Repository, error) {
+	if m, ok := a.(module.Address); ok {
+		return r.ModuleTemplates.Repository(m)
+	}
+	return r.Templates.Repository(a.(provider.Address))
+}
+
+func (r *Repositories) open(ctx context.Context, a subject.Address, client func(context.Context, ociaddr.Repository) (*remote.Repository, error)) (addr ociaddr.Repository, repo *remote.Repository, err error) {
+	if addr, err = r.AddressOf(a); err != nil {
+		return addr, nil, err
+	}
 	if r.Embedded != nil {
 		repo, err = r.Embedded.Repository(addr.Name)
 	} else {
@@ -163,7 +163,7 @@ func (r *Repositories) Lock() func(ctx context.Context, doing string) (unlock fu
 }
 
 // Keep returns the function that records that a version of the repository is not pull-through's,
-// see Mark of [pusher.Destination]. It returns nil if templates name other registries.
+// see Mark of [repo.Destination]. It returns nil if templates name other registries.
 func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, before, after digest.Digest) error {
 	if r.Embedded == nil {
 		return nil
@@ -171,21 +171,11 @@ func (r *Repositories) Keep(repo ociaddr.Repository) func(tag ociaddr.Tag, befor
 	return func(tag ociaddr.Tag, _, _ digest.Digest) error { return r.Embedded.MarkKept(repo.Name, tag) }
 }
 
-// BlobRedirect returns the URL to which the registry of a provider redirects requests for
+// BlobRedirect returns the URL to which the registry of a provider or a module redirects requests for
 // a blob. The result is "" if the registry does not redirect, or if the configuration
 // does not allow callers to pass redirects of this registry on to clients.
-func (r *Repositories) BlobRedirect(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
-	addr, err := r.Templates.Repository(a)
-	return r.blobRedirect(ctx, addr, err, blob)
-}
-
-// ModuleRedirect is like [Repositories.BlobRedirect], for the zip of a module.
-func (r *Repositories) ModuleRedirect(ctx context.Context, a module.Address, zip artifact.Package) (string, error) {
-	addr, err := r.ModuleTemplates.Repository(a)
-	return r.blobRedirect(ctx, addr, err, zip.Layer())
-}
-
-func (r *Repositories) blobRedirect(ctx context.Context, addr ociaddr.Repository, err error, blob ocispec.Descriptor) (string, error) {
+func (r *Repositories) BlobRedirect(ctx context.Context, a subject.Address, blob ocispec.Descriptor) (string, error) {
+	addr, err := r.AddressOf(a)
 	if err != nil || r.Client == nil || !r.Client.Settings(addr.Registry).RedirectsBlobs {
 		return "", err
 	}
@@ -200,30 +190,23 @@ func (r *Repositories) Explain(err error, repo ociaddr.Repository) error {
 	return r.Client.Explain(err, repo)
 }
 
-// ExplainFor is like [Repositories.Explain], for the repository of a provider. It returns
-// err unchanged if the provider has no repository.
-func (r *Repositories) ExplainFor(a provider.Address, err error) error {
-	repo, rerr := r.Templates.Repository(a)
+// pushCommands are the commands that push a subject.
+var pushCommands = map[subject.Kind]string{
+	subject.Provider: "ocibridge push '%s@>= 0'",
+	subject.Module:   "ocibridge module push FOLDER --as %s@VERSION",
+}
+
+// ExplainFor is like [Repositories.Explain], for the repository of a provider or a module. It returns
+// err unchanged if there is no repository. If err may mean that nothing has been pushed yet, it
+// adds the command that pushes it to the hint.
+func (r *Repositories) ExplainFor(a subject.Address, err error) error {
+	repo, rerr := r.AddressOf(a)
 	if rerr != nil {
 		return err
 	}
-	return withPush(r.Explain(err, repo), "ocibridge push '%s@>= 0'", a)
-}
-
-// ExplainForModule is like [Repositories.ExplainFor], for the repository of a module.
-func (r *Repositories) ExplainForModule(a module.Address, err error) error {
-	repo, rerr := r.ModuleTemplates.Repository(a)
-	if rerr != nil {
-		return err
-	}
-	return withPush(r.Explain(err, repo), "ocibridge module push FOLDER --as %s@VERSION", a)
-}
-
-// withPush adds the command that pushes an address to the hint of err, if err may mean that nothing has been pushed
-// yet.
-func withPush(err error, command string, a fmt.Stringer) error {
+	err = r.Explain(err, repo)
 	if h := hint.Of(err); h != "" && refusals.MaybeAbsent(err) {
-		return hint.Replace(err, "if nobody has pushed it yet: "+command+". Otherwise: %s", a, h)
+		return hint.Replace(err, "if nobody has pushed it yet: "+pushCommands[a.Kind()]+". Otherwise: %s", a, h)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func TestOpen(t *testing.T) {
 		t.Errorf("in the embedded registry: %s, %v", addr, err)
 	}
 	net := module.MustParseAddress("registry.acme.example/acme/net/aws")
-	if addr, repo, err := own.Module(t.Context(), net); err != nil || repo == nil || addr.String() != "embedded/modules/registry.acme.example/acme/net/aws" {
+	if addr, repo, err := own.Repository(t.Context(), net); err != nil || repo == nil || addr.String() != "embedded/modules/registry.acme.example/acme/net/aws" {
 		t.Errorf("a module in the embedded registry: %s, %v", addr, err)
 	}
 	if reachable, asked, err := own.Reachable(t.Context()); reachable != 1 || asked != 1 || err != nil {
@@ -94,7 +94,7 @@ func TestOpenModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer both.Close()
-	if addr, _, err := both.Module(t.Context(), net); err != nil || addr.String() != "ghcr.io/m/registry.acme.example/acme/net/aws" {
+	if addr, _, err := both.Repository(t.Context(), net); err != nil || addr.String() != "ghcr.io/m/registry.acme.example/acme/net/aws" {
 		t.Errorf("by a template: %s, %v", addr, err)
 	}
 	if got := fmt.Sprint(both.Registries()); got != "[harbor.example ghcr.io]" {
@@ -105,7 +105,7 @@ func TestOpenModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer providers.Close()
-	if addr, repo, err := providers.Module(t.Context(), net); addr != (ociaddr.Repository{}) || repo != nil || !registry.NoRepository(err) || !strings.Contains(hint.Of(err), "module_mirror") {
+	if addr, repo, err := providers.Repository(t.Context(), net); addr != (ociaddr.Repository{}) || repo != nil || !registry.NoRepository(err) || !strings.Contains(hint.Of(err), "module_mirror") {
 		t.Errorf("without a template: %s, %v", addr, err)
 	}
 }
@@ -128,7 +128,7 @@ func TestExplainNamesThePush(t *testing.T) {
 		if h := hint.Of(r.ExplainFor(a, refused)); strings.HasPrefix(h, "if nobody has pushed it yet: ocibridge push 'registry.acme.example/acme/widget@>= 0'. Otherwise: ") != want {
 			t.Errorf("status %d of a provider: %s", status, h)
 		}
-		if h := hint.Of(r.ExplainForModule(net, refused)); strings.HasPrefix(h, "if nobody has pushed it yet: ocibridge module push FOLDER --as registry.acme.example/acme/net/aws@VERSION. Otherwise: ") != want {
+		if h := hint.Of(r.ExplainFor(net, refused)); strings.HasPrefix(h, "if nobody has pushed it yet: ocibridge module push FOLDER --as registry.acme.example/acme/net/aws@VERSION. Otherwise: ") != want {
 			t.Errorf("status %d of a module: %s", status, h)
 		}
 	}

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"oras.land/oras-go/v2/registry/remote"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/auth"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -24,9 +25,14 @@ const embeddedTTL = -1
 func (s *site) newCatalog() (*catalog.Catalog, error) {
 	g := s.settings.gateway()
 	o := catalog.Options{
-		Repository: s.store, Account: s.account, FreshToken: auth.WithFreshToken, Deny: g.Deny,
-		Modules: catalog.ModuleOptions{Repository: s.moduleStore, Account: s.moduleAccount},
-		TagTTL:  g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
+		Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) { return s.store(ctx, a) },
+		Account:    func(a provider.Address) catalog.Account { return s.account(a) },
+		Modules: catalog.ModuleOptions{
+			Repository: func(ctx context.Context, a module.Address) (catalog.Store, error) { return s.store(ctx, a) },
+			Account:    func(a module.Address) catalog.Account { return s.account(a) },
+		},
+		FreshToken: auth.WithFreshToken, Deny: g.Deny,
+		TagTTL: g.TagTTL, StaleIfError: g.StaleIfError, Counters: &s.ops.metrics.Catalog, Log: s.log,
 	}
 	if g.VerifyRequired {
 		s.requireEvidence(&o)
@@ -38,7 +44,12 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 		o.TagTTL = embeddedTTL
 	}
 	if g.Redirect {
-		o.Redirect, o.Modules.Redirect = s.repositories.BlobRedirect, s.repositories.ModuleRedirect
+		o.Redirect = func(ctx context.Context, a provider.Address, blob ocispec.Descriptor) (string, error) {
+			return s.repositories.BlobRedirect(ctx, a, blob)
+		}
+		o.Modules.Redirect = func(ctx context.Context, a module.Address, zip artifact.Package) (string, error) {
+			return s.repositories.BlobRedirect(ctx, a, zip.Layer())
+		}
 	}
 	if s.cacheFolder != "" {
 		o.Directory = filepath.Join(s.cacheFolder, catalogFolder)
@@ -50,20 +61,10 @@ func (s *site) newCatalog() (*catalog.Catalog, error) {
 	return c, err
 }
 
-// store returns the repository of a provider as a read-only store. The error wraps
-// [catalog.ErrNotServed] if no repository is configured for the provider.
-func (s *site) store(ctx context.Context, a provider.Address) (catalog.Store, error) {
+// store returns the repository of a provider or a module as a read-only store. The error wraps
+// [catalog.ErrNotServed] if no repository is configured for it.
+func (s *site) store(ctx context.Context, a subject.Address) (catalog.Store, error) {
 	_, repo, err := s.repositories.Repository(ctx, a)
-	return readOnly(repo, err)
-}
-
-// moduleStore is like [site.store], for a module.
-func (s *site) moduleStore(ctx context.Context, a module.Address) (catalog.Store, error) {
-	_, repo, err := s.repositories.Module(ctx, a)
-	return readOnly(repo, err)
-}
-
-func readOnly(repo *remote.Repository, err error) (catalog.Store, error) {
 	switch {
 	case registry.NoRepository(err):
 		return nil, fmt.Errorf("%w: %w", catalog.ErrNotServed, err)
@@ -74,18 +75,10 @@ func readOnly(repo *remote.Repository, err error) (catalog.Store, error) {
 	return registry.ReadOnly{Repository: repo}, nil
 }
 
-// account returns the repository of a provider, and the login that the gateway uses for
-// this repository. The result is empty if the provider has no repository.
-func (s *site) account(a provider.Address) catalog.Account {
-	return s.accountOf(s.repositories.Templates.Repository(a))
-}
-
-// moduleAccount is like [site.account], for a module.
-func (s *site) moduleAccount(a module.Address) catalog.Account {
-	return s.accountOf(s.repositories.ModuleTemplates.Repository(a))
-}
-
-func (s *site) accountOf(repo ociaddr.Repository, err error) catalog.Account {
+// account returns the repository of a provider or a module, and the login that the gateway uses for
+// this repository. The result is empty if there is no repository.
+func (s *site) account(a subject.Address) catalog.Account {
+	repo, err := s.repositories.AddressOf(a)
 	if err != nil {
 		return catalog.Account{}
 	}

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -47,7 +48,7 @@ func TestGatewayReadsProxyCaches(t *testing.T) {
 		t.Errorf("a push finds the blob: %v, %v", found, err)
 	}
 	s := &site{repositories: repositories}
-	metadata, err := catalog.New(catalog.Options{Repository: s.store, Origin: puller})
+	metadata, err := catalog.New(catalog.Options{Repository: func(ctx context.Context, a provider.Address) (catalog.Store, error) { return s.store(ctx, a) }, Origin: puller})
 	if err != nil {
 		t.Fatal(err)
 	}

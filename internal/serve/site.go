@@ -187,7 +187,7 @@ func (s *site) requireEvidence(o *catalog.Options) {
 }
 
 func (s *site) gatewayOptions() gateway.Options {
-	o := gateway.Options{Catalog: s.catalog, Fetches: s.fetches, Explain: s.repositories.ExplainFor, ExplainModule: s.repositories.ExplainForModule, ModuleOrigin: s.moduleOrigin(), ModuleRepository: s.moduleRepository, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
+	o := gateway.Options{Catalog: s.catalog, Fetches: s.fetches, Explain: s.repositories.ExplainFor, ModuleOrigin: s.moduleOrigin(), ModuleRepository: s.moduleRepository, Access: s.control, Address: s.address.URL, Cache: s.cache, Log: s.log}
 	g := s.settings.gateway()
 	o.Login = (*gateway.Login)(g.Login)
 	if g.PublicURL != "" || s.settings.local != nil {

@@ -242,7 +242,7 @@ func (c Copy) copyAll(ctx context.Context, src *source, dst *target, all []selec
 		for _, v := range s.versions {
 			_ = b.add(func() (*pusher.Result, error) { // wait returns the first failure that is not kept
 				result, err := c.copyOne(ctx, src, dst, s.Stored, v)
-				return result, failed.keep(reconcile.Failure{Provider: s.Provider, Version: v, Err: err})
+				return result, failed.keep(reconcile.Failure{Subject: s.Provider, Version: v, Err: err})
 			})
 		}
 	}

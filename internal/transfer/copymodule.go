@@ -77,7 +77,7 @@ func (c Copy) copyModules(ctx context.Context, src *source, dst *target, all []s
 		for _, v := range m.versions {
 			_ = b.add(func() (*pusher.ModuleResult, error) { // wait returns the first failure that is not kept
 				result, err := dst.putModule(ctx, m.StoredModule, v)
-				return result, failed.keep(reconcile.Failure{Module: m.Module, Version: v, Err: explainCopy(src, dst, m.Repository, err)})
+				return result, failed.keep(reconcile.Failure{Subject: m.Module, Version: v, Err: explainCopy(src, dst, m.Repository, err)})
 			})
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/inventory"
 	"github.com/ocibridge/ocibridge/internal/query"
 	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -71,7 +72,7 @@ func ParseLocation(flag, s string) (Location, error) {
 
 // repository returns a name for the part of a bundle of one provider or module. The name has the
 // form of a repository's address.
-func (l Location) repository(a interface{ Path() string }) ociaddr.Repository {
+func (l Location) repository(a subject.Address) ociaddr.Repository {
 	return ociaddr.Repository{Registry: ociaddr.Registry(l.String()), Name: a.Path()}
 }
 
@@ -81,10 +82,7 @@ type Bundle struct {
 	at Location
 }
 
-var (
-	_ inventory.Registry       = Bundle{}
-	_ inventory.ModuleRegistry = Bundle{}
-)
+var _ inventory.Registry = Bundle{}
 
 // OpenBundle opens the bundle at a location.
 func (l Location) OpenBundle(ctx context.Context) (Bundle, error) {
@@ -92,8 +90,8 @@ func (l Location) OpenBundle(ctx context.Context) (Bundle, error) {
 	return Bundle{b, l}, err
 }
 
-// Repository returns the repository of a provider. The repository can be empty.
-func (b Bundle) Repository(_ context.Context, a provider.Address) (ociaddr.Repository, inventory.Store, error) {
+// Repository returns the repository of a provider or a module. The repository can be empty.
+func (b Bundle) Repository(_ context.Context, a subject.Address) (ociaddr.Repository, inventory.Store, error) {
 	return b.at.repository(a), b.Bundle.Repository(a), nil
 }
 
@@ -102,21 +100,13 @@ func (b Bundle) Providers(context.Context) ([]provider.Address, []registry.Unlis
 	return b.Bundle.Providers(), nil, nil
 }
 
-// Module returns the repository of a module. The repository can be empty.
-func (b Bundle) Module(_ context.Context, a module.Address) (ociaddr.Repository, inventory.Store, error) {
-	return b.at.repository(a), b.Bundle.Module(a), nil
-}
-
 // Modules returns the modules in the bundle.
 func (b Bundle) Modules(context.Context) ([]module.Address, []registry.Unlisted, error) {
 	return b.Bundle.Modules(), nil, nil
 }
 
 // ExplainFor returns err unchanged, because no registry refuses anything.
-func (b Bundle) ExplainFor(_ provider.Address, err error) error { return err }
-
-// ExplainForModule returns err unchanged.
-func (b Bundle) ExplainForModule(_ module.Address, err error) error { return err }
+func (b Bundle) ExplainFor(_ subject.Address, err error) error { return err }
 
 func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
 	if c.From.IsBundle() {
@@ -132,7 +122,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			},
 			modules: func(context.Context) ([]module.Address, error) { return b.Modules(), nil },
 			module: func(_ context.Context, a module.Address) (pusher.StoredModule, error) {
-				return pusher.StoredModule{Module: a, Repository: c.From.repository(a), Store: b.Module(a)}, nil
+				return pusher.StoredModule{Module: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
 			},
 			omits: omitted > 0,
 			close: b.Close,
@@ -163,7 +153,7 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			return found, err
 		},
 		module: func(ctx context.Context, a module.Address) (pusher.StoredModule, error) {
-			addr, repo, err := r.ModuleWithReferrers(ctx, a)
+			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
 			return pusher.StoredModule{Module: a, Repository: addr, Store: repo}, err
 		},
 		close: r.Close,
@@ -211,7 +201,7 @@ func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error)
 	p := pusher.New(o)
 	dst := &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}
 	dst.putModule = c.moduleTarget(p, func(_ context.Context, from pusher.StoredModule) (repo.Destination, error) {
-		return repo.Destination{Repository: c.To.repository(from.Module), Store: b.Module(from.Module)}, nil
+		return repo.Destination{Repository: c.To.repository(from.Module), Store: b.Repository(from.Module)}, nil
 	})
 	if c.DryRun {
 		dst.put, dst.save = p.PlanCopy, nil
@@ -278,7 +268,7 @@ func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options
 	o.Destination = destinationOfCopies(r, from)
 	p := pusher.New(o)
 	putModule := c.moduleTarget(p, func(ctx context.Context, from pusher.StoredModule) (repo.Destination, error) {
-		addr, repo, err := r.ModuleWithReferrers(ctx, from.Module)
+		addr, repo, err := r.RepositoryWithReferrers(ctx, from.Module)
 		return destinationOfCopy(r, addr, repo, err)
 	})
 	if c.DryRun {

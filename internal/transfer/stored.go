@@ -27,7 +27,7 @@ func StoredVersions(ctx context.Context, r *registry.Repositories, q query.Query
 
 // StoredModuleVersions is like StoredVersions, for a module.
 func StoredModuleVersions(ctx context.Context, r *registry.Repositories, q query.ModuleQuery) ([]provider.Version, error) {
-	addr, repo, err := r.Module(ctx, q.Module)
+	addr, repo, err := r.Repository(ctx, q.Module)
 	if err != nil {
 		return nil, err
 	}

@@ -44,14 +44,14 @@ func Destination(r *registry.Repositories) func(context.Context, provider.Addres
 
 // ModuleDestination opens a module's destination in a registry.
 func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (repo.Destination, error) {
-	addr, store, err := r.Module(ctx, a)
+	addr, store, err := r.Repository(ctx, a)
 	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
 }
 
 // OtherSpelling returns a stored module whose address differs from a in case alone. It looks only if a has no tags yet,
 // because listing the catalog of a registry can take many requests. It finds nothing if the registry has no catalog.
 func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Address) (other module.Address, ok bool) {
-	_, repo, err := r.Module(ctx, a)
+	_, repo, err := r.Repository(ctx, a)
 	if err != nil {
 		return other, false
 	}

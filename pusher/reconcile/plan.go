@@ -110,7 +110,7 @@ func (p *planner) addSteps(ctx context.Context, asked []provider.Version, waits 
 	for _, o := range planned {
 		switch {
 		case o.err != nil:
-			p.plan.Failures = append(p.plan.Failures, Failure{Provider: p.want.Provider, Version: o.version, Err: o.err})
+			p.plan.Failures = append(p.plan.Failures, Failure{Subject: p.want.Provider, Version: o.version, Err: o.err})
 		case o.step != nil:
 			p.plan.Steps = append(p.plan.Steps, *o.step)
 		default:

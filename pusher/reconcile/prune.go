@@ -79,7 +79,7 @@ func (p *Plan) pruneSteps(failures []Failure) []Step {
 
 // anyFailed reports whether anything about a provider failed.
 func anyFailed(failures []Failure, a provider.Address) bool {
-	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Provider == a })
+	return slices.ContainsFunc(failures, func(f Failure) bool { return f.Subject == a })
 }
 
 // prune removes the versions that the plan prunes. It skips providers with failures.
@@ -99,7 +99,7 @@ func (s *Syncer) prune(ctx context.Context, plan *Plan, out *Outcome) error {
 			if ctx.Err() != nil {
 				return err
 			}
-			out.Failures = append(out.Failures, Failure{Provider: state.provider, Err: err})
+			out.Failures = append(out.Failures, Failure{Subject: state.provider, Err: err})
 		}
 	}
 	return nil
@@ -239,7 +239,7 @@ func (p *pruner) removeAnnouncements(ctx context.Context, v provider.Version, wh
 // fail records that a version was not pruned.
 func (p *pruner) fail(step Step, err error) {
 	delete(p.gone, step.Version)
-	p.out.Failures = append(p.out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: err})
+	p.out.Failures = append(p.out.Failures, Failure{Subject: step.Provider, Version: step.Version, Err: err})
 }
 
 // deleteError returns a [RegistryError] about a deletion. It adds a hint unless package auth

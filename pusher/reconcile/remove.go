@@ -123,7 +123,7 @@ func (r *Remover) Plan(ctx context.Context, requests []RemoveRequest) (*RemovePl
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}
-			plan.Failures = append(plan.Failures, Failure{Provider: first.Provider, Err: err})
+			plan.Failures = append(plan.Failures, Failure{Subject: first.Provider, Err: err})
 		}
 	}
 	return plan, nil
@@ -147,7 +147,7 @@ func (r *Remover) planProvider(ctx context.Context, plan *RemovePlan, requests [
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			plan.Failures = append(plan.Failures, Failure{Provider: q.Provider, Version: q.Version, Err: err})
+			plan.Failures = append(plan.Failures, Failure{Subject: q.Provider, Version: q.Version, Err: err})
 			continue
 		}
 		removals = append(removals, removal)

@@ -31,7 +31,7 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 		}
 		err := a.run(outgoing.WithClock(ctx, clock))
 		if err != nil && ctx.Err() == nil {
-			did.Failures = append(did.Failures, Failure{Provider: state.provider, Err: err})
+			did.Failures = append(did.Failures, Failure{Subject: state.provider, Err: err})
 		}
 		out.Removed = append(out.Removed, a.removed()...)
 		out.Warnings = append(out.Warnings, did.Warnings...)
@@ -45,7 +45,7 @@ func (r *Remover) Apply(ctx context.Context, plan *RemovePlan) (*RemoveOutcome, 
 		if err := r.applyModule(ctx, removal, out); ctx.Err() != nil {
 			return out, context.Cause(ctx)
 		} else if err != nil {
-			out.Failures = append(out.Failures, Failure{Module: removal.Module, Version: removal.Version, Err: err})
+			out.Failures = append(out.Failures, Failure{Subject: removal.Module, Version: removal.Version, Err: err})
 		}
 	}
 	if w := repo.SummaryWarning(r.syncer.session.Summarize(ctx)); w != "" {
@@ -87,7 +87,7 @@ func (a *removalRun) run(ctx context.Context) error {
 			break
 		}
 		if err != nil {
-			a.out.Failures = append(a.out.Failures, Failure{Provider: removal.Provider, Version: removal.Version, Err: err})
+			a.out.Failures = append(a.out.Failures, Failure{Subject: removal.Provider, Version: removal.Version, Err: err})
 		}
 	}
 	if len(a.reduced) > 0 {

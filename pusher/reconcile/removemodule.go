@@ -53,7 +53,7 @@ func (r *Remover) PlanModules(ctx context.Context, plan *RemovePlan, requests []
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case err != nil:
-			plan.Failures = append(plan.Failures, Failure{Module: q.Module, Version: q.Version, Err: err})
+			plan.Failures = append(plan.Failures, Failure{Subject: q.Module, Version: q.Version, Err: err})
 		default:
 			plan.Modules = append(plan.Modules, removal)
 		}

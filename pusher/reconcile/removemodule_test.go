@@ -117,7 +117,7 @@ func TestRemoveModuleRefused(t *testing.T) {
 		return true
 	})
 	_, out := b.removeModule(false)
-	if len(out.Failures) != 1 || out.Failures[0].Module != pushbench.VPC || !errors.As(out.Failures[0].Err, new(*repo.RegistryError)) {
+	if len(out.Failures) != 1 || out.Failures[0].Subject != pushbench.VPC || !errors.As(out.Failures[0].Err, new(*repo.RegistryError)) {
 		t.Fatalf("%+v", out)
 	}
 	b.StoredModule("1.0.0")

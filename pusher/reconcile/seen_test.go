@@ -98,7 +98,7 @@ func TestCooldownWithoutAges(t *testing.T) {
 			b.want.Cooldown = 2 * time.Hour
 			b.Registry.Reset()
 			_, out, err := b.sync()
-			if err != nil || len(out.Failures) != 1 || len(out.Results) > 0 || !errors.Is(failure(out), reconcile.ErrNoAges) || out.Failures[0].Provider != pushbench.Widget || !strings.Contains(hint.Of(failure(out)), "ocibridge sync --first") {
+			if err != nil || len(out.Failures) != 1 || len(out.Results) > 0 || !errors.Is(failure(out), reconcile.ErrNoAges) || out.Failures[0].Subject != pushbench.Widget || !strings.Contains(hint.Of(failure(out)), "ocibridge sync --first") {
 				t.Errorf("%v, %+v (%s)", err, out, hint.Of(failure(out)))
 			}
 			if n := b.Registry.Count(recorder.Writes()); n > 0 || b.tags() != "1.0.0" {

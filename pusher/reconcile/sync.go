@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -110,12 +110,11 @@ type Step struct {
 	index   ocispec.Descriptor // the index that the version's tag names; zero for a push
 }
 
-// Failure is the failure of a sync to process a provider, or one version of a provider.
+// Failure is the failure to process a provider or a module, or one version of it.
 type Failure struct {
-	Provider provider.Address
-	Module   module.Address   // set in place of Provider if the failure is about a module
-	Version  provider.Version // zero: the whole provider
-	Err      error
+	Subject subject.Address
+	Version provider.Version // zero: the whole provider
+	Err     error
 }
 
 // Plan says what a sync will do. The providers in Steps are in the order of the wants. The
@@ -164,7 +163,7 @@ func (s *Syncer) Plan(ctx context.Context, wants []Want) (*Plan, error) {
 				if gctx.Err() != nil {
 					return context.Cause(gctx)
 				}
-				parts[i] = &Plan{Failures: []Failure{{Provider: w.Provider, Err: err}}, Warnings: parts[i].Warnings}
+				parts[i] = &Plan{Failures: []Failure{{Subject: w.Provider, Err: err}}, Warnings: parts[i].Warnings}
 			}
 			s.o.OnPlanned(w.Provider, provider.Version{})
 			return nil
@@ -209,7 +208,7 @@ func (s *Syncer) Apply(ctx context.Context, plan *Plan, done func(*pusher.Result
 	out := &Outcome{Failures: slices.Clone(plan.Failures)}
 	for _, state := range plan.states {
 		if err := s.record(ctx, state, plan.replacements(state.provider), out); err != nil {
-			out.Failures = append(out.Failures, Failure{Provider: state.provider, Err: err})
+			out.Failures = append(out.Failures, Failure{Subject: state.provider, Err: err})
 		}
 	}
 	if err := s.push(ctx, plan, out, done); err != nil {
@@ -235,7 +234,7 @@ func (p *Plan) markKept(out *Outcome) {
 			continue
 		}
 		if err := p.states[i].dest.MarkTag(repo.TagOf(step.Version), step.index.Digest, step.index.Digest); err != nil {
-			out.Failures = append(out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: err})
+			out.Failures = append(out.Failures, Failure{Subject: step.Provider, Version: step.Version, Err: err})
 		}
 	}
 }
@@ -246,7 +245,7 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	results := make([]*pusher.Result, len(plan.Steps))
 	failures := make([]error, len(plan.Steps))
 	failed := func(a provider.Address) bool {
-		return slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Provider == a && f.Version.IsZero() })
+		return slices.ContainsFunc(out.Failures, func(f Failure) bool { return f.Subject == a && f.Version.IsZero() })
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.o.Push.Jobs)
@@ -270,7 +269,7 @@ func (s *Syncer) push(ctx context.Context, plan *Plan, out *Outcome, done func(*
 	err := g.Wait()
 	for i, step := range plan.Steps {
 		if failures[i] != nil && ctx.Err() == nil {
-			out.Failures = append(out.Failures, Failure{Provider: step.Provider, Version: step.Version, Err: failures[i]})
+			out.Failures = append(out.Failures, Failure{Subject: step.Provider, Version: step.Version, Err: failures[i]})
 		}
 		if results[i] != nil {
 			out.Results = append(out.Results, results[i])

@@ -18,6 +18,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registry"
 	"github.com/ocibridge/ocibridge/internal/registry/embedded"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/origin"
 	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
@@ -84,9 +85,9 @@ func (r *Registry) check(err error) {
 }
 
 // Repository is like [registry.Repositories.Repository], but fails for a repository in r.Broken.
-func (r *Registry) Repository(ctx context.Context, a provider.Address) (ociaddr.Repository, *remote.Repository, error) {
+func (r *Registry) Repository(ctx context.Context, a subject.Address) (ociaddr.Repository, *remote.Repository, error) {
 	for name, err := range r.Broken {
-		if addr, _ := r.Templates.Repository(a); strings.Contains(addr.Name, name) {
+		if addr, _ := r.AddressOf(a); strings.Contains(addr.Name, name) {
 			return addr, nil, err
 		}
 	}
