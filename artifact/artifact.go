@@ -1,6 +1,8 @@
 // Package artifact defines the layout of a provider version in an OCI repository. It
 // encodes versions. It also reads versions, whether ocibridge or another tool wrote them.
 //
+// Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
+//
 //	tag 3.2.4
 //	└─ image index, artifactType application/vnd.opentofu.provider
 //	   ├─ linux_amd64: image manifest, artifactType application/vnd.opentofu.provider-target

@@ -1,6 +1,8 @@
 // Package auth decides which credential is sent to which OCI repository. It also provides
 // the HTTP client that sends requests with this credential to registries.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // It uses the credentials that the user already has. They come from these
 // sources, in this order:
 //

@@ -1,6 +1,8 @@
 // Package docs holds the documentation in this folder, so that the program can print
 // the text that was written for its own version. A topic is a page for users, on one of
 // three shelves: how-tos, reference, explanation. Pages in developers are not topics.
+//
+// Only ocibridge itself imports this package: it can change at any time.
 package docs
 
 import (

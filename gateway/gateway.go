@@ -2,6 +2,8 @@
 // protocols from OCI repositories. It turns lists of tags into lists of versions, and layer digests into zh: hashes. It replays
 // publishers' signatures byte for byte.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // The gateway has no state except caches. Its most important rule is that it reports something as absent only if
 // the registry's list of tags says so. Package catalog queries the registry, and caches the results. Failures of
 // the registry or of an origin become 502, 503 or 504, because clients look elsewhere after a 404. The gateway

@@ -1,6 +1,8 @@
 // Package module defines the addresses of modules, and the patterns that select them. The
 // versions of modules are those of package provider.
 //
+// Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
+//
 // The values are small and comparable. They are validated when they are created. The result
 // of a Parse function prints to a string that parses to an equal value. The rules are those
 // of the clients, and come from the clients' library. The package does no I/O.

@@ -1,6 +1,8 @@
 // Package ociaddr defines types for registry hosts, repositories and tags. It converts provider versions into tags and
 // tags into versions. It does no I/O.
 //
+// Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
+//
 // Repository names and tags follow the OCI distribution specification 1.1. Digests have the type of the Go module
 // go-digest.
 package ociaddr

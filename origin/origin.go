@@ -2,6 +2,8 @@
 // network mirror, a mirror folder or a release folder. Registries are found by service
 // discovery and read with the provider registry protocol.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // Each kind of origin yields a [Release]: the origin's claims about one version, and
 // functions that open the packages of the version. This package verifies none of the
 // claims; package trust does. The size of every document is limited. A credential is sent

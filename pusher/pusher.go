@@ -2,6 +2,8 @@
 // and verifies every package before it stores the package. A tag never names an incomplete
 // version.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // If the accepted checksums determine a package's digest, a push uploads the package while it
 // downloads the package from the origin. It withholds the last byte of the package from the
 // registry until all bytes are verified. A temporary file holds the bytes, because the push

@@ -1,6 +1,8 @@
 // Package templates implements repository_template, the HCL template that maps a provider or a
 // module to its OCI repository.
 //
+// Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
+//
 // The template of providers can use hostname, namespace and type. The template of modules can
 // use hostname, namespace, name and system. No template can use functions. For providers, the
 // rules are those of OpenTofu, so both programs can use the same template. If the include

@@ -1,6 +1,8 @@
 // Package trust decides whether a package is acceptable. Only this package can create an
 // accepted package.
 //
+// Other programs may import this package. Until version 1.0, a change that breaks them needs a new minor version.
+//
 // A release comes with [Claims], the unverified statements of its origin. A [Policy] that
 // accepts the claims turns them into [Checksums]. They are signed if the claims contain a
 // SHA256SUMS document with a valid detached OpenPGP signature by an accepted key. Otherwise

@@ -1,5 +1,7 @@
 // Package access decides who may read which providers and modules of a gateway.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // A client authenticates with a bearer token. The token is valid if its SHA-256 sum is configured, or if a
 // configured OpenID Connect issuer signed it. Clients send the token only with requests for documents. They
 // send no token with requests for the archives, checksums and signatures that the documents name. So the URLs

@@ -1,6 +1,8 @@
 // Package archives serves the bytes of packages. It reads them from a cache on disk, streams
 // them from the registry, or passes on the registry's redirect to its storage.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // Invariants:
 //
 //   - No response is complete before the digest of the whole archive is verified. The last

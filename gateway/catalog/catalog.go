@@ -1,6 +1,8 @@
 // Package catalog lists the versions of providers and modules, and reads their content from the
 // registry, with as few requests as possible.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // Lists of tags, and the indexes that tags name, are current for a short time and are then
 // revalidated. The content of a digest never changes and is fetched once. Answers in use are
 // refreshed before they expire. Concurrent requests for the same answer share one fetch, which

@@ -1,6 +1,8 @@
 // Package page serves the gateway's web page for browsers. It shows how to configure clients, which providers and
 // modules exist, and the content of each version.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // The page uses the same catalog as the protocols, and treats errors in the same way. It reports something as absent
 // only if the registry says so.
 //

@@ -1,5 +1,7 @@
 // Package verify decides which stored versions a gateway may serve with verify = "required".
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // The package assumes a hostile registry, which may answer with any index, manifest or package. What the
 // registry cannot do is sign with a key that the configuration pins. So a version is served only if a pinned
 // key has signed the evidence that the version's index names. A package of that version is served only if the

@@ -17,6 +17,9 @@ type hinted struct {
 
 func (h *hinted) Unwrap() error { return h.error }
 
+// Hint returns the hint. Importers of the project's packages find the method with [errors.As].
+func (h *hinted) Hint() string { return h.hint }
+
 // Wrap returns err with a hint, which is formatted as by [fmt.Sprintf]. If err already has a hint, Wrap
 // returns err unchanged, because the hint nearest to the cause is more specific. If err is nil, it returns
 // nil.

@@ -2,6 +2,8 @@
 // [Syncer] pushes what is missing, waits for a cooldown, repairs evidence, and prunes what
 // nothing requests. A [Remover] removes versions, or platforms of versions, that a user names.
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 // Both first make a plan, and then apply it. A plan changes nothing. A removal is the mirror
 // image of a push: it removes the tag first, then the index, and then the manifests that no
 // other tag names. An interrupted prune or removal leaves manifests without a tag, but never a

@@ -1,6 +1,8 @@
 // Package repo is about one repository to which pushes, syncs and removals write. It sends
 // manifests and tags, and reads and deletes them. It owns what such writers share:
 //
+// Only ocibridge itself imports this package: it can change at any time.
+//
 //   - the state of a repository, with the ages, the replaced indexes and the summary of its
 //     versions ([Writer.UpdateState]),
 //   - the announcements of pushes, which make up for the compare-and-swap that OCI tags lack
