@@ -305,7 +305,7 @@ func TestModulesDirect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.options.Deny = []catalog.Deny{{Module: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"}}
+	b.options.Deny = []catalog.Deny{{Pattern: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"}}
 	repo, err := ociaddr.ParseRepository("registry.example.com/acme/net")
 	if err != nil {
 		t.Fatal(err)
@@ -423,9 +423,9 @@ func TestDeniedModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.options.Deny = []catalog.Deny{
-		{Module: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"},
-		{Module: module.PatternFor(otherModule), Reason: "it is retired"},
-		{Module: module.PatternFor(gone)},
+		{Pattern: module.PatternFor(netModule), Versions: versions, Reason: "it opens port 22"},
+		{Pattern: module.PatternFor(otherModule), Reason: "it is retired"},
+		{Pattern: module.PatternFor(gone)},
 		{Pattern: provider.MustParsePattern("*/*/*")},
 	}
 	b.options.ModuleOrigin = func(context.Context, module.Address) (*url.URL, error) {
@@ -476,7 +476,7 @@ func TestDeniedModulesInAnySpelling(t *testing.T) {
 	for _, name := range []string{"Azure", "azure", "AZURE"} {
 		b.publishModule(module.MustParseAddress(host+"/"+name+"/net/aws"), "1.0.0", "1.0.0")
 	}
-	b.options.Deny = []catalog.Deny{{Module: module.MustParsePattern(host + "/aZure/*/*"), Reason: "it is retired"}}
+	b.options.Deny = []catalog.Deny{{Pattern: module.MustParsePattern(host + "/aZure/*/*"), Reason: "it is retired"}}
 	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	for name, component := range map[string]string{"Azure": "azure.1", "azure": "azure", "AZURE": "azure.1f"} {
@@ -500,7 +500,7 @@ func TestDeniedModulesInTheEmbeddedRegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.catalog(catalog.Options{Modules: b.options.Modules, Deny: []catalog.Deny{{Module: module.PatternFor(netModule), Versions: versions}}})
+	b.catalog(catalog.Options{Modules: b.options.Modules, Deny: []catalog.Deny{{Pattern: module.PatternFor(netModule), Versions: versions}}})
 	b.options.Registry = b.registry.Truth
 	c := b.serve()
 	c.http.Transport = withHeader{"Accept", ocispec.MediaTypeImageManifest, c.http.Transport}

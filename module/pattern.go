@@ -12,6 +12,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/selector"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // Pattern matches module addresses part by part. Examples are
@@ -73,6 +74,14 @@ func PatternFor(a Address) Pattern { return Pattern(a) }
 func (p Pattern) Matches(a Address) bool {
 	return p.matches(a, strings.EqualFold)
 }
+
+// Covers implements [subject.Pattern].
+func (p Pattern) Covers(a subject.Address) bool {
+	of, ok := a.(Address)
+	return ok && p.Matches(of)
+}
+
+var _ subject.Pattern = Pattern{}
 
 // MatchesExactly is like [Pattern.Matches], but distinguishes capitals. It is for repositories, because modules whose
 // addresses differ in case are stored apart.

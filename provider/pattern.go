@@ -11,6 +11,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/internal/hint"
 	"github.com/ocibridge/ocibridge/internal/selector"
+	"github.com/ocibridge/ocibridge/internal/subject"
 )
 
 // Pattern matches provider addresses part by part. Examples are registry.opentofu.org/*/*,
@@ -104,6 +105,14 @@ func (p Pattern) Matches(a Address) bool {
 		(p.namespace == wildcard || p.namespace == a.namespace) &&
 		(p.typ == wildcard || p.typ == a.typ)
 }
+
+// Covers implements [subject.Pattern].
+func (p Pattern) Covers(a subject.Address) bool {
+	of, ok := a.(Address)
+	return ok && p.Matches(of)
+}
+
+var _ subject.Pattern = Pattern{}
 
 // Parts returns the number of parts of the pattern that are not wildcards. Of two patterns
 // that match the same address, the one with more parts is more specific.

@@ -38,7 +38,6 @@ import (
 	"github.com/ocibridge/ocibridge/internal/fresh"
 	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/internal/telemetry"
-	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
@@ -84,11 +83,9 @@ type Account struct {
 	DeniedMeansAbsent bool
 }
 
-// Deny is a rule for versions that are never served. Either Pattern or Module is zero. A zero
-// pattern matches nothing.
+// Deny is a rule for versions that are never served.
 type Deny struct {
-	Pattern  provider.Pattern
-	Module   module.Pattern
+	Pattern  subject.Pattern
 	Versions provider.VersionSet // the zero value means all versions
 	Reason   string              // what clients and people learn, or ""
 }
@@ -97,7 +94,7 @@ type Deny struct {
 // ok is false if no rule denies the version.
 func FindDeny(rules []Deny, a subject.Address, v provider.Version) (rule Deny, ok bool) {
 	for _, d := range rules {
-		if !d.matches(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
+		if !d.Pattern.Covers(a) || d.Versions.String() != "" && !d.Versions.Has(v) {
 			continue
 		}
 		if d.Reason != "" {
@@ -114,20 +111,9 @@ type Denial struct {
 	Reason   string             // never ""
 }
 
-// matches reports whether a rule is for a subject.
-func (d Deny) matches(s subject.Address) bool {
-	if m, ok := s.(module.Address); ok {
-		return d.Module.Matches(m)
-	}
-	return d.Pattern.Matches(s.(provider.Address))
-}
-
 // names reports whether a rule is for one subject alone.
 func (d Deny) names(s subject.Address) bool {
-	if _, ok := s.(module.Address); ok {
-		return d.Module.Parts() == len(d.Module.Values()) && d.matches(s)
-	}
-	return d.Pattern == provider.PatternFor(s.(provider.Address))
+	return d.Pattern.Parts() == len(d.Pattern.Values()) && d.Pattern.Covers(s)
 }
 
 // Denials returns the denials that clients of a listed provider or module learn about, in the order of the
@@ -137,7 +123,7 @@ func (d Deny) names(s subject.Address) bool {
 func (c *Catalog) Denials(i *Item) (out []Denial) {
 	named := map[provider.Version]bool{}
 	for _, d := range c.opts.Deny {
-		if d.Reason == "" || !d.matches(i.about.subject) {
+		if d.Reason == "" || !d.Pattern.Covers(i.about.subject) {
 			continue
 		}
 		versions := slices.Clone(i.All())
@@ -472,7 +458,7 @@ func (c *Catalog) Denied(a subject.Address, v provider.Version) error {
 // DeniedVersions returns the versions of a provider that rules in Options.Deny deny, oldest first.
 // It returns nil if the versions are unknown.
 func (v View) DeniedVersions(ctx context.Context, a provider.Address) []provider.Version {
-	if !slices.ContainsFunc(v.c.opts.Deny, func(d Deny) bool { return d.Pattern.Matches(a) }) {
+	if !slices.ContainsFunc(v.c.opts.Deny, func(d Deny) bool { return d.Pattern.Covers(a) }) {
 		return nil
 	}
 	item, _ := v.Versions(ctx, a)

@@ -130,18 +130,20 @@ func (d *decoder) moduleMirrors(blocks []moduleMirrorBlock) (out []ModuleMirror)
 // readable splits the patterns of a token or a rule into those for providers and those for modules.
 func (d *decoder) readable(b *block, include, exclude []readablePattern) (providers provider.Selector, modules module.Selector) {
 	for i, p := range include {
-		if p.module != (module.Pattern{}) {
-			modules.Include = append(modules.Include, p.module)
-			continue
+		switch p := p.Pattern.(type) {
+		case provider.Pattern:
+			providers.Include = append(providers.Include, p)
+			d.warnOfClients(b.atElement("include", i), p.ClientWarning())
+		case module.Pattern:
+			modules.Include = append(modules.Include, p)
 		}
-		providers.Include = append(providers.Include, p.provider)
-		d.warnOfClients(b.atElement("include", i), p.provider.ClientWarning())
 	}
 	for _, p := range exclude {
-		if p.module != (module.Pattern{}) {
-			modules.Exclude = append(modules.Exclude, p.module)
-		} else {
-			providers.Exclude = append(providers.Exclude, p.provider)
+		switch p := p.Pattern.(type) {
+		case provider.Pattern:
+			providers.Exclude = append(providers.Exclude, p)
+		case module.Pattern:
+			modules.Exclude = append(modules.Exclude, p)
 		}
 	}
 	return providers, modules

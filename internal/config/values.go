@@ -22,6 +22,7 @@ import (
 	"github.com/ocibridge/ocibridge/gateway/catalog"
 	"github.com/ocibridge/ocibridge/internal/files"
 	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
@@ -293,19 +294,16 @@ func parseUnsigned(s string) (unsigned, error) {
 	return "", hint.New(fmt.Sprintf("%q is not known", s), "write true, false or %q", trust.AsClients)
 }
 
-// readablePattern is a pattern for providers or for modules. The other pattern is zero.
-type readablePattern struct {
-	provider provider.Pattern
-	module   module.Pattern
-}
+// readablePattern is a pattern for providers or for modules.
+type readablePattern struct{ subject.Pattern }
 
 // parseReadable parses a pattern. Patterns for providers have three parts, and patterns for modules four.
 func parseReadable(s string) (p readablePattern, err error) {
 	switch strings.Count(s, "/") {
 	case 1, 2: // with one slash, the error names the missing hostname
-		p.provider, err = provider.ParsePattern(s)
+		p.Pattern, err = provider.ParsePattern(s)
 	case 3:
-		p.module, err = module.ParsePattern(s)
+		p.Pattern, err = module.ParsePattern(s)
 	default:
 		err = hint.New(fmt.Sprintf("invalid pattern %.200q: it must have three parts for providers, or four parts for modules", s),
 			"write HOSTNAME/NAMESPACE/TYPE or HOSTNAME/NAMESPACE/NAME/SYSTEM, such as registry.opentofu.org/hashicorp/* or registry.acme.example/platform/*/*")
@@ -317,7 +315,7 @@ func parseReadable(s string) (p readablePattern, err error) {
 func parseDeny(s string) (catalog.Deny, error) {
 	name, versions, ok := strings.Cut(s, "@")
 	p, err := parseReadable(name)
-	rule := catalog.Deny{Pattern: p.provider, Module: p.module}
+	rule := catalog.Deny{Pattern: p.Pattern}
 	if err == nil && ok {
 		rule.Versions, err = provider.ParseConstraint(versions)
 	}

@@ -24,3 +24,13 @@ type Address interface {
 	// String returns the address in the form for people.
 	String() string
 }
+
+// Pattern matches addresses. It is a provider.Pattern or a module.Pattern, and matches no address of the other kind.
+type Pattern interface {
+	// Covers reports whether the pattern matches an address.
+	Covers(Address) bool
+	// Parts returns the number of parts that are not wildcards.
+	Parts() int
+	// Values returns all parts.
+	Values() []string
+}
