@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ocibridge/ocibridge/internal/testkit"
 	"github.com/ocibridge/ocibridge/internal/testkit/clients"
 )
 
@@ -39,7 +40,7 @@ func TestPrinter(t *testing.T) {
 // hideTestVariables removes the variables that make sets for tests. The program would warn of them.
 func hideTestVariables(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{clients.ToolsVariable, clients.BuiltVariable} {
+	for _, name := range []string{clients.ToolsVariable, clients.BuiltVariable, testkit.PartVariable} {
 		t.Setenv(name, "")
 		os.Unsetenv(name)
 	}

@@ -219,7 +219,7 @@ func TestQuietOnTerminal(t *testing.T) {
 		done()
 		t.Error("planning is shown")
 	}
-	p.Event(pusher.Event{Stage: pusher.StageFetch, Total: 10})
+	p.Event(pusher.Event{Subject: provider.MustParseAddress("registry.acme.example/acme/widget"), Stage: pusher.StageFetch, Total: 10})
 	p.note("a note")
 	p.summary("a summary")
 	p.result("a result")
