@@ -62,10 +62,12 @@ func (b *drips) Read(p []byte) (int, error) {
 		<-b.req.Context().Done()
 		return 0, b.req.Context().Err()
 	}
-	select {
-	case <-time.After(b.pause):
-	case <-b.req.Context().Done():
-		return 0, b.req.Context().Err()
+	if b.pause > 0 {
+		select {
+		case <-time.After(b.pause):
+		case <-b.req.Context().Done():
+			return 0, b.req.Context().Err()
+		}
 	}
 	n := min(b.left, int64(b.piece), int64(len(p)))
 	b.left, b.sent = b.left-n, b.sent+n

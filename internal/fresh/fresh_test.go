@@ -42,6 +42,9 @@ func (s *source) fetch(ctx context.Context, _ string, _ *fresh.Answer[int]) (fre
 		a.Err = errAbsent
 	}
 	s.mu.Unlock()
+	if delay == 0 {
+		return a, err
+	}
 	select {
 	case <-time.After(delay):
 		return a, err

@@ -47,10 +47,12 @@ func (w *world) fetch(ctx context.Context, key string, last *fresh.Answer[int]) 
 	fails := w.rand.IntN(3) == 0
 	w.mu.Unlock()
 	var err error
-	select {
-	case <-time.After(delay):
-	case <-ctx.Done():
-		err = ctx.Err()
+	if delay > 0 {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
