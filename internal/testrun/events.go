@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -159,17 +160,18 @@ func (r *report) endPackage(name string, res result) {
 	}
 }
 
-// reason returns the message of a skipped test: its last lines before the one that says that it was skipped, without the
-// position in the source.
+// position is where a test has written a message.
+var position = regexp.MustCompile(`(?m)^ *\S+\.go:[0-9]+: `)
+
+// reason returns the message of a skipped test: one with a cause if there is any, because a script goes on to write its log,
+// or else the last message before the line that says that the test was skipped.
 func reason(output []string) string {
-	text := strings.TrimSpace(strings.Join(output, ""))
-	if i := strings.LastIndex(text, "--- SKIP:"); i >= 0 {
-		text = strings.TrimSpace(text[:i])
+	text, _, _ := strings.Cut(strings.Join(output, ""), "--- SKIP:")
+	messages := position.Split(text, -1)
+	if i := slices.IndexFunc(messages, func(m string) bool { return causeOf(m) != "" }); i >= 0 {
+		return strings.TrimSpace(messages[i])
 	}
-	if i := strings.LastIndex(text, ".go:"); i >= 0 {
-		_, text, _ = strings.Cut(text[i+len(".go:"):], ": ")
-	}
-	return text
+	return strings.TrimSpace(messages[len(messages)-1])
 }
 
 // slowest returns a line for each of the n rows that took longest.

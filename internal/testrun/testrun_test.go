@@ -157,6 +157,20 @@ func TestListResolvesNoImports(t *testing.T) {
 	}
 }
 
+// TestReason shows why a test was skipped, according to what it has written.
+func TestReason(t *testing.T) {
+	for output, want := range map[string]string{
+		"    a_test.go:1: not today\n--- SKIP: TestA (0.00s)\n":                                                                                   "not today",
+		"    a_test.go:1: first\n    a_test.go:2: not\n        today\n    --- SKIP: TestA/b (0.00s)\n":                                            "not\n        today",
+		"    testscript.go:375: left to make test-all, which has all scripts\n    testscript.go:584: WORK=$WORK\n    --- SKIP: TestA/b (0.00s)\n": "left to make test-all, which has all scripts",
+		"--- SKIP: TestA (0.00s)\n": "",
+	} {
+		if got := reason([]string{output}); got != want {
+			t.Errorf("%q: %q, want %q", output, got, want)
+		}
+	}
+}
+
 // TestSkips shows which skips the table permits.
 func TestSkips(t *testing.T) {
 	s := skip{"auth", "TestHelper", "windows", "the helper is"}
