@@ -85,7 +85,7 @@ type Account struct {
 
 // Deny is a rule for versions that are never served.
 type Deny struct {
-	Pattern  subject.Pattern
+	Pattern  subject.Pattern     // never nil
 	Versions provider.VersionSet // the zero value means all versions
 	Reason   string              // what clients and people learn, or ""
 }

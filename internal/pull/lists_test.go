@@ -176,7 +176,7 @@ func TestAbsentWhileRefreshed(t *testing.T) {
 			latest := fmt.Sprintf("1.%d.0", i)
 			offered(t, p)
 			s.set(func() { s.err = errors.New("no way") })
-			time.Sleep(2 * time.Minute)
+			time.Sleep(2 * time.Minute) // the list expires
 			offered(t, p)
 			s.set(func() { s.err, s.versions = nil, []string{latest} })
 			time.Sleep(10 * time.Second) // long enough after the failure for a request in the background

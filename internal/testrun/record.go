@@ -128,7 +128,7 @@ func (l left) summary() string {
 			n[c] += len(names)
 		}
 	}
-	return fmt.Sprintf("make test-all also runs the %d tests and subtests that need more tools, the %d that measure or try very many cases, and the other end-to-end tests.", n[lacksTool], n[leftToAll])
+	return fmt.Sprintf("make test-all also runs the %d tests and subtests that need more tools, the %d that take too long for make test, and the other end-to-end tests.", n[lacksTool], n[leftToAll])
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

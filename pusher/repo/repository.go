@@ -1,12 +1,13 @@
 // Package repo is about one repository to which pushes, syncs and removals write. It sends
-// manifests and tags, and reads and deletes them. It owns what such writers share:
+// manifests and tags, and reads and deletes them.
 //
 // Only ocibridge itself imports this package: it can change at any time.
 //
+// It owns what such writers share:
+//
 //   - the state of a repository, with the ages, the replaced indexes and the summary of its
 //     versions ([Writer.UpdateState]),
-//   - the announcements of pushes, which make up for the compare-and-swap that OCI tags lack
-//     ([Announced]),
+//   - the announcements of pushes ([Announced]), because OCI tags have no compare-and-swap,
 //   - the check that a repository belongs to a provider ([Writer.CheckOwner]),
 //   - the meaning of the registry's refusals ([IsHeld], [CannotDelete]).
 //
