@@ -16,7 +16,7 @@ UNIT      = $(shell go list ./... | grep -v '/\(e2e\|deploy\)\(/\|$$\)')
 
 # Tools are built with -trimpath. If all else is too, packages of the same version are compiled once.
 export GOFLAGS := $(strip $(shell go env GOFLAGS) -trimpath)
-# The program is built without cgo. internal/testrun turns cgo on where it runs the race detector, which needs it.
+# The program is built without cgo. internal/test/testrun turns cgo on where it runs the race detector, which needs it.
 export CGO_ENABLED := 0
 
 # Under make, a test whose program is missing fails, unless "make test" leaves it to "make test-all". Without make, it is skipped.
@@ -40,7 +40,7 @@ build: ## build the program: bin/ocibridge
 tools: ## obtain all clients, registries and checkers in .tools (a quarter of an hour, the first time)
 	@tools/install.sh
 
-TESTRUN = $(TESTTMP) go run ./internal/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
+TESTRUN = $(TESTTMP) go run ./internal/test/testrun $(if $(filter-out 0,$(RACE)),-race) -tools "$$(tools/test-tools.sh)"
 
 # RACE=1 runs the packages' tests under the race detector. "make test-all" then runs only what is left.
 .PHONY: test
@@ -56,14 +56,14 @@ test-all: tools build ## run all tests, under the race detector where that is po
 # It prints the seed of what is random; SEED repeats it.
 .PHONY: test-faults
 test-faults: tools build ## run the fault and kill tests in their long form: every fault at every step (SEED, KILLS)
-	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/faults ./internal/testkit/faultproxy ./internal/testkit/memnet
+	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -parallel 8 -timeout $(TIMEOUT) ./internal/test/faults ./internal/test/testkit/faultproxy ./internal/test/testkit/memnet
 	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long OCIBRIDGE_KILLS=$(or $(KILLS),300) OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./e2e -run 'Killed|RegistryStopped|Faults'
 	OCIBRIDGE_TESTS=all OCIBRIDGE_FAULTS=long go test -count 1 -timeout $(TIMEOUT) ./pusher -run TestAnnouncementsModel
-	OCIBRIDGE_TESTS=all OCIBRIDGE_GC_ROUNDS=500 OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./internal/registry/embedded -run TestGCKilled
+	OCIBRIDGE_TESTS=all OCIBRIDGE_GC_ROUNDS=500 OCIBRIDGE_SEED=$(SEED) go test -count 1 -v -timeout $(TIMEOUT) ./internal/registries/embedded -run TestGCKilled
 
 .PHONY: soak
 soak: tools build ## run the gateway at full load for SOAK (default 2m) while faults come and go, and print figures
-	go run ./internal/soak -for $(or $(SOAK),2m) -seed $(or $(SEED),0)
+	go run ./internal/test/soak -for $(or $(SOAK),2m) -seed $(or $(SEED),0)
 
 .PHONY: cover
 cover: tools ## run the unit tests, and print what of each package they cover (tools/cover.sh coverage.out PACKAGE: what not)
@@ -84,7 +84,7 @@ demo: ## do the whole main job, with tofu and terraform if they are on PATH, and
 
 .PHONY: bench
 bench: tools build ## compare with bare servers and the ORAS CLI: one table (OCIBRIDGE_BENCH_MB: of each package pushed)
-	go run ./internal/bench -package $(or $(OCIBRIDGE_BENCH_MB),10)
+	go run ./internal/test/bench -package $(or $(OCIBRIDGE_BENCH_MB),10)
 
 .PHONY: bench-unit
 bench-unit: tools ## run the benchmarks of the packages
@@ -101,7 +101,7 @@ fuzz-corpus: ## take a handful of what make fuzz found to be new into testdata/f
 
 .PHONY: mutants
 mutants: ## remove one guard at a time, and show that a test fails for each
-	go run ./internal/mutants
+	go run ./internal/test/mutants
 
 .PHONY: man
 man: build ## write the manual pages: dist/man/man1

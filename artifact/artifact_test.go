@@ -19,8 +19,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
-	"github.com/ocibridge/ocibridge/internal/testkit/loopback"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/loopback"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )

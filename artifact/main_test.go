@@ -3,7 +3,7 @@ package artifact_test
 import (
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/leaks"
 )
 
 func TestMain(m *testing.M) { leaks.Main(m) }

@@ -11,8 +11,8 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/ocibridge/ocibridge/internal/testkit"
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/trust"
 )
 

@@ -65,7 +65,7 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote"
 
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

@@ -14,8 +14,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/auth"
-	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/faultproxy"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote/auth"
 
-	"github.com/ocibridge/ocibridge/internal/fresh"
-	"github.com/ocibridge/ocibridge/internal/helper"
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/helper"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"syscall"
 
-	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // loginSources holds every source that was examined, including sources without a login.

@@ -16,9 +16,9 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote/auth"
 
-	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

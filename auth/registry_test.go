@@ -25,10 +25,10 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/outgoing"
-	"github.com/ocibridge/ocibridge/internal/testkit/ports"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/ports"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

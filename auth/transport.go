@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

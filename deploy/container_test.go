@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
 )
 
 // image is the content of a container file as deploycheck decodes it.

@@ -18,9 +18,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
 // TestMain stats every file that the programs in these tests read, so that go test runs the tests again when a

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit"
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 )
 
 // gitlab runs a job of the configuration with gitlab-ci-local, in the folder dir, and returns the job's output.

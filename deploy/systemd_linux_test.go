@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 )
 
 // exposure is the maximum score of a service in systemd-analyze security, in tenths. A score of 100 means no

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // observed starts a stand-alone registry behind a recorder, and returns the recorder and the host of the

@@ -5,9 +5,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestCopyMemoryDoesNotGrowWithThePackage compares the peak resident memory of copies of 150 MiB and 1 MiB. It

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
 // TestDemo shows that the demo runs in a project that contains only the null provider for this platform, with OpenTofu
@@ -44,7 +44,7 @@ func TestDemo(t *testing.T) {
 		clients.Must(t, err)
 	}
 	program := filepath.Join(project, "demo")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./internal/demo")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./internal/test/demo")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 )
 
 // TestModuleDirect shows that OpenTofu downloads a module from its repository by oci:// if the module_mirror block has

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/faultproxy"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/usage"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/faultproxy"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/usage"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
-// TestFaults injects some faults of internal/faults into the built program. It shows that the gateway serves
+// TestFaults injects some faults of internal/test/faults into the built program. It shows that the gateway serves
 // cached answers during a fault, and returns errors with Retry-After to new requests. After the fault, a client
 // can install, and nothing has leaked.
 //

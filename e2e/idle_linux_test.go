@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/usage"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/usage"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestIdleConnections logs the memory of idle connections. It shows that the gateway releases the resources of

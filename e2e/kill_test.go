@@ -16,10 +16,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // moments are the times to kill the program, relative to a request.

@@ -25,8 +25,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // issuer is an OpenID Connect issuer with the code flow and PKCE.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
 )
 
 // TestModuleByGateway shows that both clients install a module with a submodule through the gateway, from a registry in

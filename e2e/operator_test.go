@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestRefreshReachesOneReplica shows that a refresh drops one replica's answers, and that the response says so.

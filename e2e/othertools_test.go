@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestVersionsThatOtherToolsCopy shows what clients and commands do with a version that another tool has copied. Some tools

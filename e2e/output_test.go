@@ -8,10 +8,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestSyncOutputAtScale shows that a sync of 120 versions prints a line for each change, and one line that sums up

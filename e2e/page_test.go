@@ -12,9 +12,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 )
 
 // firstPort is the first port that freeAddress can return, and ports is the number of these ports. The system

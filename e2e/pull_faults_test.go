@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestPullThroughLimits shows that the gateway refuses packages over a limit with Retry-After, and serves other

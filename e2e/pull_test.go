@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // pulled is a gateway that pulls through into an empty registry.

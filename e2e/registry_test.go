@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/tunnel"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tunnel"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // hostBlock returns a CLI configuration that sends requests for the providers of host to url.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/tokenserver"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tokenserver"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // runWith runs the program with a text on standard input.

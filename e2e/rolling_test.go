@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // balancer is a reverse proxy in front of gateways, like a Kubernetes Service. It sends requests only to

@@ -8,9 +8,9 @@ import (
 
 	"oras.land/oras-go/v2"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
 )
 
 // summarized checks which versions the summary of a provider's repository has, with the digests of their tags.

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v2"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // clientConfig returns what "config client" prints for a client of the gateway. If a token is required, the gateway's

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/usage"
-	"github.com/ocibridge/ocibridge/internal/testkit/world"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/usage"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/world"
 )
 
 // TestUnreadDownloads shows that a download from the embedded registry that its client does not read takes at most 128

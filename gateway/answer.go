@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/respond"
+	"github.com/ocibridge/ocibridge/internal/base/respond"
 )
 
 // answer is an encoded document with the values of its ETag and Content-Length headers. The values are slices,

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	storedkit "github.com/ocibridge/ocibridge/internal/testkit/stored"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	storedkit "github.com/ocibridge/ocibridge/internal/test/testkit/stored"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	realorigin "github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"

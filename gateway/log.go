@@ -11,7 +11,7 @@ import (
 	"github.com/felixge/httpsnoop"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 // logged gives each request an ID, a line in the log and a span, and calls the hooks. It sends the documents that

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
 )
 
 // openModules makes the gateway use a new catalog of modules with the given folder, as after a restart, and returns a

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	storedkit "github.com/ocibridge/ocibridge/internal/testkit/stored"
+	storedkit "github.com/ocibridge/ocibridge/internal/test/testkit/stored"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway"
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/testkit/accepted"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/accepted"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

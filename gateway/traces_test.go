@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/internal/testkit/traces"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/traces"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

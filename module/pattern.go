@@ -10,9 +10,9 @@ import (
 	"github.com/opentofu/registry-address/v2"
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/selector"
-	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/selector"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // Pattern matches module addresses part by part. Examples are

@@ -10,7 +10,7 @@ import (
 	"github.com/opencontainers/go-digest"
 	"oras.land/oras-go/v2/registry"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // ErrPrivate means that an origin, or a host that the origin refers to, has no public

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/memnet"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/memnet"
 )
 
 // TestWatchHosts shows that each request reports the name of its host and the addresses

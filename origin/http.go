@@ -15,10 +15,10 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote/retry"
 
-	"github.com/ocibridge/ocibridge/internal/document"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/neterr"
-	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/document"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/neterr"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 )
 
 const (

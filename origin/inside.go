@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // errLocal means that an origin on another machine refers its clients to this machine, or to this

@@ -3,7 +3,7 @@ package origin
 import (
 	"fmt"
 
-	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 )
 
 // Limits of an origin's documents about a provider. A decoded document within these limits

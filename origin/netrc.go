@@ -11,8 +11,8 @@ import (
 
 	"github.com/bgentry/go-netrc/netrc"
 
-	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // Netrc provides the logins in the user's .netrc file (on Windows, _netrc), or in the file

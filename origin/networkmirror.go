@@ -9,7 +9,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/internal/document"
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

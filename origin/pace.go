@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
+	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
 )
 
 // dripping is a transport to an origin with a package of the given size. It sends the

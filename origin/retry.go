@@ -6,8 +6,8 @@ import (
 
 	"oras.land/oras-go/v2/registry/remote/retry"
 
-	"github.com/ocibridge/ocibridge/internal/neterr"
-	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/neterr"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 )
 
 const (

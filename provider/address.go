@@ -10,8 +10,8 @@ import (
 	"github.com/opentofu/registry-address/v2"
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // Address is the source address of a provider, such as

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 )
 
 // counted counts the bytes that are read from a zip.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

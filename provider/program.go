@@ -10,7 +10,7 @@ import (
 	"path"
 	"strings"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // ErrNoProgram means that a package unpacks, but that no client can run the provider in it.

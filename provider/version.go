@@ -11,7 +11,7 @@ import (
 	"github.com/apparentlymart/go-versions/versions"
 	goversion "github.com/hashicorp/go-version"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // Version is one release of a provider in canonical form. It has three numbers of at most

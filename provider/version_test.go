@@ -10,7 +10,7 @@ import (
 	goversion "github.com/hashicorp/go-version"
 	"golang.org/x/mod/semver"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 func TestParseVersion(t *testing.T) {

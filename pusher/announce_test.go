@@ -15,7 +15,7 @@ import (
 	orascontent "oras.land/oras-go/v2/content"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/pusher"
 )
 

@@ -3,7 +3,7 @@ package pusher_test
 import (
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 )
 
 // bench is the bench of this package's tests.

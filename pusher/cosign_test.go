@@ -14,7 +14,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/pusher"
 )

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )

@@ -28,7 +28,7 @@ step() {
 	ticker=
 }
 
-demo() { CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/demo ./internal/demo; }
+demo() { CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/demo ./internal/test/demo; }
 
 step "ocibridge" 100 "$make" --no-print-directory build
 step "the demo" 10 demo

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit"
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
 )
 
 // TestDemoBuilds shows that tools/demo.sh builds ocibridge, the demo, and the null provider for this platform, and no

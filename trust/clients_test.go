@@ -11,7 +11,7 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/packet"
 	terraform15 "golang.org/x/crypto/openpgp" //lint:ignore SA1019 the library of Terraform before 1.6
 
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/trust"
 )
 

@@ -3,8 +3,8 @@ package trust
 import (
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit"
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
 )
 
 // TestCostOfSigningKeys shows that the most expensive signing_keys objects stay within

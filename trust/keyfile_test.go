@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 )
 
 func newSigner(t *testing.T, opts ...pgp.Option) *pgp.Signer {

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 )
 
 // withLength returns a packet of the new format whose header claims a content of n bytes.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/gateway"
-	"github.com/ocibridge/ocibridge/internal/clientsetup"
-	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/internal/app/clientsetup"
+	"github.com/ocibridge/ocibridge/internal/app/serve"
 )
 
 // announce prints the URL of a gateway with the settings s, and the settings that its clients need. It prints JSON

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
 )
 
 // awsShim does what the AWS CLI does for the subcommands of docs/howto/ecr.md: it changes the test's registry, or

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/clientsetup"
-	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/internal/app/clientsetup"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/app/serve"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 const configClientExamples = `  # what there is to print

@@ -16,11 +16,11 @@ import (
 	"github.com/opentofu/svchost"
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/cliconfig"
-	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/run"
-	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/app/run"
+	"github.com/ocibridge/ocibridge/internal/app/serve"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // maxHeldErrors is the maximum number of errors that heldErrors holds.

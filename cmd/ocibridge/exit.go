@@ -8,8 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/run"
+	"github.com/ocibridge/ocibridge/internal/app/run"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // The exit statuses, which docs/reference/output.md documents. A command that a signal has interrupted

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
 )
 
 // The types and routes below imitate Harbor's REST API. The routes refuse fields that Harbor

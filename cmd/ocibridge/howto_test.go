@@ -13,12 +13,12 @@ import (
 	"slices"
 	"testing"
 
-	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
-	"github.com/ocibridge/ocibridge/internal/testkit/ports"
-	"github.com/ocibridge/ocibridge/internal/testkit/quirks"
-	"github.com/ocibridge/ocibridge/internal/testkit/release"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/ports"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/quirks"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/release"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
 // releasesOf returns releases of registry.opentofu.org/hashicorp/NAME for this machine's platform, signed with one

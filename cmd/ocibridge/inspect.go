@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/inventory"
-	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/inventory"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 )
 
 const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/null@3.2.4

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/inventory"
-	"github.com/ocibridge/ocibridge/internal/query"
-	"github.com/ocibridge/ocibridge/internal/transfer"
+	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/inventory"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 )
 
 // readerFlags are the flags of commands that read stored versions.

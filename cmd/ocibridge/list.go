@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/inventory"
+	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 )
 
 const listExamples = `  # all versions in the embedded registry, or in a registry with a catalog

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 // logDelay is the maximum time that a line of the log waits in a buffer.

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/telemetry"
-	"github.com/ocibridge/ocibridge/internal/testkit/collected"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
 )
 
 func TestLogBuffer(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/ocibridge/ocibridge/auth"
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/ociaddr"
 )
 

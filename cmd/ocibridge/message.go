@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // usualWidth is the width of a terminal that does not say how wide it is.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/inventory"
-	"github.com/ocibridge/ocibridge/internal/query"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/inventory"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
 )
 
 const moduleListExamples = `  # all modules in the embedded registry, or in a registry with a catalog

@@ -17,7 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 // The tests in this file compare docs/reference/operations.md and the dashboard with the program. A
@@ -128,7 +128,7 @@ func TestDashboard(t *testing.T) {
 // and errors.
 func TestEveryLogLineIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/reference/operations.md")
-	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}
+	l := &logged{fields: map[string]string{telemetry.LogKey: "internal/base/telemetry"}, messages: map[string]string{}, fset: token.NewFileSet()}
 	for _, dir := range []string{"artifact", "auth", "cmd", "gateway", "internal", "ociaddr", "origin", "provider", "pusher", "templates", "trust"} {
 		l.readAll(t, dir)
 	}

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/howto"
-	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
-	"github.com/ocibridge/ocibridge/internal/testkit/tunnel"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
+	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tunnel"
 )
 
 // TestProxyHowTo runs docs/howto/proxy.md. GHCR and the origin have their real names, which only the proxy can

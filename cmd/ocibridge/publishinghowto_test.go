@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/registry/embedded"
-	"github.com/ocibridge/ocibridge/internal/testkit/clients"
-	"github.com/ocibridge/ocibridge/internal/testkit/howto"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/registries/embedded"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
 )
 
 // TestPublishingHowTo runs docs/howto/publishing.md with the real gpg. Both clients install what it publishes.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ocibridge/ocibridge/internal/registry"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/pusher/reconcile"
 )

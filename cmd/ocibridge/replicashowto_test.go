@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/howto"
-	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/registry"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
+	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/registry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
 // TestReplicasHowTo runs docs/howto/replicas.md with nginx. While the page restarts the gateways, clients install

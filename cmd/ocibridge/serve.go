@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/ocibridge/ocibridge/internal/config"
-	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/app/serve"
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 const serveExamples = `  # try it: embedded registry, certificate of a local CA, localhost:8443

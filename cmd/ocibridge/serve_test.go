@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/serve"
+	"github.com/ocibridge/ocibridge/internal/app/serve"
+	"github.com/ocibridge/ocibridge/internal/base/files"
 )
 
 // TestSettingsAreReadAgain checks that flags and variables keep their values at a reload, and

@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/cliconfig"
-	"github.com/ocibridge/ocibridge/internal/config"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/clients/cliconfig"
 )
 
 // TestWhatServePrintsMeansTheEmbeddedRegistry checks that the template that serve prints

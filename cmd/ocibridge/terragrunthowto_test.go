@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/howto"
-	testorigin "github.com/ocibridge/ocibridge/internal/testkit/origin"
-	"github.com/ocibridge/ocibridge/internal/testkit/tlsca"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/howto"
+	testorigin "github.com/ocibridge/ocibridge/internal/test/testkit/origin"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/tlsca"
 )
 
 // TestTerragruntHowTo runs docs/howto/terragrunt.md, except for Terragrunt itself. Instead, OpenTofu installs in each

@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ocibridge/ocibridge/docs"
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // showTopic prints a page of the documentation. On a terminal, it formats Markdown for the

@@ -15,7 +15,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // A capability is the segment of a path before a file's name. It consists of mark and, in URL-safe base64,

@@ -13,8 +13,8 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/internal/hint"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
 // FuzzCapability sends requests without a token. It replaces CAP in their paths with a valid capability. It

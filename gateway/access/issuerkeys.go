@@ -15,10 +15,10 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 
-	"github.com/ocibridge/ocibridge/internal/document"
-	"github.com/ocibridge/ocibridge/internal/fresh"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/document"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 )
 
 const (

@@ -22,7 +22,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/internal/testkit/collected"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/collected"
 )
 
 var limits = archives.Limits{Start: 30 * time.Second, RegistryStall: 60 * time.Second, ClientStall: 60 * time.Second, Resumes: 2}

@@ -18,10 +18,10 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/ocibridge/ocibridge/internal/fill"
-	"github.com/ocibridge/ocibridge/internal/hint"
-	"github.com/ocibridge/ocibridge/internal/privatefolder"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 // Cache keeps archives on disk by their digest, below DIR/archives:

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 func TestCounters(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
 )
 
 // FillUp makes writes to a cache fail with a full disk in each fetch, after the given

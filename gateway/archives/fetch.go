@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/fill"
-	"github.com/ocibridge/ocibridge/internal/privatefolder"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 // shared is an archive in use. All responses with the archive read the same open file,

@@ -11,7 +11,7 @@ import (
 
 	"github.com/opencontainers/go-digest"
 
-	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

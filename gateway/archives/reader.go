@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/ocibridge/ocibridge/internal/fill"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
 )
 
 // reader reads an archive in use for one response. If the folder fails during a fetch,

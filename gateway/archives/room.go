@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ocibridge/ocibridge/internal/files"
-	"github.com/ocibridge/ocibridge/internal/privatefolder"
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
 )
 
 // entry is an archive in the folder.

@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/base/files"
 )
 
 // maxDefaultSize is the maximum of [DefaultSize].

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ocibridge/ocibridge/gateway/archives"
-	"github.com/ocibridge/ocibridge/internal/files"
+	"github.com/ocibridge/ocibridge/internal/base/files"
 )
 
 // TestDefaultSize shows that the default size limit is a tenth of the disk, and at most 10 GiB.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 func TestCounters(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 )
 
 // upstream reads from the repository of a provider or module during one fetch. It reads content by digest

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ocibridge/ocibridge/gateway/catalog"
-	"github.com/ocibridge/ocibridge/internal/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/gateway/access"
-	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/opentofu/svchost"
 
-	"github.com/ocibridge/ocibridge/internal/subject"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )

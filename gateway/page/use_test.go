@@ -8,7 +8,7 @@ import (
 	"github.com/opencontainers/go-digest"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/lockfile"
+	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/provider"
 )
 

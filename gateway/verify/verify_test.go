@@ -20,9 +20,9 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/gateway/verify"
-	"github.com/ocibridge/ocibridge/internal/telemetry"
-	"github.com/ocibridge/ocibridge/internal/testkit/cost"
-	"github.com/ocibridge/ocibridge/internal/testkit/pgp"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/cost"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pgp"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )

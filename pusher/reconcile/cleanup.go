@@ -3,7 +3,7 @@ package reconcile
 import (
 	"context"
 
-	"github.com/ocibridge/ocibridge/internal/outgoing"
+	"github.com/ocibridge/ocibridge/internal/base/outgoing"
 	"github.com/ocibridge/ocibridge/pusher/repo"
 )
 

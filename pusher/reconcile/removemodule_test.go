@@ -9,8 +9,8 @@ import (
 
 	"oras.land/oras-go/v2/errdef"
 
-	"github.com/ocibridge/ocibridge/internal/testkit/pushbench"
-	"github.com/ocibridge/ocibridge/internal/testkit/recorder"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/pushbench"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/recorder"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"

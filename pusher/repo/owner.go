@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/refusals"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )

@@ -11,7 +11,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/internal/refusals"
+	"github.com/ocibridge/ocibridge/internal/base/refusals"
 )
 
 // HTTPStatus returns the HTTP status of the registry's response that err wraps. It returns 0

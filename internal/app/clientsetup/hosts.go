@@ -1,0 +1,173 @@
+package clientsetup
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/module"
+)
+
+// Hosts returns a host block for each mirrored registry. The block makes clients send their
+// requests for the registry to the gateway. Clients look for the token of these requests
+// under the registry's name. If the gateway requires a token, Hosts therefore also returns
+// a credentials block for each registry.
+//
+// A block replaces the whole discovery document of its host. So it repeats the services of
+// public registries that the gateway does not replace, except if they would get the token.
+func (s *Setup) Hosts() (string, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	providers, modules := s.mirroredHosts(), s.ModuleHosts()
+	hosts := slices.Concat(providers, modules)
+	slices.Sort(hosts)
+	var out strings.Builder
+	for _, host := range slices.Compact(hosts) {
+		s.writeHost(&out, host, slices.Contains(modules, host), slices.Contains(providers, host))
+	}
+	return out.String(), nil
+}
+
+// errPublicHost means that a host block would hide the modules of a public registry.
+var errPublicHost = errors.New("a host block would hide the other modules of this registry")
+
+// ModuleHost returns the block of [Setup.Hosts] that makes clients send their requests for the modules of one host to the
+// gateway. For publicHosts, it returns an error unless [Setup.ModuleHosts] contains the host.
+func (s *Setup) ModuleHost(host svchost.Hostname) (string, error) {
+	if s.NoURL != nil {
+		return "", s.NoURL
+	}
+	if slices.Contains(publicHosts, host) && !slices.Contains(s.ModuleHosts(), host) {
+		return "", errPublicHost
+	}
+	var out strings.Builder
+	s.writeHost(&out, host, true, slices.Contains(s.mirroredHosts(), host))
+	return out.String(), nil
+}
+
+// writeHost writes the host block of a host, and its credentials block if the gateway requires a token. modules and
+// providers say what clients get from the gateway.
+func (s *Setup) writeHost(out *strings.Builder, host svchost.Hostname, modules, providers bool) {
+	fmt.Fprintf(out, "host %q {\n  services = {\n", host.ForDisplay())
+	s.writeService(out, host, "modules", modules, gateway.ModulesURL)
+	s.writeService(out, host, "providers", providers, gateway.RegistryURL)
+	out.WriteString("  }\n}\n")
+	if s.Tokens {
+		out.WriteString(credentials(host))
+	}
+}
+
+// writeService writes the URL of a protocol of a host: at the gateway, or at the host itself if it is a public registry.
+func (s *Setup) writeService(out *strings.Builder, host svchost.Hostname, kind string, mirrored bool, at func(public, hostname string) string) {
+	line := func(url string) string { return fmt.Sprintf("%-14s = %q", `"`+kind+`.v1"`, url) }
+	origin := line(fmt.Sprintf("https://%s/v1/%s/", host, kind))
+	switch {
+	case mirrored:
+		fmt.Fprintf(out, "    %s\n", line(at(s.URL, string(host))))
+	case !slices.Contains(publicHosts, host):
+	case s.Tokens:
+		fmt.Fprintf(out, "    # %s # would get the token, too\n", origin)
+	default:
+		fmt.Fprintf(out, "    %s\n", origin)
+	}
+}
+
+// publicHosts are the two public registries. They have most providers and modules.
+var publicHosts = []svchost.Hostname{"registry.opentofu.org", "registry.terraform.io"}
+
+// mirroredHosts returns the sorted hosts that the oci_mirror blocks include by name. If a
+// block includes every host, or if there are no blocks, the result contains publicHosts. It is
+// empty if there are module_mirror blocks alone.
+func (s *Setup) mirroredHosts() []svchost.Hostname {
+	var out []svchost.Hostname
+	for _, m := range s.Mirrors {
+		if len(m.Include) == 0 {
+			out = append(out, publicHosts...)
+		}
+		for _, pattern := range m.Include {
+			if name, _, _ := strings.Cut(pattern, "/"); name == "*" {
+				out = append(out, publicHosts...)
+			} else if host, err := svchost.ForComparison(svchost.ForDisplay(name)); err == nil {
+				out = append(out, host)
+			}
+		}
+	}
+	if len(s.Mirrors)+len(s.Modules) == 0 {
+		out = slices.Clone(publicHosts)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// ModuleHosts returns the sorted hosts whose modules clients get from the gateway: those that module_mirror blocks
+// include by name, and those of the modules in the embedded registry, apart from the gateway itself. The result contains
+// publicHosts only if a block names them, or if a block for all hosts falls through. Otherwise the gateway would hide
+// their public modules.
+func (s *Setup) ModuleHosts() []svchost.Hostname {
+	out := slices.DeleteFunc(slices.Clone(s.Stored), func(host svchost.Hostname) bool {
+		return s.isOwn(host) || slices.Contains(publicHosts, host)
+	})
+	for _, m := range s.Modules {
+		include := m.Include
+		if len(include) == 0 {
+			include = []module.Pattern{module.MustParsePattern("*/*/*/*")}
+		}
+		for _, pattern := range include {
+			switch host, named := pattern.ServiceHost(); {
+			case named && !s.isOwn(host):
+				out = append(out, host)
+			case !named && m.FallThrough:
+				out = append(out, publicHosts...)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (s *Setup) isOwn(host svchost.Hostname) bool {
+	own, err := s.host()
+	return err == nil && IsOwnHost(own, host)
+}
+
+// IsOwnHost reports whether the host in a module's address is that of the gateway itself. Clients write the gateway's
+// port into the address, and the registry leaves it out.
+func IsOwnHost(gateway, host svchost.Hostname) bool {
+	name, _, _ := strings.Cut(string(gateway), ":")
+	return host == gateway || string(host) == name
+}
+
+// OwnModules is a note for users about modules with the gateway's own host name. It is true if [Setup.Module] returns no
+// error.
+const OwnModules = "Modules whose address has the gateway's own host name need no configuration."
+
+// errNoModuleHost means that no address of a module can have the gateway's host name.
+var errNoModuleHost = errors.New("no module address can name the gateway")
+
+// Module returns a module block for a module with the gateway's own host name. The source has the gateway's port, which
+// the address in the registry lacks. Then a comment says so.
+func (s *Setup) Module() (string, error) {
+	host, err := s.host()
+	if err != nil {
+		return "", err
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		return "", err
+	}
+	if _, err := module.ParseAddress(host.ForDisplay() + "/namespace/name/system"); err != nil || u.Path != "/" {
+		return "", hint.Wrap(fmt.Errorf("%w at %s", errNoModuleHost, s.URL), "give the gateway a host name of its own, with a dot and without a path")
+	}
+	comment := ""
+	if name, _, found := strings.Cut(host.ForDisplay(), ":"); found {
+		comment = fmt.Sprintf("# Push it without the port, as %s/NAMESPACE/NAME/SYSTEM.\n", name)
+	}
+	return comment + fmt.Sprintf("module \"NAME\" {\n  source  = %q\n  version = \"~> 1.0\"\n}\n", host.ForDisplay()+"/NAMESPACE/NAME/SYSTEM"), nil
+}

@@ -1,0 +1,150 @@
+// Package config reads ocibridge.hcl, the one file that configures ocibridge.
+//
+// The package finds the file, and checks everything that can be checked before the program
+// starts. schema.go defines the syntax of the file. The package also decides whether a
+// flag, a variable, the file, the user's CLI configuration or a default sets a value. The
+// reference page docs/reference/configuration.md is generated from schema.go.
+//
+// The value of an argument is an HCL expression, which can call two functions, env("NAME")
+// and file("PATH"). The value of repository_template is not evaluated, because it is itself
+// a template. Paths are relative to the folder of the file.
+//
+// Invariants:
+//
+//   - An unknown name is an error, and so is an invalid value: nothing is silently
+//     ignored.
+//   - A secret is an [auth.Secret] as soon as it is evaluated. Errors, the source lines
+//     in them and [Config.Effective] contain no secret. A source line shows the value of an
+//     argument only if the schema says that the argument is not secret.
+//   - The package reads the environment only through [Environment].
+package config
+
+import (
+	"slices"
+
+	"github.com/ocibridge/ocibridge/auth"
+	"github.com/ocibridge/ocibridge/internal/origins/pull"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Config is the content of a configuration file. The zero value is the configuration without
+// a file. A Config does not change once it is loaded.
+//
+// The zero value of a field means its default, unless the comment of the field says
+// otherwise.
+type Config struct {
+	// File is the name of the file that was read, or "" if there is no file.
+	File string
+	// Warnings report settings in the file that have no effect, or an effect that the user
+	// might not expect.
+	Warnings []Diagnostic
+
+	Jobs int // 0 for the default
+
+	// Logins are the oci_credentials blocks. Defaults is the oci_default_credentials block,
+	// or nil without such a block. All logins and defaults are validated.
+	Logins   []auth.Login
+	Defaults *auth.Defaults
+
+	Trust       trust.Rules // the trust blocks
+	Providers   []Provider
+	PullThrough *PullThrough // nil without a pull_through block
+	Gateway     Gateway
+
+	// registries returns the settings of the registry blocks. The settings contain the keys
+	// of client certificates. registries is a function because encoders and loggers would
+	// write these keys if a field contained the settings.
+	registries func() map[ociaddr.Registry]auth.Registry
+
+	templates templates.Set
+	mirrors   []MirrorText // the oci_mirror blocks that define templates
+	modules   []ModuleMirror
+	tree      *block
+	files     []fileArgument
+}
+
+// Templates returns the templates of the oci_mirror blocks in the order of the file. For
+// each provider, the first template that includes it applies.
+func (c *Config) Templates() templates.Set { return c.templates }
+
+// ModuleMirror is a module_mirror block.
+type ModuleMirror struct {
+	Template *templates.ModuleTemplate
+	// FallThrough means that the gateway redirects clients to the origin of a module whose
+	// requested version the registry lacks.
+	FallThrough bool
+	// Direct means that clients download the module from its repository.
+	Direct bool
+}
+
+// NamesHosts is like [PullThrough.NamesHosts], for the include patterns of the block.
+func (m ModuleMirror) NamesHosts() bool {
+	include := m.Template.Selector().Include
+	return len(include) > 0 && !slices.ContainsFunc(include, func(p module.Pattern) bool {
+		_, named := p.ServiceHost()
+		return !named
+	})
+}
+
+// ModuleMirrors returns the module_mirror blocks in the order of the file.
+func (c *Config) ModuleMirrors() []ModuleMirror { return c.modules }
+
+// ModuleTemplates returns the templates of the module_mirror blocks in the order of the file.
+// For each module, the first template that includes it applies.
+func (c *Config) ModuleTemplates() templates.ModuleSet {
+	var set templates.ModuleSet
+	for _, m := range c.modules {
+		set = append(set, m.Template)
+	}
+	return set
+}
+
+// WithoutModuleMirrors returns a copy of the configuration without its module_mirror blocks.
+func (c *Config) WithoutModuleMirrors() *Config {
+	out := *c
+	out.modules = nil
+	return &out
+}
+
+// ModuleMirror returns the module_mirror block that applies to a module, or else the zero value.
+func (c *Config) ModuleMirror(a module.Address) ModuleMirror {
+	for _, m := range c.modules {
+		if m.Template.Selects(a) {
+			return m
+		}
+	}
+	return ModuleMirror{}
+}
+
+// namesRepositories reports whether the file names repositories. Otherwise, the registry is embedded, unless the
+// CLI configuration or a flag names repositories.
+func (c *Config) namesRepositories() bool { return len(c.templates)+len(c.modules) > 0 }
+
+// RegistrySettings returns the settings of the registry blocks for [auth.Options].
+func (c *Config) RegistrySettings() map[ociaddr.Registry]auth.Registry {
+	if c.registries == nil {
+		return nil
+	}
+	return c.registries()
+}
+
+// PullThrough is the pull_through block.
+type PullThrough struct {
+	Enabled bool
+	pull.Scope
+	pull.Limits
+	Retention *Retention // nil without a retention block
+}
+
+// NamesHosts reports whether there is at least one include pattern, and every include
+// pattern names a host. The patterns are then an allow list of hosts.
+func (p *PullThrough) NamesHosts() bool {
+	return len(p.Selector.Include) > 0 && !slices.ContainsFunc(p.Selector.Include, func(p provider.Pattern) bool {
+		_, named := p.ServiceHost()
+		return !named
+	})
+}

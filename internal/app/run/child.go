@@ -1,0 +1,91 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+)
+
+// The exit statuses of a command that did not run, as in shells.
+const (
+	statusNotRunnable = 126
+	statusNotFound    = 127
+	// statusSignal is added to the number of the signal that ended a command.
+	statusSignal = 128
+)
+
+// StatusError means that a command did not run.
+type StatusError struct {
+	error
+	Status int // the exit status, as shells have it
+}
+
+// Unwrap returns the wrapped error, which carries the hint.
+func (e *StatusError) Unwrap() error { return e.error }
+
+// find returns the path of a command's program.
+func find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", notRun(name, err)
+	}
+	return path, nil
+}
+
+// notRun returns the error for a command that could not be started.
+func notRun(name string, err error) error {
+	switch {
+	case errors.Is(err, exec.ErrDot):
+		return &StatusError{hint.New(fmt.Sprintf("%s is found only in this folder, which PATH names", name), "name it by its path, such as ./%s", name), statusNotRunnable}
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return &StatusError{hint.New(fmt.Sprintf("%s: no such command", name), "check its name, and whether it is in a folder of PATH"), statusNotFound}
+	}
+	return &StatusError{hint.Wrap(fmt.Errorf("%s does not run: %w", name, err), "is it a program for this machine, and may you run it?"), statusNotRunnable}
+}
+
+// runChild runs a command until it ends, and returns its exit status. It passes signals on to
+// the command.
+func runChild(cmd *exec.Cmd) (int, error) {
+	// On Linux, the command ends together with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	signals := make(chan os.Signal, 16)
+	for _, s := range passedOn() {
+		if !signal.Ignored(s) { // a command below nohup inherits that SIGHUP is ignored
+			signal.Notify(signals, s)
+		}
+	}
+	defer signal.Stop(signals)
+	terminal := controllingTerminal()
+	defer terminal.close()
+	release, err := start(cmd, terminal)
+	if err != nil {
+		return 0, notRun(cmd.Args[0], err)
+	}
+	defer release()
+	ended := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if !terminal.sends(s) {
+					_ = cmd.Process.Signal(s) // an error means that the command has just ended
+				}
+			case <-ended:
+				return
+			}
+		}
+	}()
+	err = cmd.Wait()
+	close(ended)
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		return 0, err
+	}
+	return statusOf(cmd.ProcessState), nil
+}

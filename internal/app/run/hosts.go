@@ -1,0 +1,180 @@
+package run
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/templates"
+)
+
+// publicHosts are the hosts of the clients' default registries.
+var publicHosts = []svchost.Hostname{terraformHost, openTofuHost}
+
+const (
+	terraformHost = svchost.Hostname("registry.terraform.io")
+	openTofuHost  = svchost.Hostname("registry.opentofu.org")
+)
+
+// hostRule says of which hosts a template selects providers or modules.
+type hostRule struct {
+	include, exclude []pattern
+	// hasRepository reports whether the template gives an example of the host's providers or
+	// modules a repository.
+	hasRepository func(svchost.Hostname) bool
+}
+
+// pattern is a pattern for providers or for modules.
+type pattern interface {
+	ServiceHost() (host svchost.Hostname, named bool)
+	Parts() int
+}
+
+// providerRules returns the rules for hosts of providers. Without templates of either kind,
+// there is one rule, for the embedded registry.
+func providerRules(set templates.Set, modules templates.ModuleSet) (rules []hostRule) {
+	if len(set)+len(modules) == 0 {
+		return []hostRule{{hasRepository: func(svchost.Hostname) bool { return false }}}
+	}
+	for _, t := range set {
+		s := t.Selector()
+		rules = append(rules, hostRule{patterns(s.Include), patterns(s.Exclude), func(host svchost.Hostname) bool {
+			a, err := provider.AddressFromURL(string(host), "example", "example")
+			if err == nil {
+				_, err = t.Repository(a)
+			}
+			return err == nil
+		}})
+	}
+	return rules
+}
+
+// moduleRules returns the rules for hosts of modules.
+func moduleRules(set templates.ModuleSet) (rules []hostRule) {
+	for _, t := range set {
+		s := t.Selector()
+		rules = append(rules, hostRule{patterns(s.Include), patterns(s.Exclude), func(host svchost.Hostname) bool {
+			a, err := module.AddressFromURL(string(host), "example", "example", "example")
+			if err == nil {
+				_, err = t.Repository(a)
+			}
+			return err == nil
+		}})
+	}
+	return rules
+}
+
+func patterns[P pattern](list []P) (out []pattern) {
+	for _, p := range list {
+		out = append(out, p)
+	}
+	return out
+}
+
+// servedHosts returns the hosts that a rule selects, sorted. A host that an include pattern
+// names is served in any case. A host in others is served only if a rule selects some of its
+// providers or modules.
+func servedHosts(rules []hostRule, others []svchost.Hostname) []svchost.Hostname {
+	var out []svchost.Hostname
+	for _, r := range rules {
+		for _, p := range r.include {
+			if host, named := p.ServiceHost(); named && selectsHost(rules, host) {
+				out = append(out, host)
+			}
+		}
+	}
+	for _, host := range others {
+		if selectsHost(rules, host) {
+			out = append(out, host)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// selectsHost reports whether a rule can select a provider or module of the host, and its
+// template gives it a repository.
+func selectsHost(rules []hostRule, host svchost.Hostname) bool {
+	matches := func(p pattern) bool {
+		in, named := p.ServiceHost()
+		return !named || in == host
+	}
+	whole := func(p pattern) bool {
+		_, named := p.ServiceHost()
+		return matches(p) && (!named || p.Parts() == 1)
+	}
+	return slices.ContainsFunc(rules, func(r hostRule) bool {
+		return !slices.ContainsFunc(r.exclude, whole) && (len(r.include) == 0 || slices.ContainsFunc(r.include, matches)) && (!hasPort(host) || r.hasRepository(host))
+	})
+}
+
+// hasPort reports whether a host has a port. The name of a repository cannot contain a port.
+func hasPort(host svchost.Hostname) bool { return strings.Contains(string(host), ":") }
+
+// needs are what the folder of a command says about providers and modules.
+type needs struct {
+	locked   []lockfile.Provider
+	required []requirement
+	// modules are the hosts of called modules. "" is the client's default registry.
+	modules []svchost.Hostname
+}
+
+// readNeeds reads a folder. The client reports the errors of its files.
+func readNeeds(dir string) (n needs) {
+	if file, err := lockfile.Read(filepath.Join(dir, lockfile.Name)); err == nil {
+		n.locked = file.Providers
+	}
+	found := searchModules(dir)
+	n.required, n.modules = found.required, found.hosts
+	return n
+}
+
+// hosts returns the hosts of all providers. Those without a host in their source are at the
+// given default registries.
+func (n needs) hosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
+	for _, p := range n.locked {
+		out = append(out, p.Address.ServiceHost())
+	}
+	for _, r := range n.required {
+		if r.isShort {
+			out = append(out, defaults...)
+		} else {
+			out = append(out, r.provider.ServiceHost())
+		}
+	}
+	return out
+}
+
+// moduleHosts returns the hosts of all called modules, like hosts.
+func (n needs) moduleHosts(defaults []svchost.Hostname) (out []svchost.Hostname) {
+	for _, host := range n.modules {
+		if host == "" {
+			out = append(out, defaults...)
+		} else {
+			out = append(out, host)
+		}
+	}
+	return out
+}
+
+// defaultHosts returns the default registries of the client that a command is, or of both
+// clients if the command is neither.
+func defaultHosts(command string) []svchost.Hostname {
+	switch clientName(command) {
+	case "terraform":
+		return []svchost.Hostname{terraformHost}
+	case "tofu":
+		return []svchost.Hostname{openTofuHost}
+	}
+	return publicHosts
+}
+
+// clientName returns the name of a command's program, without folder and extension.
+func clientName(command string) string {
+	return strings.TrimSuffix(strings.ToLower(filepath.Base(command)), ".exe")
+}

@@ -1,0 +1,176 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/opentofu/svchost"
+
+	"github.com/ocibridge/ocibridge/gateway"
+	"github.com/ocibridge/ocibridge/gateway/page"
+	"github.com/ocibridge/ocibridge/internal/app/clientsetup"
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// page returns the handler of the web page of a gateway with the options o.
+func (s *site) page(o gateway.Options) http.Handler {
+	running, stop := context.WithCancel(context.Background())
+	s.onClose(func() error { stop(); return nil })
+	about := pageSetup{s.repositories, s.settings.Config.ModuleTexts(), s.settings.gateway().AsksForTokens()}
+	p := page.Options{
+		Options: o, Policy: s.policy, Pulls: s.pulls, Setup: about.texts, Reference: about.reference,
+		ModuleRepository: about.moduleRepository, ModuleHost: about.moduleHost,
+		List: func(ctx context.Context) page.Names {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(running, cancel)()
+			return s.names(ctx)
+		},
+	}
+	for _, c := range s.settings.Config.Providers {
+		p.Configured = append(p.Configured, c.Address)
+	}
+	if s.repositories.Embedded != nil {
+		p.ListTTL = time.Second // so that the page soon shows a pushed provider
+	}
+	return page.New(p)
+}
+
+// names lists the providers and modules in the registries' catalogs.
+func (s *site) names(ctx context.Context) page.Names {
+	providers, unlisted, err := s.repositories.Providers(ctx)
+	modules, others, moduleErr := s.repositories.Modules(ctx)
+	unlisted = append(unlisted, others...)
+	for _, u := range unlisted {
+		s.log.Debug("the page cannot list", "what", u.Where, "err", hint.OneLine(u.Err.Error()))
+	}
+	return page.Names{Providers: providers, Modules: modules, Complete: errors.Join(err, moduleErr) == nil && len(unlisted) == 0}
+}
+
+// pageSetup creates the page's instructions for clients.
+type pageSetup struct {
+	repositories *registry.Repositories
+	modules      []config.ModuleText
+	tokens       bool // whether the gateway requires a token
+}
+
+// texts returns the output of "config client" for the gateway with the given URL. The
+// output names registries, providers and hosts of modules only if private is true. stored are the hosts of the modules
+// that the client may read. They matter for the embedded registry alone, which has no module_mirror blocks.
+func (p pageSetup) texts(at string, private bool, stored []svchost.Hostname) page.Setup {
+	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens}
+	readable := *setup
+	if private {
+		setup.Mirrors, readable.Mirrors = p.mirrors(at)
+		setup.Modules, readable.Modules = p.modules, p.modules
+		if p.repositories.Embedded != nil {
+			setup.Stored = stored
+		}
+	}
+	out := page.Setup{Terraform: written(setup.Terraform()), OpenTofu: written(setup.OpenTofu()), Hosts: written(setup.Hosts()), Module: written(setup.Module())}
+	for _, t := range setup.Tools() {
+		out.Tools = append(out.Tools, page.Tool(t))
+	}
+	if p.repositories.Embedded != nil || len(readable.Mirrors) > 0 {
+		out.OCI = written(readable.OCI())
+	}
+	if p.tokens {
+		out.Credentials, out.TokenVariable = written(setup.Credentials()), written(setup.TokenVariable())
+	}
+	return out
+}
+
+// moduleHost returns the host block for the modules of a host.
+func (p pageSetup) moduleHost(at string, host svchost.Hostname) string {
+	mirrors, _ := p.mirrors(at)
+	setup := &clientsetup.Setup{URL: at, Tokens: p.tokens, Mirrors: mirrors, Modules: p.modules}
+	return written(setup.ModuleHost(host))
+}
+
+// written returns text, or "" if err is not nil.
+func written(text string, err error) string {
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// mirrors returns the oci_mirror blocks for all repositories. readable are the blocks for
+// the repositories that clients of the gateway with the given URL can read. Both results
+// are nil with the embedded registry.
+func (p pageSetup) mirrors(at string) (all, readable []config.MirrorText) {
+	if p.repositories.Embedded != nil {
+		return nil, nil
+	}
+	for _, t := range p.repositories.Templates {
+		m := config.TextOf(t, "")
+		all = append(all, m)
+		if registry, ok := t.Registry(); !ok || p.readable(at, registry) {
+			readable = append(readable, m)
+		}
+	}
+	return all, readable
+}
+
+// readable reports whether clients of the gateway with the given URL can read a registry.
+// Clients require TLS. A registry on a loopback address is readable only if the URL of the
+// gateway also has a loopback address.
+func (p pageSetup) readable(at string, registry ociaddr.Registry) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	u, err := url.Parse(at)
+	if err != nil || registry.IsLoopback() && !ociaddr.Registry(u.Host).IsLoopback() {
+		return false
+	}
+	plain, err := p.repositories.Client.PlainHTTP(ctx, registry)
+	return err == nil && !plain
+}
+
+// reference returns the OCI reference of a version for clients of the gateway with the
+// given URL. It returns "" if these clients cannot read the registry.
+func (p pageSetup) reference(at string, a provider.Address, v provider.Version) string {
+	repo, err := p.repositories.Templates.Repository(a)
+	if err != nil {
+		return ""
+	}
+	tag, err := ociaddr.VersionTag(v)
+	name := p.repository(at, repo)
+	if err != nil || name == "" {
+		return ""
+	}
+	return name + ":" + string(tag)
+}
+
+// moduleRepository returns the repository of a module for clients of the gateway with the given URL. It returns "" if
+// these clients cannot read the registry.
+func (p pageSetup) moduleRepository(at string, a module.Address) string {
+	repo, err := p.repositories.ModuleTemplates.Repository(a)
+	if err != nil {
+		return ""
+	}
+	return p.repository(at, repo)
+}
+
+// repository returns the name of a repository for clients of the gateway with the given URL. It returns "" if these
+// clients cannot read the registry.
+func (p pageSetup) repository(at string, repo ociaddr.Repository) string {
+	if p.repositories.Embedded == nil {
+		if !p.readable(at, repo.Registry) {
+			return ""
+		}
+		return repo.String()
+	}
+	u, err := url.Parse(at)
+	if err != nil || u.Path != "/" {
+		return ""
+	}
+	return u.Host + "/" + repo.Name
+}

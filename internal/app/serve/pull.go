@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/app/transfer"
+	"github.com/ocibridge/ocibridge/internal/origins/pull"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// openPuller starts pull-through, if the settings enable it.
+func (s *site) openPuller() error {
+	p, err := s.settings.pullRules(s.addr, s.repositories.Embedded != nil, s.control != nil)
+	if err != nil || p == nil {
+		return err
+	}
+	if p.Retention != nil && s.repositories.Embedded == nil {
+		return UsageError{config.ErrRetentionElsewhere}
+	}
+	p.via = s.via
+	// The gateway is itself the origin of the providers with its host name, so it must not
+	// pull these providers through.
+	if own, err := provider.ParsePattern(s.address.URL.Hostname() + "/*/*"); err == nil {
+		p.Selector.Exclude = append(slices.Clip(p.Selector.Exclude), own)
+	}
+	if p.byDefault {
+		s.policy, s.address.AsClients = asClients, true
+	}
+	if s.puller, err = s.newPuller(p); err != nil {
+		return err
+	}
+	s.onClose(func() error {
+		ctx, cancel := context.WithTimeout(s.ending, drainTimeout)
+		defer cancel()
+		s.puller.Drain(ctx)
+		return s.puller.Close()
+	})
+	s.pulls, s.fetches, s.address.Pulls = p.Selector.Selects, p.fetches(s.log), true
+	return nil
+}
+
+// asClients is the policy of a gateway without configuration.
+func asClients(provider.Address) trust.Policy { return trust.Policy{UnsignedAsClients: true} }
+
+// drainTimeout is the maximum time that a replaced site waits for its running pushes before
+// it is closed.
+const drainTimeout = 10 * time.Minute
+
+// newPuller creates the puller, which fetches and stores missing versions. The caller
+// closes the puller.
+func (s *site) newPuller(p *pullRules) (*pull.Puller, error) {
+	push := pusher.New(pusher.Options{
+		Destination: s.pullDestination,
+		Policy:      s.policy,
+		Jobs:        s.settings.Config.Jobs,
+	})
+	o := pull.Options{
+		Origin:         s.settings.Origins.Pull(p.Selector.Include, p.via),
+		Policy:         s.policy,
+		UsualNames:     s.settings.gateway().VerifyRequired,
+		Push:           s.push(push),
+		CheckDowngrade: push.CheckDowngrade,
+		Scope:          p.Scope,
+		Limits:         p.Limits,
+		Budget:         s.budget,
+		StaleIfError:   s.settings.Config.Gateway.StaleIfError,
+		Events:         s.ops.pulled,
+		Log:            s.log,
+	}
+	if dir := s.pullFolder(); dir != "" {
+		o.Directory, o.Spool = filepath.Join(dir, originsFolder), filepath.Join(dir, spoolFolder)
+	}
+	return pull.New(o)
+}
+
+// pullDestination returns the repository of a provider, in which pull-through marks the versions
+// that it stores.
+func (s *site) pullDestination(ctx context.Context, a provider.Address) (repo.Destination, error) {
+	d, err := transfer.Destination(s.repositories)(ctx, a)
+	if registry := s.repositories.Embedded; registry != nil {
+		d.Mark = func(tag ociaddr.Tag, before, after digest.Digest) error {
+			if err := registry.MarkPulled(d.Repository.Name, tag, before, after); err != nil {
+				s.log.WarnContext(ctx, "a version that is pulled through cannot be marked: retention will not remove it", "repository", d.Repository.String()+":"+string(tag), "err", err)
+			}
+			return nil
+		}
+	}
+	return d, err
+}
+
+// used returns the function that records which versions clients use. It returns nil if the
+// registry is not embedded.
+func (s *site) used() func(provider.Address, provider.Version) {
+	registry, templates := s.repositories.Embedded, s.repositories.Templates
+	if registry == nil {
+		return nil
+	}
+	type key struct {
+		provider.Address
+		provider.Version
+	}
+	return func(a provider.Address, v provider.Version) {
+		registry.Used(key{a, v}, func() (string, ociaddr.Tag, error) {
+			repo, err := templates.Repository(a)
+			if err != nil {
+				return "", "", err
+			}
+			tag, err := ociaddr.VersionTag(v)
+			return repo.Name, tag, err
+		})
+	}
+}
+
+// push returns a function that stores a release in the provider's repository.
+func (s *site) push(p *pusher.Pusher) func(context.Context, *origin.Release) (*pusher.Result, error) {
+	repositories := s.repositories
+	return func(ctx context.Context, r *origin.Release) (*pusher.Result, error) {
+		result, err := p.Push(ctx, r)
+		if serr := p.Summarize(ctx); serr != nil {
+			s.log.DebugContext(ctx, "the summary of versions is outdated: each version that it lacks is read", "provider", r.Provider().String(), "err", serr)
+		}
+		return result, transfer.Explain(repositories, err)
+	}
+}
+
+// pullFolder returns the folder for the cache and the spool of pull-through. This is the
+// folder of the gateway's cache, or else the data folder if the registry is embedded.
+// pullFolder returns "" if there is neither.
+func (s *site) pullFolder() string {
+	switch {
+	case s.cacheFolder != "":
+		return s.cacheFolder
+	case s.repositories.Embedded != nil:
+		return s.settings.Repositories.DataFolder
+	}
+	return ""
+}

@@ -1,0 +1,284 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/internal/registries/bundle"
+	"github.com/ocibridge/ocibridge/internal/registries/inventory"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+)
+
+// Location is a place from which, or to which, versions are copied.
+type Location struct {
+	Kind Kind
+	Name string // the template, folder or file
+}
+
+// Kind is the kind of a location.
+type Kind string
+
+const (
+	Configured Kind = "" // the configured registry
+	Template   Kind = "template"
+	Embedded   Kind = "embedded"
+	Folder     Kind = "oci"         // a bundle in a folder
+	Archive    Kind = "oci-archive" // a bundle in a tar file
+	Mirror     Kind = "mirror"      // a mirror folder
+)
+
+// String returns the location of a bundle or a mirror folder as users write it.
+func (l Location) String() string { return string(l.Kind) + ":" + l.Name }
+
+// IsBundle reports whether the location is a bundle.
+func (l Location) IsBundle() bool { return l.Kind == Folder || l.Kind == Archive }
+
+// ParseLocation parses the value of a flag that names a location. Errors name the given
+// flag.
+func ParseLocation(flag, s string) (Location, error) {
+	if s == "" || s == string(Embedded) {
+		return Location{Kind: Kind(s)}, nil
+	}
+	for _, kind := range []Kind{Folder, Archive, Mirror} {
+		if name, ok := strings.CutPrefix(s, string(kind)+":"); ok {
+			if name == "" {
+				return Location{}, hint.New(fmt.Sprintf("%s %s names nothing", flag, s), "write the name behind the colon, such as %sproviders", s)
+			}
+			return Location{kind, name}, nil
+		}
+	}
+	if strings.HasSuffix(s, ".tar") && !strings.Contains(s, "$") {
+		return Location{}, hint.New(fmt.Sprintf("%s %s is no place", flag, s), "a bundle in a file is %s:%s", Archive, s)
+	}
+	if !strings.Contains(s, "/") || strings.HasPrefix(s, ".") || strings.HasPrefix(s, "/") {
+		return Location{}, hint.New(fmt.Sprintf("%s %s is no place", flag, s), "it is a repository template, embedded, oci:DIR, oci-archive:FILE or mirror:DIR")
+	}
+	return Location{Template, s}, nil
+}
+
+// repository returns a name for the part of a bundle of one provider or module. The name has the
+// form of a repository's address.
+func (l Location) repository(a subject.Address) ociaddr.Repository {
+	return ociaddr.Repository{Registry: ociaddr.Registry(l.String()), Name: a.Path()}
+}
+
+// Bundle is an open bundle that package inventory can read.
+type Bundle struct {
+	*bundle.Bundle
+	at Location
+}
+
+var _ inventory.Registry = Bundle{}
+
+// OpenBundle opens the bundle at a location.
+func (l Location) OpenBundle(ctx context.Context) (Bundle, error) {
+	b, err := bundle.Open(ctx, l.Name, l.Kind == Archive)
+	return Bundle{b, l}, err
+}
+
+// Repository returns the repository of a provider or a module. The repository can be empty.
+func (b Bundle) Repository(_ context.Context, a subject.Address) (ociaddr.Repository, inventory.Store, error) {
+	return b.at.repository(a), b.Bundle.Repository(a), nil
+}
+
+// Providers returns the providers in the bundle.
+func (b Bundle) Providers(context.Context) ([]provider.Address, []registry.Unlisted, error) {
+	return b.Bundle.Providers(), nil, nil
+}
+
+// Modules returns the modules in the bundle.
+func (b Bundle) Modules(context.Context) ([]module.Address, []registry.Unlisted, error) {
+	return b.Bundle.Modules(), nil, nil
+}
+
+// ExplainFor returns err unchanged, because no registry refuses anything.
+func (b Bundle) ExplainFor(_ subject.Address, err error) error { return err }
+
+func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source, error) {
+	if c.From.IsBundle() {
+		b, err := bundle.Open(ctx, c.From.Name, c.From.Kind == Archive)
+		if err != nil {
+			return nil, err
+		}
+		omitted, _ := b.Omitted()
+		return &source{
+			providers: func(context.Context) ([]provider.Address, error) { return b.Providers(), nil },
+			stored: func(_ context.Context, a provider.Address) (pusher.Stored, error) {
+				return pusher.Stored{Provider: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
+			},
+			modules: func(context.Context) ([]module.Address, error) { return b.Modules(), nil },
+			module: func(_ context.Context, a module.Address) (pusher.StoredModule, error) {
+				return pusher.StoredModule{Module: a, Repository: c.From.repository(a), Store: b.Repository(a)}, nil
+			},
+			omits: omitted > 0,
+			close: b.Close,
+		}, nil
+	}
+	r, err := c.Open(c.From, named, query.Modules(c.Modules))
+	if err != nil {
+		return nil, err
+	}
+	return &source{
+		registry: r,
+		providers: func(ctx context.Context) ([]provider.Address, error) {
+			found, skipped, err := (&inventory.Inventory{Registry: inventory.Remote{Repositories: r}}).Providers(ctx)
+			for _, u := range skipped {
+				c.Progress.Warn(u.Warning())
+			}
+			return found, err
+		},
+		stored: func(ctx context.Context, a provider.Address) (pusher.Stored, error) {
+			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
+			return pusher.Stored{Provider: a, Repository: addr, Store: repo}, err
+		},
+		modules: func(ctx context.Context) ([]module.Address, error) {
+			found, skipped, err := r.Modules(ctx)
+			for _, u := range skipped {
+				c.Progress.Warn(fmt.Sprintf("%s cannot be listed, so its modules are not copied: %v", u.Where, u.Err))
+			}
+			return found, err
+		},
+		module: func(ctx context.Context, a module.Address) (pusher.StoredModule, error) {
+			addr, repo, err := r.RepositoryWithReferrers(ctx, a)
+			return pusher.StoredModule{Module: a, Repository: addr, Store: repo}, err
+		},
+		close: r.Close,
+	}, nil
+}
+
+// openTarget opens the target of a selection. If the copy includes everything, openTarget removes
+// from the selection what the target has no place for, and warns.
+func (c Copy) openTarget(ctx context.Context, all *selection) (*target, error) {
+	o := c.Push
+	if !c.DryRun {
+		o.OnEvent = c.Progress.Event
+	}
+	switch {
+	case c.To.IsBundle():
+		return c.openBundle(ctx, o)
+	case c.To.Kind == Mirror:
+		if err := c.leaveModules(all, hint.New(c.To.String()+" is for providers: a mirror folder has no modules", "copy modules to a registry or a bundle")); err != nil {
+			return nil, err
+		}
+		return c.openMirror(o)
+	}
+	return c.openRegistry(ctx, all, o)
+}
+
+func (c Copy) openBundle(ctx context.Context, o pusher.Options) (*target, error) {
+	since, err := c.openSince(ctx)
+	if err != nil {
+		return nil, err
+	}
+	create := bundle.Create
+	if c.DryRun {
+		create = bundle.Preview
+	}
+	b, err := create(ctx, c.To.Name, c.To.Kind == Archive)
+	if err != nil {
+		since.close()
+		return nil, err
+	}
+	o.Omits = since.omits(b)
+	o.Destination = func(_ context.Context, a provider.Address) (repo.Destination, error) {
+		return repo.Destination{Repository: c.To.repository(a), Store: b.Repository(a)}, nil
+	}
+	end := func() error { return errors.Join(b.Close(), since.close()) }
+	p := pusher.New(o)
+	dst := &target{put: p.Copy, save: b.Save, close: end, destination: o.Destination}
+	dst.putModule = c.moduleTarget(p, func(_ context.Context, from pusher.StoredModule) (repo.Destination, error) {
+		return repo.Destination{Repository: c.To.repository(from.Module), Store: b.Repository(from.Module)}, nil
+	})
+	if c.DryRun {
+		dst.put, dst.save = p.PlanCopy, nil
+	}
+	return dst, nil
+}
+
+// openPlannedMirror opens a mirror folder for a dry run. The folder need not exist.
+func (c Copy) openPlannedMirror(o pusher.Options) (*target, error) {
+	root, err := os.OpenRoot(c.To.Name)
+	end := root.Close
+	if errors.Is(err, fs.ErrNotExist) {
+		root, end, err = nil, func() error { return nil }, nil
+	}
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
+	}
+	p := pusher.New(o)
+	put := func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+		r, err := from.Release(ctx, v, platforms)
+		if err != nil {
+			return nil, err
+		}
+		return p.PlanMirror(ctx, root, c.To.Name, r)
+	}
+	return &target{put: put, close: end, name: c.To.String()}, nil
+}
+
+func (c Copy) openMirror(o pusher.Options) (*target, error) {
+	if c.DryRun {
+		return c.openPlannedMirror(o)
+	}
+	root, err := files.MakeRoot(c.To.Name)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("mirror folder: %w", err), "name a folder that can be written")
+	}
+	p := pusher.New(o)
+	var writing sync.Mutex // the versions of a provider share one index.json
+	put := func(ctx context.Context, from pusher.Stored, v provider.Version, platforms []provider.Platform) (*pusher.Result, error) {
+		r, err := from.Release(ctx, v, platforms)
+		if err != nil {
+			return nil, err
+		}
+		writing.Lock()
+		defer writing.Unlock()
+		return p.Mirror(ctx, root, r)
+	}
+	return &target{put: put, close: root.Close, name: c.To.String()}, nil
+}
+
+func (c Copy) openRegistry(ctx context.Context, all *selection, o pusher.Options) (*target, error) {
+	r, err := c.Open(c.To, all.addresses(), all.moduleAddresses())
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkRepositories(r, all); err != nil {
+		r.Close()
+		return nil, err
+	}
+	from := map[provider.Address]ociaddr.Repository{}
+	for _, s := range all.providers {
+		from[s.Provider] = s.Repository
+	}
+	o.Destination = destinationOfCopies(r, from)
+	p := pusher.New(o)
+	putModule := c.moduleTarget(p, func(ctx context.Context, from pusher.StoredModule) (repo.Destination, error) {
+		addr, repo, err := r.RepositoryWithReferrers(ctx, from.Module)
+		return destinationOfCopy(r, addr, repo, err)
+	})
+	if c.DryRun {
+		return &target{registry: r, put: p.PlanCopy, putModule: putModule, close: r.Close, destination: o.Destination}, nil
+	}
+	end := func() error {
+		if text := repo.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+			c.Progress.Warn(text)
+		}
+		return r.Close()
+	}
+	return &target{registry: r, put: p.Copy, putModule: putModule, close: end, destination: o.Destination}, nil
+}

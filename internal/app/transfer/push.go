@@ -1,0 +1,226 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/reconcile"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Source yields releases to push.
+type Source struct {
+	Providers []provider.Address // the providers of the releases
+	Close     func() error
+	// each calls fn for every release. It stops, and returns the error, if fn fails.
+	each func(ctx context.Context, warn func(string), fn func(*origin.Release) error) error
+}
+
+// Push pushes the releases of a source into a registry. It overwrites Destination and
+// OnEvent of the given options.
+func Push(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) ([]*pusher.Result, error) {
+	o.Destination, o.OnEvent = Destination(to), progress.Event
+	p := pusher.New(o)
+	all := newBatch(o.Jobs, progress.Done)
+	results, err := all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
+		return all.add(func() (*pusher.Result, error) {
+			result, err := p.Push(ctx, r)
+			return result, Explain(to, err)
+		})
+	}))
+	if text := repo.SummaryWarning(p.Summarize(ctx)); text != "" { // even after a failure, for the versions that are stored
+		progress.Warn(text)
+	}
+	return results, err
+}
+
+// PlanPush returns what [Push] would do, and writes nothing. It shows only warnings. If a
+// release is refused, the plan has the steps of the releases before it.
+func PlanPush(ctx context.Context, src *Source, to *registry.Repositories, o pusher.Options, progress Progress) (plan reconcile.Plan, err error) {
+	o.Destination = Destination(to)
+	p := pusher.New(o)
+	all := newBatch(o.Jobs, func(part *pusher.PushPlan) {
+		plan.Steps = append(plan.Steps, reconcile.Step{Step: part.Step})
+		for _, text := range part.Warnings {
+			plan.Warnings = append(plan.Warnings, text)
+			progress.Warn(text)
+		}
+	})
+	_, err = all.wait(src.each(ctx, progress.Warn, func(r *origin.Release) error {
+		return all.add(func() (*pusher.PushPlan, error) {
+			part, err := p.PlanPush(ctx, r)
+			return part, Explain(to, err)
+		})
+	}))
+	return plan, err
+}
+
+// folder returns a source of the given releases in dir. If err is not nil, folder closes
+// dir and returns err.
+func folder(dir io.Closer, releases []*origin.Release, err error) (*Source, error) {
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	src := &Source{Close: dir.Close}
+	for _, r := range releases {
+		src.Providers = append(src.Providers, r.Provider())
+	}
+	src.each = func(_ context.Context, _ func(string), fn func(*origin.Release) error) error {
+		for _, r := range releases {
+			if err := fn(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return src, nil
+}
+
+// MirrorDir returns a source of the releases in a mirror folder. The releases contain only
+// the given platforms, or all platforms if none are given.
+func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) (*Source, error) {
+	dir, err := origin.OpenMirrorDir(path)
+	if err != nil {
+		return nil, err
+	}
+	releases, err := dir.Releases(ctx, platforms)
+	return folder(dir, releases, err)
+}
+
+// ReleaseDir returns a source of the release in a release folder. publicKey is the signer's
+// public key in ASCII armour.
+func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (*Source, error) {
+	dir, err := origin.OpenReleaseDir(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := dir.Release(ctx, q.Provider, q.Version, publicKey, platforms)
+	return folder(dir, []*origin.Release{r}, err)
+}
+
+// Request is a query for releases, and the lock file entries that must allow their
+// packages.
+type Request struct {
+	query.Query
+	Known []trust.Known
+}
+
+// Origins yields releases from the providers' origin registries.
+type Origins struct {
+	Registry  *origin.Registry
+	Requests  []Request
+	All       bool // yield every version that matches a constraint, and not only the newest
+	Platforms []provider.Platform
+}
+
+// Source returns a source that yields the requested releases.
+func (o *Origins) Source() *Source {
+	src := &Source{Close: func() error { return nil }, each: o.each}
+	for _, r := range o.Requests {
+		src.Providers = append(src.Providers, r.Provider)
+	}
+	return src
+}
+
+func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
+	for _, r := range o.Requests {
+		listing, err := o.Registry.Versions(ctx, r.Provider)
+		if err != nil {
+			return r.where(err)
+		}
+		for _, w := range listing.Warnings {
+			warn(fmt.Sprintf("%s: %s", r.Provider, w))
+		}
+		versions := newest(r.Query, listing.Versions, o.All)
+		if len(versions) == 0 {
+			return listing.NoMatch(r.Provider, r.Versions)
+		}
+		for _, v := range versions {
+			release, err := o.Registry.Release(ctx, r.Provider, listing, v, o.Platforms)
+			if err != nil {
+				return r.where(err)
+			}
+			release.Claims.Known = r.Known
+			if err := fn(release); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// newest returns the versions that a query selects. If the query names one version, newest
+// returns that version. If the query has a constraint, newest returns the newest matching
+// version. If all is set, it returns every matching version instead, oldest first. If the
+// query is for all versions, newest returns all versions.
+func newest(q query.Query, versions []provider.Version, all bool) []provider.Version {
+	if !q.Version.IsZero() {
+		return []provider.Version{q.Version}
+	}
+	if q.All() {
+		return versions
+	}
+	matches := q.Versions.Matches(versions)
+	if !all && len(matches) > 0 {
+		return matches[len(matches)-1:]
+	}
+	return matches
+}
+
+// where adds to err the line of the lock file that requested the release.
+func (r Request) where(err error) error {
+	if len(r.Known) == 0 {
+		return err
+	}
+	return fmt.Errorf("%s: %w", r.Known[0].Where, err)
+}
+
+// Locked returns a request for each version that the lock files name, and the warnings
+// about the files. If several files name the same version, every one of them must allow its
+// packages.
+func Locked(paths []string) (requests []Request, warnings []string, err error) {
+	for _, path := range paths {
+		file, err := lockfile.Read(path)
+		if err != nil {
+			return nil, warnings, fmt.Errorf("--lock-file: %w", err)
+		}
+		warnings = append(warnings, file.Warnings...)
+		for _, p := range file.Providers {
+			if len(p.Known()) == 0 {
+				return nil, warnings, hint.New(fmt.Sprintf("%s: %s %s has no hashes there to check packages against", file.Where(p.Line), p.Address, p.Version),
+					"have them written by tofu providers lock or terraform providers lock")
+			}
+			requests = addLocked(requests, Request{
+				Query: query.Query{Provider: p.Address, Version: p.Version},
+				Known: []trust.Known{{Where: file.Where(p.Line), Hashes: p.Known()}},
+			})
+		}
+	}
+	if len(requests) == 0 {
+		return nil, warnings, hint.New(fmt.Sprintf("no provider is locked in %s", strings.Join(paths, ", ")), "run tofu init or terraform init there: it writes the lock file")
+	}
+	return requests, warnings, nil
+}
+
+// addLocked adds a request to requests, or merges it with an existing request for its
+// version.
+func addLocked(requests []Request, r Request) []Request {
+	for i := range requests {
+		if q := &requests[i]; q.Provider == r.Provider && q.Version == r.Version {
+			q.Known = append(q.Known, r.Known...)
+			return requests
+		}
+	}
+	return append(requests, r)
+}

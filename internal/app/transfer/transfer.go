@@ -1,0 +1,165 @@
+// Package transfer runs pushes, copies and syncs. It opens the sources of releases and
+// selects versions. It then stores several versions concurrently in a registry, a bundle or
+// a mirror folder. Package pusher verifies and stores each version.
+//
+// After a failure, no further version is started, but running transfers are allowed to
+// finish. Results are reported in the order of the source.
+package transfer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"oras.land/oras-go/v2/registry/remote"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/pusher/repo"
+)
+
+// Progress shows a transfer to its user. Event can be called concurrently.
+type Progress interface {
+	Event(pusher.Event)
+	Warn(string)
+	Done(*pusher.Result)
+	DoneModule(*pusher.ModuleResult)
+}
+
+// Destination returns a function that opens a provider's destination in a registry.
+func Destination(r *registry.Repositories) func(context.Context, provider.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+		addr, store, err := r.Repository(ctx, a)
+		return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+	}
+}
+
+// ModuleDestination opens a module's destination in a registry.
+func ModuleDestination(ctx context.Context, r *registry.Repositories, a module.Address) (repo.Destination, error) {
+	addr, store, err := r.Repository(ctx, a)
+	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+}
+
+// OtherSpelling returns a stored module whose address differs from a in case alone. It looks only if a has no tags yet,
+// because listing the catalog of a registry can take many requests. It finds nothing if the registry has no catalog.
+func OtherSpelling(ctx context.Context, r *registry.Repositories, a module.Address) (other module.Address, ok bool) {
+	_, repo, err := r.Repository(ctx, a)
+	if err != nil {
+		return other, false
+	}
+	if tags, _ := artifact.ListTags(ctx, repo); len(tags) > 0 {
+		return other, false
+	}
+	stored, _, _ := r.Modules(ctx)
+	i := slices.IndexFunc(stored, func(m module.Address) bool { return m != a && strings.EqualFold(m.Path(), a.Path()) })
+	if i < 0 {
+		return other, false
+	}
+	return stored[i], true
+}
+
+// destinationOfCopies is like [Destination], but for copies. from maps each provider to the
+// repository that it is copied from. If that repository is in the same registry, blobs are
+// mounted from it.
+func destinationOfCopies(r *registry.Repositories, from map[provider.Address]ociaddr.Repository) func(context.Context, provider.Address) (repo.Destination, error) {
+	return func(ctx context.Context, a provider.Address) (repo.Destination, error) {
+		addr, store, err := r.RepositoryWithReferrers(ctx, a)
+		to, err := destinationOfCopy(r, addr, store, err)
+		if sibling := from[a]; sibling.Registry == addr.Registry {
+			to.Sibling = sibling.Name
+		}
+		return to, err
+	}
+}
+
+// destinationOfCopy returns an open repository as the destination of copies with referrers. It
+// returns err if err is not nil.
+func destinationOfCopy(r *registry.Repositories, addr ociaddr.Repository, store *remote.Repository, err error) (repo.Destination, error) {
+	if err == nil && r.Embedded != nil {
+		// Without the fallback tags, "registry garbage-collect --delete-untagged" would delete
+		// referrers. The gateway's referrers API does not need them.
+		err = store.SetReferrersCapability(false)
+	}
+	return repo.Destination{Repository: addr, Store: registry.Repository{Repository: store}, Lock: r.Lock(), Mark: r.Keep(addr)}, err
+}
+
+// Explain adds a hint to err if a registry refused a request. The hint says what to do
+// about the refusal. Explain returns other errors unchanged. r is nil for a location that
+// is not a registry.
+func Explain(r *registry.Repositories, err error) error {
+	if refused := new(repo.RegistryError); r != nil && errors.As(err, &refused) {
+		return r.Explain(err, refused.Repository)
+	}
+	return err
+}
+
+// errStopped means that a version is not transferred because an earlier version failed.
+var errStopped = errors.New("an earlier version failed")
+
+// batch transfers several versions concurrently. It reports the results in the order in
+// which the versions were added to the batch.
+type batch[R any] struct {
+	report  func(*R)
+	slots   chan struct{} // holds one element for each running transfer
+	failed  atomic.Bool
+	running sync.WaitGroup
+	last    chan struct{} // closed once the result of the last added version is reported
+
+	results []*R
+	err     error // the error of the first added version that failed
+}
+
+// newBatch returns a batch that runs at most jobs transfers concurrently. If jobs is 0, the
+// maximum is [pusher.DefaultJobs].
+func newBatch[R any](jobs int, report func(*R)) *batch[R] {
+	b := &batch[R]{report: report, slots: make(chan struct{}, cmp.Or(jobs, pusher.DefaultJobs)), last: make(chan struct{})}
+	close(b.last)
+	return b
+}
+
+// add waits for a free slot, and then starts the transfer of a version. If an earlier
+// version has failed by then, add starts nothing and returns errStopped.
+func (b *batch[R]) add(transfer func() (*R, error)) error {
+	b.slots <- struct{}{}
+	if b.failed.Load() {
+		<-b.slots
+		return errStopped
+	}
+	before, reported := b.last, make(chan struct{})
+	b.last = reported
+	b.running.Go(func() {
+		result, err := transfer()
+		if err != nil {
+			b.failed.Store(true)
+		}
+		<-b.slots
+		<-before
+		defer close(reported)
+		if b.err == nil {
+			b.err = err
+		}
+		if result != nil {
+			b.results = append(b.results, result)
+			b.report(result)
+		}
+	})
+	return nil
+}
+
+// wait waits for all transfers, and returns their results and the first failure. If no
+// transfer has failed, wait returns the given err.
+func (b *batch[R]) wait(err error) ([]*R, error) {
+	b.running.Wait()
+	if b.err != nil {
+		err = b.err
+	}
+	return b.results, err
+}

@@ -1,0 +1,164 @@
+//go:build !windows
+
+package privatefolder
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+)
+
+// maxLinks is the maximum number of links in a path, as in Linux.
+const maxLinks = 40
+
+// Check returns an error with a hint if a user other than this one and root may write to a folder, or may replace the
+// folder or one that leads to it. It follows links, and checks the folders that lead to their targets, too. It does not
+// check what is missing. Access control lists are not read.
+//
+// A folder that leads to another one may be open to all users if it is sticky, such as /tmp. Every folder may be open to a
+// group in which no other user is known to be:
+//   - for a folder of root's, a group of this process. Kubernetes opens volumes to fsGroup.
+//   - for a folder of this user's, the user's private group, which has the user's number or name. A umask of 002 goes with
+//     such groups.
+//
+// Where no other user exists, all folders pass: an emptyDir of Kubernetes is open to all users.
+func Check(path string) error { return ForUser().Check(path) }
+
+// checkAbove is like [Check] for the folders that lead to path.
+func (p process) checkAbove(path string) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	return p.check(filepath.Dir(path), true)
+}
+
+// forOwner returns a process of the user whom a folder belongs to, if p is root's.
+func (p process) forOwner(path string) process {
+	found, err := os.Stat(path)
+	if err != nil {
+		return p
+	}
+	return p.as(owners(found))
+}
+
+// as returns the process of another user, if p is root's. Otherwise, it returns p.
+func (p process) as(user, group int) process {
+	if p.isRoot(p.user) && !p.isRoot(user) {
+		p.user, p.groups = user, []int{group}
+	}
+	return p
+}
+
+// process has the user and the groups of a process.
+type process struct {
+	user   int
+	root   int   // the owner of /, which can have another number than 0 in a user namespace
+	groups []int // the primary group is the first
+	etc    string
+}
+
+func thisProcess() process {
+	p := process{user: os.Geteuid(), groups: []int{os.Getegid()}, etc: "/etc"}
+	if more, err := os.Getgroups(); err == nil {
+		p.groups = append(p.groups, more...)
+	}
+	if top, err := os.Stat("/"); err == nil {
+		p.root, _ = owners(top)
+	}
+	return p
+}
+
+// check is [Check]. If leads is true, the folder only leads to another one.
+func (p process) check(path string, leads bool) error {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	at, rest := "/", strings.Split(path[1:], "/")
+	for links := 0; ; {
+		info, err := os.Lstat(at)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if why := p.fault(at, info, leads || len(rest) > 0); why != nil && !p.isAlone() {
+			return hint.Wrap(fmt.Errorf("other users may change or replace %s: %w", path, why), "name a folder that only this user and root may change")
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			target, err := os.Readlink(at)
+			if err != nil {
+				return err
+			}
+			if links++; links > maxLinks {
+				return &fs.PathError{Op: "open", Path: path, Err: syscall.ELOOP}
+			}
+			rest = append(strings.Split(target, "/"), rest...)
+			at = filepath.Dir(at)
+			if filepath.IsAbs(target) {
+				at = "/"
+			}
+			continue
+		}
+		if len(rest) == 0 {
+			return nil
+		}
+		at, rest = filepath.Join(at, rest[0]), rest[1:] // at has no links, so that Join treats .. as the system does
+	}
+}
+
+// fault returns an error if another user may write to a folder, or may change a link.
+func (p process) fault(path string, info fs.FileInfo, leads bool) error {
+	owner, group := owners(info)
+	mode := info.Mode()
+	switch {
+	case owner != p.user && !p.isRoot(owner):
+		return fmt.Errorf("%s belongs to another user (%d)", path, owner)
+	case mode&fs.ModeSymlink != 0, leads && mode&fs.ModeSticky != 0:
+		return nil
+	case mode&0o002 != 0:
+		return hint.Wrap(fmt.Errorf("all users may write to %s", path), "chmod o-w %s, or name another folder", path)
+	case mode&0o020 != 0 && !p.isOwnGroup(owner, group):
+		return hint.Wrap(fmt.Errorf("a group (%d) may write to %s", group, path), "chmod g-w %s, or name another folder", path)
+	}
+	return nil
+}
+
+func (p process) isRoot(user int) bool { return user == 0 || user == p.root }
+
+// owners returns the numbers of the user and of the group that a file belongs to.
+func owners(file fs.FileInfo) (user, group int) {
+	stat := file.Sys().(*syscall.Stat_t)
+	return int(stat.Uid), int(stat.Gid)
+}
+
+// isOwnGroup reports whether a group is one of this process, or root's, and no other user is known to be in it. owner is
+// the owner of the folder that the group may write to.
+func (p process) isOwnGroup(owner, group int) bool {
+	a, err := readAccounts(p.etc)
+	if err != nil || slices.ContainsFunc(a.members(group), p.isOther) {
+		return false
+	}
+	if p.isRoot(owner) {
+		return group == 0 || slices.Contains(p.groups, group)
+	}
+	return group == p.groups[0] && (group == p.user || a.haveOneName(p.user, group))
+}
+
+// isAlone reports whether no other user exists. The container image lists no users. The user nobody runs no programs.
+func (p process) isAlone() bool {
+	a, err := readAccounts(p.etc)
+	return err == nil && !slices.ContainsFunc(a.users, func(u account) bool { return u.id != nobody && p.isOther(u) })
+}
+
+// isOther reports whether an account belongs to a user other than this one and root.
+func (p process) isOther(u account) bool { return u.id != p.user && !p.isRoot(u.id) }

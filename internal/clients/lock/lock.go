@@ -1,0 +1,227 @@
+// Package lock adds the hashes of stored versions to dependency lock files. It reads from
+// the registry the versions that the files name, and verifies them by their evidence. It
+// then compares the versions with the files, and decides which hashes each file lacks.
+//
+// A run reads all files, plans all changes, and then writes all files. Therefore an error
+// while reading or planning leaves every file unchanged. A plan never contains hashes of a
+// version that contradicts the file or that the policy refuses.
+package lock
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Read reads lock files. Each path names a lock file, or a folder that contains a lock
+// file. If several paths lead to the same file, Read returns it only once.
+func Read(paths []string) ([]*lockfile.File, error) {
+	var out []*lockfile.File
+	seen := map[string]bool{}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if filepath.Base(path) != lockfile.Name || err != nil || info.IsDir() {
+			path = filepath.Join(path, lockfile.Name)
+		}
+		path = filepath.Clean(path)
+		file, err := lockfile.Read(path)
+		if err != nil {
+			return nil, err
+		}
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			path = real
+		}
+		if abs, err := filepath.Abs(path); err == nil {
+			path = abs
+		}
+		if !seen[path] {
+			seen[path] = true
+			out = append(out, file)
+		}
+	}
+	return out, nil
+}
+
+// Status says whether a lock file contains all hashes that it needs.
+type Status string
+
+const (
+	// Updated means that the missing hashes were added.
+	Updated Status = "updated"
+	// Unchanged means that no hash is missing.
+	Unchanged Status = "unchanged"
+	// Incomplete means that hashes are missing and were not added, or that an entry leaves out a platform, see
+	// [Entry].LeftOut.
+	Incomplete Status = "incomplete"
+)
+
+// Change is the planned change of one lock file.
+type Change struct {
+	File    string   `json:"file"`
+	Status  Status   `json:"status"`
+	Entries []*Entry `json:"providers"`
+	// Diff is the change as a unified diff. It is empty until [Change.Compare] is called.
+	Diff string `json:"diff,omitempty"`
+
+	old, new *lockfile.File
+}
+
+// Entry is the planned change of one entry.
+type Entry struct {
+	Provider provider.Address `json:"provider"`
+	Version  provider.Version `json:"version"`
+	// Missing is set if the registry does not have the version. Then the fields below are
+	// empty.
+	Missing bool `json:"missing,omitempty"`
+	// Verdict says how the hashes were verified, and Fingerprint with which key. Pinned is
+	// set if a trust block pins that key.
+	Verdict     trust.Verdict       `json:"verdict,omitempty"`
+	Fingerprint string              `json:"fingerprint,omitempty"`
+	Pinned      bool                `json:"pinned,omitempty"`
+	Platforms   []provider.Platform `json:"platforms"` // the platforms whose hashes the file contains after the change
+	Added       []string            `json:"added"`     // the added hashes
+	// LeftOut are the platforms that the registry has and that are wanted, but whose packages are refused. The warnings
+	// say why. Their hashes are not added.
+	LeftOut []provider.Platform `json:"left_out,omitempty"`
+}
+
+// Plan reads the versions that the files name, and decides which hashes to add. If versions
+// are missing in the registry, the error names all of them.
+func Plan(ctx context.Context, o Options, files []*lockfile.File) (changes []*Change, warnings []string, err error) {
+	found, warnings, err := o.read(ctx, files)
+	if err != nil {
+		return nil, warnings, err
+	}
+	for _, file := range files {
+		c, err := plan(ctx, file, found, o.Platforms)
+		if err != nil {
+			return nil, warnings, err
+		}
+		changes = append(changes, c)
+	}
+	return changes, warnings, nil
+}
+
+// plan compares a lock file with the versions in the registry.
+func plan(ctx context.Context, file *lockfile.File, found map[target]*reading, platforms []provider.Platform) (*Change, error) {
+	c := &Change{File: file.Name, Status: Unchanged, Entries: []*Entry{}, old: file}
+	add := map[provider.Address][]provider.Hash{}
+	for _, p := range file.Providers {
+		r := found[target{p.Address, p.Version}]
+		entry := &Entry{Provider: p.Address, Version: p.Version, Platforms: []provider.Platform{}, Added: []string{}}
+		c.Entries = append(c.Entries, entry)
+		if r == nil {
+			entry.Missing = true
+			continue
+		}
+		if err := r.check(ctx, file, p); err != nil {
+			return nil, err
+		}
+		entry.Verdict, entry.Fingerprint, entry.Pinned = r.verified.Standing(), r.verified.Signer.Fingerprint, r.verified.Pinned
+		for _, pkg := range r.verified.Packages {
+			if len(platforms) > 0 && !slices.Contains(platforms, pkg.Platform) {
+				continue
+			}
+			entry.Platforms = append(entry.Platforms, pkg.Platform)
+			for _, h := range r.hashes(pkg) {
+				if !slices.Contains(p.Hashes, h.String()) {
+					entry.Added = append(entry.Added, h.String())
+					add[p.Address] = append(add[p.Address], h)
+				}
+			}
+		}
+		slices.Sort(entry.Added)
+		for _, platform := range r.leftOut {
+			if len(platforms) == 0 || slices.Contains(platforms, platform) {
+				entry.LeftOut = append(entry.LeftOut, platform)
+			}
+		}
+		if entry.lacks() {
+			c.Status = Incomplete
+		}
+	}
+	var err error
+	if c.new, err = file.With(add); err != nil {
+		return nil, err
+	}
+	if c.new != c.old {
+		c.Status = Incomplete
+	}
+	return c, nil
+}
+
+// Compare sets c.Diff.
+func (c *Change) Compare() {
+	c.Diff = string(diff.Diff(c.File, c.old.Bytes(), c.File, c.new.Bytes()))
+}
+
+// Write writes the changed files, and returns the changes. After an error, it returns only those
+// whose files are complete. It writes all new content to temporary files before it replaces the first file. Therefore a
+// full disk leaves every file unchanged.
+func Write(changes []*Change) (done []*Change, err error) {
+	replacements := map[*Change]*lockfile.Replacement{}
+	for _, c := range changes {
+		if c.new == c.old {
+			continue
+		}
+		r, err := c.old.Prepare(c.new.Bytes())
+		if err != nil {
+			return complete(changes), err
+		}
+		defer r.Discard()
+		replacements[c] = r
+	}
+	for _, c := range changes {
+		if r := replacements[c]; r != nil {
+			if err := r.Commit(); err != nil {
+				return complete(changes), err
+			}
+			if !slices.ContainsFunc(c.Entries, (*Entry).lacks) {
+				c.Status = Updated
+			}
+		}
+	}
+	return changes, nil
+}
+
+// lacks reports whether the entry lacks hashes that lock does not add.
+func (e *Entry) lacks() bool { return !e.Missing && (len(e.LeftOut) > 0 || len(e.Platforms) == 0) }
+
+// LeftOut returns an error that names the platforms that the changes leave out, or nil.
+func LeftOut(changes []*Change) error {
+	var all []string
+	for _, c := range changes {
+		for _, e := range c.Entries {
+			for _, p := range e.LeftOut {
+				if text := fmt.Sprintf("%s %s for %s", e.Provider, e.Version, p); !slices.Contains(all, text) {
+					all = append(all, text)
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return hint.New("left out, because their packages are refused: "+strings.Join(all, ", "),
+		"the warnings say why; the other hashes are added. Leave these platforms out of --platform, or ask the publisher to sign the packages under their usual names")
+}
+
+// complete returns the changes whose status is not Incomplete.
+func complete(changes []*Change) (out []*Change) {
+	for _, c := range changes {
+		if c.Status != Incomplete {
+			out = append(out, c)
+		}
+	}
+	return out
+}

@@ -1,9 +1,0 @@
-package fill
-
-import (
-	"testing"
-
-	"github.com/ocibridge/ocibridge/internal/testkit/leaks"
-)
-
-func TestMain(m *testing.M) { leaks.Main(m) }

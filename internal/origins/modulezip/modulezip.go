@@ -1,0 +1,262 @@
+// Package modulezip packs the folder of a module as a zip whose bytes depend only on the names
+// and the contents of the files.
+//
+// The entries are sorted by name and stored without compression, because the output of a
+// compressor depends on its version. Every entry has the same time and the mode 0755. Clients
+// apply the modes of a zip, so the scripts of a module stay executable, also if the module is
+// packed on Windows. The zip has no entries for folders, so it has an h1: hash.
+//
+// The zip omits .git, .terraform, empty folders and the files that .terraformignore excludes.
+// A link to a file or folder inside the folder becomes a copy. Pack refuses all other links,
+// special files and names that clients cannot unpack. It writes nothing inside the folder.
+package modulezip
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/internal/base/fill"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const (
+	// maxEntries is the maximum number of files and folders in a module's folder, including files that
+	// .terraformignore excludes, but not the contents of a folder that it excludes whole.
+	maxEntries = 100_000
+	// maxName is the maximum length in bytes of a file's path in the folder. It also bounds the depth of
+	// the folder. Clients add the path of their own folder, and Linux opens paths of up to 4,095 bytes.
+	maxName = 1024
+	// maxBytes is the maximum size of a module's files in bytes.
+	maxBytes = 2 << 30
+	// wideEntries and wideBytes are the limits of Terragrunt. Pack warns about larger modules.
+	wideEntries, wideBytes = 10_000, 512 << 20
+)
+
+const helpLarge = "name what the module does not need in .terraformignore, or push from a clean checkout"
+
+// ErrUnpackable means that a folder cannot be packed as a module.
+var ErrUnpackable = errors.New("no module can be made of this folder")
+
+// Zip is a packed module in a temporary file.
+type Zip struct {
+	Digest   digest.Digest // sha256
+	Size     int64         // in bytes
+	H1       provider.Hash
+	Files    []string // the names of the files, sorted, with slashes
+	Unpacked int64    // the size of the files in bytes
+	Warnings []string // for people
+
+	file *fill.Temp
+}
+
+// Open returns a reader of the whole zip. The Zip must stay open while it is read.
+func (z *Zip) Open() io.ReadCloser { return io.NopCloser(io.NewSectionReader(z.file, 0, z.Size)) }
+
+// Close removes the temporary file.
+func (z *Zip) Close() error { return z.file.Close() }
+
+// Pack packs a folder. The caller must close the result. An error wraps [ErrUnpackable] if
+// the contents of the folder are the reason.
+func Pack(ctx context.Context, dir string) (*Zip, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, hint.Wrap(fmt.Errorf("folder of the module: %w", err), "name the folder that has the module's .tf files")
+	}
+	defer root.Close()
+	// 1. Choose the files.
+	rules, err := readRules(root)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := list(ctx, root, rules)
+	if err == nil {
+		err = check(entries)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// 2. Write them to a temporary file.
+	file, err := fill.NewTemp("", "ocibridge-*.zip")
+	if err != nil {
+		return nil, storageError(err)
+	}
+	z := &Zip{file: file}
+	for _, e := range entries {
+		z.Files = append(z.Files, e.name)
+	}
+	if err = z.write(ctx, root, entries); err == nil {
+		// 3. Read it back, as clients do.
+		err = z.hash(ctx)
+	}
+	if err != nil {
+		z.Close()
+		return nil, err
+	}
+	// 4. Say what users should know about it.
+	made, err := localCalls(ctx, root, entries)
+	if err != nil {
+		z.Close()
+		return nil, err
+	}
+	z.Warnings = warnings(entries, made, z.Unpacked)
+	return z, nil
+}
+
+// check refuses files that the zip cannot contain.
+func check(entries []entry) error {
+	for _, e := range entries {
+		if e.refused != nil {
+			return e.refused
+		}
+		if !utf8.ValidString(e.name) || strings.ContainsFunc(e.name, isUnsafe) {
+			return refuse("rename it without backslashes and control characters, in UTF-8, or name it in .terraformignore",
+				"%q has a name that not every client can unpack", e.name)
+		}
+	}
+	if len(entries) == 0 {
+		return refuse("name the folder that has the module's .tf files; .terraformignore may exclude too much", "it has no files")
+	}
+	return nil
+}
+
+// isUnsafe reports whether a character makes a name unusable: some clients read a backslash
+// as a separator, and h1: hashes cannot cover line feeds.
+func isUnsafe(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }
+
+// refuse returns an error that wraps [ErrUnpackable], with a hint.
+func refuse(help, format string, args ...any) error {
+	return hint.Wrap(fmt.Errorf("%w: %s", ErrUnpackable, fmt.Sprintf(format, args...)), "%s", help)
+}
+
+// write writes the zip and sets its size and digest.
+func (z *Zip) write(ctx context.Context, root *os.Root, entries []entry) error {
+	digester := digest.SHA256.Digester()
+	out := &counter{w: io.MultiWriter(z.file, digester.Hash())}
+	w := zip.NewWriter(out)
+	for _, e := range entries {
+		if err := z.add(ctx, w, root, e); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	z.Size, z.Digest = out.n, digester.Digest()
+	return nil
+}
+
+// add adds a file to the zip. It reads the file twice, because its size and checksum precede
+// the contents: not every reader can unpack stored entries whose size comes afterwards.
+func (z *Zip) add(ctx context.Context, w *zip.Writer, root *os.Root, e entry) error {
+	sum := crc32.NewIEEE()
+	size, err := copyFile(ctx, root, e.name, sum)
+	if err != nil {
+		return err
+	}
+	if z.Unpacked += size; z.Unpacked > maxBytes {
+		return refuse(helpLarge, "its files have more than %d bytes", int64(maxBytes))
+	}
+	into, err := w.CreateRaw(header(e.name, size, sum.Sum32()))
+	if err != nil {
+		return err
+	}
+	again, err := copyFile(ctx, root, e.name, into)
+	if err == nil && again != size {
+		err = changed(e.name)
+	}
+	return err
+}
+
+// header returns the header of an entry.
+func header(name string, size int64, sum uint32) *zip.FileHeader {
+	h := &zip.FileHeader{
+		Name: name, Method: zip.Store, CRC32: sum, CompressedSize64: uint64(size), UncompressedSize64: uint64(size),
+		ReaderVersion: 20,
+		Flags:         1 << 11, // the name is UTF-8
+	}
+	h.SetMode(0o755)
+	//lint:ignore SA1019 CreateRaw writes only this form of the time
+	h.SetModTime(time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC))
+	return h
+}
+
+// copyFile copies a file, and returns the number of bytes. If the file grows meanwhile, it
+// copies at most one byte more.
+func copyFile(ctx context.Context, root *os.Root, name string, to io.Writer) (int64, error) {
+	f, size, err := files.OpenRegular(root, name)
+	if err != nil {
+		return 0, readError(err, "name it in .terraformignore")
+	}
+	defer f.Close()
+	if size > maxBytes {
+		return size, nil // add refuses it
+	}
+	n, err := io.Copy(to, io.LimitReader(reader{ctx, f}, size+1))
+	if err != nil {
+		return n, fmt.Errorf("pack %s: %w", name, err)
+	}
+	return n, nil
+}
+
+// hash computes the h1: hash of the zip.
+func (z *Zip) hash(ctx context.Context) (err error) {
+	z.H1, err = provider.H1(ctx, z.file, z.Size)
+	switch {
+	case errors.Is(err, provider.ErrNotZip): // a checksum is wrong
+		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnpackable, err), "was a file written while it was packed? Run it again")
+	case errors.Is(err, provider.ErrNoH1):
+		return hint.Wrap(fmt.Errorf("%w: %w", ErrUnpackable, err), "the folder has too many files with long names: leave some out by .terraformignore")
+	}
+	return err
+}
+
+func changed(name string) error {
+	return refuse("run it again once no program writes to the folder", "%s changed while it was packed", name)
+}
+
+// storageError is an error of the temporary file or of another file in the temporary folder.
+func storageError(err error) error {
+	return hint.Wrap(fmt.Errorf("temporary file: %w", err), "TMPDIR names another folder for temporary files")
+}
+
+// counter counts the bytes that are written to the temporary file.
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+// Write implements [io.Writer].
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	if err != nil {
+		err = storageError(err)
+	}
+	return n, err
+}
+
+// reader is a reader that fails once its context ends.
+type reader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements [io.Reader].
+func (r reader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}

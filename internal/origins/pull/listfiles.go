@@ -1,0 +1,166 @@
+package pull
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+// listFile is the JSON of a list on disk. The file begins with a line that holds the SHA-256
+// of the JSON in hexadecimal.
+type listFile struct {
+	Provider  string          `json:"provider"`
+	Confirmed time.Time       `json:"confirmed"`
+	Versions  []catalog.Offer `json:"versions"`
+	Warnings  []string        `json:"warnings,omitempty"`
+	// Seen has the value of list.seen. It includes all versions that the origin lists, even if the scope excludes
+	// them.
+	Seen map[provider.Version]time.Time `json:"seen,omitempty"`
+}
+
+func (p *Puller) listPath(a provider.Address) string {
+	sum := sha256.Sum256([]byte(a.Path()))
+	name := hex.EncodeToString(sum[:16])
+	return filepath.Join(p.o.Directory, name[:2], name[2:])
+}
+
+// keepList saves a list on disk.
+func (p *Puller) keepList(a provider.Address, l *list) {
+	if p.o.Directory == "" || p.isRetired() {
+		return // the next Puller has other settings, and saves its own lists
+	}
+	if err := p.writeList(a, l); err != nil {
+		p.o.Log.Warn("what an origin offers cannot be kept on disk", "provider", a.String(), "err", err)
+	}
+}
+
+// listLockPatience is how long a list waits for other processes that write lists.
+const listLockPatience = 2 * time.Second
+
+// writeList writes a list while no other process writes one, because it merges the list with the
+// file that another process may have written.
+func (p *Puller) writeList(a provider.Address, l *list) error {
+	if err := os.MkdirAll(p.o.Directory, 0o700); err != nil {
+		return err
+	}
+	lock, err := privatefolder.Lock(filepath.Join(p.o.Directory, "lock"), listLockPatience)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	path, seen := p.listPath(a), p.seenByAll(a, l.seen)
+	if len(l.offers) == 0 && seen == nil {
+		// A withdrawn provider must not be served stale after a restart.
+		if err := p.folder.replace(path, 0); err != nil {
+			return err
+		}
+		if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
+	}
+	body, err := json.Marshal(listFile{a.Path(), l.at, l.offers, l.warnings, seen})
+	if err != nil {
+		return err
+	}
+	body = append(fmt.Appendf(nil, "%x\n", sha256.Sum256(body)), body...)
+	if err := p.folder.replace(path, int64(len(body))); err != nil {
+		return err
+	}
+	return privatefolder.Write(path, body)
+}
+
+// seenByAll returns the earliest times at which processes that share the folder have seen each
+// version appear. seen has the times of this process, or is nil if it has no cooldown.
+func (p *Puller) seenByAll(a provider.Address, seen map[provider.Version]time.Time) map[provider.Version]time.Time {
+	before, err := p.readList(a)
+	if err != nil || before.seen == nil {
+		return seen
+	}
+	if seen == nil {
+		return before.seen // another process with a cooldown needs it
+	}
+	out := maps.Clone(seen)
+	for v, at := range out {
+		// A zero time says only that the process did not see the version appear.
+		if other := before.seen[v]; !other.IsZero() && (at.IsZero() || other.Before(at)) {
+			out[v] = other
+		}
+	}
+	return out
+}
+
+// loadList implements [fresh.Options].Load for lists. It returns the saved list of a provider, which is served only
+// while the origin fails. If the list's file cannot be read, loadList returns an empty list, because the file shows
+// that the provider is not new.
+func (p *Puller) loadList(a provider.Address) (listAnswer, bool) {
+	if p.o.Directory == "" {
+		return listAnswer{}, false
+	}
+	l, err := p.readList(a)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !p.folder.isFull():
+		return listAnswer{}, false
+	case errors.Is(err, fs.ErrNotExist):
+		l = &list{seen: map[provider.Version]time.Time{}} // there may have been no room for the list on disk
+	case err != nil:
+		p.o.Log.Warn("what an origin offered cannot be read from disk", "provider", a.String(), "err", err)
+		l = &list{seen: map[provider.Version]time.Time{}} // the cooldown of each version starts again
+	}
+	if l.at.After(time.Now()) {
+		l.at = time.Time{} // the clock was wrong when the list was written
+	}
+	l.weigh()
+	answer := p.newListAnswer(l)
+	answer.TTL = 0
+	return answer, true
+}
+
+var errDamaged = errors.New("the file is damaged")
+
+func (p *Puller) readList(a provider.Address) (*list, error) {
+	f, err := os.Open(p.listPath(a))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxListFile))
+	if err != nil {
+		return nil, err
+	}
+	sum, body, _ := bytes.Cut(data, []byte("\n"))
+	var in listFile
+	if string(sum) != fmt.Sprintf("%x", sha256.Sum256(body)) || json.Unmarshal(body, &in) != nil || in.Provider != a.Path() {
+		return nil, errDamaged
+	}
+	if slices.ContainsFunc(in.Versions, func(o catalog.Offer) bool {
+		return o.Version.IsZero() || slices.Contains(o.Platforms, provider.Platform{})
+	}) {
+		return nil, errDamaged
+	}
+	// Another release of ocibridge may have written the versions in another order.
+	slices.SortFunc(in.Versions, func(a, b catalog.Offer) int { return a.Version.Compare(b.Version) })
+	// The file may have been written under other settings, so the current scope and cooldown are applied to its
+	// versions.
+	out := &list{at: in.Confirmed, warnings: in.Warnings, seen: in.Seen}
+	out.offers = slices.DeleteFunc(in.Versions, func(o catalog.Offer) bool { return !p.allows(o.Version, out) })
+	policy := p.o.Policy(a)
+	for i := range out.offers {
+		out.offers[i].Signed = !policy.AllowUnsigned || policy.Pins()
+	}
+	return out, nil
+}

@@ -1,0 +1,254 @@
+package pull
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/neterr"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const (
+	// maxLists and maxListBytes are the maximum number and the maximum size in bytes of the lists in memory.
+	maxLists     = 2048
+	maxListBytes = 24 << 20
+	// absentTTL is how long a list without versions is current.
+	absentTTL = time.Minute
+)
+
+// list holds the versions of a provider that its origin offers. It is immutable.
+type list struct {
+	offers []catalog.Offer // the versions that the scope allows, oldest first
+	// warnings are the origin's warnings to users.
+	warnings []string
+	// seen maps each version to the time when it was first seen. The zero time means that the origin offered the
+	// version at the first request for the provider. The map is nil if there is no cooldown.
+	seen map[provider.Version]time.Time
+	at   time.Time // when the origin gave the list
+
+	bytes int64 // roughly the memory of the list; weigh sets it
+}
+
+// offer returns the offer of a version.
+func (l *list) offer(v provider.Version) (catalog.Offer, bool) {
+	i, ok := slices.BinarySearchFunc(l.offers, v, func(o catalog.Offer, v provider.Version) int { return o.Version.Compare(v) })
+	if !ok {
+		return catalog.Offer{}, false
+	}
+	return l.offers[i], true
+}
+
+// listingOf returns a listing that contains only the given offer. The methods of [origin.Source] take a listing.
+func listingOf(o catalog.Offer) *origin.Listing {
+	return &origin.Listing{
+		Versions:  []provider.Version{o.Version},
+		Platforms: map[provider.Version][]provider.Platform{o.Version: o.Platforms},
+		Protocols: map[provider.Version][]string{o.Version: o.Protocols},
+	}
+}
+
+// errNoOffers means that the origin offers no versions of a provider.
+var errNoOffers = errors.New("the origin offers nothing")
+
+type listAnswer = fresh.Answer[*list]
+
+// newLists returns the cache of lists.
+func (p *Puller) newLists() *fresh.Cache[provider.Address, *list] {
+	return fresh.New(fresh.Options[provider.Address, *list]{
+		Key: provider.Address.Path, Fetch: p.refreshList, Load: p.loadList, Follow: telemetry.Follow,
+		Size: func(_ provider.Address, l *list, err error) int64 {
+			if l == nil {
+				return errorSize(err)
+			}
+			return l.bytes
+		},
+		Timeout: metadataTimeout, FailureTTL: outageTTL, Early: true, MaxBytes: maxListBytes, MaxEntries: maxLists,
+	})
+}
+
+// newListAnswer returns the cache's answer for a list. It sets how long the answer is current, and how long it
+// can be served stale. A list without offers is never served stale.
+func (p *Puller) newListAnswer(l *list) listAnswer {
+	if len(l.offers) == 0 {
+		return listAnswer{Value: l, Err: errNoOffers, At: l.at, TTL: min(absentTTL, p.o.ListTTL)}
+	}
+	return listAnswer{Value: l, At: l.at, TTL: p.o.ListTTL, StaleFor: max(p.o.StaleIfError, p.o.ListTTL)}
+}
+
+// list returns the origin's current list of a provider. While the origin fails, it returns the last list.
+func (p *Puller) list(ctx context.Context, a provider.Address) (*list, error) {
+	return listOf(p.lists.Get(ctx, a))
+}
+
+// askAgain requests the list from the origin even if the last list is current. If the origin has failed within
+// outageTTL, askAgain returns that failure without a request.
+func (p *Puller) askAgain(ctx context.Context, a provider.Address) (*list, error) {
+	return listOf(p.lists.Ask(ctx, a))
+}
+
+func listOf(a *listAnswer, err error) (*list, error) {
+	if err != nil {
+		return nil, outage(err)
+	}
+	return a.Value, nil
+}
+
+// weigh sets l.bytes. It must be called before other goroutines use the list.
+func (l *list) weigh() {
+	l.bytes = 512
+	for v := range l.seen {
+		l.bytes += seenBytes + textBytes(v)
+	}
+	for _, w := range l.warnings {
+		l.bytes += 32 + int64(len(w))
+	}
+	for i, o := range l.offers {
+		l.bytes += offerBytes + textBytes(o.Version) + protocolBytes*int64(len(o.Protocols))
+		if i > 0 && same(o.Platforms, l.offers[i-1].Platforms) {
+			continue
+		}
+		for _, platform := range o.Platforms {
+			l.bytes += platformBytes + int64(len(platform.OS)+len(platform.Arch))
+		}
+	}
+}
+
+// These are upper bounds for the memory in bytes of the parts of a list, without the parts' texts.
+const (
+	seenBytes     = 200 // an entry of list.seen
+	offerBytes    = 240
+	protocolBytes = 48
+	platformBytes = 56 // with the allocations of two short texts
+)
+
+// textBytes returns the memory in bytes of a version's pre-release and build metadata. Most versions have
+// neither, and are stored as numbers alone.
+func textBytes(v provider.Version) int64 {
+	if text := v.String(); strings.ContainsAny(text, "-+") {
+		return 16 + int64(len(text))
+	}
+	return 0
+}
+
+// same reports whether two slices are the same part of the same array.
+func same(a, b []provider.Platform) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// outage returns an error that wraps err and [catalog.ErrSource], or nil if err is nil.
+func outage(err error) error {
+	if err == nil || errors.Is(err, catalog.ErrSource) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", catalog.ErrSource, err)
+}
+
+// refreshList implements [fresh.Options].Fetch for lists. It requests a list from the origin.
+func (p *Puller) refreshList(ctx context.Context, a provider.Address, last *listAnswer) (listAnswer, error) {
+	spanned, end := telemetry.Start(ctx, "origin versions", slog.String("provider", a.String()))
+	var before *list
+	if last != nil {
+		before = last.Value
+	}
+	l, err := p.fetchList(spanned, a, before)
+	level := slog.LevelWarn
+	if neterr.NoSuchHost(err) {
+		level = slog.LevelInfo // the host only names providers of the registry, or the answer to the client says it
+	}
+	err = brief(err)
+	end(err)
+	if err != nil {
+		p.o.Log.Log(ctx, level, "the origin is unavailable: serving its last list of versions, if any", "provider", a.String(), "err", err, "hint", hint.Of(err))
+		return listAnswer{}, flatten(err)
+	}
+	answer := p.newListAnswer(l)
+	answer.Save = func(latest *listAnswer) { p.keepList(a, latest.Value) }
+	return answer, nil
+}
+
+var errClosed = errors.New("the gateway is shutting down")
+
+// fetchList requests a list from the origin. If the origin does not know the provider, fetchList returns an empty
+// list.
+func (p *Puller) fetchList(ctx context.Context, a provider.Address, before *list) (*list, error) {
+	out := &list{at: time.Now()}
+	listing, err := p.o.Origin.Versions(ctx, a)
+	switch {
+	case errors.Is(err, origin.ErrProviderNotFound):
+		if before != nil {
+			out.seen = before.seen // versions that come back later keep their age
+		}
+		out.weigh()
+		return out, nil
+	case err != nil:
+		return nil, outage(err)
+	}
+	for _, w := range listing.Warnings {
+		p.o.Log.DebugContext(ctx, "the origin warns", "provider", a.String(), "warning", w)
+	}
+	out.seen = p.firstSeen(listing, before, out.at)
+	policy := p.o.Policy(a)
+	var last []provider.Platform
+	for _, v := range listing.Versions {
+		if !p.allows(v, out) {
+			continue
+		}
+		platforms, err := p.o.Origin.Platforms(ctx, a, listing, v)
+		if err != nil {
+			return nil, outage(err)
+		}
+		platforms = slices.Clone(platforms)
+		provider.SortPlatforms(platforms)
+		if slices.Equal(platforms, last) {
+			platforms = last // most versions have the same platforms, so they share one slice
+		}
+		last = platforms
+		out.offers = append(out.offers, catalog.Offer{
+			Version: v, Protocols: listing.Protocols[v], Platforms: platforms, Signed: !policy.AllowUnsigned || policy.Pins(),
+		})
+	}
+	out.warnings = listing.OriginWarnings
+	out.weigh()
+	return out, nil
+}
+
+// allows reports whether the scope allows a version of the given list. It returns false while the version's
+// cooldown lasts.
+func (p *Puller) allows(v provider.Version, l *list) bool {
+	if _, err := ociaddr.VersionTag(v); err != nil || !p.o.Scope.Versions.IsZero() && !p.o.Scope.Versions.Has(v) {
+		return false
+	}
+	since := l.seen[v]
+	return since.IsZero() || l.at.Sub(since) >= p.o.Scope.Cooldown
+}
+
+// firstSeen returns the time when each version was first seen, or nil if there is no cooldown.
+func (p *Puller) firstSeen(listing *origin.Listing, before *list, now time.Time) map[provider.Version]time.Time {
+	if p.o.Scope.Cooldown == 0 {
+		return nil
+	}
+	seen := map[provider.Version]time.Time{}
+	for _, v := range listing.Versions {
+		if before == nil || before.seen == nil {
+			seen[v] = time.Time{} // it was offered when the provider was first requested
+			continue
+		}
+		since, known := before.seen[v]
+		if !known {
+			since = now
+		}
+		seen[v] = since
+	}
+	return seen
+}

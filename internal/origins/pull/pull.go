@@ -1,0 +1,271 @@
+// Package pull serves providers that nobody has pushed. When a client first requests a version that the registry lacks,
+// a [Puller] fetches the version from its origin, verifies it, serves it, and pushes it into the registry.
+//
+// A Puller is the origin of a catalog ([catalog.Origin]). The registry takes precedence over the origin. The Puller
+// adds packages to a stored version, and never replaces a package that the registry has.
+//
+// Invariants:
+//
+//   - The metadata and packages of a version are served only after the version's SHA256SUMS was accepted under the
+//     provider's trust policy. After that, packages are identified by digest. Only a push stores packages, and the push
+//     verifies them again.
+//   - A provider or version is reported as absent only if its origin says so. A failure of
+//     an origin is an error that wraps [catalog.ErrSource].
+//   - A package is downloaded once, into a temporary file without a name. All clients and the push read that file while
+//     it is being written. A client that leaves does not cancel a download that other clients or the push read.
+//   - Memory and disk are bounded: see [Limits].
+package pull
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+
+	"github.com/ocibridge/ocibridge/gateway/catalog"
+	"github.com/ocibridge/ocibridge/internal/base/fresh"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/privatefolder"
+	"github.com/ocibridge/ocibridge/origin"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/pusher"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Scope selects the providers, versions and platforms that may be pulled through.
+type Scope struct {
+	Selector provider.Selector
+	// Versions are the allowed versions. The zero value allows all versions.
+	Versions provider.VersionSet
+	// Platforms are the platforms whose packages are stored before a version is tagged. If Platforms is empty, the
+	// packages of all platforms are stored.
+	Platforms []provider.Platform
+	// Cooldown is how long a version is held back after the Puller has first seen it at the origin. It does not apply
+	// to versions that the origin offered at the first request for the provider.
+	Cooldown time.Duration
+}
+
+// Options configure a [Puller].
+type Options struct {
+	Origin Origin
+	// Policy returns the trust policy of a provider. If Policy is nil, the releases of every provider must be signed.
+	Policy func(provider.Address) trust.Policy
+	// UsualNames leaves out packages whose signed names do not say for which version and platform they are, and does not
+	// request them. A gateway with verify = "required" does not serve them.
+	UsualNames bool
+	// Push stores a release in the registry. If it is nil, nothing is stored.
+	Push func(context.Context, *origin.Release) (*pusher.Result, error)
+	// CheckDowngrade refuses accepted checksums that are unsigned although a signed version of the provider is
+	// stored, see [pusher.Pusher.CheckDowngrade]. If it is nil, nothing is refused.
+	CheckDowngrade func(context.Context, *trust.Checksums) error
+	Scope          Scope
+	Limits         Limits
+	// Budget enforces Limits after [Puller.Begin] has set them. If Budget is nil, the Puller creates its own budget.
+	Budget *Budget
+	// ListTTL is how long an origin's list is current; 0 means 5 min.
+	ListTTL time.Duration
+	// StaleIfError is how long the last list is served stale while the origin fails. 0 means
+	// [catalog.DefaultStaleIfError], and a negative value means never.
+	StaleIfError time.Duration
+	// Directory is the folder for lists that survive a restart. If it is "", lists are not saved. [New] requires the
+	// folder if there is a cooldown.
+	Directory string
+	// Spool is the folder for packages in flight; "" means the system's folder for temporary files.
+	Spool string
+	// Events is called with each event. It must be safe to call concurrently. It may be nil.
+	Events func(Event)
+	Log    *slog.Logger // may be nil
+}
+
+// Kind says what an [Event] reports.
+type Kind string
+
+const (
+	// Verified means that the SHA256SUMS of a version was accepted or refused, or could not be fetched.
+	Verified Kind = "verified"
+	// Fetched means that the download of a package succeeded or failed.
+	Fetched Kind = "fetched"
+	// Stored means that a version was tagged in the registry, or could not be tagged.
+	Stored Kind = "stored"
+)
+
+// Event is a result of the Puller's work.
+type Event struct {
+	Kind     Kind
+	Provider provider.Address
+	Version  provider.Version
+	Platform provider.Platform // only for Fetched
+	// From is the origin, such as the host of its registry. It is [FromRegistry] for a package that the registry
+	// already had.
+	From string
+	// Verdict and Fingerprint say why the version was accepted. They are zero if this is not known.
+	Verdict     trust.Verdict
+	Fingerprint string
+	Bytes       int64 // only for Fetched: the number of downloaded bytes
+	// Took is only for Fetched. It is the duration of the download, without the wait for a slot.
+	Took time.Duration
+	Err  error // nil if the work succeeded
+}
+
+const (
+	// metadataTimeout is the maximum time for fetching a list, a release or a location from an origin. Clients stop
+	// waiting earlier. They get the answer from the cache with their next request.
+	metadataTimeout = 30 * time.Second
+	// outageTTL is how long the error of a failed metadata request is cached.
+	outageTTL = 5 * time.Second
+	// refusalTTL is how long the refusal of a version is cached.
+	refusalTTL = 30 * time.Second
+)
+
+// Puller fetches providers from their origins on request, serves them, and stores them. It is safe for concurrent use.
+type Puller struct {
+	o     Options
+	limit *Budget
+
+	lists    *fresh.Cache[provider.Address, *list]
+	folder   listFolder
+	releases *fresh.Cache[subject, *release]
+	logged   *lru.Cache[[sha256.Size]byte, struct{}] // the hashes of the warnings that were logged
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	tasks   sync.WaitGroup
+	pushes  sync.WaitGroup // the tasks that push
+	retired chan struct{}  // closed once another Puller replaces this Puller
+
+	mu        sync.Mutex // guards the following
+	closed    bool
+	draining  bool // no new push may begin
+	downloads map[packageKey]*download
+	failed    map[packageKey]failure
+	jobs      map[subject]*job
+}
+
+// subject is a version of a provider.
+type subject struct {
+	provider provider.Address
+	version  provider.Version
+}
+
+func (s subject) String() string { return s.provider.String() + " " + s.version.String() }
+
+// New returns a Puller. The caller closes it.
+func New(o Options) (*Puller, error) {
+	if o.Policy == nil {
+		o.Policy = func(provider.Address) trust.Policy { return trust.Policy{} }
+	}
+	o.ListTTL = cmp.Or(o.ListTTL, 5*time.Minute)
+	o.StaleIfError = cmp.Or(o.StaleIfError, catalog.DefaultStaleIfError)
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Events == nil {
+		o.Events = func(Event) {}
+	}
+	if o.CheckDowngrade == nil {
+		o.CheckDowngrade = func(context.Context, *trust.Checksums) error { return nil }
+	}
+	if o.Scope.Cooldown > 0 && o.Directory == "" {
+		return nil, hint.New("a cooldown needs a place to keep since when versions are known", "let the gateway have its cache: name a folder that the user who runs this may write to, as directory in the cache block")
+	}
+	if err := sweepSpool(&o); err != nil {
+		return nil, err
+	}
+	if o.Directory != "" {
+		if err := privatefolder.Make(o.Directory, o.Log); err != nil {
+			o.Log.Warn("what an origin offers cannot be kept on disk", "err", err)
+		}
+	}
+	p := &Puller{
+		o: o, limit: o.Budget, retired: make(chan struct{}),
+		downloads: map[packageKey]*download{}, failed: map[packageKey]failure{}, jobs: map[subject]*job{},
+	}
+	p.folder.count(o.Directory, maxListFolder)
+	p.lists, p.releases = p.newLists(), p.newReleases()
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if p.limit == nil {
+		p.limit = NewBudget(o.Limits)
+	}
+	var err error
+	p.logged, err = lru.New[[sha256.Size]byte, struct{}](maxLogged)
+	return p, err
+}
+
+// Begin applies the limits of the Puller's options to its budget, which other Pullers may share.
+func (p *Puller) Begin() { p.limit.Set(p.o.Limits) }
+
+// Retire must be called once, when another Puller replaces this Puller. Fetches and pushes in flight continue. The
+// retired Puller saves no more lists, and retries no failed push.
+func (p *Puller) Retire() { close(p.retired) }
+
+// isRetired reports whether another Puller has replaced this Puller.
+func (p *Puller) isRetired() bool {
+	select {
+	case <-p.retired:
+		return true
+	default:
+		return false
+	}
+}
+
+// Drain waits until all pushes have succeeded or failed, or until ctx ends. It must be called after the last request,
+// because later requests start no push.
+func (p *Puller) Drain(ctx context.Context) {
+	p.mu.Lock()
+	p.draining = true
+	p.mu.Unlock()
+	ended := make(chan struct{})
+	go func() { p.pushes.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
+}
+
+// Close cancels downloads and pushes in flight, and returns when they have ended. It leaves no incomplete version
+// tagged in the registry.
+func (p *Puller) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.cancel()
+	p.lists.Close()
+	p.releases.Close()
+	p.tasks.Wait()
+	p.mu.Lock()
+	downloads := slices.Collect(maps.Values(p.downloads))
+	p.mu.Unlock()
+	for _, d := range downloads {
+		d.Retire()
+	}
+	return nil
+}
+
+// Usage returns how much of each limit is used.
+func (p *Puller) Usage() Usage { return p.limit.Usage() }
+
+// Pending returns the number of versions that are being stored or wait to be stored.
+func (p *Puller) Pending() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, j := range p.jobs {
+		if j.retry.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// task runs f in the background, unless the Puller is closed. Close waits for f.
+func (p *Puller) task(f func(context.Context)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.tasks.Go(func() { f(p.ctx) })
+	}
+}

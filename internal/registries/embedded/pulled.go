@@ -1,0 +1,184 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+
+	"github.com/ocibridge/ocibridge/internal/base/files"
+	"github.com/ocibridge/ocibridge/ociaddr"
+)
+
+// The folder pulledFolder has one mark for each version that pull-through has stored, in the file
+// REPOSITORY/TAG. Each line of a mark is the digest of an index that pull-through has stored under
+// the tag. A version belongs to pull-through while its tag names one of them. The time of the file
+// is when a client last used the version. Other writers replace the mark with keptLine.
+//
+// A version without a mark is kept. So is a version whose mark another writer has replaced, even
+// if pull-through marks the version at the same time.
+const (
+	pulledFolder = "pulled"
+	keptLine     = "kept"
+	// maxMark is the maximum size in bytes of a mark. A version with a larger one is kept.
+	maxMark = 64 << 10
+)
+
+// MarkPulled records that pull-through is about to move a tag from the index before to the index
+// after. before is "" if the tag does not exist. MarkPulled does nothing if before does not belong
+// to pull-through.
+func (r *Registry) MarkPulled(repository string, tag ociaddr.Tag, before, after digest.Digest) error {
+	if before == after {
+		return nil
+	}
+	root, err := r.marks()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := markName(repository, tag)
+	if before == "" {
+		if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+			return err
+		}
+		err := writeMark(root, name, os.O_CREATE|os.O_EXCL, after)
+		if !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	m, err := readMark(root, name)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && before != "" && !m.has(before) {
+		return nil
+	}
+	if err != nil || slices.Contains(m.lines, keptLine) || m.has(after) {
+		return err
+	}
+	// If another writer replaces the file now, the line goes to the old file.
+	return writeMark(root, name, os.O_APPEND, after)
+}
+
+// MarkKept records that a version is not to be removed by [Retention], because push, sync or copy
+// stores it or has found it in place.
+func (r *Registry) MarkKept(repository string, tag ociaddr.Tag) error {
+	root, err := r.marks()
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	name := markName(repository, tag)
+	if m, err := readMark(root, name); err == nil && slices.Contains(m.lines, keptLine) {
+		return nil
+	}
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
+		return err
+	}
+	return files.Replace(root, name, strings.NewReader(keptLine+"\n"), nil)
+}
+
+// marks opens the folder with the marks.
+func (r *Registry) marks() (*os.Root, error) {
+	if err := r.present(); err != nil {
+		return nil, err
+	}
+	return os.OpenRoot(filepath.Join(r.dir, pulledFolder))
+}
+
+func markName(repository string, tag ociaddr.Tag) string { return path.Join(repository, string(tag)) }
+
+// writeMark writes a digest to a mark. flags say how to open it.
+func writeMark(root *os.Root, name string, flags int, d digest.Digest) error {
+	f, err := root.OpenFile(name, os.O_WRONLY|flags, 0o600)
+	if errors.Is(err, fs.ErrNotExist) && flags&os.O_CREATE == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, d)
+	return errors.Join(err, f.Close())
+}
+
+// pulledMark is the content of a mark.
+type pulledMark struct {
+	repository string
+	tag        ociaddr.Tag
+	lines      []string
+	lastUsed   time.Time
+}
+
+func (m pulledMark) has(d digest.Digest) bool { return slices.Contains(m.lines, string(d)) }
+
+// belongs reports whether the version belongs to pull-through while its tag names d.
+func (m pulledMark) belongs(d digest.Digest) bool {
+	return m.has(d) && !slices.Contains(m.lines, keptLine)
+}
+
+func readMark(root *os.Root, name string) (pulledMark, error) {
+	m := pulledMark{repository: path.Dir(name), tag: ociaddr.Tag(path.Base(name))}
+	f, _, err := files.OpenRegular(root, name)
+	if err != nil {
+		return m, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return m, err
+	}
+	m.lastUsed = info.ModTime()
+	text, err := io.ReadAll(io.LimitReader(f, maxMark+1))
+	if err != nil || len(text) > maxMark {
+		return m, err
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		m.lines = append(m.lines, lines.Text())
+	}
+	return m, nil
+}
+
+// listMarks returns all marks, those used longest ago first. It removes the marks of tags that
+// exists does not report, and files that a crashed writer has left. The caller has locked out all
+// writers if tidy is set; otherwise listMarks removes nothing.
+func listMarks(root *os.Root, tidy bool, exists func(repository string, tag ociaddr.Tag) bool) (out []pulledMark, err error) {
+	var dirs []string
+	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case e.IsDir():
+			dirs = append(dirs, name)
+			return nil
+		}
+		m, err := readMark(root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && exists(m.repository, m.tag) {
+			out = append(out, m)
+		} else if err == nil && tidy {
+			err = root.Remove(name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("marks of pull-through: %w", err)
+	}
+	if tidy {
+		for _, dir := range slices.Backward(dirs[1:]) {
+			_ = root.Remove(dir) // it fails if there is a mark in it
+		}
+	}
+	slices.SortStableFunc(out, func(a, b pulledMark) int { return a.lastUsed.Compare(b.lastUsed) })
+	return out, nil
+}

@@ -1,0 +1,139 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"oras.land/oras-go/v2/errdef"
+
+	"github.com/ocibridge/ocibridge/artifact"
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
+	"github.com/ocibridge/ocibridge/provider"
+	"github.com/ocibridge/ocibridge/trust"
+)
+
+// Inspection describes everything that is stored about one version.
+type Inspection struct {
+	Provider   provider.Address   `json:"provider"`
+	Version    provider.Version   `json:"version"`
+	Repository ociaddr.Repository `json:"repository"`
+	Tag        ociaddr.Tag        `json:"tag"`
+	Digest     string             `json:"digest"`             // the digest of the index
+	Declared   *Declared          `json:"declared,omitempty"` // nil if another tool wrote the index
+	Protocols  []string           `json:"protocols,omitempty"`
+	Evidence   *InspectedEvidence `json:"evidence,omitempty"`
+	Partial    []ociaddr.Tag      `json:"partial_tags,omitempty"`
+	Packages   []InspectedPackage `json:"packages"`
+	// Missing lists the platforms whose manifests the registry lacks.
+	Missing []artifact.MissingPackage `json:"missing,omitempty"`
+	// Denied is set by the caller if the gateway's configuration denies the version.
+	Denied *Denial `json:"denied,omitempty"`
+}
+
+// Denial says why the gateway's configuration denies a version.
+type Denial struct {
+	Reason string `json:"reason,omitempty"`
+}
+
+// Declared is the provider and the version that the annotations of the index name.
+type Declared struct {
+	Provider provider.Address `json:"provider"`
+	Version  provider.Version `json:"version"`
+}
+
+// InspectedPackage is the package for one platform.
+type InspectedPackage struct {
+	Platform provider.Platform `json:"platform"`
+	Filename string            `json:"filename"`
+	Size     int64             `json:"size"`     // in bytes
+	Digest   string            `json:"digest"`   // the digest of the layer
+	Manifest string            `json:"manifest"` // the digest of the manifest
+	Hashes   []provider.Hash   `json:"hashes"`   // the zh: hash, and the h1: hash if it is known
+}
+
+// InspectedEvidence describes the stored evidence. Inspect does not verify the evidence.
+type InspectedEvidence struct {
+	Digest      string        `json:"digest"` // the digest of the evidence manifest
+	Origin      string        `json:"origin"`
+	Verdict     trust.Verdict `json:"verdict"`
+	Fingerprint string        `json:"fingerprint,omitempty"`
+	Protocols   []string      `json:"protocols,omitempty"`
+	// SHA256SUMS, Signature and SigningKeys are the sizes of the documents in bytes.
+	SHA256SUMS  int `json:"sha256sums_size"`
+	Signature   int `json:"signature_size"`
+	SigningKeys int `json:"signing_keys_size"`
+}
+
+// Inspect reads the newest selected version of the selection's first provider.
+func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
+	p := s.Providers[0]
+	if p.Err != nil {
+		return nil, p.Err
+	}
+	if len(p.Matches) == 0 {
+		return nil, p.missing()
+	}
+	v := p.Matches[0]
+	found, err := artifact.ReadAvailable(ctx, p.store, p.Provider, v)
+	if errors.Is(err, errdef.ErrNotFound) {
+		return nil, p.missing()
+	}
+	if err != nil {
+		return nil, p.unreadable(v, err)
+	}
+	out := &Inspection{
+		Provider: p.Provider, Version: v, Repository: p.Repository, Digest: found.Index.Digest.String(), Protocols: found.Protocols,
+		Packages: []InspectedPackage{}, Missing: found.Missing,
+	}
+	out.Tag, _ = ociaddr.VersionTag(v) // no error, because v was read from a version tag
+	if !found.Provider.IsZero() && !found.Version.IsZero() {
+		out.Declared = &Declared{found.Provider, found.Version}
+	}
+	for _, pkg := range found.Packages {
+		hashes := []provider.Hash{pkg.ZipHash()}
+		if !pkg.H1.IsZero() {
+			hashes = append(hashes, pkg.H1)
+		}
+		out.Packages = append(out.Packages, InspectedPackage{pkg.Platform, pkg.Filename, pkg.Size, pkg.Digest.String(), pkg.Manifest.Digest.String(), hashes})
+	}
+	for _, t := range p.tags {
+		if whole, ok := t.PartOf(); ok && whole == v {
+			out.Partial = append(out.Partial, t)
+		}
+	}
+	if found.Evidence != nil {
+		out.Evidence, err = p.inspectEvidence(ctx, v, found)
+	}
+	return out, err
+}
+
+func (p *Provider) inspectEvidence(ctx context.Context, v provider.Version, found *artifact.Version) (*InspectedEvidence, error) {
+	e, err := artifact.ReadEvidence(ctx, p.store, *found.Evidence)
+	if err != nil {
+		return nil, p.unreadable(v, err)
+	}
+	return &InspectedEvidence{
+		Digest: found.Evidence.Digest.String(), Origin: e.Record.Origin, Verdict: found.RecordedStanding(e.Record.Verdict, p.Provider, v), Fingerprint: e.Record.Fingerprint,
+		Protocols: e.Record.Protocols, SHA256SUMS: len(e.SHA256SUMS), Signature: len(e.Signature), SigningKeys: len(e.SigningKeys),
+	}, nil
+}
+
+func (p *Provider) unreadable(v provider.Version, err error) error {
+	return hint.Wrap(p.explain(fmt.Errorf("%s %s: %w", p.Provider, v, err)), "ocibridge verify %s@%s lists all that is wrong with it", p.Provider, v)
+}
+
+// Failed returns an error if the registry lacks the manifest of a platform.
+func (i *Inspection) Failed() error {
+	if len(i.Missing) == 0 {
+		return nil
+	}
+	var platforms []string
+	for _, m := range i.Missing {
+		platforms = append(platforms, m.Platform.String())
+	}
+	return hint.New(fmt.Sprintf("%s %s: the registry lacks the manifest of %s", i.Provider, i.Version, strings.Join(platforms, ", ")),
+		"ocibridge verify %s@%s says what to do", i.Provider, i.Version)
+}

@@ -1,0 +1,79 @@
+package query_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/provider"
+)
+
+const null = "registry.acme.example/acme/null"
+
+func TestParse(t *testing.T) {
+	for arg, want := range map[string]struct {
+		has, lacks string // versions that the query must select, and must not select
+		pattern    bool
+		err        string
+	}{
+		null:                             {has: "1.0.0 2.0.0-beta1"},
+		null + "@1.0.0":                  {has: "1.0.0", lacks: "1.0.1"},
+		null + "@~> 1.0":                 {has: "1.5.0", lacks: "2.0.0"},
+		"registry.acme.example/acme/*":   {pattern: true},
+		"registry.acme.example/acme/*@1": {err: "a pattern has no version"},
+		null + "@":                       {err: "no version given"},
+		null + "@latest":                 {err: "no version called latest"},
+		null + "@1.x":                    {err: "1.x"},
+		"acme/null":                      {err: "acme/null"},
+	} {
+		t.Run(arg, func(t *testing.T) {
+			q, err := query.Parse(arg, true)
+			if want.err != "" {
+				if err == nil || !strings.Contains(err.Error(), want.err) {
+					t.Errorf("%v, want %q", err, want.err)
+				}
+				return
+			}
+			if err != nil || (q.Pattern != nil) != want.pattern || !want.pattern && q.Provider.String() != null {
+				t.Fatalf("%+v, %v", q, err)
+			}
+			for _, v := range strings.Fields(want.has) {
+				if !q.Has(provider.MustParseVersion(v)) {
+					t.Errorf("it lacks %s", v)
+				}
+			}
+			for _, v := range strings.Fields(want.lacks) {
+				if q.Has(provider.MustParseVersion(v)) {
+					t.Errorf("it has %s", v)
+				}
+			}
+		})
+	}
+}
+
+// TestVersionsAreRefused shows that Parse refuses an argument with a version if
+// versions is false. The hint shows the argument without the version.
+func TestVersionsAreRefused(t *testing.T) {
+	_, err := query.Parse(null+"@1.0.0", false)
+	if err == nil || hint.Of(err) != "write "+null+"; ocibridge inspect "+null+"@1.0.0 shows one version" {
+		t.Errorf("%v, %s", err, hint.Of(err))
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	var queries []query.Query
+	for _, s := range []string{null, "registry.acme.example/*/*"} {
+		q, err := query.Parse(s, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		queries = append(queries, q)
+	}
+	if got := query.Addresses(queries); len(got) != 1 || got[0].String() != null {
+		t.Errorf("%v", got)
+	}
+	if _, err := query.ParseProvider("registry.acme.example/*/*"); err == nil {
+		t.Error("ParseProvider accepts a pattern")
+	}
+}

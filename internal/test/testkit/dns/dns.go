@@ -1,0 +1,90 @@
+// Package dns provides a name server that resolves every name to 127.0.0.1.
+package dns
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"sync/atomic"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
+)
+
+// asked is the address of the name server that this process asks. If it is nil, the process asks the system's
+// name server.
+var asked atomic.Pointer[string]
+
+// The resolver is replaced once, before any test runs, and never restored. The reason is that a transport can
+// still dial for a request after the request and its test have ended.
+func init() {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		if server := asked.Load(); server != nil {
+			network, address = "tcp", *server
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+}
+
+// Default starts a name server. Until the test ends, this name server answers all lookups of this process.
+func Default(tb testkit.TB) {
+	tb.Helper()
+	server := For(tb)
+	asked.Store(&server)
+	tb.Cleanup(func() { asked.Store(nil) })
+}
+
+// For starts a name server on TCP, and returns its address. The name server runs until the test ends.
+func For(tb testkit.TB) (address string) {
+	tb.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("name server: %v", err)
+	}
+	tb.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answer(conn)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func answer(conn net.Conn) {
+	defer conn.Close()
+	for {
+		var length [2]byte
+		if _, err := io.ReadFull(conn, length[:]); err != nil {
+			return
+		}
+		question := make([]byte, binary.BigEndian.Uint16(length[:]))
+		var m dnsmessage.Message
+		if _, err := io.ReadFull(conn, question); err != nil || m.Unpack(question) != nil || len(m.Questions) != 1 {
+			return
+		}
+		q := m.Questions[0]
+		m = dnsmessage.Message{
+			Header:    dnsmessage.Header{ID: m.ID, Response: true, RecursionDesired: true, RecursionAvailable: true},
+			Questions: m.Questions,
+		}
+		if q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1},
+				Body:   &dnsmessage.AResource{A: [4]byte{127, 0, 0, 1}},
+			}}
+		}
+		data, err := m.Pack()
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(data))), data...)); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/ocibridge/ocibridge/internal/test/testkit"
+	"github.com/ocibridge/ocibridge/internal/test/testkit/clients"
+)
+
+// productTags choose the resolver and the user database of the program, which is built without cgo. The race detector
+// needs cgo.
+const productTags = "netgo,osusergo"
+
+// pass is one mode in which tests run.
+type pass struct {
+	Race  bool
+	All   bool     // whether tests run that call testkit.LeaveToAll
+	Tools string   // the value of OCIBRIDGE_TOOLS
+	Flags []string // of "go test"
+}
+
+// buildFlags returns the flags that choose the files of packages.
+func (p pass) buildFlags() []string {
+	if p.Race {
+		return []string{"-race", "-tags", productTags}
+	}
+	return nil
+}
+
+// moduleEnv returns the environment of the go command in a module, with these build flags. Modules below tools/ are not
+// part of a workspace.
+func moduleEnv(dir string, flags []string) []string {
+	cgo := "CGO_ENABLED=0"
+	if slices.Contains(flags, "-race") {
+		cgo = "CGO_ENABLED=1"
+	}
+	env := append(os.Environ(), cgo)
+	if dir != "." {
+		env = append(env, "GOWORK=off")
+	}
+	return env
+}
+
+// chosen maps packages to the tests and subtests that a pass runs.
+type chosen map[string][]string
+
+// run runs the chosen tests of one module, and adds their results to the report. Failed tests are in the report.
+func (p pass) run(dir string, all []declared, tests chosen, r *report) error {
+	r.begin()
+	for _, c := range commands(all, tests) {
+		if err := p.test(dir, c, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command is a run of "go test": packages, and the pattern of their tests. "" means all tests.
+type command struct {
+	packages []string
+	pattern  string
+}
+
+// slowFirst are the packages whose tests take longest. They start first, so that none of them runs alone at the end.
+var slowFirst = []string{"cmd/ocibridge", "pusher", "pusher/reconcile", "gateway", "internal/test/testrun", "internal/test/faults", "gateway/archives", "internal/origins/modulezip"}
+
+// commands returns few commands that together run exactly the chosen tests. Packages share a command if no pattern for one
+// of them matches a test of another one that is not chosen.
+func commands(all []declared, tests chosen) []command {
+	type group struct {
+		members []declared
+		names   []string
+	}
+	var whole command
+	var groups []group
+	for _, d := range all {
+		names := tests[d.Package]
+		if len(names) == 0 {
+			continue
+		}
+		if slices.Equal(slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(d.Tests))) {
+			whole.packages = append(whole.packages, d.Package)
+			continue
+		}
+		i := slices.IndexFunc(groups, func(g group) bool {
+			for _, m := range append(g.members, d) {
+				if collides(m, tests[m.Package], append(slices.Clone(g.names), names...)) {
+					return false
+				}
+			}
+			return true
+		})
+		if i < 0 {
+			groups, i = append(groups, group{}), len(groups)
+		}
+		groups[i].members, groups[i].names = append(groups[i].members, d), append(groups[i].names, names...)
+	}
+	slices.SortStableFunc(whole.packages, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	var out []command
+	if whole.packages != nil {
+		out = append(out, whole)
+	}
+	for _, g := range groups {
+		c := command{pattern: pattern(g.names)}
+		for _, m := range g.members {
+			c.packages = append(c.packages, m.Package)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// rank returns the place of a package in slowFirst, or the one behind all if it is not there.
+func rank(name string) int {
+	if i := slices.Index(slowFirst, short(name)); i >= 0 {
+		return i
+	}
+	return len(slowFirst)
+}
+
+// collides reports whether names contain a test of the package, or a subtest of such a test, that is not chosen.
+func collides(d declared, chosen, names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return slices.Contains(d.Tests, top(name)) && !slices.Contains(chosen, name)
+	})
+}
+
+// top returns the name of the test that contains a subtest.
+func top(name string) string {
+	name, _, _ = strings.Cut(name, "/")
+	return name
+}
+
+// pattern returns the value of -run that matches exactly the named tests.
+func pattern(names []string) string {
+	slices.Sort(names)
+	var out []string
+	for _, name := range slices.Compact(names) {
+		parts := strings.Split(name, "/")
+		for i, part := range parts {
+			parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+		}
+		out = append(out, strings.Join(parts, "/"))
+	}
+	return strings.Join(out, "|")
+}
+
+// test runs one command. It returns an error if the command cannot run, or if it fails without a failed package.
+func (p pass) test(dir string, c command, r *report) error {
+	args := slices.Concat([]string{"test", "-json"}, p.buildFlags(), p.Flags)
+	if c.pattern != "" {
+		args = append(args, "-run", c.pattern)
+	}
+	cmd := exec.Command("go", append(args, c.packages...)...)
+	env := append(moduleEnv(dir, p.buildFlags()), clients.ToolsVariable+"="+p.Tools, clients.BuiltVariable+"=1", testkit.PartVariable+"=")
+	if p.All {
+		env = append(env, testkit.PartVariable+"="+testkit.AllParts)
+	}
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	err = r.read(out)
+	failed := cmd.Wait()
+	if err != nil {
+		return fmt.Errorf("read the events of go test: %w", err)
+	}
+	if failed != nil && !slices.ContainsFunc(c.packages, func(name string) bool { return r.packages[name].Action == "fail" }) {
+		return fmt.Errorf("go test: %w", failed)
+	}
+	return nil
+}
