@@ -1,10 +1,21 @@
 package serve
 
 import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	stdlog "log"
 	"log/slog"
+	"net"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/ocibridge/ocibridge/internal/app/config"
+	"github.com/ocibridge/ocibridge/internal/base/telemetry"
 )
 
 // Limits on clients. Without them, slow clients could hold connections forever. Archives
@@ -70,4 +81,96 @@ func withoutBodies(next http.Handler) http.Handler {
 		bodiless.Body, bodiless.ContentLength = http.NoBody, 0
 		next.ServeHTTP(w, bodiless)
 	})
+}
+
+// serve answers requests on a listener until ctx ends, and then waits for running requests
+// to finish. It returns an error if they take longer than the shutdown timeout.
+func (l *live) serve(ctx context.Context, listener net.Listener) error {
+	p := l.process
+	server := newServer(l, p.log)
+	server.TLSConfig = l.tlsConfig()
+	failed := make(chan error, 1)
+	go func() {
+		if server.TLSConfig == nil {
+			failed <- server.Serve(listener)
+			return
+		}
+		failed <- server.ServeTLS(listener, "", "")
+	}()
+	p.manager.notify(daemon.SdNotifyReady + "\nSTATUS=serving")
+	ended, end := context.WithCancel(context.Background())
+	defer end()
+	go p.manager.keepAlive(ended)
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	p.draining.Store(true)
+	p.ops.ready.Drain()
+	p.manager.notify(daemon.SdNotifyStopping)
+	g := l.current.Load().settings.gateway()
+	if g.ShutdownDelay > 0 {
+		p.log.Info("shutting down: requests are still answered, until load balancers notice", "for", g.ShutdownDelay)
+		select {
+		case err := <-failed:
+			return err
+		case <-time.After(g.ShutdownDelay):
+		}
+	}
+	within := cmp.Or(g.ShutdownTimeout, config.DefaultShutdownTimeout)
+	p.log.Info("shutting down: downloads under way may finish", "within", within)
+	grace, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	if err := server.Shutdown(grace); err != nil {
+		return fmt.Errorf("shutting down: %w", errors.Join(err, server.Close()))
+	}
+	return nil
+}
+
+// handshakeError is how net/http begins its message about a failed handshake. The client's
+// address and the reason follow.
+const handshakeError = "http: TLS handshake error from "
+
+// errorLog receives the messages of a net/http server. It logs them at the level debug. At
+// most once a minute, it logs a failed TLS handshake as a warning instead, because a client
+// that does not trust the certificate sends no request, and is in no other line.
+type errorLog struct {
+	log      *slog.Logger
+	warnings telemetry.Throttle
+}
+
+// Write implements [io.Writer]. Each call is one message.
+func (e *errorLog) Write(message []byte) (int, error) {
+	text := strings.TrimSpace(string(message))
+	client, reason, ok := handshake(text)
+	if !ok {
+		e.log.Debug(text)
+		return len(message), nil
+	}
+	warn, others := e.warnings.Allow()
+	if !warn {
+		e.log.Debug(text)
+		return len(message), nil
+	}
+	e.log.Warn("a TLS handshake failed", "client", client, "err", reason, "others", others)
+	return len(message), nil
+}
+
+// handshake returns the client's address without its port, and the reason, from a message
+// about a failed handshake. The bool is false for other messages, and for a connection that
+// the client closed before it sent anything, as a load balancer's health check does.
+func handshake(message string) (client, reason string, ok bool) {
+	rest, ok := strings.CutPrefix(message, handshakeError)
+	if !ok {
+		return "", "", false
+	}
+	address, reason, ok := strings.Cut(rest, ": ")
+	if !ok || reason == "EOF" {
+		return "", "", false
+	}
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		address = host
+	}
+	return address, reason, true
 }

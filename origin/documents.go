@@ -1,7 +1,10 @@
 package origin
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 
 	"github.com/ocibridge/ocibridge/internal/base/document"
 )
@@ -48,4 +51,41 @@ func checkCount(what string, n, most int) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %d %s, more than %d", document.ErrTooLarge, n, what, most)
+}
+
+// member is a member of a JSON object. It distinguishes a missing member from null.
+type member[T any] struct {
+	value T
+	given bool
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. encoding/json does not call it for a
+// missing member.
+func (m *member[T]) UnmarshalJSON(data []byte) error {
+	m.given = true
+	return json.Unmarshal(data, &m.value)
+}
+
+// errNoVersionList means that a document has no list of versions. Such a document must not
+// count as an empty list, because clients of a mirror without versions fall back to
+// another origin.
+var errNoVersionList = errors.New(`the document has no list of versions: "versions" is missing`)
+
+// reference resolves a URL in a document against the document's own URL. Errors begin
+// with the quoted raw URL, except for the errors of checkLocalReference.
+func reference(at *url.URL, raw string) (*url.URL, error) {
+	if len(raw) > maxURL {
+		return nil, fmt.Errorf("%.200q, which has more than %d bytes", raw, maxURL)
+	}
+	u, err := url.Parse(raw)
+	if err != nil || raw == "" {
+		return nil, fmt.Errorf("%.200q", raw)
+	}
+	if u = at.ResolveReference(u); len(u.String()) > maxURL {
+		return nil, fmt.Errorf("%.200q, which is relative to a URL of %d bytes", raw, len(at.String()))
+	}
+	if u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+		return nil, fmt.Errorf("%.200q, which is not of the scheme https or http", raw)
+	}
+	return u, checkLocalReference(at, u)
 }
