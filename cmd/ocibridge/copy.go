@@ -180,7 +180,7 @@ func (f *copyFlags) plan(args []string, rules trust.Rules) (*transfer.Copy, erro
 		constraints = constraints || p != nil && !p.Versions.IsZero() || m != nil && !m.Versions.IsZero()
 	}
 	if c.To.Kind == transfer.Mirror && len(c.Modules) > 0 {
-		return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", c.Modules[0].Module, c.To), "copy modules to a registry or a bundle")
+		return nil, hint.New(fmt.Sprintf("%s cannot go to --to %s: a mirror folder has no modules", c.Modules[0].Address, c.To), "copy modules to a registry or a bundle")
 	}
 	if f.all && !constraints {
 		return nil, hint.New("--all goes with PROVIDER@CONSTRAINT or MODULE@CONSTRAINT", "without a constraint, every version is copied anyway")

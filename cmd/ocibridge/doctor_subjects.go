@@ -17,6 +17,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/app/doctor"
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
@@ -120,7 +121,7 @@ func examineTemplates[S templateSet[A, T], A address, T template[A]](set S, kind
 // address is the address of a provider or of a module.
 type address interface {
 	comparable
-	fmt.Stringer
+	subject.Address
 }
 
 // template is a template for addresses of one kind.

@@ -12,6 +12,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 const inspectExamples = `  ocibridge inspect registry.opentofu.org/hashicorp/null@3.2.4
@@ -38,19 +39,14 @@ and the origin and signature as push recorded them. ocibridge verify checks them
 VERSION is a version or a version constraint. inspect shows the newest stored version
 that matches.`,
 		Example: inspectExamples,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return usage(hint.New(fmt.Sprintf("%d arguments, not one PROVIDER@VERSION", len(args)), "name one version, such as registry.opentofu.org/hashicorp/null@3.2.4"))
-			}
-			return nil
-		},
+		Args:    oneVersion("PROVIDER@VERSION", "registry.opentofu.org/hashicorp/null@3.2.4"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q, err := query.ParseRelease(args[0])
+			q, err := query.Providers.ParseRelease(args[0])
 			if err != nil {
 				return usage(err)
 			}
-			return show(f, cmd, []query.Query{q}, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Inspection, error) {
-				v, err := found.Inspect(ctx)
+			return show(f, cmd, readsProviders, []query.Query[provider.Address]{q}, func(ctx context.Context, found *inventory.Selection[provider.Address], s settings) (*inventory.Inspection, error) {
+				v, err := inventory.Inspect(ctx, found)
 				if err != nil {
 					return nil, err
 				}

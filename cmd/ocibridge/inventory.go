@@ -1,17 +1,23 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ocibridge/ocibridge/internal/app/transfer"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
+	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 // readerFlags are the flags of commands that read stored versions.
@@ -32,21 +38,50 @@ func (f *readerFlags) registerFrom(cmd *cobra.Command) {
 	cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]cobra.Completion{"oci-archive:", "oci:"}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
 }
 
+// reads is what the commands that read providers, or modules, need.
+type reads[A address] struct {
+	query.Form[A]
+	kind       inventory.Kind[A]
+	open       func(*registryFlags, settings, []A, *slog.Logger) (*registry.Repositories, error)
+	configured func(settings) []A
+	// next returns the hint if the report has no version, or "".
+	next func(*inventory.Report[A], []query.Query[A], settings) string
+
+	columns []string // of the table of versions, after the version
+	row     func(*inventory.VersionReport) []string
+	flexes  int // the column that can become narrower
+}
+
+var (
+	readsProviders = &reads[provider.Address]{
+		query.Providers, inventory.Providers, (*registryFlags).open, settings.configured, nextProvider,
+		[]string{"PLATFORMS", "SIZE", "SIGNATURE"}, func(v *inventory.VersionReport) []string {
+			return []string{joined(v.Platforms, " "), size(v.Size), v.Signature.Text(true)}
+		}, 1,
+	}
+	readsModules = &reads[module.Address]{
+		query.Modules, inventory.Modules, (*registryFlags).openForModules, func(settings) []module.Address { return nil }, nextModule,
+		[]string{"SIZE", "H1", "COMMIT"}, func(v *inventory.VersionReport) []string {
+			return []string{size(v.Size), cmp.Or(v.H1.String(), "-"), cmp.Or(hint.OneLine(v.Revision), "-")}
+		}, 2,
+	}
+)
+
 // inventory opens the bundle that --from names, or else the registry. The caller must call
 // the function that it returns.
-func (f *readerFlags) inventory(ctx context.Context, s settings, queries []query.Query, stderr io.Writer) (*inventory.Inventory, func() error, error) {
+func (k *reads[A]) inventory(ctx context.Context, f *readerFlags, s settings, queries []query.Query[A], stderr io.Writer) (*inventory.Inventory[A], func() error, error) {
 	if f.from == "" {
-		back, err := f.open(s, query.Addresses(queries), f.log.open(stderr))
+		back, err := k.open(&f.registryFlags, s, query.Addresses(queries), f.log.open(stderr))
 		if err != nil {
 			return nil, nil, err
 		}
-		return &inventory.Inventory{Registry: inventory.Remote{Repositories: back}, Configured: s.configured(), Jobs: int(f.jobs)}, back.Close, nil
+		return &inventory.Inventory[A]{Kind: k.kind, Registry: inventory.Remote{Repositories: back}, Configured: k.configured(s), Jobs: int(f.jobs)}, back.Close, nil
 	}
 	b, err := f.bundle(ctx, stderr)
 	if err != nil {
 		return nil, nil, err
 	}
-	return &inventory.Inventory{Registry: b, Jobs: int(f.jobs)}, b.Close, nil
+	return &inventory.Inventory[A]{Kind: k.kind, Registry: b, Jobs: int(f.jobs)}, b.Close, nil
 }
 
 // bundle opens the bundle that --from names.
@@ -74,16 +109,16 @@ type report interface {
 	Failed() error
 }
 
-// show finds the providers that the queries select, and prints the report that the function
-// read returns about them. It fails if the report contains an error. The function text formats
-// the report for people. The parameter w is the writer that show prints the text to.
-func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (R, error), text func(r R, w io.Writer) string) error {
+// show finds what the queries select, and prints the report that the function read returns about
+// it. It fails if the report contains an error. The function text formats the report for people.
+// The parameter w is the writer that show prints the text to.
+func show[A address, R report](f *readerFlags, cmd *cobra.Command, k *reads[A], queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (R, error), text func(r R, w io.Writer) string) error {
 	stderr := cmd.ErrOrStderr()
 	s, err := f.settings(cmd)
 	if err != nil {
 		return err
 	}
-	stored, end, err := f.inventory(cmd.Context(), s, queries, stderr)
+	stored, end, err := k.inventory(cmd.Context(), f, s, queries, stderr)
 	if err != nil {
 		return err
 	}
@@ -104,31 +139,66 @@ func show[R report](f *readerFlags, cmd *cobra.Command, queries []query.Query, r
 
 // showVersions is like show, for a report about versions. If no version is stored, it then
 // prints how to store one.
-func showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query, read func(context.Context, *inventory.Selection, settings) (*inventory.Report, error), text func(*inventory.Report, io.Writer) string) error {
+func (k *reads[A]) showVersions(f *readerFlags, cmd *cobra.Command, queries []query.Query[A], read func(context.Context, *inventory.Selection[A], settings) (*inventory.Report[A], error), text func(*inventory.Report[A], io.Writer) string) error {
 	next := ""
-	err := show(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
+	err := show(f, cmd, k, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
 		r, err := read(ctx, found, s)
-		if err == nil {
-			for _, p := range r.Providers {
-				for _, v := range p.Versions {
-					v.Denied = denial(s.file.Gateway.Denies(p.Provider, v.Version))
-				}
+		if err != nil {
+			return r, err
+		}
+		for _, of := range r.Stored {
+			for _, v := range of.Versions {
+				v.Denied = denial(s.file.Gateway.Denies(of.Address, v.Version))
 			}
 		}
-		if err == nil && f.from == "" && !slices.ContainsFunc(r.Providers, func(p *inventory.ProviderReport) bool { return len(p.Versions) > 0 }) {
-			next = nextStep(queries, s) + withSameFlags(cmd)
+		if f.from == "" {
+			next = k.next(r, queries, s)
 		}
-		return r, err
+		return r, nil
 	}, text)
 	if err == nil && next != "" && !f.quiet && !f.output.json() {
-		message(cmd.ErrOrStderr(), "hint", "%s", next)
+		message(cmd.ErrOrStderr(), "hint", "%s%s", next, withSameFlags(cmd))
 	}
 	return err
 }
 
-// nextStep returns the hint for queries that select no stored version.
-func nextStep(queries []query.Query, s settings) string {
+// list runs a command that lists versions.
+func (k *reads[A]) list(f *readerFlags, cmd *cobra.Command, args []string) error {
+	queries, err := parseQueries(k.Form, args, false)
+	if err != nil {
+		return err
+	}
+	return k.showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection[A], _ settings) (*inventory.Report[A], error) {
+		return found.List(ctx)
+	}, k.listText)
+}
+
+// verify runs a command that verifies versions.
+func (k *reads[A]) verify(f *readerFlags, cmd *cobra.Command, args []string, checks func(settings) inventory.Checks[A]) error {
+	queries, err := parseQueries(k.Form, args, true)
+	if err != nil {
+		return err
+	}
+	return k.showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection[A], s settings) (*inventory.Report[A], error) {
+		return found.Verify(ctx, checks(s))
+	}, verifyText)
+}
+
+// oneVersion returns the check that a command has one argument. what names its form, and example is one.
+func oneVersion(what, example string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usage(hint.New(fmt.Sprintf("%d arguments, not one %s", len(args), what), "name one version, such as %s", example))
+		}
+		return nil
+	}
+}
+
+// nextProvider returns the hint for queries that select no stored version.
+func nextProvider(r *inventory.Report[provider.Address], queries []query.Query[provider.Address], s settings) string {
 	switch {
+	case slices.ContainsFunc(r.Stored, func(p *inventory.StoredReport[provider.Address]) bool { return len(p.Versions) > 0 }):
+		return ""
 	case len(queries) == 0 && len(s.configured()) > 0:
 		return "to add the versions that the provider blocks select: ocibridge sync"
 	case len(queries) == 0:
@@ -136,7 +206,15 @@ func nextStep(queries []query.Query, s settings) string {
 	case queries[0].Pattern != nil:
 		return "ocibridge list without a pattern shows every stored provider, and ocibridge push adds one"
 	}
-	return fmt.Sprintf("to add the newest version: ocibridge push '%s@>= 0'", queries[0].Provider)
+	return fmt.Sprintf("to add the newest version: ocibridge push '%s@>= 0'", queries[0].Address)
+}
+
+// nextModule is like nextProvider, for modules.
+func nextModule(r *inventory.Report[module.Address], _ []query.Query[module.Address], _ settings) string {
+	if len(r.Stored) > 0 {
+		return ""
+	}
+	return "to add a module: ocibridge module push FOLDER --as registry.acme.example/platform/vpc/aws@1.0.0"
 }
 
 // printReport prints a report, and returns its error.
@@ -153,10 +231,10 @@ func printReport[R report](f *commonFlags, cmd *cobra.Command, r R, text func(r 
 
 // parseQueries parses the arguments of a command as queries. If versions is false, a query
 // must not contain a version.
-func parseQueries(args []string, versions bool) ([]query.Query, error) {
-	var out []query.Query
+func parseQueries[A subject.Address](form query.Form[A], args []string, versions bool) ([]query.Query[A], error) {
+	var out []query.Query[A]
 	for _, s := range args {
-		q, err := query.Parse(s, versions)
+		q, err := form.Parse(s, versions)
 		if err != nil {
 			return nil, usage(err)
 		}

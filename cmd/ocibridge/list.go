@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -45,15 +44,7 @@ With --from, list reads a bundle of ocibridge copy, and no registry.
 
 It exits with 1 if a provider or a version could not be read.`,
 		Example: listExamples,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			queries, err := parseQueries(args, false)
-			if err != nil {
-				return err
-			}
-			return showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, _ settings) (*inventory.Report, error) {
-				return found.List(ctx)
-			}, listText)
-		},
+		RunE:    func(cmd *cobra.Command, args []string) error { return readsProviders.list(f, cmd, args) },
 	}
 	f.register(cmd)
 	return cmd
@@ -84,35 +75,40 @@ func markDenied(rows [][]string, denials []*inventory.Denial) [][]string {
 	return rows
 }
 
-// listText formats a listing as one table for each provider. If w is a terminal, each table
-// fits the terminal's width.
-func listText(l *inventory.Report, w io.Writer) string {
-	width := terminalWidth(w)
+// listText formats a listing as one table for each provider or module. If w is a terminal, each
+// table fits the terminal's width.
+func (k *reads[A]) listText(l *inventory.Report[A], w io.Writer) string {
 	var out strings.Builder
-	for i, p := range l.Providers {
+	for i, of := range l.Stored {
 		if i > 0 {
 			out.WriteString("\n")
 		}
-		fmt.Fprintf(&out, "%s\n", p)
-		if p.Problem != nil {
-			fmt.Fprintf(&out, "  cannot be listed: %s\n", p.Problem)
+		fmt.Fprintf(&out, "%s\n", of)
+		if of.Problem != nil {
+			fmt.Fprintf(&out, "  cannot be listed: %s\n", of.Problem)
 			continue
 		}
-		if len(p.Versions) == 0 {
+		if len(of.Versions) == 0 {
 			out.WriteString("  no version\n")
 		}
-		out.WriteString(versionsText(p.Versions, width))
+		out.WriteString(k.versionsText(of.Versions, terminalWidth(w)))
 	}
-	if len(l.Providers) == 0 {
-		out.WriteString("no provider\n")
+	if len(l.Stored) == 0 {
+		out.WriteString(nothing[A]())
 	}
 	return out.String()
 }
 
-// versionsText formats the versions of a provider as a table. After the table, it adds a line
-// for each version that cannot be read.
-func versionsText(versions []*inventory.VersionReport, width int) string {
-	rows := [][]string{{"VERSION", "PLATFORMS", "SIZE", "SIGNATURE"}}
+// nothing returns the line of a report without providers or modules.
+func nothing[A address]() string {
+	var none A
+	return "no " + string(none.Kind()) + "\n"
+}
+
+// versionsText formats the versions of a provider or module as a table. After the table, it adds a
+// line for each version that cannot be read.
+func (k *reads[A]) versionsText(versions []*inventory.VersionReport, width int) string {
+	rows := [][]string{append([]string{"VERSION"}, k.columns...)}
 	var denials []*inventory.Denial
 	unreadable := ""
 	for _, v := range versions {
@@ -120,11 +116,11 @@ func versionsText(versions []*inventory.VersionReport, width int) string {
 			unreadable += fmt.Sprintf("  %s  cannot be read: %s\n", v.Version, v.Problem.Message)
 			continue
 		}
-		rows = append(rows, []string{v.Version.String(), joined(v.Platforms, " "), size(v.Size), v.Signature.Text(true)})
+		rows = append(rows, append([]string{v.Version.String()}, k.row(v)...))
 		denials = append(denials, v.Denied)
 	}
 	if len(rows) == 1 {
 		return unreadable
 	}
-	return tableText(markDenied(rows, denials), 1, width) + unreadable
+	return tableText(markDenied(rows, denials), k.flexes, width) + unreadable
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 )
 
@@ -142,28 +143,8 @@ func withError(v any, err error) (any, error) {
 	if message == nil {
 		return v, nil
 	}
-	object, err := plainJSON(v)
-	if err != nil {
-		return nil, err
-	}
-	member, err := plainJSON(map[string]any{"error": message})
-	if err != nil {
-		return nil, err
-	}
-	members := bytes.TrimSuffix(object, []byte("}"))
-	if len(members) > 1 {
-		members = append(members, ',')
-	}
-	return json.RawMessage(append(members, member[1:]...)), nil
-}
-
-// plainJSON encodes v without spaces and without HTML escapes.
-func plainJSON(v any) ([]byte, error) {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
+	joined, err := document.Join(v, map[string]any{"error": message})
+	return json.RawMessage(joined), err
 }
 
 // printJSON prints v as indented JSON.

@@ -133,7 +133,7 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 		names = []string{f.as}
 	}
 	for _, s := range names {
-		q, err := query.ParseRelease(s)
+		q, err := query.Providers.ParseRelease(s)
 		if f.releaseDir != "" && errors.Is(err, query.ErrNoVersion) {
 			err = hint.Replace(fmt.Errorf("--as %s: %w", f.as, query.ErrNoVersion), "write the version of the release, such as %s@1.4.0", strings.TrimSuffix(f.as, "@"))
 		}
@@ -141,11 +141,11 @@ func (f *pushFlags) plan(args []string, rules trust.Rules) (*pushPlan, error) {
 			return nil, err
 		}
 		if f.releaseDir != "" && q.Version.IsZero() {
-			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, q.Versions), "write the version of the release, such as %s@1.4.0", q.Provider)
+			return nil, hint.New(fmt.Sprintf("--as %s: %q is no single version", f.as, q.Versions), "write the version of the release, such as %s@1.4.0", q.Address)
 		}
-		if f.releaseDir != "" && f.publicKey == "" && !p.policy(q.Provider).AllowUnsigned {
+		if f.releaseDir != "" && f.publicKey == "" && !p.policy(q.Address).AllowUnsigned {
 			err := errors.New("no key to check the release's signature with")
-			if p.policy(q.Provider).Pins() {
+			if p.policy(q.Address).Pins() {
 				return nil, hint.Wrap(err, "add --public-key FILE with the key that the trust block pins, as gpg --armor --export KEYID writes it")
 			}
 			return nil, hint.Wrap(err, "add --public-key FILE, as gpg --armor --export KEYID writes it, or accept its checksums alone with --allow-unsigned, or with allow_unsigned = true in a trust block")

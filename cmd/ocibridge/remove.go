@@ -118,8 +118,8 @@ func (f *removeFlags) run(cmd *cobra.Command, args []string) error {
 
 // removeRequests are what the command line names.
 type removeRequests struct {
-	providers []query.Query
-	modules   []query.ModuleQuery
+	providers []query.Query[provider.Address]
+	modules   []query.Query[module.Address]
 	platforms []provider.Platform
 }
 
@@ -139,12 +139,12 @@ func (f *removeFlags) requests(args []string) (*removeRequests, error) {
 		case err != nil:
 			return nil, err
 		case m != nil && len(platforms) > 0:
-			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", m.Module), "remove modules and platforms of providers by separate commands")
+			return nil, hint.New(fmt.Sprintf("%s is a module, and does not go with --platform", m.Address), "remove modules and platforms of providers by separate commands")
 		case m != nil:
-			err = hasVersion(m.Module, "ocibridge module list", m.Version, m.Versions)
+			err = hasVersion(m.Address, "ocibridge module list", m.Version, m.Versions)
 			out.modules = append(out.modules, *m)
 		default:
-			err = hasVersion(q.Provider, "ocibridge list", q.Version, q.Versions)
+			err = hasVersion(q.Address, "ocibridge list", q.Version, q.Versions)
 			out.providers = append(out.providers, *q)
 		}
 		if err != nil {
@@ -173,8 +173,8 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 			}
 		}
 		for _, v := range versions {
-			if !slices.ContainsFunc(providers, func(r reconcile.RemoveRequest) bool { return r.Provider == q.Provider && r.Version == v }) {
-				providers = append(providers, reconcile.RemoveRequest{Provider: q.Provider, Version: v, Platforms: r.platforms})
+			if !slices.ContainsFunc(providers, func(r reconcile.RemoveRequest) bool { return r.Provider == q.Address && r.Version == v }) {
+				providers = append(providers, reconcile.RemoveRequest{Provider: q.Address, Version: v, Platforms: r.platforms})
 			}
 		}
 	}
@@ -186,7 +186,7 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 			}
 		}
 		for _, v := range versions {
-			if request := (reconcile.RemoveModuleRequest{Module: q.Module, Version: v}); !slices.Contains(modules, request) {
+			if request := (reconcile.RemoveModuleRequest{Module: q.Address, Version: v}); !slices.Contains(modules, request) {
 				modules = append(modules, request)
 			}
 		}
@@ -199,11 +199,11 @@ func (r *removeRequests) resolve(ctx context.Context, back *registry.Repositorie
 func (f *removeFlags) remove(ctx context.Context, s settings, run *removeRun, requests *removeRequests, stdout, stderr io.Writer) error {
 	var providers []provider.Address
 	for _, q := range requests.providers {
-		providers = append(providers, q.Provider)
+		providers = append(providers, q.Address)
 	}
 	var modules []module.Address
 	for _, q := range requests.modules {
-		modules = append(modules, q.Module)
+		modules = append(modules, q.Address)
 	}
 	back, err := f.openFor(s, providers, modules, f.log.open(stderr))
 	if err != nil {

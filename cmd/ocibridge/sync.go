@@ -105,10 +105,10 @@ type syncRun struct {
 // run performs a sync. It returns an error if the sync of a provider or a version failed.
 func (f *syncFlags) run(cmd *cobra.Command, args []string) error {
 	run := &syncRun{&reconcile.Plan{}, &reconcile.Outcome{}}
-	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query, error) {
-		queries, err := parseQueries(args, false)
+	return perform(&f.commonFlags, cmd, func(settings) ([]query.Query[provider.Address], error) {
+		queries, err := parseQueries(query.Providers, args, false)
 		return queries, cmp.Or(f.check(), err)
-	}, func(ctx context.Context, s settings, queries []query.Query) (*syncRun, error) {
+	}, func(ctx context.Context, s settings, queries []query.Query[provider.Address]) (*syncRun, error) {
 		err := f.sync(ctx, s, queries, run, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		if err == nil {
 			err = failed(run.outcome.Failures)
@@ -142,7 +142,7 @@ func (f *syncFlags) check() error {
 
 // sync opens the registry and the sources, plans the sync of the selected providers, and applies
 // the plan.
-func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query, run *syncRun, stdout, stderr io.Writer) error {
+func (f *syncFlags) sync(ctx context.Context, s settings, queries []query.Query[provider.Address], run *syncRun, stdout, stderr io.Writer) error {
 	if len(s.file.Providers) == 0 {
 		return hint.New("nothing to sync: the configuration has no provider block", "write one into ocibridge.hcl: ocibridge help syncing shows how")
 	}

@@ -2,12 +2,12 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/ocibridge/ocibridge/internal/base/document"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/provider"
@@ -222,12 +222,7 @@ type failure struct {
 // MarshalJSON implements [json.Marshaler].
 func (f failure) MarshalJSON() ([]byte, error) {
 	type others failure
-	address, err := json.Marshal(map[subject.Kind]subject.Address{f.subject.Kind(): f.subject})
-	if err != nil {
-		return nil, err
-	}
-	rest, err := json.Marshal(others(f))
-	return slices.Concat(address[:len(address)-1], []byte{','}, rest[1:]), err
+	return document.Join(map[subject.Kind]subject.Address{f.subject.Kind(): f.subject}, others(f))
 }
 
 func failureDocuments(failures []reconcile.Failure) []failure {

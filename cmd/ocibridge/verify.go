@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/registries/inventory"
+	"github.com/ocibridge/ocibridge/provider"
 )
 
 const verifyExamples = `  # all stored versions
@@ -42,13 +42,9 @@ matches. Without arguments, it checks all versions that ocibridge list shows. Wi
 It exits with 1 if there is an error. Warnings do not count.`,
 		Example: verifyExamples,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			queries, err := parseQueries(args, true)
-			if err != nil {
-				return err
-			}
-			return showVersions(f, cmd, queries, func(ctx context.Context, found *inventory.Selection, s settings) (*inventory.Report, error) {
-				return found.Verify(ctx, inventory.Verifier{Policy: s.file.Trust.For, Packages: packages, Required: s.file.Gateway.VerifyRequired})
-			}, verifyText)
+			return readsProviders.verify(f, cmd, args, func(s settings) inventory.Checks[provider.Address] {
+				return inventory.Verifier{Policy: s.file.Trust.For, Packages: packages, Required: s.file.Gateway.VerifyRequired}
+			})
 		},
 	}
 	f.register(cmd)
@@ -57,20 +53,20 @@ It exits with 1 if there is an error. Warnings do not count.`,
 }
 
 // verifyText formats a verification for people, with colours on a terminal.
-func verifyText(r *inventory.Report, w io.Writer) string {
+func verifyText[A address](r *inventory.Report[A], w io.Writer) string {
 	var out strings.Builder
-	for _, p := range r.Providers {
-		if p.Problem != nil || len(p.Findings) > 0 {
-			fmt.Fprintf(&out, "%s\n", p)
-			printFindings(&out, w, p.Findings, p.Problem)
+	for _, of := range r.Stored {
+		if of.Problem != nil || len(of.Findings) > 0 {
+			fmt.Fprintf(&out, "%s\n", of)
+			printFindings(&out, w, of.Findings, of.Problem)
 		}
-		for _, v := range p.Versions {
-			fmt.Fprintf(&out, "%s %s: %s\n", p.Provider, v.Version, verifySummary(v))
+		for _, v := range of.Versions {
+			fmt.Fprintf(&out, "%s %s: %s\n", of.Address, v.Version, verifySummary(v))
 			printFindings(&out, w, v.Findings, v.Problem)
 		}
 	}
-	if len(r.Providers) == 0 {
-		out.WriteString("no provider\n")
+	if len(r.Stored) == 0 {
+		out.WriteString(nothing[A]())
 	}
 	return out.String()
 }
@@ -89,6 +85,9 @@ func verifySummary(v *inventory.VersionReport) string {
 	}
 	if v.Platforms != nil {
 		parts = append(parts, count(len(v.Platforms), "platform"))
+	}
+	if v.Files > 0 {
+		parts = append(parts, count(v.Files, "file"))
 	}
 	switch s := v.Signature; {
 	case s == nil:

@@ -10,6 +10,7 @@ import (
 	"oras.land/oras-go/v2/errdef"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
 	"github.com/ocibridge/ocibridge/module"
@@ -27,8 +28,8 @@ type Copy struct {
 	Since    Location // what the destination of a bundle has, so that To can omit it; zero: nothing
 	// Queries and Modules are the versions of providers and modules to copy. If both are empty,
 	// the copy includes all versions.
-	Queries   []query.Query
-	Modules   []query.ModuleQuery
+	Queries   []query.Query[provider.Address]
+	Modules   []query.Query[module.Address]
 	All       bool // copy every version that matches a constraint, and not only the newest
 	Platforms []provider.Platform
 	// Configured lists the providers to copy from a registry if there are no queries. If
@@ -165,16 +166,16 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 			}
 		}
 		for _, a := range named {
-			queries = append(queries, query.Query{Provider: a})
+			queries = append(queries, query.Query[provider.Address]{Address: a})
 		}
 	}
 	var out []selected
 	for _, q := range queries {
-		stored, err := src.stored(ctx, q.Provider)
+		stored, err := src.stored(ctx, q.Address)
 		if err != nil {
 			return nil, err
 		}
-		versions, err := c.pick(ctx, q.Provider, stored.Repository, q, stored.Versions, origin.ErrProviderNotFound)
+		versions, err := pick(ctx, c, stored.Repository, q, stored.Versions, origin.ErrProviderNotFound)
 		if err != nil {
 			return nil, Explain(src.registry, err)
 		}
@@ -185,10 +186,9 @@ func (c Copy) selectVersions(ctx context.Context, src *source, named []provider.
 	return out, nil
 }
 
-// pick returns those versions that a query selects. list lists the stored versions of what, which
-// is a provider or a module. absent is the error if there are none. If the copy includes
-// everything, that is only a warning.
-func (c Copy) pick(ctx context.Context, what fmt.Stringer, in ociaddr.Repository, q query.Query, list func(context.Context) ([]provider.Version, error), absent error) ([]provider.Version, error) {
+// pick returns those versions that a query selects. list lists the stored versions. absent is the error
+// if there are none. If the copy includes everything, that is only a warning.
+func pick[A subject.Address](ctx context.Context, c Copy, in ociaddr.Repository, q query.Query[A], list func(context.Context) ([]provider.Version, error), absent error) ([]provider.Version, error) {
 	var have []provider.Version
 	if q.Version.IsZero() {
 		var err error
@@ -201,12 +201,12 @@ func (c Copy) pick(ctx context.Context, what fmt.Stringer, in ociaddr.Repository
 	case len(versions) > 0:
 		return versions, nil
 	case c.everything():
-		c.Progress.Warn(fmt.Sprintf("%s has no version of %s", in, what))
+		c.Progress.Warn(fmt.Sprintf("%s has no version of %s", in, q.Address))
 		return nil, nil
 	case len(have) == 0:
-		return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", what, absent, in), "check its spelling, and that --from names the place that has it")
+		return nil, hint.Wrap(fmt.Errorf("%s: %w in %s", q.Address, absent, in), "check its spelling, and that --from names the place that has it")
 	}
-	return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", what, q.Versions, origin.ErrVersionNotFound, in),
+	return nil, hint.Wrap(fmt.Errorf("%s %s: %w: nothing in %s matches", q.Address, q.Versions, origin.ErrVersionNotFound, in),
 		"the newest version there is %s; a prerelease must be named exactly", have[len(have)-1])
 }
 

@@ -83,7 +83,7 @@ func (c *copies) run(change func(*transfer.Copy), args ...string) (string, error
 		},
 	}
 	for _, s := range args {
-		q, err := query.ParseProvider(strings.ReplaceAll(s, "HOST", stored.Host))
+		q, err := query.Providers.ParseOne(strings.ReplaceAll(s, "HOST", stored.Host))
 		if err != nil {
 			c.t.Fatal(err)
 		}

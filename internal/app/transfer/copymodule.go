@@ -50,16 +50,16 @@ func (c Copy) selectModules(ctx context.Context, src *source) ([]selectedModule,
 			return nil, err
 		}
 		for _, a := range found {
-			queries = append(queries, query.ModuleQuery{Module: a})
+			queries = append(queries, query.Query[module.Address]{Address: a})
 		}
 	}
 	var out []selectedModule
 	for _, q := range queries {
-		stored, err := src.module(ctx, q.Module)
+		stored, err := src.module(ctx, q.Address)
 		if err != nil {
 			return nil, err
 		}
-		versions, err := c.pick(ctx, q.Module, stored.Repository, query.Query{Version: q.Version, Versions: q.Versions}, stored.Versions, ErrModuleNotFound)
+		versions, err := pick(ctx, c, stored.Repository, q, stored.Versions, ErrModuleNotFound)
 		if err != nil {
 			return nil, Explain(src.registry, err)
 		}

@@ -128,14 +128,14 @@ func (c Copy) openSource(ctx context.Context, named []provider.Address) (*source
 			close: b.Close,
 		}, nil
 	}
-	r, err := c.Open(c.From, named, query.Modules(c.Modules))
+	r, err := c.Open(c.From, named, query.Addresses(c.Modules))
 	if err != nil {
 		return nil, err
 	}
 	return &source{
 		registry: r,
 		providers: func(ctx context.Context) ([]provider.Address, error) {
-			found, skipped, err := (&inventory.Inventory{Registry: inventory.Remote{Repositories: r}}).Providers(ctx)
+			found, skipped, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}}).All(ctx)
 			for _, u := range skipped {
 				c.Progress.Warn(u.Warning())
 			}

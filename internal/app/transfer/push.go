@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
 	"github.com/ocibridge/ocibridge/internal/clients/lockfile"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
@@ -100,19 +101,19 @@ func MirrorDir(ctx context.Context, path string, platforms []provider.Platform) 
 
 // ReleaseDir returns a source of the release in a release folder. publicKey is the signer's
 // public key in ASCII armour.
-func ReleaseDir(ctx context.Context, path string, q query.Query, publicKey string, platforms []provider.Platform) (*Source, error) {
+func ReleaseDir(ctx context.Context, path string, q query.Query[provider.Address], publicKey string, platforms []provider.Platform) (*Source, error) {
 	dir, err := origin.OpenReleaseDir(path)
 	if err != nil {
 		return nil, err
 	}
-	r, err := dir.Release(ctx, q.Provider, q.Version, publicKey, platforms)
+	r, err := dir.Release(ctx, q.Address, q.Version, publicKey, platforms)
 	return folder(dir, []*origin.Release{r}, err)
 }
 
 // Request is a query for releases, and the lock file entries that must allow their
 // packages.
 type Request struct {
-	query.Query
+	query.Query[provider.Address]
 	Known []trust.Known
 }
 
@@ -128,26 +129,26 @@ type Origins struct {
 func (o *Origins) Source() *Source {
 	src := &Source{Close: func() error { return nil }, each: o.each}
 	for _, r := range o.Requests {
-		src.Providers = append(src.Providers, r.Provider)
+		src.Providers = append(src.Providers, r.Address)
 	}
 	return src
 }
 
 func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.Release) error) error {
 	for _, r := range o.Requests {
-		listing, err := o.Registry.Versions(ctx, r.Provider)
+		listing, err := o.Registry.Versions(ctx, r.Address)
 		if err != nil {
 			return r.where(err)
 		}
 		for _, w := range listing.Warnings {
-			warn(fmt.Sprintf("%s: %s", r.Provider, w))
+			warn(fmt.Sprintf("%s: %s", r.Address, w))
 		}
 		versions := newest(r.Query, listing.Versions, o.All)
 		if len(versions) == 0 {
-			return listing.NoMatch(r.Provider, r.Versions)
+			return listing.NoMatch(r.Address, r.Versions)
 		}
 		for _, v := range versions {
-			release, err := o.Registry.Release(ctx, r.Provider, listing, v, o.Platforms)
+			release, err := o.Registry.Release(ctx, r.Address, listing, v, o.Platforms)
 			if err != nil {
 				return r.where(err)
 			}
@@ -164,7 +165,7 @@ func (o *Origins) each(ctx context.Context, warn func(string), fn func(*origin.R
 // returns that version. If the query has a constraint, newest returns the newest matching
 // version. If all is set, it returns every matching version instead, oldest first. If the
 // query is for all versions, newest returns all versions.
-func newest(q query.Query, versions []provider.Version, all bool) []provider.Version {
+func newest[A subject.Address](q query.Query[A], versions []provider.Version, all bool) []provider.Version {
 	if !q.Version.IsZero() {
 		return []provider.Version{q.Version}
 	}
@@ -202,7 +203,7 @@ func Locked(paths []string) (requests []Request, warnings []string, err error) {
 					"have them written by tofu providers lock or terraform providers lock")
 			}
 			requests = addLocked(requests, Request{
-				Query: query.Query{Provider: p.Address, Version: p.Version},
+				Query: query.Query[provider.Address]{Address: p.Address, Version: p.Version},
 				Known: []trust.Known{{Where: file.Where(p.Line), Hashes: p.Known()}},
 			})
 		}
@@ -217,7 +218,7 @@ func Locked(paths []string) (requests []Request, warnings []string, err error) {
 // version.
 func addLocked(requests []Request, r Request) []Request {
 	for i := range requests {
-		if q := &requests[i]; q.Provider == r.Provider && q.Version == r.Version {
+		if q := &requests[i]; q.Address == r.Address && q.Version == r.Version {
 			q.Known = append(q.Known, r.Known...)
 			return requests
 		}

@@ -23,7 +23,7 @@ import (
 // listing writes the JSON output of ocibridge list for a registry to a file.
 func listing(t *testing.T, r *stored.Registry) transfer.Location {
 	t.Helper()
-	found, err := (&inventory.Inventory{Registry: inventory.Remote{Repositories: r}, Jobs: 1}).Find(t.Context(), nil)
+	found, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}, Jobs: 1}).Find(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func listingOf(t *testing.T, text string) transfer.Location {
 // contents reads and hashes all packages in a registry. It returns the digest of the index of each version.
 func contents(t *testing.T, r *stored.Registry) map[string]string {
 	t.Helper()
-	found, err := (&inventory.Inventory{Registry: inventory.Remote{Repositories: r}, Jobs: 1}).Find(t.Context(), nil)
+	found, err := (&inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}, Jobs: 1}).Find(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +59,9 @@ func contents(t *testing.T, r *stored.Registry) map[string]string {
 		t.Fatalf("%v, %v", err, report.Failed())
 	}
 	out := map[string]string{}
-	for _, p := range report.Providers {
+	for _, p := range report.Stored {
 		for _, v := range p.Versions {
-			out[p.Provider.Path()+"@"+v.Version.String()] = v.Digest
+			out[p.Address.Path()+"@"+v.Version.String()] = v.Digest
 		}
 	}
 	return out

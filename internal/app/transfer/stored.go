@@ -8,6 +8,7 @@ import (
 	"github.com/ocibridge/ocibridge/internal/base/hint"
 	"github.com/ocibridge/ocibridge/internal/registries/query"
 	"github.com/ocibridge/ocibridge/internal/registries/registry"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/origin"
 	"github.com/ocibridge/ocibridge/provider"
@@ -16,23 +17,23 @@ import (
 
 // StoredVersions returns all stored versions that match the constraint of a query, oldest first. The error wraps
 // [origin.ErrVersionNotFound] if there are none.
-func StoredVersions(ctx context.Context, r *registry.Repositories, q query.Query) ([]provider.Version, error) {
-	addr, repo, err := r.Repository(ctx, q.Provider)
+func StoredVersions(ctx context.Context, r *registry.Repositories, q query.Query[provider.Address]) ([]provider.Version, error) {
+	addr, repo, err := r.Repository(ctx, q.Address)
 	if err != nil {
 		return nil, err
 	}
-	have, err := pusher.Stored{Provider: q.Provider, Repository: addr, Store: repo}.Versions(ctx)
-	return matching(have, q, q.Provider, addr, err)
+	have, err := pusher.Stored{Provider: q.Address, Repository: addr, Store: repo}.Versions(ctx)
+	return matching(have, q, q.Address, addr, err)
 }
 
 // StoredModuleVersions is like StoredVersions, for a module.
-func StoredModuleVersions(ctx context.Context, r *registry.Repositories, q query.ModuleQuery) ([]provider.Version, error) {
-	addr, repo, err := r.Repository(ctx, q.Module)
+func StoredModuleVersions(ctx context.Context, r *registry.Repositories, q query.Query[module.Address]) ([]provider.Version, error) {
+	addr, repo, err := r.Repository(ctx, q.Address)
 	if err != nil {
 		return nil, err
 	}
-	have, err := pusher.StoredModule{Module: q.Module, Repository: addr, Store: repo}.Versions(ctx)
-	return matching(have, q, q.Module, addr, err)
+	have, err := pusher.StoredModule{Module: q.Address, Repository: addr, Store: repo}.Versions(ctx)
+	return matching(have, q, q.Address, addr, err)
 }
 
 // matching returns the versions of what that a query selects. err is the error of the list.

@@ -21,7 +21,7 @@ type Wants struct {
 
 // Selected returns the provider blocks that the queries select, in the order of the file. Without
 // queries, it returns all blocks. A query that selects no block is an error.
-func Selected(blocks []config.Provider, queries []query.Query) ([]config.Provider, error) {
+func Selected(blocks []config.Provider, queries []query.Query[provider.Address]) ([]config.Provider, error) {
 	if len(queries) == 0 {
 		return blocks, nil
 	}
@@ -29,7 +29,7 @@ func Selected(blocks []config.Provider, queries []query.Query) ([]config.Provide
 	for _, q := range queries {
 		found := false
 		for i, p := range blocks {
-			if q.Pattern != nil && q.Pattern.Matches(p.Address) || q.Pattern == nil && q.Provider == p.Address {
+			if q.Pattern != nil && q.Pattern.Covers(p.Address) || q.Pattern == nil && q.Address == p.Address {
 				chosen[i], found = true, true
 			}
 		}
@@ -37,8 +37,8 @@ func Selected(blocks []config.Provider, queries []query.Query) ([]config.Provide
 			return nil, hint.New(fmt.Sprintf("no provider block matches %s", q.Pattern), "ocibridge config show prints the provider blocks in force")
 		}
 		if !found {
-			return nil, hint.New(fmt.Sprintf("no provider block is for %s", q.Provider),
-				"write one into ocibridge.hcl (ocibridge help syncing shows how), or store single versions with: ocibridge push %s@VERSION", q.Provider)
+			return nil, hint.New(fmt.Sprintf("no provider block is for %s", q.Address),
+				"write one into ocibridge.hcl (ocibridge help syncing shows how), or store single versions with: ocibridge push %s@VERSION", q.Address)
 		}
 	}
 	var out []config.Provider

@@ -148,7 +148,7 @@ func TestNewest(t *testing.T) {
 		a + "@~>1.0": {"1.1.0", "1.0.0 1.1.0"},
 		a + "@> 3.0": {"", ""},
 	} {
-		q, err := query.ParseProvider(arg)
+		q, err := query.Providers.ParseOne(arg)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,11 +33,6 @@ type Inspection struct {
 	Denied *Denial `json:"denied,omitempty"`
 }
 
-// Denial says why the gateway's configuration denies a version.
-type Denial struct {
-	Reason string `json:"reason,omitempty"`
-}
-
 // Declared is the provider and the version that the annotations of the index name.
 type Declared struct {
 	Provider provider.Address `json:"provider"`
@@ -68,27 +63,22 @@ type InspectedEvidence struct {
 }
 
 // Inspect reads the newest selected version of the selection's first provider.
-func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
-	p := s.Providers[0]
-	if p.Err != nil {
-		return nil, p.Err
+func Inspect(ctx context.Context, s *Selection[provider.Address]) (*Inspection, error) {
+	p, v, err := s.newest()
+	if err != nil {
+		return nil, err
 	}
-	if len(p.Matches) == 0 {
-		return nil, p.missing()
-	}
-	v := p.Matches[0]
-	found, err := artifact.ReadAvailable(ctx, p.store, p.Provider, v)
+	found, err := artifact.ReadAvailable(ctx, p.store, p.Address, v)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return nil, p.missing()
 	}
 	if err != nil {
-		return nil, p.unreadable(v, err)
+		return nil, unreadable(p, v, err)
 	}
 	out := &Inspection{
-		Provider: p.Provider, Version: v, Repository: p.Repository, Digest: found.Index.Digest.String(), Protocols: found.Protocols,
+		Provider: p.Address, Version: v, Repository: p.Repository, Tag: p.tagOf[v], Digest: found.Index.Digest.String(), Protocols: found.Protocols,
 		Packages: []InspectedPackage{}, Missing: found.Missing,
 	}
-	out.Tag, _ = ociaddr.VersionTag(v) // no error, because v was read from a version tag
 	if !found.Provider.IsZero() && !found.Version.IsZero() {
 		out.Declared = &Declared{found.Provider, found.Version}
 	}
@@ -105,24 +95,24 @@ func (s *Selection) Inspect(ctx context.Context) (*Inspection, error) {
 		}
 	}
 	if found.Evidence != nil {
-		out.Evidence, err = p.inspectEvidence(ctx, v, found)
+		out.Evidence, err = inspectEvidence(ctx, p, v, found)
 	}
 	return out, err
 }
 
-func (p *Provider) inspectEvidence(ctx context.Context, v provider.Version, found *artifact.Version) (*InspectedEvidence, error) {
+func inspectEvidence(ctx context.Context, p *Stored[provider.Address], v provider.Version, found *artifact.Version) (*InspectedEvidence, error) {
 	e, err := artifact.ReadEvidence(ctx, p.store, *found.Evidence)
 	if err != nil {
-		return nil, p.unreadable(v, err)
+		return nil, unreadable(p, v, err)
 	}
 	return &InspectedEvidence{
-		Digest: found.Evidence.Digest.String(), Origin: e.Record.Origin, Verdict: found.RecordedStanding(e.Record.Verdict, p.Provider, v), Fingerprint: e.Record.Fingerprint,
+		Digest: found.Evidence.Digest.String(), Origin: e.Record.Origin, Verdict: found.RecordedStanding(e.Record.Verdict, p.Address, v), Fingerprint: e.Record.Fingerprint,
 		Protocols: e.Record.Protocols, SHA256SUMS: len(e.SHA256SUMS), Signature: len(e.Signature), SigningKeys: len(e.SigningKeys),
 	}, nil
 }
 
-func (p *Provider) unreadable(v provider.Version, err error) error {
-	return hint.Wrap(p.explain(fmt.Errorf("%s %s: %w", p.Provider, v, err)), "ocibridge verify %s@%s lists all that is wrong with it", p.Provider, v)
+func unreadable(p *Stored[provider.Address], v provider.Version, err error) error {
+	return hint.Wrap(p.explain(fmt.Errorf("%s %s: %w", p.Address, v, err)), "ocibridge verify %s@%s lists all that is wrong with it", p.Address, v)
 }
 
 // Failed returns an error if the registry lacks the manifest of a platform.

@@ -1,10 +1,10 @@
-// Package inventory reads and checks the providers that are stored in registries and
-// bundles. It finds providers by name, in provider blocks and in the registries' catalogs. It
-// lists their versions, shows everything about one version, and verifies versions by their
-// evidence. It writes nothing, and sends no requests to origins.
+// Package inventory reads and checks the providers and modules that are stored in registries
+// and bundles. It finds them by name, in provider blocks and in the registries' catalogs. It
+// lists their versions, shows everything about one version, and verifies versions. It writes
+// nothing, and sends no requests to origins.
 //
-// A provider or version that cannot be read does not affect the others. The result contains
-// its error.
+// A provider, module or version that cannot be read does not affect the others. The result
+// contains its error.
 package inventory
 
 import (
@@ -24,7 +24,6 @@ import (
 	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
-	"github.com/ocibridge/ocibridge/trust"
 )
 
 // Store is the repository of a provider or a module, in a registry or in a bundle.
@@ -64,301 +63,250 @@ func (r Remote) Repository(ctx context.Context, a subject.Address) (ociaddr.Repo
 	return addr, repo, err
 }
 
-// Inventory is the content of the registries that templates name, or of a bundle.
-type Inventory struct {
-	Registry   Registry
-	Configured []provider.Address // the providers of provider blocks; no catalog needs to list them
-	Jobs       int                // the maximum number of concurrent requests; at least 1
+// address is the address of a provider or a module.
+type address interface {
+	comparable
+	subject.Address
 }
 
-// Provider is a stored provider, and its versions that a query selected.
-type Provider struct {
-	query.Query
+// Kind is a kind of stored subjects: [Providers] or [Modules].
+type Kind[A address] struct {
+	all      func(Registry, context.Context) ([]A, []registry.Unlisted, error)
+	list     reader[A] // reads a version for a list, and verifies nothing
+	listHelp string    // what to do about versions that cannot be listed
+	commands string    // the beginning of the commands about this kind
+	name     string    // what to do if no catalog can be listed
+	hidden   string    // what a catalog that cannot be listed hides
+}
+
+// reader reads a stored version.
+type reader[A address] func(context.Context, *Stored[A], provider.Version) *VersionReport
+
+// Providers and Modules are the kinds.
+var (
+	Providers = Kind[provider.Address]{
+		Registry.Providers, listProvider, "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do", "ocibridge",
+		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl",
+		"only the providers of provider blocks are found there",
+	}
+	Modules = Kind[module.Address]{
+		Registry.Modules, listModule, "the list shows the reasons", "ocibridge module",
+		"name the modules, such as registry.acme.example/platform/vpc/aws", "its modules are missing here",
+	}
+)
+
+// Inventory is the content of the registries that templates name, or of a bundle.
+type Inventory[A address] struct {
+	Kind       Kind[A]
+	Registry   Registry
+	Configured []A // the providers of provider blocks; no catalog needs to list them
+	Jobs       int // the maximum number of concurrent requests; at least 1
+}
+
+// Stored is a stored provider or module, and its versions that a query selected.
+type Stored[A address] struct {
+	query.Query[A]
 	Repository ociaddr.Repository
 	Matches    []provider.Version // the selected versions, newest first
 	Err        error              // why the repository could not be opened, or its tags could not be listed
 
-	inventory *Inventory
+	inventory *Inventory[A]
 	store     Store
 	tags      []ociaddr.Tag
+	tagOf     map[provider.Version]ociaddr.Tag
 }
 
-// Providers returns all providers, and the catalogs that could not be listed. It returns an
-// error if it finds no provider and some catalog could not be listed.
-func (i *Inventory) Providers(ctx context.Context) (all []provider.Address, skipped []Unlisted, err error) {
+// All returns all addresses, and the catalogs that could not be listed. It returns an error if
+// it finds no address and some catalog could not be listed.
+func (i *Inventory[A]) All(ctx context.Context) (all []A, skipped []Unlisted, err error) {
 	queries, skipped, err := i.resolve(ctx, nil)
 	return query.Addresses(queries), skipped, err
 }
 
-// Selection contains the providers that queries selected, sorted by address.
-type Selection struct {
-	Providers []*Provider
-	Unlisted  []Unlisted // the catalogs that could not be listed; they can contain further providers
+// Selection contains what queries selected, sorted by address.
+type Selection[A address] struct {
+	Stored   []*Stored[A]
+	Unlisted []Unlisted // the catalogs that could not be listed; they can contain more
 
-	named []provider.Address // the providers that queries named
+	named []A // the addresses that queries named
+	kind  Kind[A]
 	jobs  int
 }
 
-// Find returns the providers that the queries select, and lists their tags. If a query is a
-// pattern, or if there are no queries, Find searches the configured providers and the
-// registries' catalogs. It returns an error if it finds no provider and some catalog could
-// not be listed.
-func (i *Inventory) Find(ctx context.Context, queries []query.Query) (*Selection, error) {
+// Find returns the providers or modules that the queries select, and lists their tags. If a
+// query is a pattern, or if there are no queries, Find searches the configured providers and
+// the registries' catalogs. It returns an error if it finds nothing and some catalog could not
+// be listed.
+func (i *Inventory[A]) Find(ctx context.Context, queries []query.Query[A]) (*Selection[A], error) {
 	all, skipped, err := i.resolve(ctx, queries)
 	if err != nil {
 		return nil, err
 	}
-	out := &Selection{Unlisted: skipped, named: query.Addresses(queries), jobs: i.Jobs}
+	out := &Selection[A]{Unlisted: skipped, named: query.Addresses(queries), kind: i.Kind, jobs: i.Jobs}
 	for _, q := range all {
-		p := &Provider{Query: q, inventory: i}
-		p.Repository, p.store, p.Err = i.Registry.Repository(ctx, q.Provider)
-		out.Providers = append(out.Providers, p)
+		s := &Stored[A]{Query: q, inventory: i}
+		s.Repository, s.store, s.Err = i.Registry.Repository(ctx, q.Address)
+		out.Stored = append(out.Stored, s)
 	}
-	slices.SortStableFunc(out.Providers, func(a, b *Provider) int { return cmp.Compare(a.Provider.String(), b.Provider.String()) })
+	slices.SortStableFunc(out.Stored, func(a, b *Stored[A]) int { return cmp.Compare(a.Address.String(), b.Address.String()) })
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(i.Jobs)
-	for _, p := range out.Providers {
-		if p.Err != nil {
+	for _, s := range out.Stored {
+		if s.Err != nil {
 			continue
 		}
 		g.Go(func() error {
-			p.list(ctx)
+			s.list(ctx)
 			return context.Cause(ctx)
 		})
 	}
 	return out, g.Wait()
 }
 
-// resolve replaces each query that is a pattern by queries for the providers that match it.
-// If there are no queries, resolve returns a query for each provider.
-func (i *Inventory) resolve(ctx context.Context, queries []query.Query) (all []query.Query, skipped []Unlisted, err error) {
-	var patterns []provider.Pattern
+// resolve replaces each query that is a pattern by queries for the addresses that match it.
+// If there are no queries, resolve returns a query for each address.
+func (i *Inventory[A]) resolve(ctx context.Context, queries []query.Query[A]) (all []query.Query[A], skipped []Unlisted, err error) {
+	var patterns []subject.Pattern
 	for _, q := range queries {
 		if q.Pattern != nil {
-			patterns = append(patterns, *q.Pattern)
+			patterns = append(patterns, q.Pattern)
 		} else {
 			all = append(all, q)
 		}
 	}
 	if len(patterns) > 0 || len(queries) == 0 {
-		listed, failed, err := i.Registry.Providers(ctx)
+		listed, failed, err := i.Kind.all(i.Registry, ctx)
 		if err != nil {
 			return nil, nil, err
 		}
 		for _, u := range failed {
-			skipped = append(skipped, Unlisted{u.Where, problem(u.Err)})
+			skipped = append(skipped, Unlisted{u.Where, problem(u.Err), i.Kind.hidden})
 		}
-		sel := provider.Selector{Include: patterns}
 		for _, a := range slices.Concat(i.Configured, listed) {
-			if sel.Selects(a) && !slices.Contains(query.Addresses(all), a) {
-				all = append(all, query.Query{Provider: a})
+			matches := func(p subject.Pattern) bool { return p.Covers(a) }
+			if (len(patterns) == 0 || slices.ContainsFunc(patterns, matches)) && !slices.Contains(query.Addresses(all), a) {
+				all = append(all, query.Query[A]{Address: a})
 			}
 		}
 	}
 	if len(all) == 0 && len(skipped) > 0 {
-		return nil, nil, skipped[0].nothingFound()
+		u := skipped[0]
+		return nil, nil, hint.New(fmt.Sprintf("%s cannot be listed: %s", u.Where, u.Problem.Message), "%s", i.Kind.name)
 	}
 	return all, skipped, nil
 }
 
-// Unlisted is a registry, template or repository whose providers could not be listed.
+// Unlisted is a registry, template or repository whose providers or modules could not be listed.
 type Unlisted struct {
 	Where   string   `json:"where"`
 	Problem *Problem `json:"error"`
+
+	hides string
 }
 
-// nothingFound returns the error of a search that found no provider and could not list u.
-func (u Unlisted) nothingFound() error {
-	return hint.New(fmt.Sprintf("%s cannot be listed: %s", u.Where, u.Problem.Message),
-		"name the providers, such as registry.opentofu.org/hashicorp/null, or write provider blocks into ocibridge.hcl")
-}
-
-// Warning returns a warning that a search may have missed the providers of u.
+// Warning returns a warning that a search may have missed what u has.
 func (u Unlisted) Warning() string {
-	return fmt.Sprintf("%s cannot be listed, so only the providers of provider blocks are found there: %s", u.Where, u.Problem.Message)
+	return fmt.Sprintf("%s cannot be listed, so %s: %s", u.Where, u.hides, u.Problem.Message)
 }
 
-// list sets the tags of the provider and the versions that the query selects. A repository
+// list sets the tags of the repository and the versions that the query selects. A repository
 // that does not exist has no tags.
-func (p *Provider) list(ctx context.Context) {
+func (s *Stored[A]) list(ctx context.Context) {
 	var err error
-	if p.tags, err = artifact.ListAnyTags(ctx, p.store); err != nil {
-		p.Err = p.explain(fmt.Errorf("list tags of %s: %w", p.Repository, err))
+	if s.tags, err = artifact.ListAnyTags(ctx, s.store); err != nil {
+		s.Err = s.explain(fmt.Errorf("list tags of %s: %w", s.Repository, err))
 		return
 	}
-	for _, t := range p.tags {
-		if v, ok := t.Version(); ok && p.Has(v) {
-			p.Matches = append(p.Matches, v)
+	s.tagOf = ociaddr.TagsOf(s.Address.Kind(), s.tags)
+	for v := range s.tagOf {
+		if s.Has(v) {
+			s.Matches = append(s.Matches, v)
 		}
 	}
-	provider.SortVersions(p.Matches)
-	slices.Reverse(p.Matches)
+	provider.SortVersions(s.Matches)
+	slices.Reverse(s.Matches)
 }
 
-func (p *Provider) explain(err error) error {
-	return p.inventory.Registry.ExplainFor(p.Provider, err)
+// explain adds a registry's hint to err, if err is not nil.
+func (s *Stored[A]) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return s.inventory.Registry.ExplainFor(s.Address, err)
 }
 
 // missing returns the error for a query that selects no stored version.
-func (p *Provider) missing() error {
+func (s *Stored[A]) missing() error {
 	asked := "version"
-	if !p.Version.IsZero() {
-		asked = "version " + p.Version.String()
-	} else if c := p.Versions.String(); c != "" {
+	if !s.Version.IsZero() {
+		asked = "version " + s.Version.String()
+	} else if c := s.Versions.String(); c != "" {
 		asked = fmt.Sprintf("version that matches %q", c)
 	}
-	return hint.New(fmt.Sprintf("%s: no %s is stored in %s", p.Provider, asked, p.Repository),
-		"ocibridge list %s, with the same flags, shows what is, and ocibridge push stores more", p.Provider)
+	return hint.New(fmt.Sprintf("%s: no %s is stored in %s", s.Address, asked, s.Repository),
+		"%s list %s, with the same flags, shows what is, and %[1]s push stores more", s.inventory.Kind.commands, s.Address)
 }
 
-// Report shows the versions of a selection.
-type Report struct {
-	Providers []*ProviderReport `json:"providers"`
-	Unlisted  []Unlisted        `json:"unlisted,omitempty"`
-
-	failed, help string // the text after the number of failures in the error of [Report.Failed], and its hint
-}
-
-// ProviderReport is the part of a [Report] that is about one provider.
-type ProviderReport struct {
-	Provider   provider.Address   `json:"provider"`
-	Repository ociaddr.Repository `json:"repository,omitzero"` // zero if no template selects the provider
-	Problem    *Problem           `json:"error,omitempty"`
-	// Findings are about tags that are not version tags. Only Verify sets them.
-	Findings []artifact.Finding `json:"findings,omitzero"`
-	Versions []*VersionReport   `json:"versions"`
-}
-
-// String names the provider and its repository.
-func (r *ProviderReport) String() string {
-	if r.Repository == (ociaddr.Repository{}) {
-		return r.Provider.String()
+// newest returns the first of the selection, and its newest selected version.
+func (s *Selection[A]) newest() (*Stored[A], provider.Version, error) {
+	of := s.Stored[0]
+	switch {
+	case of.Err != nil:
+		return nil, provider.Version{}, of.Err
+	case len(of.Matches) == 0:
+		return nil, provider.Version{}, of.missing()
 	}
-	return fmt.Sprintf("%s in %s", r.Provider, r.Repository)
+	return of, of.Matches[0], nil
 }
 
-// VersionReport is the part of a [Report] that is about one version.
-type VersionReport struct {
-	Version   provider.Version    `json:"version"`
-	Tag       ociaddr.Tag         `json:"tag,omitempty"`    // only set by List
-	Digest    string              `json:"digest,omitempty"` // the digest of the index
-	Platforms []provider.Platform `json:"platforms,omitempty"`
-	Size      int64               `json:"size,omitempty"` // the total size of the packages in bytes; only set by List
-	// Signature is the recorded signature if List set it. It is the verified signature if
-	// Verify set it.
-	Signature *Signature `json:"signature,omitempty"`
-	// Pinned points to true if a trust block pins the signing key. List leaves it nil.
-	Pinned   *bool              `json:"pinned,omitempty"`
-	Findings []artifact.Finding `json:"findings,omitzero"` // List leaves it nil
-	Problem  *Problem           `json:"error,omitempty"`   // why the version could not be read
-	// Denied is set by the caller if the gateway's configuration denies the version.
-	Denied *Denial `json:"denied,omitempty"`
-	// Refused is set if the signature is invalid, or if the policy does not accept it.
-	Refused bool `json:"-"`
+// List reports every version of the selection. It verifies nothing.
+func (s *Selection[A]) List(ctx context.Context) (*Report[A], error) {
+	var none A
+	r := &Report[A]{failed: string(none.Kind()) + "s and versions cannot be read", help: s.kind.listHelp}
+	return r, s.read(ctx, r, s.kind.list)
+}
+
+// Checks verifies versions of one kind. It is a [Verifier] or [Zips].
+type Checks[A address] interface {
+	verify(context.Context, *Stored[A], provider.Version) *VersionReport
+	// lint returns the findings about the tags of a repository. It returns nil if there is no check of tags.
+	lint([]ociaddr.Tag) []artifact.Finding
+}
+
+// Verify checks every version of the selection. If a query names a provider or module that has
+// no version, Verify reports a failure.
+func (s *Selection[A]) Verify(ctx context.Context, c Checks[A]) (*Report[A], error) {
+	r := &Report[A]{failed: "checks failed", help: "each error above says what to do"}
+	err := s.read(ctx, r, c.verify)
+	for i, of := range s.Stored {
+		var tags []ociaddr.Tag
+		if of.Err == nil && len(of.Matches) == 0 && slices.Contains(s.named, of.Address) {
+			r.Stored[i].Problem = problem(of.missing())
+		}
+		if of.All() {
+			tags = of.tags
+		}
+		r.Stored[i].Findings = c.lint(tags)
+	}
+	return r, err
 }
 
 // read calls fn for every version of the selection. It stops when ctx is done.
-func (s *Selection) read(ctx context.Context, out *Report, fn func(context.Context, *Provider, provider.Version) *VersionReport) error {
+func (s *Selection[A]) read(ctx context.Context, out *Report[A], fn reader[A]) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(s.jobs)
-	out.Providers, out.Unlisted = []*ProviderReport{}, s.Unlisted
-	for _, p := range s.Providers {
-		r := &ProviderReport{Provider: p.Provider, Repository: p.Repository, Problem: problem(p.Err), Versions: make([]*VersionReport, len(p.Matches))}
-		out.Providers = append(out.Providers, r)
-		for i, v := range p.Matches {
+	out.Stored, out.Unlisted = []*StoredReport[A]{}, s.Unlisted
+	for _, of := range s.Stored {
+		r := &StoredReport[A]{Address: of.Address, Repository: of.Repository, Problem: problem(of.Err), Versions: make([]*VersionReport, len(of.Matches))}
+		out.Stored = append(out.Stored, r)
+		for i, v := range of.Matches {
 			g.Go(func() error {
 				if ctx.Err() == nil {
-					r.Versions[i] = fn(ctx, p, v)
+					r.Versions[i] = fn(ctx, of, v)
 				}
 				return context.Cause(ctx)
 			})
 		}
 	}
 	return g.Wait()
-}
-
-// Failed returns an error if a provider or a version could not be read, or if a finding is
-// an error.
-func (r *Report) Failed() error {
-	var t tally
-	for _, p := range r.Providers {
-		if n, _ := Count(p.Findings); n > 0 || p.Problem != nil {
-			t.add(p.Findings, p.Problem)
-		}
-		for _, v := range p.Versions {
-			t.add(v.Findings, v.Problem)
-		}
-	}
-	return t.err(r.failed, r.help)
-}
-
-// tally counts the providers, modules and versions that were checked, and those with an error.
-type tally struct{ bad, all int }
-
-func (t *tally) add(findings []artifact.Finding, problem *Problem) {
-	t.all++
-	if n, _ := Count(findings); n > 0 || problem != nil {
-		t.bad++
-	}
-}
-
-// err returns an error if anything has an error.
-func (t *tally) err(failed, help string) error {
-	if t.bad == 0 {
-		return nil
-	}
-	return hint.New(fmt.Sprintf("%d of %d %s", t.bad, t.all, failed), "%s", help)
-}
-
-// Count returns the number of errors and warnings among findings.
-func Count(findings []artifact.Finding) (errs, warnings int) {
-	for _, f := range findings {
-		if f.Severity == artifact.SeverityError {
-			errs++
-		} else {
-			warnings++
-		}
-	}
-	return errs, warnings
-}
-
-// Problem is an error in JSON output.
-type Problem struct {
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
-
-// problem converts err to a Problem. It returns nil if err is nil.
-func problem(err error) *Problem {
-	if err == nil {
-		return nil
-	}
-	return &Problem{hint.OneLine(err.Error()), hint.OneLine(hint.Of(err))}
-}
-
-// String returns the message and the hint on one line.
-func (p *Problem) String() string {
-	if p.Hint == "" {
-		return p.Message
-	}
-	return p.Message + " (" + p.Hint + ")"
-}
-
-// Signature says who signed a version.
-type Signature struct {
-	Verdict     trust.Verdict `json:"verdict"` // also artifact.NoEvidence or artifact.SignedOtherName
-	Fingerprint string        `json:"fingerprint,omitempty"`
-}
-
-// Text describes the signature in words. If short is set, it shows only the last 16 digits
-// of the fingerprint.
-func (s Signature) Text(short bool) string {
-	by := s.Fingerprint
-	if short && len(by) > 16 {
-		by = by[len(by)-16:]
-	}
-	if by == "" {
-		return string(s.Verdict)
-	}
-	return fmt.Sprintf("%s by %s", s.Verdict, by)
 }

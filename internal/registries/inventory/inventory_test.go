@@ -24,14 +24,14 @@ func TestMain(m *testing.M) { leaks.Main(m) }
 
 const apart = "${namespace}/${type}"
 
-func of(r *stored.Registry) *inventory.Inventory {
-	return &inventory.Inventory{Registry: inventory.Remote{Repositories: r}, Jobs: 4}
+func of(r *stored.Registry) *inventory.Inventory[provider.Address] {
+	return &inventory.Inventory[provider.Address]{Kind: inventory.Providers, Registry: inventory.Remote{Repositories: r}, Jobs: 4}
 }
 
-func queries(t *testing.T, args ...string) (out []query.Query) {
+func queries(t *testing.T, args ...string) (out []query.Query[provider.Address]) {
 	t.Helper()
 	for _, s := range args {
-		q, err := query.Parse(strings.ReplaceAll(s, "HOST", stored.Host), true)
+		q, err := query.Providers.Parse(strings.ReplaceAll(s, "HOST", stored.Host), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func queries(t *testing.T, args ...string) (out []query.Query) {
 	return out
 }
 
-func find(t *testing.T, i *inventory.Inventory, args ...string) *inventory.Selection {
+func find(t *testing.T, i *inventory.Inventory[provider.Address], args ...string) *inventory.Selection[provider.Address] {
 	t.Helper()
 	found, err := i.Find(t.Context(), queries(t, args...))
 	if err != nil {
@@ -50,10 +50,10 @@ func find(t *testing.T, i *inventory.Inventory, args ...string) *inventory.Selec
 }
 
 // text formats a selection as "TYPE VERSION VERSION, ...".
-func text(s *inventory.Selection) string {
+func text(s *inventory.Selection[provider.Address]) string {
 	var out []string
-	for _, p := range s.Providers {
-		line := p.Provider.Type()
+	for _, p := range s.Stored {
+		line := p.Address.Type()
 		for _, v := range p.Matches {
 			line += " " + v.String()
 		}
@@ -112,10 +112,10 @@ func TestList(t *testing.T) {
 	a := r.Store("acme/null", "1.0.0")
 	r.Store("acme/null", "1.1.0")
 	l, err := find(t, of(r)).List(t.Context())
-	if err != nil || l.Failed() != nil || len(l.Providers) != 1 || len(l.Providers[0].Versions) != 2 {
+	if err != nil || l.Failed() != nil || len(l.Stored) != 1 || len(l.Stored[0].Versions) != 2 {
 		t.Fatalf("%+v, %v", l, err)
 	}
-	v := l.Providers[0].Versions[0]
+	v := l.Stored[0].Versions[0]
 	if v.Version.String() != "1.1.0" || v.Tag != "1.1.0" || v.Size == 0 || len(v.Platforms) != 2 || v.Signature.Verdict != trust.Signed ||
 		v.Signature.Text(true) != "signed by "+r.Signer.Fingerprint()[len(r.Signer.Fingerprint())-16:] {
 		t.Errorf("%+v", v)
@@ -132,7 +132,7 @@ func TestList(t *testing.T) {
 	if err != nil || l.Failed() == nil || hint.Of(l.Failed()) == "" || l.Failed().Error() != "1 of 2 providers and versions cannot be read" {
 		t.Fatalf("%+v, %v, %v", l, err, l.Failed())
 	}
-	if versions := l.Providers[0].Versions; versions[0].Problem == nil || versions[0].Signature != nil || versions[1].Problem != nil || versions[1].Signature == nil {
+	if versions := l.Stored[0].Versions; versions[0].Problem == nil || versions[0].Signature != nil || versions[1].Problem != nil || versions[1].Signature == nil {
 		t.Errorf("%+v, %+v", versions[0], versions[1])
 	}
 }
@@ -141,7 +141,7 @@ func TestInspect(t *testing.T) {
 	r := stored.For(t, apart)
 	a := r.Store("acme/null", "1.0.0")
 	r.Store("acme/null", "1.1.0")
-	got, err := find(t, of(r), "HOST/acme/null@~> 1.0").Inspect(t.Context())
+	got, err := inventory.Inspect(t.Context(), find(t, of(r), "HOST/acme/null@~> 1.0"))
 	if err != nil || got.Failed() != nil || got.Version.String() != "1.1.0" || got.Declared == nil || len(got.Packages) != 2 || len(got.Packages[0].Hashes) != 2 ||
 		got.Evidence == nil || got.Evidence.Origin == "" || got.Evidence.Verdict != trust.Signed || got.Evidence.Signature == 0 {
 		t.Errorf("%+v, %v", got, err)
@@ -151,12 +151,12 @@ func TestInspect(t *testing.T) {
 		"HOST/acme/null@> 3.0":   `no version that matches "> 3.0" is stored`,
 		"HOST/acme/absent@1.0.0": "no version 1.0.0 is stored in embedded/acme/absent",
 	} {
-		if _, err := find(t, of(r), arg).Inspect(t.Context()); err == nil || !strings.Contains(err.Error(), want) || hint.Of(err) == "" {
+		if _, err := inventory.Inspect(t.Context(), find(t, of(r), arg)); err == nil || !strings.Contains(err.Error(), want) || hint.Of(err) == "" {
 			t.Errorf("%s: %v, want %q", arg, err, want)
 		}
 	}
 	r.Reindex(a, "1.0.0", stored.WithoutEvidence)
-	if got, err = find(t, of(r), "HOST/acme/null@1.0.0").Inspect(t.Context()); err != nil || got.Evidence != nil {
+	if got, err = inventory.Inspect(t.Context(), find(t, of(r), "HOST/acme/null@1.0.0")); err != nil || got.Evidence != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -229,7 +229,7 @@ func TestVerify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v := got.Providers[0].Versions[0]
+			v := got.Stored[0].Versions[0]
 			if v.Problem != nil || v.Signature == nil || v.Signature.Verdict != tc.verdict || *v.Pinned != tc.pinned {
 				t.Errorf("%+v, signature %+v, problem %v", v, v.Signature, v.Problem)
 			}
@@ -259,12 +259,12 @@ func TestVerifyReportsMissing(t *testing.T) {
 	r.Store("acme/null", "1.0.0")
 	verifier := inventory.Verifier{Policy: func(provider.Address) trust.Policy { return trust.Policy{} }}
 	got, err := find(t, of(r), "HOST/acme/absent").Verify(t.Context(), verifier)
-	if err != nil || got.Providers[0].Problem == nil || got.Failed() == nil {
+	if err != nil || got.Stored[0].Problem == nil || got.Failed() == nil {
 		t.Errorf("a named provider: %+v, %v", got, err)
 	}
 	i := of(r)
 	i.Configured = []provider.Address{provider.MustParseAddress(stored.Host + "/acme/absent")}
-	if got, err = find(t, i, "HOST/acme/*").Verify(t.Context(), verifier); err != nil || len(got.Providers) != 2 || got.Failed() != nil {
+	if got, err = find(t, i, "HOST/acme/*").Verify(t.Context(), verifier); err != nil || len(got.Stored) != 2 || got.Failed() != nil {
 		t.Errorf("a pattern: %+v, %v", got, err)
 	}
 }
@@ -280,14 +280,14 @@ func TestBrokenRepository(t *testing.T) {
 		t.Errorf("found %q", got)
 	}
 	l, err := found.List(t.Context())
-	if err != nil || l.Failed() == nil || l.Providers[0].Problem.String() != "unknown registry" || l.Providers[1].Problem != nil {
+	if err != nil || l.Failed() == nil || l.Stored[0].Problem.String() != "unknown registry" || l.Stored[1].Problem != nil {
 		t.Errorf("%+v, %v", l, err)
 	}
 	verifier := inventory.Verifier{Policy: func(provider.Address) trust.Policy { return trust.Policy{} }}
-	if got, err := found.Verify(t.Context(), verifier); err != nil || got.Failed() == nil || got.Providers[0].Problem.String() != "unknown registry" {
+	if got, err := found.Verify(t.Context(), verifier); err != nil || got.Failed() == nil || got.Stored[0].Problem.String() != "unknown registry" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if _, err := found.Inspect(t.Context()); err == nil || err.Error() != "unknown registry" {
+	if _, err := inventory.Inspect(t.Context(), found); err == nil || err.Error() != "unknown registry" {
 		t.Errorf("inspect: %v", err)
 	}
 }

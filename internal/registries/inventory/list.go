@@ -4,21 +4,13 @@ import (
 	"context"
 
 	"github.com/ocibridge/ocibridge/artifact"
-	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// List reports every version of the selection. It verifies nothing.
-func (s *Selection) List(ctx context.Context) (*Report, error) {
-	r := &Report{failed: "providers and versions cannot be read", help: "the list shows the reasons; ocibridge verify PROVIDER@VERSION says what to do"}
-	return r, s.read(ctx, r, listVersion)
-}
-
-// listVersion reads a version, and the record of its evidence.
-func listVersion(ctx context.Context, p *Provider, v provider.Version) *VersionReport {
-	out := &VersionReport{Version: v}
-	out.Tag, _ = ociaddr.VersionTag(v) // no error, because v was read from a version tag
-	found, err := artifact.Read(ctx, p.store, p.Provider, v)
+// listProvider reads a version of a provider, and the record of its evidence.
+func listProvider(ctx context.Context, p *Stored[provider.Address], v provider.Version) *VersionReport {
+	out := &VersionReport{Version: v, Tag: p.tagOf[v]}
+	found, err := artifact.Read(ctx, p.store, p.Address, v)
 	if err != nil {
 		out.Problem = problem(p.explain(err))
 		return out
@@ -37,6 +29,6 @@ func listVersion(ctx context.Context, p *Provider, v provider.Version) *VersionR
 		out.Signature, out.Problem = nil, problem(p.explain(err))
 		return out
 	}
-	out.Signature = &Signature{found.RecordedStanding(record.Verdict, p.Provider, v), record.Fingerprint}
+	out.Signature = &Signature{found.RecordedStanding(record.Verdict, p.Address, v), record.Fingerprint}
 	return out
 }

@@ -10,11 +10,12 @@ import (
 
 	"github.com/ocibridge/ocibridge/artifact"
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/ociaddr"
 	"github.com/ocibridge/ocibridge/provider"
 	"github.com/ocibridge/ocibridge/trust"
 )
 
-// Verifier checks versions by their evidence.
+// Verifier checks versions of providers by their evidence. It implements [Checks].
 type Verifier struct {
 	Policy   func(provider.Address) trust.Policy
 	Packages bool // whether to download and hash every package
@@ -22,34 +23,20 @@ type Verifier struct {
 	Required bool
 }
 
-// Verify checks every version of the selection. If a query names a provider that has no
-// version, Verify reports a failure.
-func (s *Selection) Verify(ctx context.Context, v Verifier) (*Report, error) {
-	r := &Report{failed: "checks failed", help: "each error above says what to do"}
-	err := s.read(ctx, r, v.verify)
-	for i, p := range s.Providers {
-		out := r.Providers[i]
-		if p.Err == nil && len(p.Matches) == 0 && slices.Contains(s.named, p.Provider) {
-			out.Problem = problem(p.missing())
-		}
-		out.Findings = []artifact.Finding{}
-		if p.All() {
-			out.Findings = append(out.Findings, artifact.LintTags(p.tags)...)
-		}
-	}
-	return r, err
+func (v Verifier) lint(tags []ociaddr.Tag) []artifact.Finding {
+	return append([]artifact.Finding{}, artifact.LintTags(tags)...)
 }
 
 // verify checks one version.
-func (v Verifier) verify(ctx context.Context, p *Provider, version provider.Version) *VersionReport {
+func (v Verifier) verify(ctx context.Context, p *Stored[provider.Address], version provider.Version) *VersionReport {
 	c := &check{
 		VersionReport: &VersionReport{Version: version, Pinned: new(bool), Findings: []artifact.Finding{}},
-		provider:      p, policy: v.Policy(p.Provider),
+		provider:      p, policy: v.Policy(p.Address),
 	}
 	err := c.run(ctx, v.Packages)
 	if v.Required && !c.policy.Pins() {
 		c.report(artifact.SeverityError, "evidence", `the gateway refuses it, by verify = "required": no key is pinned for this provider`,
-			fmt.Sprintf("name the publisher's key in a trust block that selects %s", p.Provider))
+			fmt.Sprintf("name the publisher's key in a trust block that selects %s", p.Address))
 	}
 	c.Problem = problem(p.explain(err))
 	return c.VersionReport
@@ -58,14 +45,14 @@ func (v Verifier) verify(ctx context.Context, p *Provider, version provider.Vers
 // check is the check of one version.
 type check struct {
 	*VersionReport
-	provider *Provider
+	provider *Stored[provider.Address]
 	policy   trust.Policy
 }
 
 // run lints the version and checks its evidence. If packages is set, run also checks its
 // packages.
 func (c *check) run(ctx context.Context, packages bool) error {
-	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Provider, c.Version)
+	linted, err := artifact.Lint(ctx, c.provider.store, c.provider.Address, c.Version)
 	if errors.Is(err, errdef.ErrNotFound) {
 		return hint.New("the registry lists the tag, but has no manifest for it", "unless it was deleted just now, ask the operator of the registry")
 	}
@@ -88,15 +75,11 @@ func (c *check) run(ctx context.Context, packages bool) error {
 	return c.checkPackages(ctx, found.Packages)
 }
 
-func (c *check) report(s artifact.Severity, where, what, help string) {
-	c.Findings = append(c.Findings, artifact.Finding{Severity: s, Where: where, What: what, Hint: help})
-}
-
 // checkPackages downloads every package and compares it with its hashes. It also looks for the
 // provider's program in it.
 func (c *check) checkPackages(ctx context.Context, packages []artifact.Package) error {
 	for _, pkg := range packages {
-		content, err := artifact.Rehash(ctx, c.provider.store, c.provider.Provider.Type(), pkg)
+		content, err := artifact.Rehash(ctx, c.provider.store, c.provider.Address.Type(), pkg)
 		switch {
 		case artifact.IsContent(err):
 			c.report(artifact.SeverityError, pkg.Platform.String(), err.Error(), helpForBytes(err, "push it again from its origin with ocibridge push --force"))
@@ -132,7 +115,7 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 	// clients install them.
 	lenient := c.policy
 	lenient.AllowUnsigned = true
-	verified, err := artifact.Verify(ctx, c.provider.store, c.provider.Provider, c.Version, found, lenient)
+	verified, err := artifact.Verify(ctx, c.provider.store, c.provider.Address, c.Version, found, lenient)
 	switch {
 	case err == nil:
 		c.reportVerified(verified)
@@ -148,7 +131,7 @@ func (c *check) checkEvidence(ctx context.Context, found *artifact.Version) erro
 		c.Refused = errors.Is(err, trust.ErrSignature)
 		help := hintOr(err, doNotTrust)
 		if c.Refused {
-			help += fmt.Sprintf(". If the publisher has signed this version again, replace the stored signature: ocibridge push --refresh-evidence %s@%s", c.provider.Provider, c.Version)
+			help += fmt.Sprintf(". If the publisher has signed this version again, replace the stored signature: ocibridge push --refresh-evidence %s@%s", c.provider.Address, c.Version)
 		}
 		c.report(artifact.SeverityError, "evidence", err.Error(), help)
 		return nil
@@ -194,7 +177,7 @@ func (c *check) reportOtherNames(verified *artifact.Verified) {
 	for _, r := range verified.Refused {
 		if r.OtherName() {
 			texts = append(texts, r.Err.Error())
-			linted, _ := artifact.OtherFilename(c.provider.Provider, c.Version, r.Package)
+			linted, _ := artifact.OtherFilename(c.provider.Address, c.Version, r.Package)
 			c.Findings = slices.DeleteFunc(c.Findings, func(f artifact.Finding) bool { return f == linted })
 		}
 	}

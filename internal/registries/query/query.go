@@ -1,6 +1,6 @@
-// Package query parses command-line arguments that select providers and versions. The
-// forms are PROVIDER, PROVIDER@VERSION, PROVIDER@CONSTRAINT, and PATTERN for several
-// providers. The package does no I/O, so a query can select a version that does not
+// Package query parses command-line arguments that select versions of providers and of
+// modules. The forms are ADDRESS, ADDRESS@VERSION, ADDRESS@CONSTRAINT, and PATTERN for
+// several addresses. The package does no I/O, so a query can select a version that does not
 // exist.
 package query
 
@@ -10,33 +10,47 @@ import (
 	"strings"
 
 	"github.com/ocibridge/ocibridge/internal/base/hint"
+	"github.com/ocibridge/ocibridge/internal/base/subject"
+	"github.com/ocibridge/ocibridge/module"
 	"github.com/ocibridge/ocibridge/provider"
 )
 
-// Query selects versions of a provider, or all providers that match a pattern.
-type Query struct {
-	Provider provider.Address
+// Query selects versions of a provider or a module, or everything that matches a pattern.
+type Query[A subject.Address] struct {
+	Address  A
 	Version  provider.Version    // selects this version; zero if no single version is named
 	Versions provider.VersionSet // selects the versions that match the constraint; zero if there is no constraint
-	Pattern  *provider.Pattern   // selects all providers that match, in place of Provider; nil if the query names one provider
+	Pattern  subject.Pattern     // selects all addresses that match, in place of Address; nil if the query names one address
+}
+
+// Form parses the arguments about one kind of subjects.
+type Form[A subject.Address] struct {
+	address func(string) (A, error)
+	pattern func(string) (subject.Pattern, error)
+	noun    string
+	inspect string // the command that shows one version
+}
+
+// Providers parses arguments about providers, and Modules arguments about modules.
+var (
+	Providers = Form[provider.Address]{parseProvider, patternOf(provider.ParsePattern), "provider", "ocibridge inspect"}
+	Modules   = Form[module.Address]{module.ParseAddress, patternOf(module.ParsePattern), "module", "ocibridge module inspect"}
+)
+
+func patternOf[P subject.Pattern](parse func(string) (P, error)) func(string) (subject.Pattern, error) {
+	return func(s string) (subject.Pattern, error) { return parse(s) }
 }
 
 // ErrNoVersion means that an argument has no version.
 var ErrNoVersion = errors.New("no version given")
 
-// ParseRelease parses PROVIDER@VERSION or PROVIDER@CONSTRAINT.
-func ParseRelease(s string) (Query, error) {
-	name, versions, ok := strings.Cut(s, "@")
-	a, err := parseAddress(name)
-	if err != nil {
-		return Query{}, err
+// ParseRelease parses ADDRESS@VERSION or ADDRESS@CONSTRAINT.
+func (f Form[A]) ParseRelease(s string) (q Query[A], err error) {
+	name, versions, given := strings.Cut(s, "@")
+	if q.Address, err = f.address(name); err == nil {
+		q.Version, q.Versions, err = parseVersions(q.Address.String(), versions, given)
 	}
-	q := Query{Provider: a}
-	q.Version, q.Versions, err = parseVersions(a.String(), versions, ok)
-	if err != nil {
-		return Query{}, err
-	}
-	return q, nil
+	return q, err
 }
 
 // parseVersions parses the version or the constraint after the @ of an argument. given is false
@@ -63,8 +77,8 @@ func parseVersions(address, versions string, given bool) (v provider.Version, se
 	return v, set, fmt.Errorf("%s: %w", address, cerr)
 }
 
-// parseAddress parses the address of a provider. The hint for the address of a module names the commands about modules.
-func parseAddress(s string) (provider.Address, error) {
+// parseProvider parses the address of a provider. The hint for the address of a module names the commands about modules.
+func parseProvider(s string) (provider.Address, error) {
 	a, err := provider.ParseAddress(s)
 	if err != nil && strings.Count(s, "/") == 3 && provider.FromPasted(s) == "" {
 		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE; if this is a module, see ocibridge module --help")
@@ -72,46 +86,59 @@ func parseAddress(s string) (provider.Address, error) {
 	return a, err
 }
 
-// ParseProvider parses PROVIDER, PROVIDER@VERSION or PROVIDER@CONSTRAINT.
-func ParseProvider(s string) (Query, error) {
+// ParseOne parses ADDRESS, ADDRESS@VERSION or ADDRESS@CONSTRAINT.
+func (f Form[A]) ParseOne(s string) (Query[A], error) {
 	if strings.Contains(s, "@") {
-		return ParseRelease(s)
+		return f.ParseRelease(s)
 	}
-	a, err := parseAddress(s)
-	return Query{Provider: a}, err
+	a, err := f.address(s)
+	return Query[A]{Address: a}, err
 }
 
-// Parse parses PATTERN or PROVIDER and, if versions is set, also PROVIDER@VERSION or
-// PROVIDER@CONSTRAINT.
-func Parse(s string, versions bool) (Query, error) {
+// Parse parses PATTERN or ADDRESS and, if versions is set, also ADDRESS@VERSION or
+// ADDRESS@CONSTRAINT.
+func (f Form[A]) Parse(s string, versions bool) (q Query[A], err error) {
 	name, _, versioned := strings.Cut(s, "@")
 	switch {
 	case versioned && !versions:
-		return Query{}, hint.New(fmt.Sprintf("%s: a version makes no sense here", s), "write %s; ocibridge inspect %s shows one version", name, s)
+		return q, hint.New(fmt.Sprintf("%s: a version makes no sense here", s), "write %s; %s %s shows one version", name, f.inspect, s)
 	case versioned && strings.Contains(name, "*"):
-		return Query{}, hint.New(fmt.Sprintf("%s: a pattern has no version", s), "name the provider, or leave the version out")
+		return q, hint.New(fmt.Sprintf("%s: a pattern has no version", s), "name the %s, or leave the version out", f.noun)
 	case strings.Contains(name, "*"):
-		p, err := provider.ParsePattern(name)
-		return Query{Pattern: &p}, err
+		q.Pattern, err = f.pattern(name)
+		return q, err
 	}
-	return ParseProvider(s)
+	return f.ParseOne(s)
 }
 
-// All reports whether the query selects every version of its provider.
-func (q Query) All() bool { return q.Version.IsZero() && q.Versions.IsZero() }
+// ParseEither parses a provider or a module, with or without a version or a constraint. An
+// address of four parts is a module. One of the results is nil.
+func ParseEither(s string) (*Query[provider.Address], *Query[module.Address], error) {
+	name, _, _ := strings.Cut(s, "@")
+	if strings.Count(name, "/") == 3 {
+		q, err := Modules.ParseOne(s)
+		return nil, &q, err
+	}
+	q, err := Providers.ParseOne(s)
+	if err != nil && strings.Count(name, "/") > 3 {
+		err = hint.Replace(err, "a provider is HOSTNAME/NAMESPACE/TYPE, and a module HOSTNAME/NAMESPACE/NAME/SYSTEM")
+	}
+	return &q, nil, err
+}
 
-// Has reports whether the query selects the given version of its provider.
-func (q Query) Has(v provider.Version) bool {
+// All reports whether the query selects every version of its address.
+func (q Query[A]) All() bool { return q.Version.IsZero() && q.Versions.IsZero() }
+
+// Has reports whether the query selects the given version of its address.
+func (q Query[A]) Has(v provider.Version) bool {
 	return q.All() || q.Version == v || q.Versions.Has(v)
 }
 
-// Addresses returns the providers that the queries name. It ignores queries with a
-// pattern.
-func Addresses(queries []Query) []provider.Address {
-	var out []provider.Address
+// Addresses returns the addresses that the queries name. It ignores queries with a pattern.
+func Addresses[A subject.Address](queries []Query[A]) (out []A) {
 	for _, q := range queries {
 		if q.Pattern == nil {
-			out = append(out, q.Provider)
+			out = append(out, q.Address)
 		}
 	}
 	return out

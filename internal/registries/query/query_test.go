@@ -28,14 +28,14 @@ func TestParse(t *testing.T) {
 		"acme/null":                      {err: "acme/null"},
 	} {
 		t.Run(arg, func(t *testing.T) {
-			q, err := query.Parse(arg, true)
+			q, err := query.Providers.Parse(arg, true)
 			if want.err != "" {
 				if err == nil || !strings.Contains(err.Error(), want.err) {
 					t.Errorf("%v, want %q", err, want.err)
 				}
 				return
 			}
-			if err != nil || (q.Pattern != nil) != want.pattern || !want.pattern && q.Provider.String() != null {
+			if err != nil || (q.Pattern != nil) != want.pattern || !want.pattern && q.Address.String() != null {
 				t.Fatalf("%+v, %v", q, err)
 			}
 			for _, v := range strings.Fields(want.has) {
@@ -55,16 +55,16 @@ func TestParse(t *testing.T) {
 // TestVersionsAreRefused shows that Parse refuses an argument with a version if
 // versions is false. The hint shows the argument without the version.
 func TestVersionsAreRefused(t *testing.T) {
-	_, err := query.Parse(null+"@1.0.0", false)
+	_, err := query.Providers.Parse(null+"@1.0.0", false)
 	if err == nil || hint.Of(err) != "write "+null+"; ocibridge inspect "+null+"@1.0.0 shows one version" {
 		t.Errorf("%v, %s", err, hint.Of(err))
 	}
 }
 
 func TestAddresses(t *testing.T) {
-	var queries []query.Query
+	var queries []query.Query[provider.Address]
 	for _, s := range []string{null, "registry.acme.example/*/*"} {
-		q, err := query.Parse(s, true)
+		q, err := query.Providers.Parse(s, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestAddresses(t *testing.T) {
 	if got := query.Addresses(queries); len(got) != 1 || got[0].String() != null {
 		t.Errorf("%v", got)
 	}
-	if _, err := query.ParseProvider("registry.acme.example/*/*"); err == nil {
+	if _, err := query.Providers.ParseOne("registry.acme.example/*/*"); err == nil {
 		t.Error("ParseProvider accepts a pattern")
 	}
 }
